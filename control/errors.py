@@ -1,0 +1,58 @@
+"""Everything that control refuses, and the HTTP status that says so.
+
+ControlError
+ ├─ BadRequest 400      what was sent cannot be accepted; the text names field, value and what is allowed
+ │   └─ InvalidInput    a hosted model's input, found wrong before queuing: body {id, status: FAILED, error}
+ ├─ Unauthorized 401    no key, a wrong one, a revoked one
+ ├─ NotFound 404        no such endpoint; no such job, or its time has passed
+ ├─ TooLarge 413        a body over its limit
+ └─ Unavailable 503     the store or the object store is full or down: nothing was accepted, try again
+"""
+
+from __future__ import annotations
+
+
+class ControlError(Exception):
+    """Something went wrong in the control plane."""
+
+    status = 500
+    title = "Internal Server Error"
+
+
+class BadRequest(ControlError):
+    status = 400
+    title = "Bad Request"
+
+
+class InvalidInput(BadRequest):
+    """`job` is an id that was drawn for the answer and is not stored."""
+
+    def __init__(self, message: str, job: str) -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class Unauthorized(ControlError):
+    status = 401
+    title = "Unauthorized"
+
+
+class NotFound(ControlError):
+    status = 404
+    title = "Not Found"
+
+
+class TooLarge(ControlError):
+    status = 413
+    title = "Payload Too Large"
+
+
+class Unavailable(ControlError):
+    """`retry_after` is in seconds."""
+
+    status = 503
+    title = "Service Unavailable"
+
+    def __init__(self, message: str, retry_after: int = 2) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

@@ -1,0 +1,228 @@
+"""What the control plane's parts hand each other: submissions in, views of stored jobs out.
+
+Plain frozen data; times are seconds since the epoch, durations name their unit. Payloads stay JSON bytes.
+How a view reads on the wire is `control.api.records`; how it is stored is `control.store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from stoker.wire.messages import Artifact, AttemptKey, Price, Ref
+
+
+class JobState(StrEnum):
+    IN_QUEUE = "IN_QUEUE"
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    CANCELLED = "CANCELLED"
+
+
+TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class S3Config:
+    """A caller's own bucket. The secret is encrypted at rest and never logged."""
+
+    access_id: str
+    access_secret: str = field(repr=False)
+    bucket: str
+    endpoint_url: str
+    object_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A checked submission body. `input` is the JSON text of its `input` value."""
+
+    input: bytes
+    webhook: str | None = None
+    execution_timeout_ms: int | None = None
+    ttl_ms: int = 86_400_000
+    low_priority: bool = False
+    s3: S3Config | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointVersion:
+    """What a worker runs: data, fixed once stored."""
+
+    handler: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    concurrency: int = 1
+    schema: Mapping[str, Any] | None = None
+    prices: tuple[Price, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    id: str
+    account: str
+    name: str
+    version: int
+    run: EndpointVersion
+    hosted: bool = False
+    workers_min: int = 0
+    workers_max: int = 3
+    idle_timeout_s: int = 5
+    execution_timeout_ms: int = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A stored job as its caller may see it."""
+
+    id: str
+    endpoint: str
+    state: JobState
+    created_at: float
+    sync: bool = False
+    attempt: int = 0
+    retries: int = 0
+    worker: str | None = None
+    delay_ms: int | None = None
+    execution_ms: int | None = None
+    output: bytes | None = None
+    output_ref: Ref | None = None
+    progress: bytes | None = None
+    error: str | None = None
+    reason: str | None = None
+    webhook: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    id: str
+    account: str
+    endpoint: str
+    created_at: float
+    expires_at: float
+    execution_timeout_ms: int
+    sync: bool
+    low_priority: bool = False
+    webhook: str | None = None
+    input: bytes | None = None
+    input_ref: Ref | None = None
+    s3: S3Config | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Room for `free` more jobs of `endpoint` on one worker, held by one session of a node."""
+
+    endpoint: str
+    node: str
+    session: int
+    worker: str
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A job that was just moved to IN_PROGRESS, with all that its Assign needs."""
+
+    job: str
+    attempt: int
+    endpoint: str
+    node: str
+    worker: str
+    created_at: float
+    expires_at: float
+    execution_timeout_ms: int
+    input: bytes | None
+    input_ref: Ref | None
+    s3: S3Config | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A job whose row changed: who waits for it is told. `cancel` names an attempt that must stop."""
+
+    job: str
+    endpoint: str
+    state: JobState
+    cancel: tuple[str, AttemptKey] | None = None  # (node, attempt)
+    orphans: tuple[Artifact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    attempt: int
+    n: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPoll:
+    """`cursor` is what to `advance` to once the answer was written."""
+
+    view: JobView
+    chunks: tuple[StoredChunk, ...]
+    cursor: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """One server-sent event. Ids read `attempt-n`; `reset` says that an earlier attempt's chunks are void."""
+
+    kind: str  # chunk, progress, reset, end
+    attempt: int
+    n: int
+    value: bytes
+    view: JobView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The eleven counters of `/health`."""
+
+    completed: int = 0
+    failed: int = 0
+    in_progress: int = 0
+    in_queue: int = 0
+    retried: int = 0
+    idle: int = 0
+    initializing: int = 0
+    ready: int = 0
+    running: int = 0
+    throttled: int = 0
+    unhealthy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a batch of reports did: jobs that changed, and attempts that are stale and must stop."""
+
+    changed: tuple[Changed, ...] = ()
+    chunks: tuple[AttemptKey, ...] = ()
+    stale: tuple[AttemptKey, ...] = ()
+
+
+__all__ = [
+    "TERMINAL",
+    "Changed",
+    "Claimed",
+    "Endpoint",
+    "EndpointVersion",
+    "Health",
+    "JobState",
+    "JobView",
+    "NewJob",
+    "Reported",
+    "S3Config",
+    "Slot",
+    "StoredChunk",
+    "StreamEvent",
+    "StreamPoll",
+    "Submission",
+]

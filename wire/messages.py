@@ -1,0 +1,302 @@
+"""What an agent and the control plane say to each other, as plain frozen data.
+
+These classes are the seam: the shells on both sides, and the simulation, speak them. Protocol Buffers
+appear only in the gRPC adapters, through `wire.convert`. Payloads (`input`, `output`, `value`) are JSON
+text in bytes, so that no part between the caller and the handler parses what it need not read.
+
+    agent                                   control
+      Hello  ------------------------------>            first message; or Refusal and the end
+             <------------------------------  Welcome   session number, what to keep, what to stop
+             <------------------------------  Desired   which workers shall exist (idempotent)
+             <------------------------------  Assign, Cancel (idempotent by job and attempt)
+      Report 7, 8, 9, Beat  --------------->
+             <------------------------------  Ack 9     everything up to 9 is committed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+PROTOCOL = 1
+"""This side's protocol version. Control accepts it and the one before."""
+
+DeviceKind = Literal["gpu", "mig", "cpu"]
+WorkerPhase = Literal["starting", "ready", "stopping", "unhealthy", "gone"]
+AttemptPhase = Literal["running", "uploading", "reporting"]
+End = Literal["completed", "failed", "timed_out", "cancelled", "lost"]
+"""How an attempt ended. `lost` is an infrastructure failure: control may retry it."""
+
+
+def accepts_protocol(theirs: int, ours: int = PROTOCOL) -> bool:
+    """Whether a side at version `ours` speaks with one at `theirs`: the same version or the one before."""
+    return theirs >= 1 and ours - 1 <= theirs <= ours
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    uuid: str
+    kind: str
+    name: str
+    index: int = 0
+    parent: str | None = None
+    memory_total: int | None = None
+    driver: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """One look at a device; what the driver does not tell is None. Bytes, percent, Celsius, watts."""
+
+    uuid: str
+    memory_used: int | None = None
+    utilisation: int | None = None
+    temperature: int | None = None
+    power: float | None = None
+    ecc_uncorrected: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptKey:
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldWorker:
+    worker: str
+    endpoint: str
+    version: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAttempt:
+    job: str
+    attempt: int
+    worker: str
+    phase: str
+
+    @property
+    def key(self) -> AttemptKey:
+        return AttemptKey(self.job, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    protocol: int
+    join_token: str
+    node: str
+    name: str
+    boot: str
+    agent_version: str
+    devices: tuple[Device, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    workers: tuple[HeldWorker, ...] = ()
+    attempts: tuple[HeldAttempt, ...] = ()
+    first_unacked: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    number: int
+    samples: tuple[DeviceSample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    job: str
+    attempt: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    job: str
+    attempt: int
+    n: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Uploading:
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Where a payload over 1 MB lies in the object store."""
+
+    key: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One thing that costs: `quantity` in `unit`, and its price in billionths of a US dollar."""
+
+    kind: str
+    unit: str
+    quantity: int
+    nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    key: str
+    size: int
+    sha256: str
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    job: str
+    attempt: int
+    worker: str
+    end: str
+    output: bytes | None = None
+    output_ref: Ref | None = None
+    error: str | None = None
+    retryable: bool = False
+    wait_ms: int = 0
+    execution_ms: int = 0
+    spans: tuple[Span, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    worker: str
+    endpoint: str
+    version: int
+    state: str
+    reason: str = ""
+    log_tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The agent could not take this Assign; the attempt is not counted."""
+
+    job: str
+    attempt: int
+    reason: str
+
+
+ReportBody: TypeAlias = Progress | Chunk | Uploading | Outcome | Released | WorkerState | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    number: int
+    body: ReportBody
+
+
+@dataclass(frozen=True, slots=True)
+class FromAgent:
+    hello: Hello | None = None
+    beat: Beat | None = None
+    reports: tuple[Report, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    session: int
+    beat_s: float
+    lease_s: float
+    keep: tuple[AttemptKey, ...] = ()
+    stop: tuple[AttemptKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    worker: str
+    endpoint: str
+    version: int
+    handler: str
+    devices: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    concurrency: int = 1
+    start_timeout_s: float = 420.0
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    revision: int
+    workers: tuple[WorkerSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    report: int
+    beat: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The right to write below one prefix of one bucket. Its secret is never logged."""
+
+    endpoint_url: str
+    public_endpoint: str
+    region: str
+    bucket: str
+    prefix: str
+    access_id: str
+    access_secret: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """`nano_usd` billionths of a US dollar for each unit of what the handler measures as `metric`."""
+
+    metric: str
+    nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    job: str
+    attempt: int
+    worker: str
+    input: bytes | None = None
+    input_ref: Ref | None = None
+    execution_timeout_ms: int = 600_000
+    ttl_s: float = 86_400.0
+    grant: Grant | None = None
+    prices: tuple[Price, ...] = ()
+
+    @property
+    def key(self) -> AttemptKey:
+        return AttemptKey(self.job, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    job: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FromControl:
+    welcome: Welcome | None = None
+    refusal: Refusal | None = None
+    desired: Desired | None = None
+    ack: Ack | None = None
+    assigns: tuple[Assign, ...] = ()
+    cancels: tuple[Cancel, ...] = ()
