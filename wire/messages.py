@@ -69,6 +69,7 @@ class HeldWorker:
     endpoint: str
     version: int
     state: str
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

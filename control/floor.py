@@ -1,0 +1,131 @@
+"""The shop floor as this control process sees it: connected nodes, their workers, who is busy with what.
+
+Nothing here is truth: all of it is told by Hello and by reports, and a new process learns it again. A slot
+is free only when the agent says so; it is *reserved* while a claim for it is under way, so that two claims
+never hold the same slot.
+
+    worker: starting -> ready -> stopping -> gone        slots of a ready worker: free -> reserved -> busy
+                 \\-> unhealthy (its agent backs off)                              ^--------- released
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from stoker.control.types import Slot
+from stoker.wire.messages import AttemptKey, Device, DeviceSample, WorkerSpec
+
+
+@dataclass(slots=True)
+class FloorWorker:
+    """`spec` is None for a worker that a node holds and this process did not ask for."""
+
+    worker: str
+    endpoint: str
+    version: int
+    node: str
+    session: int
+    state: str
+    spec: WorkerSpec | None = None
+    concurrency: int = 1
+    reason: str = ""
+    log_tail: tuple[str, ...] = ()
+    busy: set[AttemptKey] = field(default_factory=set)
+    reserved: int = 0
+    idle_since: float = 0.0
+    last_used: float = 0.0
+
+    @property
+    def free(self) -> int:
+        if self.state != "ready":
+            return 0
+        return max(self.concurrency - len(self.busy) - self.reserved, 0)
+
+    @property
+    def idle(self) -> bool:
+        return self.state == "ready" and not self.busy and not self.reserved
+
+
+@dataclass(slots=True)
+class FloorNode:
+    node: str
+    session: int
+    devices: tuple[Device, ...]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    samples: tuple[DeviceSample, ...] = ()
+
+
+class Floor:
+    """Lookups and slot accounting; no I/O."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, FloorNode] = {}
+        self.workers: dict[str, FloorWorker] = {}
+        self._of_endpoint: dict[str, dict[str, FloorWorker]] = {}
+        self._busy_at: dict[AttemptKey, str] = {}
+
+    # -- nodes and workers
+
+    def add_worker(self, worker: FloorWorker) -> None:
+        self.workers[worker.worker] = worker
+        self._of_endpoint.setdefault(worker.endpoint, {})[worker.worker] = worker
+
+    def remove_worker(self, worker: str) -> None:
+        gone = self.workers.pop(worker, None)
+        if gone is not None:
+            self._of_endpoint[gone.endpoint].pop(worker, None)
+            for key in gone.busy:
+                self._busy_at.pop(key, None)
+
+    def remove_node(self, node: str, session: int) -> bool:
+        """Forgets the node, unless a newer session has taken it over."""
+        held = self.nodes.get(node)
+        if held is None or held.session != session:
+            return False
+        del self.nodes[node]
+        for worker in [w for w in self.workers.values() if w.node == node]:
+            self.remove_worker(worker.worker)
+        return True
+
+    def of_endpoint(self, endpoint: str) -> list[FloorWorker]:
+        return list(self._of_endpoint.get(endpoint, {}).values())
+
+    # -- slots
+
+    def free_slots(self, endpoint: str, version: int) -> list[Slot]:
+        return [
+            Slot(endpoint=endpoint, node=w.node, session=w.session, worker=w.worker, free=w.free)
+            for w in self._of_endpoint.get(endpoint, {}).values()
+            if w.free and w.version == version
+        ]
+
+    def reserve(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self.workers[slot.worker].reserved += slot.free
+
+    def settle(self, slots: Iterable[Slot], claimed: Iterable[tuple[str, AttemptKey]], at: float) -> None:
+        """The claim is over: its reservation ends, and what it claimed makes its worker busy."""
+        for slot in slots:
+            worker = self.workers.get(slot.worker)
+            if worker is not None and worker.session == slot.session:
+                worker.reserved = max(worker.reserved - slot.free, 0)
+        for name, key in claimed:
+            self.occupy(name, key, at)
+
+    def occupy(self, worker: str, key: AttemptKey, at: float) -> None:
+        held = self.workers.get(worker)
+        if held is not None:
+            held.busy.add(key)
+            held.last_used = at
+            self._busy_at[key] = worker
+
+    def release(self, key: AttemptKey, at: float) -> str | None:
+        """Frees the attempt's slot, once; returns the worker's endpoint if there was one to free."""
+        held = self.workers.get(self._busy_at.pop(key, ""))
+        if held is None:
+            return None
+        held.busy.discard(key)
+        if not held.busy:
+            held.idle_since = at
+        return held.endpoint
