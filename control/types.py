@@ -156,6 +156,17 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSample:
+    """How much of one endpoint waits and runs. `oldest` is when the longest waiting job was created."""
+
+    endpoint: str
+    queued: int = 0
+    low_priority: int = 0
+    in_progress: int = 0
+    oldest: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredChunk:
     attempt: int
     n: int
@@ -218,6 +229,7 @@ __all__ = [
     "JobState",
     "JobView",
     "NewJob",
+    "QueueSample",
     "Reported",
     "S3Config",
     "Slot",
