@@ -1,0 +1,124 @@
+"""Everything the agent's shell touches outside itself, as Protocols that are injected.
+
+The real ones: `agent.local_process` (Spawner), `agent.objects` (Objects), `agent.devices` (Sampler),
+`agent.files` (Scratch), `agent.outbox_disk` (OutboxDisk), `agent.grpc_stream` (the stream). Fakes with
+the same promises ship too (`agent.fake_spawner`), for the tests and the simulation. Rules for all of them:
+
+- they are called on the loop's thread, and call back on it; threads stay inside an adapter;
+- nothing that must be true after a crash may depend on `close` or on a `finally` being run;
+- durations are `loop.time()`, never the wall clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from stoker.wire.messages import Artifact, AttemptKey, Device, DeviceSample, Grant, Ref, WorkerSpec
+from stoker.worker.frames import Frame
+
+
+class SpawnFailed(Exception):
+    """A worker process could not be started; the text is a sentence for the operator."""
+
+
+class FileRefused(Exception):
+    """A handler's file may not be uploaded; the text is a sentence for the caller."""
+
+
+class AgentRefused(Exception):
+    """Control refuses this node; the text is control's sentence. Trying again would change nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExit:
+    """`status` as subprocess gives it (negative = signal), `reason` in words, the last lines it printed."""
+
+    status: int
+    reason: str
+    log_tail: tuple[str, ...] = ()
+
+
+class WorkerWatcher(Protocol):
+    """Hears a worker process. `on_exit` comes exactly once, after the last frame and after the reaping."""
+
+    def on_frame(self, frame: Frame) -> None: ...
+
+    def on_exit(self, exit: WorkerExit) -> None: ...  # noqa: A002  # the word of the domain
+
+
+class WorkerProcess(Protocol):
+    """One running worker process with everything it started."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def send(self, frame: Frame) -> None:
+        """Buffered, never blocks; silently dropped after death."""
+
+    def terminate(self) -> None:
+        """SIGTERM to the process group. Nothing after death."""
+
+    def kill(self) -> None:
+        """SIGKILL of everything the handler started. Nothing after death."""
+
+    def pause(self) -> None:
+        """Read no further frames until `resume`."""
+
+    def resume(self) -> None: ...
+
+
+class Spawner(Protocol):
+    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> WorkerProcess:
+        """Start the process; it sends nothing by itself, the `setup` frame is the caller's to send.
+
+        Returns at once and calls no watcher before it has returned. Raises SpawnFailed.
+        """
+
+    async def close(self) -> None:
+        """Kill and reap whatever is left."""
+
+
+class Objects(Protocol):
+    """The object store. Raises outbound.objects.ObjectStoreDown (try again) or ObjectStoreRefused (never)."""
+
+    async def put_file(self, grant: Grant, key: str, fd: int, media_type: str, name: str) -> Artifact:
+        """Upload the whole file from its start. Works on a duplicate of `fd`, made before the first await:
+        the caller may close its own, or cancel this call, at any time."""
+
+    async def put_bytes(self, grant: Grant, key: str, data: bytes, media_type: str) -> Ref: ...
+
+    async def get(self, grant: Grant, ref: Ref) -> bytes: ...
+
+    def url(self, grant: Grant, key: str) -> str:
+        """Presigned for 7 days, on the grant's public endpoint."""
+
+
+class Sampler(Protocol):
+    def inventory(self) -> tuple[Device, ...]: ...
+
+    async def sample(self) -> tuple[DeviceSample, ...]:
+        """One look at every device, within a deadline of its own; a device that does not answer is left out."""
+
+
+class Scratch(Protocol):
+    """A folder for each attempt, made before it runs and removed after it has left its worker."""
+
+    def make(self, key: AttemptKey) -> str:
+        """Idempotent. Raises OSError when the disk is full."""
+
+    def remove(self, key: AttemptKey) -> None:
+        """Idempotent, and never raises."""
+
+    def check(self, key: AttemptKey, fd: int) -> int:
+        """The size of the file behind `fd`, when the handler may hand it over (regular, below this attempt's
+        folder, the worker's own: see agent.files). Raises FileRefused."""
+
+
+class OutboxDisk(Protocol):
+    """One file, replaced as a whole and durable when `save` returns. A torn one loads as None."""
+
+    def save(self, data: bytes) -> None:
+        """Raises OSError when the disk is full."""
+
+    def load(self) -> bytes | None: ...
