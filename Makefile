@@ -1,0 +1,57 @@
+# Each target makes what it needs; from nothing but Python 3.11+ and make, `make demo` ends with pictures.
+#
+#   make demo        set-up, everything started on free ports, three prompts -> three pictures in out/
+#   make test        the tests that take seconds          make test-slow   the ones that take longer
+#   make check       format, lint, types, import rules, generated stubs
+#   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
+#   make clean       removes what the targets made; keeps .stoker/, the data folder
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := models,agent,control,dev
+PYTEST := $(BIN)/python -m pytest
+MYPY := MYPYPATH=src $(BIN)/mypy
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow check bench proto clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n '3,7s/^# *//p' Makefile
+
+$(STAMP): pyproject.toml constraints.txt .ci/venv
+	@.ci/venv "$(PYTHON)" "$(VENV)"
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/python -P deploy/demo.py
+
+test: $(STAMP)
+	@.ci/packages gcc
+	$(PYTEST) tests -m "not slow"
+
+test-slow: $(STAMP)
+	@.ci/packages gcc
+	$(PYTEST) tests -m slow --timeout 600
+
+check: $(STAMP)
+	$(BIN)/ruff format --check -q .
+	$(BIN)/ruff check -q .
+	$(MYPY)
+	PYTHONPATH=src $(BIN)/lint-imports --no-logo
+	@.ci/proto --check "$(BIN)/python"
+
+bench: $(STAMP)
+	@.ci/packages wrk
+	$(BIN)/python -P bench/dispatch.py
+
+proto: $(STAMP)
+	@.ci/proto --write "$(BIN)/python"
+
+clean:
+	rm -rf $(VENV) out build dist src/*.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,62 @@
+"""What the service answers, as plain frozen data. A field that was not sent is None, never a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+TERMINAL = frozenset({"COMPLETED", "FAILED", "TIMED_OUT", "CANCELLED"})
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as it stood when the answer was written. Times are in milliseconds."""
+
+    id: str
+    status: str
+    output: Any = None
+    error: str | None = None
+    delay_time: int | None = None
+    execution_time: int | None = None
+    worker_id: str | None = None
+    retries: int = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.status in TERMINAL
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status == "COMPLETED"
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> JobRecord:
+        """From the JSON object of any job answer; keys it does not know are ignored."""
+        return cls(
+            id=str(body["id"]),
+            status=str(body["status"]),
+            output=body.get("output"),
+            error=body.get("error"),
+            delay_time=body.get("delayTime"),
+            execution_time=body.get("executionTime"),
+            worker_id=body.get("workerId"),
+            retries=body.get("retries", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event of a job: `kind` is chunk, progress, reset or end; `value` is its JSON."""
+
+    kind: str
+    id: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The counters of one endpoint, as they were sent."""
+
+    jobs: Mapping[str, int]
+    workers: Mapping[str, int]

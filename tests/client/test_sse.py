@@ -1,0 +1,20 @@
+"""Server-sent events from lines."""
+
+from stoker.client.sse import RawEvent, read_events
+
+
+def test_data_over_several_lines_is_joined() -> None:
+    assert list(read_events(["data: a", "data:b", ""])) == [RawEvent("message", "", "a\nb")]
+
+
+def test_an_id_stays_until_the_next_one() -> None:
+    lines = ["id: 1-0", "data: a", "", "event: reset", "data: b", ""]
+    assert list(read_events(lines)) == [RawEvent("message", "1-0", "a"), RawEvent("reset", "1-0", "b")]
+
+
+def test_an_event_without_data_is_none() -> None:
+    assert list(read_events(["event: chunk", "", ": comment", "retry: 10", ""])) == []
+
+
+def test_an_event_that_was_cut_off_is_dropped() -> None:
+    assert list(read_events(["data: whole", "", "data: half"])) == [RawEvent("message", "", "whole")]
