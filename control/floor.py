@@ -28,6 +28,7 @@ class FloorWorker:
     session: int
     state: str
     spec: WorkerSpec | None = None
+    devices: tuple[str, ...] = ()
     concurrency: int = 1
     reason: str = ""
     log_tail: tuple[str, ...] = ()

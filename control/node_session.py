@@ -1,0 +1,121 @@
+"""One session of one node: receives what its agent sends, in order, and sends what the plane decides.
+
+    Hello -> (refused | Welcome, Desired) -> messages both ways -> the stream ends, or a newer session takes over
+
+Reports are committed before they are acknowledged, and the claims that they made possible ride in the same
+transaction. Everything waiting for the agent leaves in one message: the acknowledgement and the next Assigns
+together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from stoker.wire.messages import (
+    Ack,
+    Assign,
+    Beat,
+    Cancel,
+    Desired,
+    FromAgent,
+    FromControl,
+    Report,
+    Welcome,
+)
+from stoker.wire.streams import ControlStream, StreamEnded
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 60.0
+"""An agent that sends nothing for so long is gone, whatever the connection says."""
+
+
+class NodeSession:
+    """`handle` commits one message's reports and returns once they may be acknowledged."""
+
+    def __init__(
+        self,
+        node: str,
+        session: int,
+        stream: ControlStream,
+        handle: Callable[[NodeSession, Sequence[Report], Beat | None], Awaitable[None]],
+    ) -> None:
+        self.node = node
+        self.session = session
+        self._stream = stream
+        self._handle = handle
+        self._assigns: list[Assign] = []
+        self._cancels: list[Cancel] = []
+        self._welcome: Welcome | None = None
+        self._desired: Desired | None = None
+        self._ack: Ack | None = None
+        self._acked = Ack(0, 0)
+        self._wake = asyncio.Event()
+
+    # -- what the plane decides; all return at once
+
+    def welcome(self, welcome: Welcome) -> None:
+        self._welcome = welcome
+        self._wake.set()
+
+    def assign(self, assign: Assign) -> None:
+        self._assigns.append(assign)
+        self._wake.set()
+
+    def cancel(self, cancel: Cancel) -> None:
+        self._cancels.append(cancel)
+        self._wake.set()
+
+    def desire(self, desired: Desired) -> None:
+        self._desired = desired
+        self._wake.set()
+
+    def end(self, reason: str) -> None:
+        self._stream.end(reason)
+
+    # -- the connection
+
+    async def run(self) -> str:
+        """Until the stream ends; returns the reason."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._send_all(), name=f"send to {self.node}")
+                tasks.create_task(self._receive_all(), name=f"receive from {self.node}")
+        except* StreamEnded as ended:
+            return str(ended.exceptions[0])
+        finally:
+            self._stream.end("the session is over")
+        return "ended"
+
+    async def _receive_all(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    message = await self._stream.receive()
+            except TimeoutError:
+                raise StreamEnded(f"no message for {SILENCE_S:.0f} s") from None
+            await self._received(message)
+
+    async def _received(self, message: FromAgent) -> None:
+        await self._handle(self, message.reports, message.beat)
+        report = message.reports[-1].number if message.reports else self._acked.report
+        beat = message.beat.number if message.beat else self._acked.beat
+        self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
+        self._wake.set()
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            message = FromControl(
+                welcome=self._welcome,
+                desired=self._desired,
+                ack=self._ack,
+                assigns=tuple(self._assigns),
+                cancels=tuple(self._cancels),
+            )
+            self._welcome = self._desired = self._ack = None
+            self._assigns, self._cancels = [], []
+            await self._stream.send(message)

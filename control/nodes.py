@@ -1,0 +1,356 @@
+"""The nodes that are connected to this process: opens their sessions, commits their reports, sends them work.
+
+    stream ── Hello ──> refused (a sentence, and the end)
+                   └──> session raised in the store; what the node holds and what the store says are reconciled
+                          └──> reports ──> one transaction: outcomes, chunks, and the next claims ──> Ack, Assigns
+    stream breaks ──> 5 s to come back, then its jobs are requeued
+
+A double run is wasted work, never a double result: the store guards outcomes by node and attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stoker.control import store
+from stoker.control.bells import Bells
+from stoker.control.commit import Commits
+from stoker.control.dispatch import Dispatch
+from stoker.control.errors import Unavailable
+from stoker.control.floor import Floor, FloorNode, FloorWorker
+from stoker.control.keys import accept_join_token
+from stoker.control.node_session import NodeSession
+from stoker.control.settings import PlaneSettings
+from stoker.control.staffing import Staffing
+from stoker.control.store import Conn
+from stoker.control.types import Changed, Claimed, JobView, Reported
+from stoker.wire.messages import (
+    PROTOCOL,
+    Assign,
+    AttemptKey,
+    Beat,
+    Cancel,
+    Desired,
+    FromControl,
+    Hello,
+    Outcome,
+    Refusal,
+    Refused,
+    Released,
+    Report,
+    Welcome,
+    WorkerState,
+    accepts_protocol,
+)
+from stoker.wire.streams import ControlStream, StreamEnded
+
+log = logging.getLogger(__name__)
+
+HELLO_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    node: str
+    session: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    reported: Reported
+    claimed: tuple[Claimed, ...]
+    views: Mapping[str, JobView]
+
+
+class Nodes:
+    def __init__(
+        self,
+        settings: PlaneSettings,
+        commits: Commits,
+        floor: Floor,
+        dispatch: Dispatch,
+        staffing: Staffing,
+        bells: Bells,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._commits = commits
+        self._floor = floor
+        self._dispatch = dispatch
+        self._staffing = staffing
+        self._bells = bells
+        self._clock = clock
+        self._sessions: dict[str, NodeSession] = {}
+        self._broken: asyncio.Queue[_Broken] = asyncio.Queue()
+
+    # -- a session's life
+
+    async def serve(self, stream: ControlStream, peer: str) -> None:
+        """One stream, from Hello to its end."""
+        try:
+            opened = await self._open(stream, peer)
+        except StreamEnded as ended:
+            log.info("%s went before its Hello was answered: %s", peer, ended)
+            return
+        if opened is None:
+            return
+        reason = await opened.run()
+        log.info("session %d of node %s is over: %s", opened.session, opened.node, reason)
+        if self._sessions.get(opened.node) is opened:
+            del self._sessions[opened.node]
+            self._floor.remove_node(opened.node, opened.session)
+            self._broken.put_nowait(_Broken(opened.node, opened.session, asyncio.get_running_loop().time()))
+            self._staffing.wake.set()
+
+    async def _open(self, stream: ControlStream, peer: str) -> NodeSession | None:
+        try:
+            async with asyncio.timeout(HELLO_S):
+                hello = (await stream.receive()).hello
+        except TimeoutError:
+            stream.end(f"no Hello within {HELLO_S:.0f} s")
+            return None
+        refusal = "the first message must be Hello" if hello is None else await self._refusal(hello)
+        if hello is None or refusal is not None:
+            log.warning("node %s at %s is refused: %s", hello.name if hello else "?", peer, refusal)
+            await stream.send(FromControl(refusal=Refusal(refusal or "")))
+            stream.end("refused")
+            return None
+        return await self._welcome(hello, stream)
+
+    async def _refusal(self, hello: Hello) -> str | None:
+        if not accepts_protocol(hello.protocol):
+            return (
+                f"protocol version {hello.protocol} is not spoken here: this control plane speaks "
+                f"{PROTOCOL} and the one before; update the agent"
+            )
+        now = self._clock()
+        known = await self._commits.commit(
+            lambda conn: accept_join_token(conn, hello.join_token, hello.node, now)
+        )
+        return (
+            None
+            if known
+            else "this join token is not known, or was revoked: make one with `stoker key create`"
+        )
+
+    async def _welcome(self, hello: Hello, stream: ControlStream) -> NodeSession | None:
+        held = {attempt.key for attempt in hello.attempts}
+        now = self._clock()
+
+        def open_session(conn: Conn) -> tuple[int, store.Reconciled] | str:
+            session = store.open_session(
+                conn,
+                node=hello.node,
+                boot=hello.boot,
+                name=hello.name,
+                devices=hello.devices,
+                facts=hello.facts,
+                now=now,
+                lease_s=self._settings.lease_s,
+            )
+            if isinstance(session, str):
+                return session
+            return session, store.reconcile(conn, node=hello.node, session=session, held=held, now=now)
+
+        opened = await self._commits.commit(open_session)
+        if isinstance(opened, str):
+            await stream.send(FromControl(refusal=Refusal(opened)))
+            stream.end("refused")
+            return None
+        number, reconciled = opened
+        session = NodeSession(hello.node, number, stream, self._received)
+        earlier = self._sessions.get(hello.node)
+        self._sessions[hello.node] = session
+        if earlier is not None:
+            earlier.end("a newer session took over")
+        self._seat(hello, number, reconciled)
+        session.welcome(
+            Welcome(number, self._settings.beat_s, self._settings.lease_s, reconciled.keep, reconciled.stop)
+        )
+        self._staffing.tell(hello.node)
+        self.apply(reconciled.changed, {})
+        self._staffing.wake.set()
+        return session
+
+    def _seat(self, hello: Hello, session: int, reconciled: store.Reconciled) -> None:
+        """Puts the node and what it holds on the floor, in place of what an earlier session said."""
+        old = self._floor.nodes.get(hello.node)
+        if old is not None:
+            self._floor.remove_node(hello.node, old.session)
+        self._floor.nodes[hello.node] = FloorNode(hello.node, session, hello.devices, dict(hello.facts))
+        now = self._clock()
+        for held in hello.workers:
+            worker = FloorWorker(
+                worker=held.worker,
+                endpoint=held.endpoint,
+                version=held.version,
+                node=hello.node,
+                session=session,
+                state=held.state,
+                devices=held.devices,
+                idle_since=now,
+            )
+            self._staffing.adopt(worker)
+        for attempt in hello.attempts:
+            if attempt.phase == "running":
+                self._floor.occupy(attempt.worker, attempt.key, now)
+        for endpoint in {held.endpoint for held in hello.workers}:
+            self._dispatch.mark(endpoint)
+
+    # -- what a node reports
+
+    async def _received(self, session: NodeSession, reports: Sequence[Report], beat: Beat | None) -> None:
+        if beat is not None:
+            await self._beat(session, beat)
+        if not reports:
+            return
+        self._floor_news(session, reports)
+        try:
+            await self._commit(session, reports)
+        except Unavailable as error:
+            log.error("reports of node %s could not be stored: %s", session.node, error)
+            raise StreamEnded("the store is not available; report again") from error
+        except Exception:
+            log.exception("a batch of reports of node %s failed; trying them one by one", session.node)
+            await self._commit_one_by_one(session, reports)
+
+    async def _beat(self, session: NodeSession, beat: Beat) -> None:
+        node = self._floor.nodes.get(session.node)
+        if node is not None and beat.samples:
+            node.samples = beat.samples
+        now = self._clock()
+        if not await self._commits.commit(
+            lambda conn: store.touch_node(conn, session.node, session.session, now)
+        ):
+            raise StreamEnded("a newer session of this node exists")
+
+    async def _commit(self, session: NodeSession, reports: Sequence[Report]) -> None:
+        freed = {endpoint for report in reports if (endpoint := self._freed(report))}
+        waiting = [endpoint for endpoint in sorted(freed) if self._dispatch.may_wait(endpoint)]
+        seen = {endpoint: self._dispatch.seen(endpoint) for endpoint in waiting}
+        slots = self._dispatch.reserve(waiting)
+        now, node, number = self._clock(), session.node, session.session
+
+        def work(conn: Conn) -> _Committed:
+            reported = store.apply_reports(conn, node=node, session=number, reports=reports, now=now)
+            claimed = store.claim(conn, slots, now) if slots else ()
+            return _Committed(reported, claimed, self._awaited_views(conn, reported.changed, now))
+
+        claimed: tuple[Claimed, ...] = ()
+        try:
+            done = await self._commits.commit(work)
+            claimed = done.claimed
+        finally:
+            self._dispatch.settle(slots, claimed)
+        self._dispatch.note_exhausted(slots, claimed, seen)
+        for endpoint in freed:
+            self._dispatch.look(endpoint)
+        self.apply(done.reported.changed, done.views)
+        for key in done.reported.chunks:
+            self._bells.changed(key.job)
+        for key in done.reported.stale:
+            session.cancel(Cancel(key.job, key.attempt, "a newer attempt has begun, or the job has ended"))
+
+    async def _commit_one_by_one(self, session: NodeSession, reports: Sequence[Report]) -> None:
+        for report in reports:
+            try:
+                await self._commit(session, [report])
+            except Unavailable as error:
+                raise StreamEnded("the store is not available; report again") from error
+            except Exception:
+                log.exception("report %d of node %s is dropped: %r", report.number, session.node, report.body)
+
+    def _freed(self, report: Report) -> str | None:
+        match report.body:
+            case (
+                Outcome(job=job, attempt=attempt)
+                | Released(job=job, attempt=attempt)
+                | Refused(job=job, attempt=attempt)
+            ):
+                return self._floor.release(AttemptKey(job, attempt), self._clock())
+            case _:
+                return None
+
+    def _awaited_views(self, conn: Conn, changed: Iterable[Changed], now: float) -> dict[str, JobView]:
+        """Read in the same transaction, in the writer's thread: who waits for these jobs needs no read."""
+        views = {}
+        for change in changed:
+            if self._bells.waits_for_end(change.job):
+                view = store.view_of(conn, change.job, now)
+                if view is not None:
+                    views[change.job] = view
+        return views
+
+    def _floor_news(self, session: NodeSession, reports: Sequence[Report]) -> None:
+        for report in reports:
+            if isinstance(report.body, WorkerState):
+                self._worker_news(session, report.body)
+
+    def _worker_news(self, session: NodeSession, news: WorkerState) -> None:
+        worker = self._floor.workers.get(news.worker)
+        if worker is None or worker.session != session.session:
+            return
+        if news.state == "gone":
+            self._floor.remove_worker(news.worker)
+        elif worker.state != "stopping":
+            worker.state, worker.reason = news.state, news.reason
+            worker.log_tail = news.log_tail
+            worker.idle_since = self._clock()
+            self._dispatch.look(worker.endpoint)
+        self._staffing.wake.set()
+
+    # -- what follows from a change
+
+    def apply(self, changed: Iterable[Changed], views: Mapping[str, JobView]) -> None:
+        """Rings for who waits, stops what must stop, and looks again where a job went back to the queue."""
+        for change in changed:
+            view = views.get(change.job)
+            if view is not None and view.ended:
+                self._bells.ended(view)
+            else:
+                self._bells.changed(change.job)
+            if change.state == "IN_QUEUE":
+                self._dispatch.mark(change.endpoint)
+            if change.cancel is not None:
+                node, key = change.cancel
+                self.cancel(node, Cancel(key.job, key.attempt, "cancelled"))
+
+    def assign(self, node: str, assign: Assign) -> None:
+        session = self._sessions.get(node)
+        if session is not None:
+            session.assign(assign)
+
+    def cancel(self, node: str, cancel: Cancel) -> None:
+        session = self._sessions.get(node)
+        if session is not None:
+            session.cancel(cancel)
+
+    def desire(self, node: str, desired: Desired) -> None:
+        session = self._sessions.get(node)
+        if session is not None:
+            session.desire(desired)
+
+    def connected(self) -> set[str]:
+        return set(self._sessions)
+
+    async def watch_broken(self) -> None:
+        """A stream that broke has `broken_s` to come back; then its jobs go back to the queue."""
+        loop = asyncio.get_running_loop()
+        while True:
+            broken = await self._broken.get()
+            await asyncio.sleep(max(broken.at + self._settings.broken_s - loop.time(), 0.0))
+            now = self._clock()
+
+            def requeue(conn: Conn, broken: _Broken = broken, now: float = now) -> tuple[Changed, ...]:
+                return store.requeue_node(conn, node=broken.node, session=broken.session, now=now)
+
+            try:
+                self.apply(await self._commits.commit(requeue), {})
+            except Unavailable as error:
+                log.error("the jobs of node %s could not be requeued yet: %s", broken.node, error)
+                self._broken.put_nowait(broken)
+                await asyncio.sleep(1.0)

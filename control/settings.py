@@ -1,0 +1,18 @@
+"""How long the control plane waits for what. Durations in seconds; defaults are the protocol's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneSettings:
+    """`aliases` are further ids of endpoints: alias to id."""
+
+    beat_s: float = 5.0
+    lease_s: float = 45.0  # the agent stops its own work so long after it sent the last acknowledged beat
+    silence_s: float = 60.0  # control requeues a silent node's jobs: later than the agent stopped them
+    broken_s: float = 5.0  # a broken stream may come back
+    sweep_s: float = 1.0
+    aliases: Mapping[str, str] = field(default_factory=dict)
