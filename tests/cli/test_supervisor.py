@@ -1,0 +1,236 @@
+"""What `stoker up` decides about its children: stories first, then any order of events."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from stoker.cli import supervisor as sv
+from stoker.cli.supervisor import (
+    AllReady,
+    BackingOff,
+    BecameReady,
+    Begin,
+    Exited,
+    Finish,
+    Gone,
+    Kill,
+    Running,
+    Say,
+    Start,
+    StopAsked,
+    Terminate,
+    Tick,
+    step,
+    supervise,
+    wake_at,
+)
+
+NAMES = ("objects", "control", "agent")
+
+
+def play(state: sv.State, *events: sv.Event) -> tuple[sv.State, list[sv.Command]]:
+    said: list[sv.Command] = []
+    for event in events:
+        state, commands = step(state, event)
+        said += commands
+    return state, said
+
+
+def deeds(commands: list[sv.Command]) -> list[sv.Command]:
+    return [command for command in commands if not isinstance(command, Say)]
+
+
+def all_running() -> sv.State:
+    events = [Begin(0.0), *(BecameReady(1.0, name) for name in NAMES)]
+    return play(supervise(*NAMES), *events)[0]
+
+
+def test_each_child_starts_once_those_before_it_are_ready() -> None:
+    state, commands = play(supervise(*NAMES), Begin(0.0))
+    assert commands == [Start("objects")]
+    state, commands = play(state, BecameReady(1.0, "objects"))
+    assert commands == [Start("control")]
+    state, commands = play(state, BecameReady(2.0, "control"), BecameReady(3.0, "agent"))
+    assert commands == [Start("agent"), AllReady()]
+    assert wake_at(state) is None
+
+
+def test_one_stop_ends_them_from_the_last_to_the_first() -> None:
+    state, commands = play(all_running(), StopAsked(10.0))
+    assert commands == [Terminate("agent")]
+    state, commands = play(state, Exited(11.0, "agent", "0"))
+    assert commands == [Terminate("control")]
+    state, commands = play(state, Exited(12.0, "control", "0"), Exited(13.0, "objects", "0"))
+    assert commands == [Terminate("objects"), Finish(0)]
+
+
+def test_a_second_stop_kills_what_is_left() -> None:
+    state, _ = play(all_running(), StopAsked(10.0), Exited(11.0, "agent", "0"))
+    state, commands = play(state, StopAsked(12.0))
+    assert commands == [Kill("control"), Kill("objects")]
+    state, commands = play(state, Exited(12.0, "objects", "-9"), Exited(12.0, "control", "-9"))
+    assert commands == [Finish(130)]
+
+
+def test_a_child_that_will_not_stop_is_killed() -> None:
+    state, _ = play(all_running(), StopAsked(10.0))
+    due = wake_at(state)
+    assert due == 10.0 + sv.STOP_PATIENCE_S
+    state, commands = play(state, Tick(due - 0.1))
+    assert commands == []
+    state, commands = play(state, Tick(due))
+    assert deeds(commands) == [Kill("agent")]
+    assert wake_at(state) is None
+
+
+def test_a_child_that_ends_before_it_was_ready_ends_everything() -> None:
+    state, _ = play(supervise(*NAMES), Begin(0.0), BecameReady(1.0, "objects"))
+    state, commands = play(state, Exited(2.0, "control", "port 8000 is in use"))
+    assert commands == [Say("control did not start: port 8000 is in use"), Terminate("objects")]
+    state, commands = play(state, Exited(3.0, "objects", "0"))
+    assert commands == [Finish(1)]
+
+
+def test_a_child_that_dies_starts_again_after_a_pause_and_the_others_stay() -> None:
+    state, commands = play(all_running(), Exited(10.0, "control", "killed by SIGKILL"))
+    assert deeds(commands) == []
+    assert commands == [
+        Say("control ended unexpectedly: killed by SIGKILL; it starts again in 0.5 s"),
+    ]
+    state, commands = play(state, Tick(10.5))
+    assert commands == [Start("control")]
+    state, commands = play(state, BecameReady(11.0, "control"))
+    assert commands == [AllReady()]
+
+
+def test_the_pause_doubles_and_a_calm_minute_resets_it() -> None:
+    state = all_running()
+    pauses = []
+    at = 10.0
+    for _ in range(8):
+        state, _ = play(state, Exited(at, "agent", "1"))
+        due = wake_at(state)
+        assert due is not None
+        pauses.append(due - at)
+        state, _ = play(state, Tick(due), BecameReady(due, "agent"))
+        at = due + 1
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    state, _ = play(state, Exited(at + sv.CALM_S, "agent", "1"))
+    assert wake_at(state) == at + sv.CALM_S + 0.5
+
+
+def test_the_first_dead_child_is_started_before_those_after_it() -> None:
+    state, _ = play(all_running(), Exited(10.0, "agent", "1"), Exited(10.1, "objects", "1"))
+    state, commands = play(state, Tick(10.5))
+    assert commands == []  # the agent's pause is over, and its objects are not there yet
+    state, commands = play(state, Tick(10.6))
+    assert commands == [Start("objects")]
+    state, commands = play(state, BecameReady(11.0, "objects"))
+    assert commands == [Start("agent")]
+
+
+def test_a_child_that_hangs_at_its_start_is_killed_once() -> None:
+    state, _ = play(supervise(*NAMES), Begin(0.0))
+    state, commands = play(state, Tick(sv.START_PATIENCE_S), Tick(sv.START_PATIENCE_S + 1))
+    assert deeds(commands) == [Kill("objects")]
+
+
+def test_a_stop_during_a_pause_does_not_start_the_child_again() -> None:
+    state, _ = play(all_running(), Exited(10.0, "agent", "1"), StopAsked(10.1))
+    state, commands = play(state, Tick(10.5), Exited(11.0, "control", "0"), Exited(11.0, "objects", "0"))
+    assert commands == [Terminate("objects"), Finish(0)]
+
+
+def test_news_of_readiness_after_a_stop_starts_nothing() -> None:
+    state, _ = play(supervise(*NAMES), Begin(0.0), BecameReady(1.0, "objects"), StopAsked(1.5))
+    state, commands = play(state, BecameReady(1.6, "control"))
+    assert commands == []
+
+
+def test_a_stop_before_anything_runs_finishes_at_once() -> None:
+    assert play(supervise(*NAMES), StopAsked(0.0))[1] == [Finish(0)]
+
+
+# ---- any order of events
+
+Choice = tuple[str, str, float]
+CHOICES = st.lists(
+    st.tuples(st.sampled_from(["tick", "ready", "exit", "stop"]), st.sampled_from(NAMES), st.floats(0, 40)),
+    max_size=40,
+)
+
+
+class World:
+    """Performs the commands as a shell would, and checks each against what is alive."""
+
+    def __init__(self) -> None:
+        self.state, self.at, self.finished = supervise(*NAMES), 0.0, 0
+        self.alive: set[str] = set()
+        self.feed(Begin(0.0))
+
+    def feed(self, event: sv.Event) -> None:
+        if isinstance(event, Exited):
+            self.alive.discard(event.child)
+        self.at = event.at
+        self.state, commands = step(self.state, event)
+        for command in commands:
+            self.perform(command)
+        assert {child.name for child in self.state.children if child.alive} == self.alive
+
+    def perform(self, command: sv.Command) -> None:
+        match command:
+            case Start(name):
+                assert name not in self.alive, "started while alive"
+                before = self.state.children[: NAMES.index(name)]
+                assert all(isinstance(child.phase, Running) for child in before)
+                self.alive.add(name)
+            case Terminate(name) | Kill(name):
+                assert name in self.alive, "signalled while dead"
+            case Finish(_):
+                self.finished += 1
+                assert not self.alive, "finished and left something running"
+            case _:
+                pass
+
+    def choose(self, choice: Choice) -> sv.Event:
+        """Only what can happen; anything else becomes the tick that is due."""
+        what, name, gap = choice
+        child = next(child for child in self.state.children if child.name == name)
+        if what == "ready" and isinstance(child.phase, sv.Starting):
+            return BecameReady(self.at, name)
+        if what == "exit" and child.alive:
+            return Exited(self.at + gap, name, "x")
+        if what == "stop":
+            return StopAsked(self.at)
+        return Tick(max(self.at, wake_at(self.state) or 0.0))
+
+    def end(self) -> None:
+        """A stop, and then an exit for each signal."""
+        if not self.finished:
+            self.feed(StopAsked(self.at))
+        while not self.finished:
+            stopping = [c.name for c in self.state.children if isinstance(c.phase, sv.Stopping)]
+            assert stopping, "nothing is stopping and it is not finished"
+            self.feed(Exited(self.at, stopping[0], "0"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(CHOICES)
+def test_whatever_happens_nothing_is_left_and_nothing_runs_twice(choices: list[Choice]) -> None:
+    world = World()
+    for choice in choices:
+        if world.finished:
+            break
+        world.feed(world.choose(choice))
+    world.end()
+    assert world.finished == 1
+    assert all(isinstance(child.phase, Gone) for child in world.state.children)
+
+
+def test_a_pause_is_never_longer_than_its_limit() -> None:
+    child = sv.Child("agent", Running(tries=5000, since=0.0), was_ready=True)
+    state, _ = step(sv.State((child,)), Exited(1.0, "agent", "x"))
+    phase = state.children[0].phase
+    assert isinstance(phase, BackingOff)
+    assert phase.until == 1.0 + sv.LONGEST_BACKOFF_S
