@@ -1,6 +1,6 @@
 """One session of one node: receives what its agent sends, in order, and sends what the plane decides.
 
-    Hello -> (refused | Welcome, Desired) -> messages both ways -> the stream ends, or a newer session takes over
+    Hello -> Welcome, Desired -> messages both ways -> the stream ends, or a newer session takes over
 
 Reports are committed before they are acknowledged, and the claims that they made possible ride in the same
 transaction. Everything waiting for the agent leaves in one message: the acknowledgement and the next Assigns

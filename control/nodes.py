@@ -1,8 +1,8 @@
 """The nodes that are connected to this process: opens their sessions, commits their reports, sends them work.
 
     stream ── Hello ──> refused (a sentence, and the end)
-                   └──> session raised in the store; what the node holds and what the store says are reconciled
-                          └──> reports ──> one transaction: outcomes, chunks, and the next claims ──> Ack, Assigns
+              └──> session raised in the store; what the node holds is reconciled with what the store says
+                   └──> reports ──> one transaction: outcomes, chunks, the next claims ──> Ack, Assigns
     stream breaks ──> 5 s to come back, then its jobs are requeued
 
 A double run is wasted work, never a double result: the store guards outcomes by node and attempt.
@@ -103,8 +103,19 @@ class Nodes:
         if self._sessions.get(opened.node) is opened:
             del self._sessions[opened.node]
             self._floor.remove_node(opened.node, opened.session)
-            self._broken.put_nowait(_Broken(opened.node, opened.session, asyncio.get_running_loop().time()))
             self._staffing.wake.set()
+            self._broken.put_nowait(_Broken(opened.node, opened.session, asyncio.get_running_loop().time()))
+            await self._close(opened)
+
+    async def _close(self, session: NodeSession) -> None:
+        """From now on another boot of this node may take over: its process may have died."""
+        now = self._clock()
+        try:
+            await self._commits.commit(
+                lambda conn: store.close_session(conn, session.node, session.session, now)
+            )
+        except Unavailable as error:
+            log.error("the end of node %s's session could not be stored: %s", session.node, error)
 
     async def _open(self, stream: ControlStream, peer: str) -> NodeSession | None:
         try:

@@ -91,6 +91,7 @@ class Plane:
         now = self._clock()
 
         def put(conn: Conn) -> list[Endpoint]:
+            store.close_all_sessions(conn, now)
             return store.declare_endpoints(conn, endpoints, now)
 
         self.endpoints.load(await self._commits.commit(put))

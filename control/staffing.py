@@ -64,7 +64,7 @@ class Staffing:
             in_progress=queue.in_progress,
             workers=len(workers),
             idle_for=tuple(idle.values()),
-            low_priority_queued=queue.low_priority,
+            low_priority_queued=queue.low,
             concurrency=endpoint.run.concurrency,
         )
         policy = ScalePolicy(endpoint.workers_min, endpoint.workers_max, endpoint.idle_timeout_s)

@@ -112,7 +112,7 @@ class Sweeper:
                 settled = set(expected) <= self._nodes.connected() or loop.time() - started > SETTLE_S
                 self._staffing.staff(demand, may_start=settled)
                 for endpoint, sample in demand.items():
-                    if (sample.queued or sample.low_priority) and not self._dispatch.may_wait(endpoint):
+                    if (sample.queued or sample.low) and not self._dispatch.may_wait(endpoint):
                         self._dispatch.mark(endpoint)
             await self._wait()
 

@@ -1,0 +1,85 @@
+"""Slot accounting: a slot is free, reserved or busy, and never two of these."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from stoker.control.floor import Floor, FloorWorker
+from stoker.control.types import Slot
+from stoker.wire.messages import AttemptKey
+
+
+def worker(name: str, session: int = 1, concurrency: int = 1) -> FloorWorker:
+    return FloorWorker(name, "e", 1, "n", session, "ready", concurrency=concurrency)
+
+
+class FloorMachine(RuleBasedStateMachine):
+    """Reservations, claims and releases in any order, against a plain count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.floor = Floor()
+        self.sizes = {"a": 1, "b": 3}
+        for name, size in self.sizes.items():
+            self.floor.add_worker(worker(name, concurrency=size))
+        self.reserved: list[list[Slot]] = []
+        self.busy: list[tuple[str, AttemptKey]] = []
+        self.drawn = 0
+
+    @rule()
+    def reserve(self) -> None:
+        slots = self.floor.free_slots("e", 1)
+        self.floor.reserve(slots)
+        self.reserved.append(slots)
+
+    @rule(taken=st.integers(0, 4))
+    def settle(self, taken: int) -> None:
+        if not self.reserved:
+            return
+        slots = self.reserved.pop()
+        room = [slot.worker for slot in slots for _ in range(slot.free)][:taken]
+        claimed = [(name, AttemptKey(f"j{self.drawn + i}", 1)) for i, name in enumerate(room)]
+        self.drawn += len(claimed)
+        self.floor.settle(slots, claimed, 0.0)
+        self.busy += claimed
+
+    @rule(pick=st.integers(0, 10))
+    def release(self, pick: int) -> None:
+        if self.busy:
+            _, key = self.busy.pop(pick % len(self.busy))
+            assert self.floor.release(key, 1.0) == "e"
+            assert self.floor.release(key, 1.0) is None
+
+    @invariant()
+    def nothing_is_lent_twice(self) -> None:
+        for name, size in self.sizes.items():
+            reserved = sum(s.free for slots in self.reserved for s in slots if s.worker == name)
+            busy = sum(1 for owner, _ in self.busy if owner == name)
+            assert reserved + busy <= size
+            assert self.floor.workers[name].free == size - reserved - busy
+
+
+TestFloor = FloorMachine.TestCase
+TestFloor.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_only_ready_workers_of_the_current_version_have_slots() -> None:
+    floor = Floor()
+    floor.add_worker(worker("a"))
+    floor.workers["a"].state = "starting"
+    assert floor.free_slots("e", 1) == []
+    floor.workers["a"].state = "ready"
+    assert floor.free_slots("e", 2) == []
+    assert [slot.worker for slot in floor.free_slots("e", 1)] == ["a"]
+
+
+def test_a_reservation_of_an_earlier_session_is_not_taken_from_the_new_one() -> None:
+    floor = Floor()
+    floor.add_worker(worker("a", session=1))
+    old = floor.free_slots("e", 1)
+    floor.reserve(old)
+    floor.add_worker(worker("a", session=2))
+    new = floor.free_slots("e", 1)
+    floor.reserve(new)
+    floor.settle(old, [], 0.0)
+    assert floor.workers["a"].free == 0
