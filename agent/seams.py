@@ -98,7 +98,7 @@ class Sampler(Protocol):
     def inventory(self) -> tuple[Device, ...]: ...
 
     async def sample(self) -> tuple[DeviceSample, ...]:
-        """One look at every device, within a deadline of its own; a device that does not answer is left out."""
+        """One look at every device, in a deadline of its own; a silent device is left out."""
 
 
 class Scratch(Protocol):

@@ -1,0 +1,323 @@
+"""The attempt machine: one try at one job, from its Assign to the acknowledgement of its outcome.
+
+Pure: no clock, no process. The shell (`agent.attempts`) holds the payloads and descriptors, performs the
+commands and turns what happens into events. A process outlives attempts, and an attempt outlives the death
+of its process: what is uploading or reporting needs it no more.
+
+    Fetching --input--> Running --done--> Uploading --------> Reporting --ack--> Over
+       |                  |   '--- done without files ------------^  ^
+       |                  | timeout, cancel, lease lost, ttl         |
+       |                  v                                          |
+       |              Cancelling --term_at--> Terminating --kill_at--> Killed
+       |                  '-- answered, or the worker's exit --------^ (the worker's exit only)
+       '-- cancel, ttl, no input --------------------------------^
+
+- The verdict is fixed when the ladder begins: a `done` that arrives after the timeout fired changes nothing.
+- A cooperative end (an answer to the cancel frame) leaves the worker alive; after SIGTERM only the worker's
+  exit ends the attempt, so that its slot is free when the outcome says so.
+- `Dropped`: control wants to hear nothing of it. The ladder runs all the same, then the slot is released.
+- `given back`: ended through no fault of its own (a neighbour's kill, a shutdown); it is not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias, assert_never
+
+from stoker.agent.attempt_events import (
+    COMPLETED,
+    Acked,
+    Command,
+    Done,
+    Dropped,
+    Event,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    Forget,
+    HandlerFailed,
+    KillWorker,
+    LeaseLost,
+    LeaveWorker,
+    Report,
+    SayReleased,
+    SayUploading,
+    SendCancel,
+    SendRun,
+    Stop,
+    StopTransfer,
+    TerminateWorker,
+    Tick,
+    Upload,
+    Uploaded,
+    UploadFailed,
+    Verdict,
+    WorkerGone,
+)
+from stoker.wire.messages import AttemptPhase
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """How long a handler may take to answer a cancel frame, and its worker to die of SIGTERM."""
+
+    cooperative_s: float = 2.0
+    term_s: float = 3.0
+
+
+UPLOAD_FIRST_S = 0.5
+UPLOAD_LONGEST_S = 30.0
+
+
+# ---- states -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """Its input is being fetched; it holds a slot. `timeout_s` starts to count when it runs."""
+
+    ttl_at: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    started: float
+    deadline: float
+    ttl_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelling:
+    """The cancel frame is sent. A verdict of None: nobody wants to know."""
+
+    term_at: float
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Terminating:
+    kill_at: float
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Uploading:
+    """The handler is done and the slot free; executionTimeout counts no more, ttl does."""
+
+    ttl_at: float
+    failures: int = 0
+    retry_at: float | None = None
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """The outcome is in the outbox."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Nothing is left to do, and nothing is kept."""
+
+
+State: TypeAlias = Fetching | Running | Cancelling | Terminating | Killed | Uploading | Reporting | Over
+
+
+Stepped: TypeAlias = tuple[State, tuple[Command, ...]]
+
+
+# ---- the machine ----------------------------------------------------------------------------------
+
+
+def begin(at: float, timeout_s: float, ttl_s: float, *, fetch: bool) -> Stepped:
+    """The Assign has been taken."""
+    if fetch:
+        return Fetching(at + ttl_s, timeout_s), (Fetch(),)
+    return Running(at, at + timeout_s, at + ttl_s), (SendRun(),)
+
+
+def step(state: State, event: Event, ladder: Ladder = Ladder()) -> Stepped:
+    """What `event` makes of `state`. Late news changes nothing and commands nothing."""
+    match state:
+        case Fetching():
+            return _fetching(state, event)
+        case Running():
+            return _running(state, event, ladder)
+        case Cancelling() | Terminating() | Killed():
+            return _stopping(state, event, ladder)
+        case Uploading():
+            return _uploading(state, event)
+        case Reporting():
+            return _reporting(state, event)
+        case Over():
+            return state, ()
+        case _:
+            assert_never(state)
+
+
+def wake_at(state: State) -> float | None:
+    """When the machine wants a Tick, if nothing else happens."""
+    match state:
+        case Fetching(ttl_at=at) | Cancelling(term_at=at) | Terminating(kill_at=at):
+            return at
+        case Running(deadline=deadline, ttl_at=ttl_at):
+            return min(deadline, ttl_at)
+        case Uploading(ttl_at=ttl_at, retry_at=retry_at):
+            return ttl_at if retry_at is None else min(ttl_at, retry_at)
+        case Killed() | Reporting() | Over():
+            return None
+        case _:
+            assert_never(state)
+
+
+def phase(state: State) -> AttemptPhase | None:
+    """The word for it that control knows; None when there is nothing to tell."""
+    match state:
+        case Fetching() | Running() | Cancelling() | Terminating() | Killed():
+            return "running"
+        case Uploading():
+            return "uploading"
+        case Reporting():
+            return "reporting"
+        case Over():
+            return None
+        case _:
+            assert_never(state)
+
+
+def _fetching(state: Fetching, event: Event) -> Stepped:
+    match event:
+        case Fetched(at):
+            return Running(at, at + state.timeout_s, state.ttl_at), (SendRun(),)
+        case FetchFailed(_, error):
+            return _end_unstarted(Verdict("failed", error))
+        case Stop(_, verdict):
+            return _end_unstarted(verdict)
+        case LeaseLost():
+            return _end_unstarted(_LEASE)
+        case WorkerGone(_, why, planned):
+            return _end_unstarted(_lost(why, planned))
+        case Dropped():
+            return Over(), (StopTransfer(), LeaveWorker(), SayReleased(), Forget(reports=True))
+        case Tick(at) if at >= state.ttl_at:
+            return _end_unstarted(_TTL)
+        case _:
+            return state, ()
+
+
+def _end_unstarted(verdict: Verdict) -> Stepped:
+    return Reporting(verdict), (StopTransfer(), LeaveWorker(), Report(verdict))
+
+
+def _running(state: Running, event: Event, ladder: Ladder) -> Stepped:
+    match event:
+        case Done(_, upload=True):
+            return Uploading(state.ttl_at), (LeaveWorker(), SayUploading(), Upload())
+        case Done():
+            return _leave(COMPLETED)
+        case HandlerFailed(_, error, retryable):
+            return _leave(Verdict("failed", error, retryable))
+        case WorkerGone(_, why, planned):
+            return _leave(_lost(why, planned))
+        case Stop(at, verdict):
+            return _cancel(at, verdict, verdict.error or verdict.end, ladder)
+        case LeaseLost(at):
+            return _cancel(at, _LEASE, _LEASE.error or "", ladder)
+        case Dropped(at):
+            return _cancel(at, None, "control no longer wants it", ladder)
+        case Tick(at) if at >= min(state.deadline, state.ttl_at):
+            verdict = _timeout(state) if at >= state.deadline else _TTL
+            return _cancel(at, verdict, verdict.error or "", ladder)
+        case _:
+            return state, ()
+
+
+def _cancel(at: float, verdict: Verdict | None, reason: str, ladder: Ladder) -> Stepped:
+    return Cancelling(at + ladder.cooperative_s, verdict), (SendCancel(reason),)
+
+
+def _stopping(state: Cancelling | Terminating | Killed, event: Event, ladder: Ladder) -> Stepped:
+    match state, event:
+        case _, WorkerGone():
+            return _leave(state.verdict)
+        case _, Dropped():
+            return replace(state, verdict=None), ()
+        case Cancelling(), (Done() | HandlerFailed()):
+            return _leave(state.verdict)
+        case Cancelling(term_at, verdict), Tick(at) if at >= term_at:
+            return Terminating(at + ladder.term_s, verdict), (TerminateWorker(_words(verdict)),)
+        case Terminating(kill_at, verdict), Tick(at) if at >= kill_at:
+            return Killed(verdict), (KillWorker(_words(verdict)),)
+        case _:
+            return state, ()
+
+
+def _leave(verdict: Verdict | None) -> Stepped:
+    if verdict is None:
+        return Over(), (LeaveWorker(), SayReleased(), Forget(reports=True))
+    return Reporting(verdict), (LeaveWorker(), Report(verdict))
+
+
+def _uploading(state: Uploading, event: Event) -> Stepped:
+    match event:
+        case Uploaded():
+            return Reporting(COMPLETED), (Report(COMPLETED),)
+        case UploadFailed(at, error, retryable=True):
+            wait = min(UPLOAD_FIRST_S * 2 ** min(state.failures, 16), UPLOAD_LONGEST_S)
+            return replace(state, failures=state.failures + 1, retry_at=at + wait, last_error=error), ()
+        case UploadFailed(_, error):
+            return _end_upload(Verdict("failed", error))
+        case Stop(_, verdict):
+            return _end_upload(verdict)
+        case Dropped():
+            return Over(), (StopTransfer(), Forget(reports=True))
+        case Tick(at) if at >= state.ttl_at:
+            words = f": {state.last_error}" if state.last_error else ""
+            return _end_upload(Verdict("failed", f"the upload was not done before the job's ttl{words}"))
+        case Tick(at) if state.retry_at is not None and at >= state.retry_at:
+            return replace(state, retry_at=None), (Upload(),)
+        case _:
+            return state, ()
+
+
+def _end_upload(verdict: Verdict) -> Stepped:
+    return Reporting(verdict), (StopTransfer(), Report(verdict))
+
+
+def _reporting(state: Reporting, event: Event) -> Stepped:
+    match event:
+        case Acked():
+            return Over(), (Forget(),)
+        case Dropped():
+            return Over(), (Forget(reports=True),)
+        case _:
+            return state, ()
+
+
+_LEASE = Verdict("lost", "the node was cut off for longer than its lease", retryable=True)
+_TTL = Verdict("timed_out", "the job's ttl elapsed while it ran")
+
+
+def _timeout(state: Running) -> Verdict:
+    return Verdict("timed_out", f"executionTimeout of {state.deadline - state.started:g} s exceeded")
+
+
+def _lost(why: str, planned: bool) -> Verdict:
+    return Verdict("lost", why, retryable=True, given_back=planned)
+
+
+def _words(verdict: Verdict | None) -> str:
+    """Why the worker is killed, for whoever reads its state."""
+    return (
+        "an unwanted job did not stop"
+        if verdict is None
+        else f"a job did not stop: {verdict.error or verdict.end}"
+    )

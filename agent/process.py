@@ -1,0 +1,328 @@
+"""The process machine: one life of one worker process, from its start to its reaping.
+
+Pure: no clock, no process. The shell (`agent.workers`) performs the commands and turns what happens into
+events. Whether and when a dead worker is started again is `agent.restarts`; attempts are `agent.attempt`.
+
+    Starting --ready--> Ready --drain--> Draining      (and back: keep)
+       |                  '------.-----------'
+       | setup failed            | stop, or idle and drained
+       '-----------------------> Stopping --term_at--> Terminating --kill_at--> Killed
+       '-- deadline ------------------------------------------------------------->
+    An attempt's ladder enters at Terminating or Killed. Any of them --exit--> Exited
+
+- A state holds only what is true in it. `why` is the reason of the end, decided once: the first end wins.
+- `planned` is False when the process died by itself or failed to start: somebody must decide what is next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from stoker.wire.messages import WorkerPhase
+
+
+@dataclass(frozen=True, slots=True)
+class StopLadder:
+    """How long an idle worker may take to leave after `stop`, and then after SIGTERM."""
+
+    stop_s: float = 3.0
+    term_s: float = 3.0
+
+
+# ---- states -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    deadline: float
+    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """Takes nothing new; its attempts may end."""
+
+    since: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The stop frame is sent, and everything is done with when it exits."""
+
+    term_at: float
+    why: str
+    planned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Terminating:
+    kill_at: float
+    why: str
+    planned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """SIGKILL is sent; only the reaping is missing."""
+
+    why: str
+    planned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """`ready_for` is None when it never was ready."""
+
+    at: float
+    why: str
+    planned: bool
+    ready_for: float | None = None
+
+
+State: TypeAlias = Starting | Ready | Draining | Stopping | Terminating | Killed | Exited
+
+
+# ---- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BecameReady:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SetupFailed:
+    at: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Nobody wants this worker any more; `busy` while attempts run on it."""
+
+    at: float
+    why: str
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """It is wanted again."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Its last attempt has left it."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    at: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateNow:
+    """An attempt's ladder has come to SIGTERM: its worker goes, in `kill_s` by force."""
+
+    at: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillNow:
+    """An attempt's ladder has come to SIGKILL, or the process broke the protocol (`planned` False)."""
+
+    at: float
+    why: str
+    planned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExited:
+    at: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    at: float
+
+
+Event: TypeAlias = (
+    BecameReady | SetupFailed | Drain | Keep | Idle | Stop | TerminateNow | KillNow | ProcessExited | Tick
+)
+
+
+# ---- commands -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SendSetup:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class SendStop:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    state: WorkerPhase
+    reason: str = ""
+
+
+Command: TypeAlias = SendSetup | SendStop | Terminate | Kill | Announce
+Stepped: TypeAlias = tuple[State, tuple[Command, ...]]
+
+
+# ---- the machine ----------------------------------------------------------------------------------
+
+
+def begin(at: float, start_timeout_s: float) -> Stepped:
+    """The process has been spawned."""
+    return Starting(at + start_timeout_s, at), (SendSetup(),)
+
+
+def step(state: State, event: Event, ladder: StopLadder = StopLadder()) -> Stepped:
+    """What `event` makes of `state`. Late news changes nothing and commands nothing."""
+    match state, event:
+        case Exited(), _:
+            return state, ()
+        case _, ProcessExited():
+            return _exited(state, event), ()
+        case Killed(), _:
+            return state, ()
+        case _, KillNow(_, why, planned):
+            return _kill(state, why, planned)
+        case _, TerminateNow(at, why) if not isinstance(state, Terminating):
+            first, planned = _reason(state, why)
+            return Terminating(at + ladder.term_s, first, planned), (Terminate(), *_stopping(state, why))
+        case Starting(), _:
+            return _starting(state, event, ladder)
+        case ((Ready() | Draining()), _):
+            return _serving(state, event, ladder)
+        case ((Stopping() | Terminating()), Tick(at)):
+            return _overdue(state, at, ladder)
+        case _:
+            return state, ()
+
+
+def wake_at(state: State) -> float | None:
+    """When the machine wants a Tick, if nothing else happens."""
+    match state:
+        case Starting(deadline=at) | Stopping(term_at=at) | Terminating(kill_at=at):
+            return at
+        case Ready() | Draining() | Killed() | Exited():
+            return None
+        case _:
+            assert_never(state)
+
+
+def phase(state: State) -> WorkerPhase:
+    """The word for it that control knows."""
+    match state:
+        case Starting():
+            return "starting"
+        case Ready():
+            return "ready"
+        case Draining() | Stopping() | Terminating() | Killed():
+            return "stopping"
+        case Exited():
+            return "gone"
+        case _:
+            assert_never(state)
+
+
+def _starting(state: Starting, event: Event, ladder: StopLadder) -> Stepped:
+    match event:
+        case BecameReady(at):
+            return Ready(at), (Announce("ready"),)
+        case SetupFailed(at, error):
+            return Stopping(at + ladder.stop_s, error, planned=False), (SendStop(),)
+        case Tick(at) if at >= state.deadline:
+            took = state.deadline - state.started
+            return Killed(f"the worker was not ready within {took:g} s", planned=False), (Kill(),)
+        case Stop(_, why) | Drain(_, why):
+            return Killed(why, planned=True), (Kill(), Announce("stopping", why))
+        case _:
+            return state, ()
+
+
+def _serving(state: Ready | Draining, event: Event, ladder: StopLadder) -> Stepped:
+    match event:
+        case Drain(at, why, busy) if isinstance(state, Ready):
+            if busy:
+                return Draining(state.since, why), (Announce("stopping", why),)
+            return Stopping(at + ladder.stop_s, why), (SendStop(), Announce("stopping", why))
+        case Keep() if isinstance(state, Draining):
+            return Ready(state.since), (Announce("ready"),)
+        case Idle(at) if isinstance(state, Draining):
+            return Stopping(at + ladder.stop_s, state.why), (SendStop(),)
+        case Stop(at, why):
+            return Stopping(at + ladder.stop_s, why), (SendStop(), *_stopping(state, why))
+        case _:
+            return state, ()
+
+
+def _overdue(state: Stopping | Terminating, at: float, ladder: StopLadder) -> Stepped:
+    match state:
+        case Stopping(term_at, why, planned) if at >= term_at:
+            return Terminating(at + ladder.term_s, why, planned), (Terminate(),)
+        case Terminating(kill_at, why, planned) if at >= kill_at:
+            return Killed(why, planned), (Kill(),)
+        case _:
+            return state, ()
+
+
+def _kill(state: State, why: str, planned: bool) -> Stepped:
+    first, was_planned = _reason(state, why, planned)
+    return Killed(first, was_planned), (Kill(), *_stopping(state, why))
+
+
+def _reason(state: State, why: str, planned: bool = True) -> tuple[str, bool]:
+    """The first reason to end stays the reason."""
+    match state:
+        case Stopping(_, first, was_planned) | Terminating(_, first, was_planned):
+            return first, was_planned
+        case _:
+            return why, planned
+
+
+def _stopping(state: State, why: str) -> tuple[Announce, ...]:
+    """Control hears of the end of service once: from a worker that it may still believe to be usable."""
+    return (Announce("stopping", why),) if isinstance(state, Starting | Ready) else ()
+
+
+def _exited(state: State, event: ProcessExited) -> Exited:
+    match state:
+        case Starting():
+            return Exited(event.at, f"the worker ended before it was ready: {event.words}", planned=False)
+        case Ready(since) | Draining(since):
+            return Exited(event.at, event.words, planned=False, ready_for=event.at - since)
+        case Stopping(_, why, planned) | Terminating(_, why, planned) | Killed(why, planned):
+            return Exited(event.at, why, planned)
+        case _:
+            return Exited(event.at, event.words, planned=False)
