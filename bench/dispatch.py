@@ -223,9 +223,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         echo = measure_echo(Path(place), chosen.seconds)
         ours = measure_platform(Path(place), chosen.seconds, chosen.workers)
-    print(
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    )
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     for name, loads in (("echo", echo), ("stoker", ours)):
         for load in loads:
             report(name, load)
