@@ -146,24 +146,19 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A job whose row changed: who waits for it is told. `cancel` names an attempt that must stop."""
+    """A job whose row changed: who waits for it is told. `cancel` names an attempt that must stop.
+
+    `view` is there when the job ended, as its caller may see it. `losers` are the object-key prefixes of
+    attempts that produced nothing that counts. `gone`: the record was deleted, its time has passed.
+    """
 
     job: str
     endpoint: str
     state: JobState
     cancel: tuple[str, AttemptKey] | None = None  # (node, attempt)
-    orphans: tuple[Artifact, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSample:
-    """How much of one endpoint waits and runs. `oldest` is when the longest waiting job was created."""
-
-    endpoint: str
-    queued: int = 0
-    low_priority: int = 0
-    in_progress: int = 0
-    oldest: float | None = None
+    view: JobView | None = None
+    losers: tuple[str, ...] = ()
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +207,56 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a batch of reports did: jobs that changed, and attempts that are stale and must stop."""
+    """What a batch of reports did: jobs that changed, and attempts that are stale and must stop.
+
+    `chunks` are the attempts with news for stream readers: a chunk, or a progress value. `orphans` were
+    uploaded by attempts whose end does not count; they are to be deleted.
+    """
 
     changed: tuple[Changed, ...] = ()
     chunks: tuple[AttemptKey, ...] = ()
     stale: tuple[AttemptKey, ...] = ()
+    orphans: tuple[Artifact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What a node's Hello led to: which of its attempts go on, which must stop, which jobs changed."""
+
+    keep: tuple[AttemptKey, ...] = ()
+    stop: tuple[AttemptKey, ...] = ()
+    changed: tuple[Changed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What expiry deleted: whose waiters are told, and what is to be deleted from the object store."""
+
+    changed: tuple[Changed, ...] = ()
+    keys: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSample:
+    """One endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`."""
+
+    endpoint: str
+    queued: int = 0
+    low: int = 0
+    in_progress: int = 0
+    oldest_created: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A key as it is listed; its secret half is known to its owner only."""
+
+    id: str
+    account: str
+    name: str
+    created_at: float
+    revoked_at: float | None = None
 
 
 __all__ = [
@@ -228,8 +268,10 @@ __all__ = [
     "Health",
     "JobState",
     "JobView",
+    "KeyRecord",
     "NewJob",
     "QueueSample",
+    "Reconciled",
     "Reported",
     "S3Config",
     "Slot",
@@ -237,4 +279,5 @@ __all__ = [
     "StreamEvent",
     "StreamPoll",
     "Submission",
+    "Swept",
 ]

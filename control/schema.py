@@ -1,0 +1,224 @@
+"""The tables, once, for SQLite and PostgreSQL alike. What may be asked of them is `control.store`.
+
+Times are seconds since the epoch, set by the caller. `seq` orders jobs; children hang on it and go with
+their job. Bills (`spans`), `artifacts` and `counters` outlive jobs. `jobs` rows stay small: whatever may
+be large is a row of its own, since changing the state of a row that holds 1 MB costs milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    REAL,
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    text,
+)
+
+SCHEMA_VERSION = 1
+
+metadata = MetaData()
+
+# STRICT tables of SQLite know five types only.
+_INT = BigInteger().with_variant(Integer(), "sqlite")
+_TIME = Double().with_variant(REAL(), "sqlite")
+
+
+def _table(name: str, *parts: Any) -> Table:
+    return Table(name, metadata, *parts, sqlite_strict=True)
+
+
+def _int(name: str, default: int | None = None) -> Column[int]:
+    if default is None:
+        return Column(name, _INT, nullable=False)
+    return Column(name, _INT, nullable=False, server_default=str(default))
+
+
+def _text(name: str, *parts: Any) -> Column[str]:
+    return Column(name, Text, *parts, nullable=False)
+
+
+def _time(name: str) -> Column[float]:
+    return Column(name, _TIME, nullable=False)
+
+
+def _job(**options: Any) -> Column[int]:
+    """The job that a row goes with."""
+    return Column("seq", _INT, ForeignKey("jobs.seq", ondelete="CASCADE"), nullable=False, **options)
+
+
+def _ref() -> tuple[Column[Any], ...]:
+    """Where a payload over 1 MB lies."""
+    return Column("ref_key", Text), Column("ref_size", _INT), Column("ref_sha256", Text)
+
+
+def _account() -> Column[str]:
+    return _text("account", ForeignKey("accounts.id"))
+
+
+meta = _table("meta", Column("name", Text, primary_key=True), Column("value", LargeBinary, nullable=False))
+
+accounts = _table("accounts", Column("id", Text, primary_key=True), _time("created_at"))
+
+keys = _table(
+    "keys",
+    Column("id", Text, primary_key=True),
+    _account(),
+    _text("kind"),  # key, join
+    _text("name"),
+    Column("hash", LargeBinary, nullable=False),
+    _time("created_at"),
+    Column("expires_at", _TIME),
+    Column("revoked_at", _TIME),
+)
+
+endpoints = _table(
+    "endpoints",
+    Column("id", Text, primary_key=True),
+    _account(),
+    _text("name"),
+    _int("version"),
+    _int("hosted"),
+    _int("workers_min"),
+    _int("workers_max"),
+    _int("idle_timeout_s"),
+    _int("execution_timeout_ms"),
+    _int("enabled", 1),
+    _time("changed_at"),
+)
+
+endpoint_versions = _table(
+    "endpoint_versions",
+    _text("endpoint", ForeignKey("endpoints.id")),
+    _int("version"),
+    Column("run", LargeBinary, nullable=False),  # sealed: its env may hold secrets
+    _time("created_at"),
+    PrimaryKeyConstraint("endpoint", "version"),
+)
+
+nodes = _table(
+    "nodes",
+    Column("id", Text, primary_key=True),
+    _text("name"),
+    _text("boot"),
+    _int("session"),
+    _int("alive"),
+    _time("seen_at"),
+    _time("opened_at"),
+    _text("devices"),  # JSON
+    _text("facts"),  # JSON
+)
+
+jobs = _table(
+    "jobs",
+    Column("seq", _INT, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    _account(),
+    _text("endpoint", ForeignKey("endpoints.id")),
+    _text("state"),
+    _int("rank"),  # 0 retry, 1 normal, 2 retry of low priority, 3 low priority
+    _time("not_before"),
+    _time("created_at"),
+    _time("expires_at"),
+    Column("claimed_at", _TIME),
+    Column("ended_at", _TIME),
+    _int("sync"),
+    _int("low"),
+    _int("execution_timeout_ms"),
+    Column("webhook", Text),
+    _int("own_bucket", 0),  # uploads go to the caller's bucket, which is not ours to tidy
+    _int("attempt", 0),
+    _int("failures", 0),
+    _int("refused", 0),
+    _int("suspect", 0),  # requeued because its node was lost: counts once it is claimed again
+    _int("uploading", 0),
+    Column("node", Text),  # the node that may still end the current attempt
+    Column("worker", Text),
+    Column("delay_ms", _INT),
+    Column("execution_ms", _INT),
+)
+
+Index(
+    "jobs_queue",
+    jobs.c.endpoint,
+    jobs.c.rank,
+    jobs.c.seq,
+    sqlite_where=text("state = 'IN_QUEUE'"),
+    postgresql_where=text("state = 'IN_QUEUE'"),
+)
+Index(
+    "jobs_held",
+    jobs.c.node,
+    jobs.c.state,
+    jobs.c.endpoint,
+    sqlite_where=text("node IS NOT NULL"),
+    postgresql_where=text("node IS NOT NULL"),
+)
+Index("jobs_expiry", jobs.c.expires_at)
+
+inputs = _table(
+    "inputs", _job(primary_key=True), Column("body", LargeBinary), *_ref(), Column("s3", LargeBinary)
+)
+
+results = _table(
+    "results", _job(primary_key=True), Column("output", LargeBinary), *_ref(), Column("error", Text)
+)
+
+progress = _table("progress", _job(primary_key=True), _int("attempt"), Column("value", LargeBinary))
+
+chunks = _table(
+    "chunks",
+    _job(),
+    _int("attempt"),
+    _int("n"),
+    Column("value", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("seq", "attempt", "n"),
+)
+
+cursors = _table("cursors", _job(primary_key=True), _int("attempt"), _int("n"))
+
+spans = _table(
+    "spans",
+    _text("job"),
+    _int("attempt"),
+    _text("kind"),
+    _text("unit"),
+    _text("account"),
+    _text("endpoint"),
+    _int("quantity"),
+    _int("nano_usd"),
+    _time("at"),
+    PrimaryKeyConstraint("job", "attempt", "kind", "unit"),
+)
+
+artifacts = _table(
+    "artifacts",
+    Column("key", Text, primary_key=True),
+    _text("account"),
+    _text("endpoint"),
+    _text("job"),
+    _int("size"),
+    _text("sha256"),
+    _text("media_type"),
+    _time("expires_at"),
+)
+Index("artifacts_expiry", artifacts.c.expires_at)
+
+counters = _table(
+    "counters",
+    _text("account"),
+    _text("endpoint"),
+    _text("name"),
+    _int("value"),
+    PrimaryKeyConstraint("account", "endpoint", "name"),
+)

@@ -1,0 +1,85 @@
+"""What must not be read from a stolen database file is sealed with one key (Fernet), kept outside it.
+
+The key comes from STOKER_SECRET_KEY, else from `secret.key` in the data folder, which is made at the first
+start and must be readable by its owner only.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.fernet import Fernet, InvalidToken
+
+VARIABLE = "STOKER_SECRET_KEY"
+FILE = "secret.key"
+_HOW = "32 random bytes in URL-safe base64, as cryptography's Fernet.generate_key() makes them"
+
+
+class SecretKeyError(Exception):
+    """The key to the secrets is missing, unsafe or the wrong one; the text says which."""
+
+
+class Secrets:
+    """Seals and opens bytes with one key."""
+
+    def __init__(self, key: bytes | str, origin: str = "the given key") -> None:
+        self.origin = origin
+        try:
+            self._fernet = Fernet(key)
+        except ValueError:
+            raise SecretKeyError(f"{origin} is no key: it must be {_HOW}") from None
+
+    def seal(self, clear: bytes) -> bytes:
+        return self._fernet.encrypt(clear)
+
+    def open(self, sealed: bytes) -> bytes:
+        try:
+            return self._fernet.decrypt(sealed)
+        except InvalidToken:
+            raise SecretKeyError(
+                f"{self.origin} does not open the secrets in the database: it was written with another key"
+            ) from None
+
+
+def random_secrets() -> Secrets:
+    """For a store that does not outlive its process."""
+    return Secrets(Fernet.generate_key())
+
+
+def load_secrets(folder: Path, environ: Mapping[str, str]) -> Secrets:
+    """The key from the environment, else from the data folder, where it is made when there is none."""
+    if given := environ.get(VARIABLE):
+        return Secrets(given, f"the environment variable {VARIABLE}")
+    path = folder / FILE
+    if not path.exists():
+        _make(path)
+    return Secrets(_read(path), f"the key file {path}")
+
+
+def _make(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return  # another process made it in this instant
+    with os.fdopen(fd, "wb") as file:
+        file.write(Fernet.generate_key())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & 0o077:
+            raise SecretKeyError(
+                f"the key file {path} may be read by others (mode {mode:04o}); run chmod 600 on it, "
+                "and draw new secrets if someone else could have read it"
+            )
+        return file.read().strip()
+
+
+__all__ = ["FILE", "VARIABLE", "SecretKeyError", "Secrets", "load_secrets", "random_secrets"]

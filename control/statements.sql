@@ -1,0 +1,91 @@
+-- The hot statements, by name. `{from MOVE}` becomes the guard of that move in control.job.MOVES.
+-- Times are parameters; nothing here asks a clock. `node` is the holder of the current attempt: where it
+-- does not match, the news is stale and no row changes.
+
+-- name: insert_job
+INSERT INTO jobs (id, account, endpoint, state, rank, not_before, created_at, expires_at, sync, low,
+                  execution_timeout_ms, webhook, own_bucket)
+VALUES (:id, :account, :endpoint, 'IN_QUEUE', :rank, :created_at, :created_at, :expires_at, :sync, :low,
+        :execution_timeout_ms, :webhook, :own_bucket)
+RETURNING seq
+
+-- name: insert_input
+INSERT INTO inputs (seq, body, ref_key, ref_size, ref_sha256, s3)
+VALUES (:seq, :body, :ref_key, :ref_size, :ref_sha256, :s3)
+
+-- name: claim
+UPDATE jobs
+SET state = 'IN_PROGRESS', attempt = attempt + 1, failures = failures + suspect, suspect = 0, uploading = 0,
+    node = :node, worker = :worker, claimed_at = :now,
+    delay_ms = CAST((:now - created_at) * 1000 AS INTEGER)
+WHERE seq IN (SELECT seq FROM jobs
+              WHERE endpoint = :endpoint AND {from claim} AND not_before <= :now AND expires_at > :now
+              ORDER BY rank, seq LIMIT :free)
+  AND EXISTS (SELECT 1 FROM nodes WHERE id = :node AND session = :session AND alive = 1)
+RETURNING seq, id, attempt, refused, account, created_at, expires_at, execution_timeout_ms
+
+-- name: input
+SELECT body, ref_key, ref_size, ref_sha256, s3 FROM inputs WHERE seq = :seq
+
+-- name: finish
+UPDATE jobs
+SET state = :state, ended_at = :now, node = NULL, suspect = 0, uploading = 0, worker = :worker,
+    expires_at = CASE WHEN sync = 1 THEN CASE WHEN expires_at < :until_sync THEN expires_at ELSE :until_sync END
+                      ELSE CASE WHEN expires_at < :until THEN expires_at ELSE :until END END,
+    delay_ms = delay_ms + :wait_ms, execution_ms = :execution_ms
+WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
+RETURNING seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket
+
+-- name: insert_result
+INSERT INTO results (seq, output, ref_key, ref_size, ref_sha256, error)
+VALUES (:seq, :output, :ref_key, :ref_size, :ref_sha256, :error)
+
+-- name: insert_span
+INSERT INTO spans (job, attempt, kind, unit, account, endpoint, quantity, nano_usd, at)
+VALUES (:job, :attempt, :kind, :unit, :account, :endpoint, :quantity, :nano_usd, :at)
+ON CONFLICT DO NOTHING
+
+-- name: insert_artifact
+INSERT INTO artifacts (key, account, endpoint, job, size, sha256, media_type, expires_at)
+VALUES (:key, :account, :endpoint, :job, :size, :sha256, :media_type, :expires_at)
+ON CONFLICT DO NOTHING
+
+-- name: count
+INSERT INTO counters (account, endpoint, name, value) VALUES (:account, :endpoint, :name, :by)
+ON CONFLICT (account, endpoint, name) DO UPDATE SET value = counters.value + excluded.value
+
+-- name: insert_chunk
+INSERT INTO chunks (seq, attempt, n, value)
+SELECT seq, attempt, :n, :value FROM jobs
+WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
+ON CONFLICT DO NOTHING
+
+-- name: set_progress
+INSERT INTO progress (seq, attempt, value)
+SELECT seq, attempt, :value FROM jobs
+WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
+ON CONFLICT (seq) DO UPDATE SET attempt = excluded.attempt, value = excluded.value
+
+-- name: set_uploading
+UPDATE jobs SET uploading = 1
+WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
+
+-- name: is_open
+SELECT 1 FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
+
+-- name: renew
+UPDATE nodes SET seen_at = :now WHERE id = :node AND session = :session AND alive = 1
+
+-- name: view
+SELECT j.id, j.endpoint, j.state, j.created_at, j.sync, j.attempt, j.refused, j.worker, j.delay_ms,
+       j.execution_ms, j.webhook, r.output, r.ref_key, r.ref_size, r.ref_sha256, r.error, p.value
+FROM jobs j
+LEFT JOIN results r ON r.seq = j.seq
+LEFT JOIN progress p ON p.seq = j.seq AND p.attempt = j.attempt
+WHERE j.id = :job AND j.account = :account AND j.endpoint = :endpoint AND j.expires_at > :now
+
+-- name: chunks
+SELECT c.attempt, c.n, c.value
+FROM jobs j JOIN chunks c ON c.seq = j.seq AND c.attempt = j.attempt
+WHERE j.id = :job AND (c.attempt > :attempt OR (c.attempt = :attempt AND c.n > :n))
+ORDER BY c.n LIMIT :limit
