@@ -1,0 +1,253 @@
+"""The outbox: reports that control has not acknowledged, in order, numbered by this boot of the agent.
+
+Pure: no clock, no disk, no stream. The shell is `agent.reports`; the file is `agent.outbox_disk`.
+
+- Everything is kept until a cumulative acknowledgement covers it, and sent again after a reconnect.
+- Progress is a last value: while it waits it is replaced, and it gets a number when it leaves, at most once a
+  second for each attempt. The last value waiting leaves ahead of the attempt's outcome.
+- Only outcomes and chunks are worth the disk: the rest says nothing to control once this agent has died.
+- When it is full, the shell stops reading its workers; when it is half empty, it reads on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from stoker.wire.messages import (
+    AttemptKey,
+    Chunk,
+    Outcome,
+    Progress,
+    Refused,
+    Released,
+    Report,
+    ReportBody,
+    Uploading,
+    WorkerState,
+)
+
+BATCH_BYTES = 200 * 1024
+"""One message on the wire is at most 256 KiB; a single larger report is cut into fragments there."""
+
+PROGRESS_S = 1.0
+DISK_S = 1.0
+FULL_BYTES = 32 * 1024 * 1024
+FULL_COUNT = 4096
+DISK_BYTES_PER_S = 8 * 1024 * 1024
+"""How much of the disk a control outage may keep busy: a large outbox is written less often."""
+
+_OVERHEAD = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    number: int
+    at: float
+    size: int
+    body: ReportBody
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An attempt's progress: `value` waits to leave, not before `due`; None: nothing waits."""
+
+    key: AttemptKey
+    due: float
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """`sent` is the highest number sent on this connection, `saved` the highest on disk (0: none is)."""
+
+    next: int = 1
+    items: tuple[Item, ...] = ()
+    size: int = 0
+    sent: int = 0
+    progress: tuple[Shown, ...] = ()
+    saved: int = 0
+    saved_at: float = float("-inf")
+
+
+def key_of(body: ReportBody) -> AttemptKey | None:
+    """The attempt that a report is about."""
+    return None if isinstance(body, WorkerState) else AttemptKey(body.job, body.attempt)
+
+
+def size_of(body: ReportBody) -> int:
+    """About how many bytes it takes on the wire."""
+    match body:
+        case Progress(value=value) | Chunk(value=value):
+            return _OVERHEAD + len(value)
+        case Outcome(output=output, error=error, spans=spans, artifacts=artifacts):
+            return (
+                _OVERHEAD * (1 + len(spans) + 2 * len(artifacts)) + len(output or b"") + 4 * len(error or "")
+            )
+        case WorkerState(reason=reason, log_tail=tail):
+            return _OVERHEAD + 4 * (len(reason) + sum(map(len, tail)))
+        case Refused(reason=reason):
+            return _OVERHEAD + 4 * len(reason)
+        case Uploading() | Released():
+            return _OVERHEAD
+
+
+def durable(body: ReportBody) -> bool:
+    """Whether it means something to control after the agent has died."""
+    return isinstance(body, Outcome | Chunk)
+
+
+def reloaded(bodies: Iterable[ReportBody], at: float) -> Outbox:
+    """The outbox of a new boot: what an earlier one left on disk gets new numbers."""
+    box = Outbox()
+    for body in bodies:
+        box = _append(box, body, at)
+    return replace(box, saved=box.next - 1)
+
+
+# ---- filling ------------------------------------------------------------------------------------
+
+
+def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
+    if isinstance(body, Progress):
+        return _show(box, AttemptKey(body.job, body.attempt), body.value, at)
+    if box.progress and isinstance(body, Outcome):
+        box = _end_progress(box, AttemptKey(body.job, body.attempt), at)
+    return _append(box, body, at)
+
+
+def _append(box: Outbox, body: ReportBody, at: float) -> Outbox:
+    item = Item(box.next, at, size_of(body), body)
+    return replace(box, next=box.next + 1, items=(*box.items, item), size=box.size + item.size)
+
+
+def _show(box: Outbox, key: AttemptKey, value: bytes, at: float) -> Outbox:
+    known = next((shown for shown in box.progress if shown.key == key), Shown(key, at, None))
+    others = tuple(shown for shown in box.progress if shown.key != key)
+    return replace(box, progress=(*others, replace(known, value=value)))
+
+
+def _end_progress(box: Outbox, key: AttemptKey, at: float) -> Outbox:
+    for shown in box.progress:
+        if shown.key == key and shown.value is not None:
+            box = _append(box, Progress(key.job, key.attempt, shown.value), at)
+    return replace(box, progress=tuple(shown for shown in box.progress if shown.key != key))
+
+
+# ---- sending ------------------------------------------------------------------------------------
+
+
+def reconnected(box: Outbox) -> Outbox:
+    """A new connection: all of it is sent again, but for progress that newer news has overtaken."""
+    newer = {shown.key for shown in box.progress if shown.value is not None}
+    newer |= {key for item in box.items if isinstance(item.body, Outcome) and (key := key_of(item.body))}
+    stays = tuple(i for i in box.items if not (isinstance(i.body, Progress) and key_of(i.body) in newer))
+    return _with(replace(box, sent=0), stays)
+
+
+def take(box: Outbox, at: float, limit: int = BATCH_BYTES) -> tuple[Outbox, tuple[Report, ...]]:
+    """The next batch to send: what was not sent on this connection, in order, up to the limit, at least one."""
+    if box.progress:
+        box = _number_progress(box, at)
+    batch: list[Report] = []
+    size = 0
+    for item in _unsent(box):
+        size += item.size
+        if batch and size > limit:
+            break
+        batch.append(Report(item.number, item.body))
+    return (replace(box, sent=batch[-1].number) if batch else box), tuple(batch)
+
+
+def _unsent(box: Outbox) -> tuple[Item, ...]:
+    """Numbers ascend, so what was not sent is a tail."""
+    start = len(box.items)
+    while start and box.items[start - 1].number > box.sent:
+        start -= 1
+    return box.items[start:]
+
+
+def _number_progress(box: Outbox, at: float) -> Outbox:
+    shown_now = tuple(shown for shown in box.progress if shown.value is not None and shown.due <= at)
+    for shown in shown_now:
+        box = _append(box, Progress(shown.key.job, shown.key.attempt, shown.value or b""), at)
+    after = tuple(
+        Shown(shown.key, at + PROGRESS_S, None) if shown in shown_now else shown for shown in box.progress
+    )
+    return replace(box, progress=after)
+
+
+def wake_at(box: Outbox) -> float | None:
+    """When progress that waits may leave."""
+    return min((shown.due for shown in box.progress if shown.value is not None), default=None)
+
+
+# ---- emptying -----------------------------------------------------------------------------------
+
+
+def ack(box: Outbox, number: int) -> Outbox:
+    """Everything up to `number` is committed by control."""
+    if not box.items or box.items[0].number > number:
+        return box
+    return _with(box, tuple(item for item in box.items if item.number > number))
+
+
+def drop(box: Outbox, key: AttemptKey) -> Outbox:
+    """Control wants to hear nothing of this attempt."""
+    left = tuple(shown for shown in box.progress if shown.key != key)
+    stays = tuple(item for item in box.items if key_of(item.body) != key)
+    return _with(replace(box, progress=left), stays)
+
+
+def _with(box: Outbox, items: tuple[Item, ...]) -> Outbox:
+    return replace(box, items=items, size=sum(item.size for item in items))
+
+
+# ---- limits and the disk ------------------------------------------------------------------------
+
+
+def must_pause(box: Outbox) -> bool:
+    return box.size >= FULL_BYTES or len(box.items) >= FULL_COUNT
+
+
+def may_resume(box: Outbox) -> bool:
+    return box.size <= FULL_BYTES // 2 and len(box.items) <= FULL_COUNT // 2
+
+
+def disk_at(box: Outbox) -> float | None:
+    """When the file must be written: a durable report went unacknowledged for so long, or all of it is over."""
+    unsaved = min(
+        (item.at for item in box.items if item.number > box.saved and durable(item.body)), default=None
+    )
+    earliest = box.saved_at + max(DISK_S, box.size / DISK_BYTES_PER_S)
+    if unsaved is not None:
+        return max(unsaved + DISK_S, earliest)
+    return earliest if is_stale(box) else None
+
+
+def due_for_disk(box: Outbox, at: float) -> bool:
+    due = disk_at(box)
+    return due is not None and at >= due
+
+
+def is_stale(box: Outbox) -> bool:
+    """There is something on disk, and none of it is worth keeping any more."""
+    return box.saved > 0 and not any(durable(item.body) for item in box.items)
+
+
+def has_unsaved(box: Outbox) -> bool:
+    return any(item.number > box.saved and durable(item.body) for item in box.items)
+
+
+def to_save(box: Outbox) -> tuple[ReportBody, ...]:
+    return tuple(item.body for item in box.items if durable(item.body))
+
+
+def saved(box: Outbox, at: float) -> Outbox:
+    """`to_save` is on disk now."""
+    last = max((item.number for item in box.items if durable(item.body)), default=0)
+    return replace(box, saved=last, saved_at=at)
+
+
+def first_unacked(box: Outbox) -> int:
+    return box.items[0].number if box.items else box.next

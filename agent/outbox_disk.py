@@ -1,0 +1,113 @@
+"""The outbox's file: replaced as a whole, durable when `save` returns, and a torn one is noticed.
+
+Layout: a magic line, the payload's sha256, then the payload: one JSON line for each report, payloads in
+base64. Written beside the old file, fsynced, renamed over it, and the folder fsynced: after a crash at any
+point the file is the old one or the new one. Should the disk have torn it all the same, the checksum tells,
+and it loads as nothing: control requeues what the agent no longer holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, ReportBody, Span
+
+log = logging.getLogger(__name__)
+
+_MAGIC = b"stoker-outbox-1\n"
+_DIGEST = 32
+
+
+class OutboxFile:
+    """The real OutboxDisk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def save(self, data: bytes) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self._path.with_name(self._path.name + ".new")
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(fd, _MAGIC + hashlib.sha256(data).digest() + data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(beside, self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def load(self) -> bytes | None:
+        try:
+            whole = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        start = len(_MAGIC) + _DIGEST
+        digest, data = whole[len(_MAGIC) : start], whole[start:]
+        if not whole.startswith(_MAGIC) or hashlib.sha256(data).digest() != digest:
+            log.error("the outbox file %s is damaged; the reports in it are lost", self._path)
+            return None
+        return data
+
+
+class MemoryDisk:
+    """An OutboxDisk that survives its agent, for tests and the simulation. `full`: every save fails."""
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+        self.saves = 0
+        self.full = False
+
+    def save(self, data: bytes) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        self.data = data
+        self.saves += 1
+
+    def load(self) -> bytes | None:
+        return self.data
+
+
+def encode(bodies: Sequence[ReportBody]) -> bytes:
+    """The payload for these reports; only outcomes and chunks have a form on disk."""
+    return b"".join(json.dumps(_packed(body)).encode() + b"\n" for body in bodies)
+
+
+def decode(data: bytes) -> list[ReportBody]:
+    return [_unpacked(json.loads(line)) for line in data.splitlines()]
+
+
+def _packed(body: ReportBody) -> dict[str, Any]:
+    fields = dataclasses.asdict(body)
+    for name in ("output", "value"):
+        if isinstance(fields.get(name), bytes):
+            fields[name] = base64.b64encode(fields[name]).decode()
+    return {"kind": "chunk" if isinstance(body, Chunk) else "outcome", **fields}
+
+
+def _unpacked(fields: dict[str, Any]) -> ReportBody:
+    if fields.pop("kind") == "chunk":
+        return Chunk(**{**fields, "value": base64.b64decode(fields["value"])})
+    output, ref = fields["output"], fields["output_ref"]
+    fields["output"] = None if output is None else base64.b64decode(output)
+    fields["output_ref"] = None if ref is None else Ref(**ref)
+    fields["spans"] = tuple(Span(**span) for span in fields["spans"])
+    fields["artifacts"] = tuple(Artifact(**artifact) for artifact in fields["artifacts"])
+    return Outcome(**fields)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
