@@ -7,7 +7,7 @@ The reader misses nothing: every pass reads the store after the last id that was
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 from stoker.control import store
 from stoker.control.commit import Commits
@@ -26,7 +26,7 @@ async def follow(
     after: tuple[int, int] | None,
     changed: asyncio.Event,
     clock: Callable[[], float],
-) -> AsyncIterator[StreamEvent]:
+) -> AsyncGenerator[StreamEvent, None]:
     """Ends after the `end` event. Raises NotFound when the job is gone."""
     cursor, progress = after or START, b""
     while True:

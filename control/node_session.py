@@ -79,15 +79,16 @@ class NodeSession:
 
     async def run(self) -> str:
         """Until the stream ends; returns the reason."""
+        reason = "ended"
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._send_all(), name=f"send to {self.node}")
                 tasks.create_task(self._receive_all(), name=f"receive from {self.node}")
         except* StreamEnded as ended:
-            return str(ended.exceptions[0])
+            reason = str(ended.exceptions[0])
         finally:
             self._stream.end("the session is over")
-        return "ended"
+        return reason
 
     async def _receive_all(self) -> None:
         while True:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from stoker.control import store
@@ -21,12 +21,12 @@ from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
 from stoker.control.errors import Unavailable
 from stoker.control.floor import Floor, FloorNode, FloorWorker
-from stoker.control.keys import accept_join_token
+from stoker.control.keys import accept_join
 from stoker.control.node_session import NodeSession
 from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
 from stoker.control.store import Conn
-from stoker.control.types import Changed, Claimed, JobView, Reported
+from stoker.control.types import Changed, Claimed, JobState, Reconciled, Reported
 from stoker.wire.messages import (
     PROTOCOL,
     Assign,
@@ -63,7 +63,6 @@ class _Broken:
 class _Committed:
     reported: Reported
     claimed: tuple[Claimed, ...]
-    views: Mapping[str, JobView]
 
 
 class Nodes:
@@ -86,6 +85,7 @@ class Nodes:
         self._clock = clock
         self._sessions: dict[str, NodeSession] = {}
         self._broken: asyncio.Queue[_Broken] = asyncio.Queue()
+        self.leftovers: list[str] = []  # object keys and prefixes of attempts that do not count
 
     # -- a session's life
 
@@ -139,9 +139,7 @@ class Nodes:
                 f"{PROTOCOL} and the one before; update the agent"
             )
         now = self._clock()
-        known = await self._commits.commit(
-            lambda conn: accept_join_token(conn, hello.join_token, hello.node, now)
-        )
+        known = await self._commits.commit(lambda conn: accept_join(conn, hello.join_token, now))
         return (
             None
             if known
@@ -152,7 +150,7 @@ class Nodes:
         held = {attempt.key for attempt in hello.attempts}
         now = self._clock()
 
-        def open_session(conn: Conn) -> tuple[int, store.Reconciled] | str:
+        def open_session(conn: Conn) -> tuple[int, Reconciled] | str:
             session = store.open_session(
                 conn,
                 node=hello.node,
@@ -183,11 +181,11 @@ class Nodes:
             Welcome(number, self._settings.beat_s, self._settings.lease_s, reconciled.keep, reconciled.stop)
         )
         self._staffing.tell(hello.node)
-        self.apply(reconciled.changed, {})
+        self.apply(reconciled.changed)
         self._staffing.wake.set()
         return session
 
-    def _seat(self, hello: Hello, session: int, reconciled: store.Reconciled) -> None:
+    def _seat(self, hello: Hello, session: int, reconciled: Reconciled) -> None:
         """Puts the node and what it holds on the floor, in place of what an earlier session said."""
         old = self._floor.nodes.get(hello.node)
         if old is not None:
@@ -249,7 +247,7 @@ class Nodes:
         def work(conn: Conn) -> _Committed:
             reported = store.apply_reports(conn, node=node, session=number, reports=reports, now=now)
             claimed = store.claim(conn, slots, now) if slots else ()
-            return _Committed(reported, claimed, self._awaited_views(conn, reported.changed, now))
+            return _Committed(reported, claimed)
 
         claimed: tuple[Claimed, ...] = ()
         try:
@@ -260,7 +258,8 @@ class Nodes:
         self._dispatch.note_exhausted(slots, claimed, seen)
         for endpoint in freed:
             self._dispatch.look(endpoint)
-        self.apply(done.reported.changed, done.views)
+        self.apply(done.reported.changed)
+        self.leftovers.extend(artifact.key for artifact in done.reported.orphans)
         for key in done.reported.chunks:
             self._bells.changed(key.job)
         for key in done.reported.stale:
@@ -286,16 +285,6 @@ class Nodes:
             case _:
                 return None
 
-    def _awaited_views(self, conn: Conn, changed: Iterable[Changed], now: float) -> dict[str, JobView]:
-        """Read in the same transaction, in the writer's thread: who waits for these jobs needs no read."""
-        views = {}
-        for change in changed:
-            if self._bells.waits_for_end(change.job):
-                view = store.view_of(conn, change.job, now)
-                if view is not None:
-                    views[change.job] = view
-        return views
-
     def _floor_news(self, session: NodeSession, reports: Sequence[Report]) -> None:
         for report in reports:
             if isinstance(report.body, WorkerState):
@@ -316,19 +305,19 @@ class Nodes:
 
     # -- what follows from a change
 
-    def apply(self, changed: Iterable[Changed], views: Mapping[str, JobView]) -> None:
+    def apply(self, changed: Iterable[Changed]) -> None:
         """Rings for who waits, stops what must stop, and looks again where a job went back to the queue."""
         for change in changed:
-            view = views.get(change.job)
-            if view is not None and view.ended:
-                self._bells.ended(view)
+            if change.view is not None:
+                self._bells.ended(change.view)
             else:
                 self._bells.changed(change.job)
-            if change.state == "IN_QUEUE":
+            if change.state is JobState.IN_QUEUE:
                 self._dispatch.mark(change.endpoint)
             if change.cancel is not None:
                 node, key = change.cancel
-                self.cancel(node, Cancel(key.job, key.attempt, "cancelled"))
+                self.cancel(node, Cancel(key.job, key.attempt, "expired" if change.gone else "cancelled"))
+            self.leftovers.extend(change.losers)
 
     def assign(self, node: str, assign: Assign) -> None:
         session = self._sessions.get(node)
@@ -357,10 +346,10 @@ class Nodes:
             now = self._clock()
 
             def requeue(conn: Conn, broken: _Broken = broken, now: float = now) -> tuple[Changed, ...]:
-                return store.requeue_node(conn, node=broken.node, session=broken.session, now=now)
+                return store.requeue_node(conn, broken.node, broken.session, now, "its connection broke")
 
             try:
-                self.apply(await self._commits.commit(requeue), {})
+                self.apply(await self._commits.commit(requeue))
             except Unavailable as error:
                 log.error("the jobs of node %s could not be requeued yet: %s", broken.node, error)
                 self._broken.put_nowait(broken)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from random import Random
@@ -83,19 +83,27 @@ class Plane:
         self.endpoints = Endpoints(settings.aliases)
         self.dispatch = Dispatch(self.floor, commits, self.endpoints.by_id, self._assign, clock)
         self.staffing = Staffing(self.floor, self.endpoints.all, self._desire, clock, rng)
-        self.nodes = Nodes(settings, commits, self.floor, self.dispatch, self.staffing, self._bells, clock)
+        self.nodes = Nodes(
+            settings, commits, self.floor, self.dispatch, self.staffing, self._bells, self.endpoints, clock
+        )
         self.sweeper = Sweeper(settings, commits, artifacts, self.staffing, self.dispatch, self.nodes, clock)
 
     async def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Stores the endpoints that the configuration declares; to be awaited before `run`."""
         now = self._clock()
 
-        def put(conn: Conn) -> list[Endpoint]:
-            store.close_all_sessions(conn, now)
-            return store.declare_endpoints(conn, endpoints, now)
+        def begin(conn: Conn) -> tuple[tuple[Endpoint, ...], tuple[str, ...]]:
+            declared = {endpoint.id for endpoint in endpoints}
+            for endpoint in store.list_endpoints(conn):
+                if endpoint.id not in declared:
+                    store.remove_endpoint(conn, endpoint.id, now)
+            stored = tuple(store.put_endpoint(conn, endpoint, now) for endpoint in endpoints)
+            return stored, store.take_over(conn, now - self._settings.silence_s)
 
-        self.endpoints.load(await self._commits.commit(put))
-        for endpoint in endpoints:
+        stored, expected = await self._commits.commit(begin)
+        self.endpoints.load(stored)
+        self.sweeper.expect(expected)
+        for endpoint in stored:
             self.dispatch.mark(endpoint.id)
 
     async def run(self) -> None:
@@ -201,16 +209,25 @@ class Plane:
         if view is None:
             raise _no_job(job)
         if changed is not None:
-            self.nodes.apply([changed], {job: view})
+            self.nodes.apply([changed])
         return view
 
     async def health(self, account: str, endpoint: str) -> Health:
         found = self.endpoints.find(account, endpoint)
-        counted = await self._commits.read(lambda conn: store.counters(conn, found.id))
+        counted, sample = await self._commits.read(
+            lambda conn: (
+                store.read_counters(conn, account, found.id),
+                store.queue_sample(conn).get(found.id),
+            )
+        )
         workers = self.floor.of_endpoint(found.id)
         ready = [worker for worker in workers if worker.state == "ready"]
-        return replace(
-            counted,
+        return Health(
+            completed=counted.get("completed", 0),
+            failed=counted.get("failed", 0),
+            retried=counted.get("retried", 0),
+            in_queue=sample.queued + sample.low if sample else 0,
+            in_progress=sample.in_progress if sample else 0,
             idle=sum(1 for worker in ready if worker.idle),
             ready=len(ready),
             running=sum(1 for worker in ready if worker.busy),
@@ -225,7 +242,8 @@ class Plane:
         cached = self._keys.get(token)
         if cached is not None and cached[0] > now:
             return cached[1]
-        account = await self._commits.read(lambda conn: find_key(conn, token))
+        known = await self._commits.read(lambda conn: find_key(conn, token))
+        account = None if known is None else known[0]
         if len(self._keys) > 10_000:
             self._keys.clear()
         self._keys[token] = (now + KEY_CACHE_S, account)
@@ -277,7 +295,7 @@ class Plane:
 
     async def follow(
         self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
-    ) -> AsyncIterator[StreamEvent]:
+    ) -> AsyncGenerator[StreamEvent, None]:
         """Every event of the job, from the start or after an id, to its end. A reader may come back."""
         found = self.endpoints.find(account, endpoint)
         with self._bells.changes_of(job) as changed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from stoker.control import store
 from stoker.control.artifacts import Artifacts
@@ -19,8 +19,6 @@ from stoker.control.errors import ControlError
 from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
-from stoker.control.store import Conn
-from stoker.control.types import QueueSample
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +48,11 @@ class Sweeper:
         self._dispatch = dispatch
         self._nodes = nodes
         self._clock = clock
+        self._expected: set[str] = set()
+
+    def expect(self, nodes: Iterable[str]) -> None:
+        """These were connected a moment ago: no worker is started elsewhere until they had time to return."""
+        self._expected = set(nodes)
 
     async def run(self) -> None:
         """A pass each `sweep_s`, until cancelled."""
@@ -73,20 +76,29 @@ class Sweeper:
         await self._expire()
         if watched:
             await self._lapse()
+        await self._clear()
         if artifacts:
             await self._forget_artifacts()
 
     async def _expire(self) -> None:
         now = self._clock()
         expired = await self._commits.commit(lambda conn: store.expire(conn, now, BATCH))
-        self._nodes.apply(expired.changed, {})
-        for prefix in expired.prefixes:
-            await self._artifacts.delete_prefix(prefix)
+        self._nodes.apply(expired.changed)
+        self._nodes.leftovers += [*expired.keys, *expired.prefixes]
+
+    async def _clear(self) -> None:
+        """Deletes what no record names any more; a prefix ends in a slash."""
+        while self._nodes.leftovers:
+            name = self._nodes.leftovers[-1]
+            await (
+                self._artifacts.delete_prefix(name) if name.endswith("/") else self._artifacts.delete(name)
+            )
+            self._nodes.leftovers.remove(name)
 
     async def _lapse(self) -> None:
         now = self._clock()
         silent = now - self._settings.silence_s
-        self._nodes.apply(await self._commits.commit(lambda conn: store.lost_nodes(conn, silent, now)), {})
+        self._nodes.apply(await self._commits.commit(lambda conn: store.lost_nodes(conn, silent, now)))
 
     async def _forget_artifacts(self) -> None:
         now = self._clock()
@@ -101,23 +113,19 @@ class Sweeper:
     async def staff(self) -> None:
         """Staffs when something changed, and each second, until cancelled."""
         loop = asyncio.get_running_loop()
-        expected = await self._commits.read(lambda conn: store.live_nodes(conn, self._clock() - 60.0))
         started = loop.time()
         while True:
             try:
-                demand = await self._commits.read(self._sample)
+                demand = await self._commits.read(store.queue_sample)
             except ControlError as error:
                 log.error("demand could not be sampled: %s", error)
             else:
-                settled = set(expected) <= self._nodes.connected() or loop.time() - started > SETTLE_S
+                settled = self._expected <= self._nodes.connected() or loop.time() - started > SETTLE_S
                 self._staffing.staff(demand, may_start=settled)
                 for endpoint, sample in demand.items():
                     if (sample.queued or sample.low) and not self._dispatch.may_wait(endpoint):
                         self._dispatch.mark(endpoint)
             await self._wait()
-
-    def _sample(self, conn: Conn) -> dict[str, QueueSample]:
-        return {sample.endpoint: sample for sample in store.queue_sample(conn)}
 
     async def _wait(self) -> None:
         self._staffing.wake.clear()
