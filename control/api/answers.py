@@ -1,0 +1,111 @@
+"""What goes back: a status, a body, and what is to happen once it was written.
+
+Every error is JSON of one shape, a superset of what the field's clients look for. An error that nobody
+expected is logged under an id, and the answer names that id and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from starlette.types import Receive, Scope, Send
+
+from stoker.control.errors import ControlError, InvalidInput, Unauthorized, Unavailable
+
+log = logging.getLogger(__name__)
+
+Headers = tuple[tuple[bytes, bytes], ...]
+_JSON: Headers = ((b"content-type", b"application/json"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`after` runs when the caller was there to take the whole body, and not otherwise."""
+
+    body: bytes
+    status: int = 200
+    headers: Headers = ()
+    after: Callable[[], Awaitable[None]] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status,
+                "headers": [*_JSON, (b"content-length", b"%d" % len(self.body)), *self.headers],
+            }
+        )
+        if self.after is None:
+            await send({"type": "http.response.body", "body": self.body})
+        elif await self._written(receive, send):
+            await self.after()
+
+    async def _written(self, receive: Receive, send: Send) -> bool:
+        """Sends the body and tells whether the connection still stood with all of it handed over.
+
+        The end is a message of its own: the server takes it only when its write buffer is below the mark,
+        and after it nobody can tell a caller that left from one that stayed.
+        """
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        stayed = not await has_left(receive)
+        await send({"type": "http.response.body", "body": b""})
+        return stayed
+
+
+async def has_left(receive: Receive) -> bool:
+    """Whether the caller closed the connection. The request's body must have been read before."""
+    told = asyncio.ensure_future(receive())
+    await asyncio.sleep(0)  # one turn of the loop: what the socket already knows reaches `receive`
+    await asyncio.sleep(0)
+    if told.done():
+        return bool(told.result()["type"] == "http.disconnect")
+    told.cancel()
+    await asyncio.wait((told,))
+    return False
+
+
+def json_answer(value: object, status: int = 200) -> Answer:
+    return Answer(orjson.dumps(value), status)
+
+
+def error_body(status: int, message: str, title: str | None = None) -> dict[str, Any]:
+    """The shape of every error but a hosted model's refused input."""
+    reason = title or HTTPStatus(status).phrase
+    return {"error": message, "status": status, "title": reason, "detail": message}
+
+
+def error_answer(error: ControlError) -> Answer:
+    if isinstance(error, InvalidInput):
+        return json_answer({"id": error.job, "status": "FAILED", "error": str(error)}, error.status)
+    if error.status >= 500 and not isinstance(error, Unavailable):
+        return unexpected(error)
+    return Answer(
+        orjson.dumps(error_body(error.status, str(error), error.title)), error.status, _error_headers(error)
+    )
+
+
+def unexpected(error: BaseException) -> Answer:
+    """A 500 that says which line of the log to look for."""
+    number = uuid.uuid4().hex[:12]
+    log.error("request failed, error %s", number, exc_info=error)
+    return json_answer(error_body(500, f"something went wrong here; the log has it as error {number}"), 500)
+
+
+def stopping() -> Answer:
+    """For a request that was still held when the service was told to stop."""
+    return error_answer(Unavailable("the service is stopping; ask again", retry_after=2))
+
+
+def _error_headers(error: ControlError) -> Headers:
+    if isinstance(error, Unauthorized):
+        return ((b"www-authenticate", b"Bearer"),)
+    if isinstance(error, Unavailable):
+        return ((b"retry-after", b"%d" % error.retry_after),)
+    return ()

@@ -1,0 +1,108 @@
+"""What each operation of an endpoint does: a call in, an answer out. One table names them all.
+
+Nothing here knows how a request arrives (`door`) or how a job is kept (`seam`). A caller that leaves during
+`/runsync` leaves its job running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from stoker.control.api import records
+from stoker.control.api.answers import Answer, json_answer
+from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
+from stoker.control.api.events import EventAnswer, parse_event_id
+from stoker.control.api.seam import ApiSettings, PlaneApi
+from stoker.control.errors import BadRequest, InvalidInput
+from stoker.control.submissions import parse_submission
+from stoker.control.types import Submission
+from stoker.wire import names
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Answer | EventAnswer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    methods: tuple[str, ...]
+    takes_job: bool
+    handle: Handler
+
+
+class Operations:
+    def __init__(self, plane: PlaneApi, settings: ApiSettings) -> None:
+        self._plane = plane
+        self._settings = settings
+        self.table: dict[str, Operation] = {
+            "run": Operation(("POST",), False, self.run),
+            "runsync": Operation(("POST",), False, self.runsync),
+            "status": Operation(("GET", "POST"), True, self.status),
+            "status-sync": Operation(("GET", "POST"), True, self.status_sync),
+            "stream": Operation(("GET", "POST"), True, self.stream),
+            "cancel": Operation(("POST",), True, self.cancel),
+            "health": Operation(("GET",), False, self.health),
+        }
+
+    async def run(self, call: Call) -> Answer:
+        submission = await self._submission(call, self._settings.run_body_bytes, sync=False)
+        view = await self._plane.submit(call.account, call.endpoint, submission, sync=False)
+        return json_answer(records.accepted(view))
+
+    async def runsync(self, call: Call) -> Answer:
+        settings = self._settings
+        seconds = call.wait_s(settings.hosted_wait_ms if call.hosted else settings.wait_ms)
+        submission = await self._submission(call, settings.runsync_body_bytes, sync=True)
+        view = await self._plane.run_sync(call.account, call.endpoint, submission, seconds)
+        return json_answer(records.hosted_result(view) if call.hosted else records.record(view))
+
+    async def status(self, call: Call) -> Answer:
+        return json_answer(records.record(await self._plane.status(call.account, call.endpoint, call.job)))
+
+    async def status_sync(self, call: Call) -> Answer:
+        seconds = call.wait_s(self._settings.wait_ms)
+        return json_answer(
+            records.record(await self._plane.wait(call.account, call.endpoint, call.job, seconds))
+        )
+
+    async def cancel(self, call: Call) -> Answer:
+        return json_answer(records.cancelled(await self._plane.cancel(call.account, call.endpoint, call.job)))
+
+    async def health(self, call: Call) -> Answer:
+        return json_answer(records.health(await self._plane.health(call.account, call.endpoint)))
+
+    async def stream(self, call: Call) -> Answer | EventAnswer:
+        """A poll, or server-sent events to whoever accepts them."""
+        await call.body(IGNORED_BODY_BYTES)  # read, so that the next message is the caller's leaving
+        if "text/event-stream" in (call.header(b"accept") or ""):
+            return await self._events(call)
+        return await self._poll(call)
+
+    async def _poll(self, call: Call) -> Answer:
+        seconds = call.wait_s(self._settings.stream_wait_ms)
+        poll = await self._plane.poll_stream(call.account, call.endpoint, call.job, seconds)
+        answer = json_answer(records.stream_poll(poll.view, poll.chunks))
+        if not poll.chunks:
+            return answer
+
+        async def advance() -> None:
+            await self._plane.advance(poll.view.id, poll.cursor)
+
+        return Answer(answer.body, after=advance)
+
+    async def _events(self, call: Call) -> EventAnswer:
+        after = parse_event_id(call.header(b"last-event-id"))
+        await self._plane.status(
+            call.account, call.endpoint, call.job
+        )  # an unknown job is a 404, not a stream
+        events = self._plane.follow(call.account, call.endpoint, call.job, after)
+        return EventAnswer(events, self._settings.keepalive_s)
+
+    async def _submission(self, call: Call, limit: int, *, sync: bool) -> Submission:
+        body = await call.body(limit)
+        try:
+            return parse_submission(body)
+        except BadRequest as error:
+            if call.hosted:
+                raise InvalidInput(str(error), names.job_id(self._settings.rng, sync=sync)) from None
+            raise

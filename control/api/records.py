@@ -1,0 +1,114 @@
+"""How a stored job reads on the wire. Payloads are JSON text already and are put in as they are.
+
+The shapes are those that existing clients check: a terminal record always has id, status, delayTime,
+executionTime and workerId (0 and "" when nothing is known), `output` and `error` only when they were
+produced, `retries` only when there were any. Before the end, what is not known is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from stoker.control.types import Health, JobState, JobView, StoredChunk
+
+Record = dict[str, Any]
+
+_NO_RESULT = {
+    JobState.TIMED_OUT: "job timed out: it ran longer than its executionTimeout",
+    JobState.CANCELLED: "job was cancelled",
+    JobState.FAILED: "job failed and gave no reason",
+}
+
+
+def accepted(view: JobView) -> Record:
+    """The answer to `/run`: the id, and that the job waits, even where a worker has it by now."""
+    return {"id": view.id, "status": JobState.IN_QUEUE.value}
+
+
+def cancelled(view: JobView) -> Record:
+    """The answer to `/cancel`: a job that had ended keeps its end."""
+    return {"id": view.id, "status": view.state.value}
+
+
+def record(view: JobView) -> Record:
+    """The answer to `/status`, `/status-sync` and `/runsync`."""
+    if view.ended:
+        return _terminal(view)
+    shown: Record = {"id": view.id, "status": view.state.value}
+    _put(shown, "delayTime", view.delay_ms)
+    if view.state is JobState.IN_QUEUE:
+        _put(shown, "reason", view.reason)
+    else:
+        _put(shown, "executionTime", view.execution_ms)
+        _put(shown, "workerId", view.worker)
+        _put_json(shown, "output", view.progress)
+    if view.retries:
+        shown["retries"] = view.retries
+    return shown
+
+
+def hosted_result(view: JobView) -> Record:
+    """A hosted model's synchronous result, which carries COMPLETED or FAILED and no other end."""
+    shown = record(view)
+    if view.ended and view.state is not JobState.COMPLETED:
+        shown["status"] = JobState.FAILED.value
+        shown.setdefault("error", view.reason or _NO_RESULT[view.state])
+    return shown
+
+
+def stream_poll(view: JobView, chunks: Sequence[StoredChunk]) -> Record:
+    """The answer to a `/stream` poll; `stream` is always there."""
+    return {"status": view.state.value, "stream": [chunk_value(chunk.value) for chunk in chunks]}
+
+
+def chunk_value(value: bytes) -> Record:
+    return {"output": orjson.Fragment(value)}
+
+
+def health(counted: Health) -> Mapping[str, Mapping[str, int]]:
+    """All eleven counters, always."""
+    return {
+        "jobs": {
+            "completed": counted.completed,
+            "failed": counted.failed,
+            "inProgress": counted.in_progress,
+            "inQueue": counted.in_queue,
+            "retried": counted.retried,
+        },
+        "workers": {
+            "idle": counted.idle,
+            "initializing": counted.initializing,
+            "ready": counted.ready,
+            "running": counted.running,
+            "throttled": counted.throttled,
+            "unhealthy": counted.unhealthy,
+        },
+    }
+
+
+def _terminal(view: JobView) -> Record:
+    shown: Record = {
+        "id": view.id,
+        "status": view.state.value,
+        "delayTime": view.delay_ms or 0,
+        "executionTime": view.execution_ms or 0,
+        "workerId": view.worker or "",
+    }
+    _put_json(shown, "output", view.output)
+    _put(shown, "error", view.error)
+    if view.retries:
+        shown["retries"] = view.retries
+    return shown
+
+
+def _put(shown: Record, name: str, value: object) -> None:
+    if value is not None:
+        shown[name] = value
+
+
+def _put_json(shown: Record, name: str, text: bytes | None) -> None:
+    if text is not None:
+        shown[name] = orjson.Fragment(text)

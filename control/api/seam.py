@@ -1,0 +1,67 @@
+"""What the HTTP layer asks of the control plane, and what it may be set to.
+
+`control.plane.Plane` answers it in the service; tests answer it with one in memory. Nothing here knows of
+requests, nothing behind it knows of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from random import Random, SystemRandom
+from typing import Protocol
+
+from stoker.control.types import Endpoint, Health, JobView, StreamEvent, StreamPoll, Submission
+
+
+class EndpointBook(Protocol):
+    def find(self, account: str, endpoint: str) -> Endpoint:
+        """The endpoint of this id or alias; NotFound where the account has none."""
+
+
+class PlaneApi(Protocol):
+    """Errors are `control.errors`; a view's spilled output was put back, or is not given."""
+
+    @property
+    def endpoints(self) -> EndpointBook: ...
+
+    async def find_key(self, token: str) -> str | None: ...
+
+    async def submit(self, account: str, endpoint: str, submission: Submission, *, sync: bool) -> JobView: ...
+
+    async def run_sync(
+        self, account: str, endpoint: str, submission: Submission, seconds: float
+    ) -> JobView: ...
+
+    async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView: ...
+
+    async def status(self, account: str, endpoint: str, job: str) -> JobView: ...
+
+    async def cancel(self, account: str, endpoint: str, job: str) -> JobView: ...
+
+    async def poll_stream(self, account: str, endpoint: str, job: str, seconds: float) -> StreamPoll: ...
+
+    async def advance(self, job: str, cursor: tuple[int, int]) -> None: ...
+
+    def follow(
+        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+    ) -> AsyncIterator[StreamEvent]: ...
+
+    async def health(self, account: str, endpoint: str) -> Health: ...
+
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """Waits in milliseconds as callers give them. `rng` draws the ids of inputs that are refused."""
+
+    run_body_bytes: int = 10 * MIB
+    runsync_body_bytes: int = 20 * MIB
+    wait_ms: int = 90_000
+    hosted_wait_ms: int = 300_000
+    stream_wait_ms: int = 10_000
+    keepalive_s: float = 15.0
+    version: str = "0.1.0"
+    rng: Random = field(default_factory=SystemRandom)

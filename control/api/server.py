@@ -1,0 +1,116 @@
+"""Runs the application under uvicorn, on the loop that is already there, until it is told to stop.
+
+Signals are left alone: whoever owns the process decides when to stop. uvicorn runs in one task that the
+`HttpServer` owns; `stop` lets answers under way go out for a while, tells what is still held to come back,
+and returns when nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+from starlette.types import ASGIApp
+
+BACKLOG = 2_048
+GRACE_S = 2
+KEEP_ALIVE_S = 75
+"""Longer than any known client's pause between polls: a reused connection must not be just closing."""
+
+
+class CannotListen(Exception):
+    """The address could not be bound; the text says which and why."""
+
+
+class _Uvicorn(uvicorn.Server):
+    """Without signal handlers, and woken instead of looking ten times a second whether it shall end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stopping = asyncio.Event()
+        self.ready = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        self.ready.set()
+        while not self.stopping.is_set():
+            await self.on_tick(0)  # sets the Date header
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self.stopping.wait()
+
+
+class HttpServer:
+    """A running server; `async with` stops it at the end of the block."""
+
+    def __init__(self, server: _Uvicorn, listener: socket.socket) -> None:
+        self._server = server
+        self.host, self.port = listener.getsockname()[:2]
+        self._task = asyncio.create_task(server.serve([listener]), name="http server")
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    async def wait(self) -> None:
+        """Returns when the server has ended; raises what ended it."""
+        await asyncio.shield(self._task)
+
+    async def stop(self) -> None:
+        """May be called twice."""
+        self._server.stopping.set()
+        await self._task
+        held = list(self._server.server_state.tasks)
+        if held:
+            await asyncio.wait(held)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+async def serve_http(app: ASGIApp, host: str, port: int, *, grace_s: int = GRACE_S) -> HttpServer:
+    """Listens and accepts when it returns. Port 0 takes a free one, to be read from `port`."""
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=grace_s,
+        backlog=BACKLOG,
+    )
+    server = _Uvicorn(config)
+    running = HttpServer(server, _listen(host, port))
+    started = asyncio.create_task(server.ready.wait(), name="http server starting")
+    await asyncio.wait((started, running._task), return_when=asyncio.FIRST_COMPLETED)
+    if not started.done():
+        started.cancel()
+        await running.wait()
+    return running
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror or error}") from None

@@ -1,0 +1,243 @@
+"""`stoker.toml`: read, checked, and turned into endpoints. What is wrong is told in words, field by field.
+
+    local_roots = ["handlers"]            folders below which `local:` handlers may lie
+    allow_private_addresses = false       the outbound guard's switch
+    [s3]  [prices]  [aliases]
+    [[endpoints]]                         field names of the management API
+
+Relative paths start at the file's folder. Links are followed before a handler is compared with the roots, so
+that one cannot point out of them. Hosted endpoints are not declared here: the command line brings them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails, to_json
+
+from stoker.control.submissions import EXECUTION_TIMEOUT_MS, is_http_url, shown
+from stoker.control.types import Endpoint, EndpointVersion
+from stoker.wire.messages import Price
+
+DEVICE_SECONDS = "device_seconds"
+"""What the agent measures of every job, and `[prices]` may put a price on."""
+
+DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
+LOCAL = "local:"
+_ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+_ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the text names file, field, value and what is allowed."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class S3Section(_Section):
+    """An S3 of the operator's; without it the embedded one is used."""
+
+    endpoint_url: str
+    public_endpoint: str | None = None
+    region: str = "us-east-1"
+    bucket: Annotated[str, Field(min_length=3, max_length=63)]
+    access_id: Annotated[str, Field(min_length=1)]
+    access_secret: SecretStr
+
+    @model_validator(mode="after")
+    def _urls(self) -> S3Section:
+        for field in ("endpoint_url", "public_endpoint"):
+            value = getattr(self, field)
+            if value is not None and not is_http_url(value):
+                raise ValueError(f"{field} must be an http or https URL; got {shown(value)}")
+        return self
+
+
+class Prices(_Section):
+    device_second_nano_usd: Annotated[int, Field(ge=0)] = 0
+
+
+class EndpointSection(_Section):
+    id: Annotated[str, Field(pattern=_ID)]
+    name: Annotated[str | None, Field(max_length=191)] = None
+    type: Literal["QUEUE"] = "QUEUE"
+    imageName: str
+    env: dict[Annotated[str, Field(pattern=_ENV_NAME)], str] = {}
+    workersMin: Annotated[int, Field(ge=0)] = 0
+    workersMax: Annotated[int, Field(ge=0)] = 3
+    idleTimeout: Annotated[int, Field(ge=1, le=3600)] = 5
+    executionTimeoutMs: int = DEFAULT_EXECUTION_TIMEOUT_MS
+
+    @model_validator(mode="after")
+    def _bounds(self) -> EndpointSection:
+        if self.workersMin > self.workersMax:
+            raise ValueError(
+                f"workersMin must be at most workersMax; got {self.workersMin} and {self.workersMax}"
+            )
+        low, high = EXECUTION_TIMEOUT_MS
+        if self.executionTimeoutMs != 0 and not low <= self.executionTimeoutMs <= high:
+            raise ValueError(
+                f"executionTimeoutMs must be an integer from {low} to {high}, or 0 for the default of"
+                f" {DEFAULT_EXECUTION_TIMEOUT_MS}; got {self.executionTimeoutMs}"
+            )
+        return self
+
+
+class Config(_Section):
+    """A checked configuration. Handlers' paths are absolute and lie below `local_roots`."""
+
+    local_roots: tuple[str, ...] = ()
+    allow_private_addresses: bool = False
+    s3: S3Section | None = None
+    prices: Prices = Prices()
+    aliases: dict[str, str] = {}
+    endpoints: tuple[EndpointSection, ...] = ()
+
+
+def load_config(path: Path | str | None) -> Config:
+    """The configuration of this file; the defaults where there is none to read (`path` is None)."""
+    if path is None:
+        return Config()
+    file = Path(path)
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+    return _resolved(_validated(document, file), file)
+
+
+def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
+    """The endpoints that the file declares. Whether a changed one is a new version, the store decides."""
+    prices = device_prices(config)
+    return [
+        Endpoint(
+            id=declared.id,
+            account=account,
+            name=declared.name or declared.id,
+            version=1,
+            run=EndpointVersion(
+                handler=declared.imageName.removeprefix(LOCAL), env=dict(declared.env), prices=prices
+            ),
+            workers_min=declared.workersMin,
+            workers_max=declared.workersMax,
+            idle_timeout_s=declared.idleTimeout,
+            execution_timeout_ms=declared.executionTimeoutMs or DEFAULT_EXECUTION_TIMEOUT_MS,
+        )
+        for declared in config.endpoints
+    ]
+
+
+def device_prices(config: Config) -> tuple[Price, ...]:
+    """The price of a device's second, where there is one."""
+    nano_usd = config.prices.device_second_nano_usd
+    return (Price(DEVICE_SECONDS, nano_usd),) if nano_usd else ()
+
+
+def check_aliases(config: Config, endpoints: Iterable[Endpoint]) -> None:
+    """To be called once all endpoints are known, the hosted ones too."""
+    known = {endpoint.id for endpoint in endpoints}
+    for alias, target in config.aliases.items():
+        if alias in known:
+            raise ConfigError(f"aliases.{alias} is the id of an endpoint already; take another word for it")
+        if target not in known:
+            allowed = ", ".join(sorted(known)) or "there are no endpoints"
+            raise ConfigError(
+                f"aliases.{alias} must be the id of an endpoint; got {shown(target)}; allowed: {allowed}"
+            )
+
+
+# -- what is wrong, in words
+
+
+def _validated(document: Mapping[str, Any], file: Path) -> Config:
+    try:
+        # As JSON: TOML's arrays are lists, which a strict model takes for tuples only from JSON.
+        return Config.model_validate_json(_as_json(document, file))
+    except ValidationError as invalid:
+        told = [_sentence(error, document) for error in invalid.errors(include_url=False)]
+        raise ConfigError(f"{file}: " + "; ".join(told)) from None
+
+
+def _as_json(document: Mapping[str, Any], file: Path) -> bytes:
+    try:
+        return to_json(document)
+    except ValueError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _sentence(error: ErrorDetails, document: Mapping[str, Any]) -> str:
+    where = _where(error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{where} is not a known field; allowed: {', '.join(_fields_at(error['loc'][:-1]))}"
+    if error["type"] == "missing":
+        return f"{where} is required and missing"
+    if error["type"] == "value_error":
+        return f"{where + ': ' if where else ''}{error['ctx']['error']}"
+    value = "a secret" if error["loc"][-1] == "access_secret" else shown(error["input"])
+    return f"{where}: {error['msg']}; got {value}"
+
+
+def _where(loc: tuple[int | str, ...]) -> str:
+    where = ""
+    for part in loc:
+        where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else part
+    return where
+
+
+_SECTIONS: dict[str, type[_Section]] = {"s3": S3Section, "prices": Prices, "endpoints": EndpointSection}
+
+
+def _fields_at(loc: tuple[int | str, ...]) -> list[str]:
+    section = _SECTIONS.get(str(loc[0]), Config) if loc else Config
+    return list(section.model_fields)
+
+
+# -- paths
+
+
+def _resolved(config: Config, file: Path) -> Config:
+    folder = file.resolve().parent
+    roots = tuple(_root(folder, root, file) for root in config.local_roots)
+    seen: set[str] = set()
+    endpoints = []
+    for declared in config.endpoints:
+        if declared.id in seen:
+            raise ConfigError(f"{file}: two endpoints have the id {declared.id}; ids must differ")
+        seen.add(declared.id)
+        image = LOCAL + _handler(folder, roots, declared, file)
+        endpoints.append(declared.model_copy(update={"imageName": image}))
+    return config.model_copy(
+        update={"local_roots": tuple(str(root) for root in roots), "endpoints": tuple(endpoints)}
+    )
+
+
+def _root(folder: Path, given: str, file: Path) -> Path:
+    root = (folder / given).resolve()
+    if not root.is_dir():
+        raise ConfigError(f"{file}: local_roots must name folders; {given} is none ({root})")
+    return root
+
+
+def _handler(folder: Path, roots: tuple[Path, ...], declared: EndpointSection, file: Path) -> str:
+    """`local:handlers/echo.py:handler` as `/abs/handlers/echo.py:handler`."""
+    image, field = declared.imageName, f"{file}: imageName of endpoint {declared.id}"
+    given, _, attribute = image.removeprefix(LOCAL).rpartition(":")
+    if not image.startswith(LOCAL) or not given.endswith(".py") or not attribute.isidentifier():
+        raise ConfigError(f'{field} must read "local:<path>.py:<name>"; got {shown(image)}')
+    path = (folder / given).resolve()
+    if not any(path.is_relative_to(root) for root in roots):
+        allowed = ", ".join(str(root) for root in roots) or "none; add local_roots = [...]"
+        raise ConfigError(f"{field} must lie below a folder of local_roots; got {path}; allowed: {allowed}")
+    if not path.is_file():
+        raise ConfigError(f"{field} must be a file; there is none at {path}")
+    return f"{path}:{attribute}"

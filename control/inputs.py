@@ -1,0 +1,196 @@
+"""An input against its endpoint's JSON Schema: passes, or says which field, which value, what is allowed.
+
+Nothing is filled in or changed. 1.0 counts as an integer, as JSON Schema has it; true and false do not.
+Compiled schemas are kept; they are few, one for each endpoint version.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import SchemaError, ValidationError
+
+from stoker.control.errors import BadRequest
+from stoker.control.submissions import is_http_url, shown
+
+KEPT_SCHEMAS = 256
+TOLD_ERRORS = 3
+"""So many fields are named in one message; who sends more wrong ones learns of them next time."""
+
+Schema = Mapping[str, Any]
+
+_FORMATS = FormatChecker(formats=())
+
+
+@_FORMATS.checks("uri")
+def _is_url(value: object) -> bool:
+    return not isinstance(value, str) or is_http_url(value)
+
+
+_compiled: OrderedDict[int, tuple[Schema, Draft202012Validator]] = OrderedDict()
+
+
+def check_input(schema: Schema, value: object) -> None:
+    """Raises BadRequest for an input that the schema does not allow."""
+    errors = _most_telling(_validator(schema).iter_errors(value))
+    if errors:
+        raise BadRequest("Invalid parameter: " + "; ".join(errors))
+
+
+def check_schema(schema: Schema) -> None:
+    """Raises ValueError for a schema that is none; to be called when an endpoint is declared."""
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise ValueError(f"the input schema is not valid at {error.json_path}: {error.message}") from None
+
+
+def _validator(schema: Schema) -> Draft202012Validator:
+    """The schema is kept beside its validator, so that its identity is not given to another one."""
+    kept = _compiled.get(id(schema))
+    if kept is None:
+        kept = _compiled[id(schema)] = (schema, Draft202012Validator(schema, format_checker=_FORMATS))
+        if len(_compiled) > KEPT_SCHEMAS:
+            _compiled.popitem(last=False)
+    return kept[1]
+
+
+def _most_telling(errors: Iterable[ValidationError]) -> list[str]:
+    """One sentence for each wrong field, the first few."""
+    told: dict[str, str] = {}
+    for error in errors:
+        for field, sentence in _sentences(error):
+            told.setdefault(field, sentence)
+    return list(told.values())[:TOLD_ERRORS]
+
+
+def _sentences(error: ValidationError) -> Iterable[tuple[str, str]]:
+    field = _name(error.absolute_path)
+    schema = error.schema if isinstance(error.schema, Mapping) else {}
+    if error.validator == "required":
+        yield from _missing(field, error.instance, schema)
+    elif error.validator == "additionalProperties":
+        yield from _unknown(field, error.instance, schema)
+    else:
+        must = _MUST.get(str(error.validator), _must_be_allowed)(schema)
+        allowed = _allowed(schema)
+        suffix = f"; allowed: {allowed}" if allowed and allowed not in must else ""
+        yield field, f"{field or 'input'} {must}, got {shown(error.instance)}{suffix}"
+
+
+def _missing(field: str, given: Any, schema: Schema) -> Iterable[tuple[str, str]]:
+    for name in schema["required"]:
+        if name not in given:
+            path = _join(field, name)
+            allowed = _allowed(schema.get("properties", {}).get(name, {}))
+            yield path, f"{path} is required and missing" + (f"; allowed: {allowed}" if allowed else "")
+
+
+def _unknown(field: str, given: Any, schema: Schema) -> Iterable[tuple[str, str]]:
+    known = schema.get("properties", {})
+    for name in given:
+        if name not in known:
+            path = _join(field, name)
+            allowed = ", ".join(known) or "no fields"
+            yield path, f"{path} is not a known field, got {shown(given[name])}; allowed: {allowed}"
+
+
+_MUST: dict[str, Callable[[Schema], str]] = {
+    "type": lambda schema: f"must be {_types(schema)}",
+    "multipleOf": lambda schema: f"must be divisible by {schema['multipleOf']}",
+    "minimum": lambda schema: f"must be at least {schema['minimum']}",
+    "maximum": lambda schema: f"must be at most {schema['maximum']}",
+    "exclusiveMinimum": lambda schema: f"must be more than {schema['exclusiveMinimum']}",
+    "exclusiveMaximum": lambda schema: f"must be less than {schema['exclusiveMaximum']}",
+    "enum": lambda schema: f"must be {_alternatives(schema['enum'])}",
+    "const": lambda schema: f"must be {shown(schema['const'])}",
+    "minLength": lambda schema: (
+        "must not be empty" if schema["minLength"] == 1 else f"must have {schema['minLength']} characters"
+    ),
+    "maxLength": lambda schema: f"must have at most {schema['maxLength']} characters",
+    "minItems": lambda schema: f"must have at least {schema['minItems']} items",
+    "maxItems": lambda schema: f"must have at most {schema['maxItems']} items",
+    "pattern": lambda schema: f"must match {schema['pattern']}",
+    "format": lambda schema: _format(schema["format"]),
+}
+
+
+def _must_be_allowed(schema: Schema) -> str:
+    return "is not allowed by the endpoint's schema"
+
+
+def _format(name: str) -> str:
+    return "must be an http or https URL" if name == "uri" else f"must be a {name}"
+
+
+_TYPES = {
+    "integer": "an integer",
+    "number": "a number",
+    "string": "a string",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "null": "null",
+}
+
+
+def _types(schema: Schema) -> str:
+    named = schema["type"]
+    return " or ".join(_TYPES[name] for name in ([named] if isinstance(named, str) else named))
+
+
+def _allowed(schema: Schema) -> str:
+    """All that a field takes, in words: `256 to 1536 in steps of 64`."""
+    if "enum" in schema:
+        return _alternatives(schema["enum"])
+    if "minimum" in schema or "maximum" in schema or "multipleOf" in schema:
+        return _range(schema)
+    if schema.get("type") == "string":
+        return _text_length(schema)
+    if schema.get("format") == "uri":
+        return "an http or https URL"
+    return _types(schema) if "type" in schema else ""
+
+
+def _range(schema: Schema) -> str:
+    low, high, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
+    kind = "integers " if schema.get("type") == "integer" and step is None else ""
+    if low is not None and high is not None:
+        span = f"{low} to {high}"
+    elif low is not None:
+        span = f"{low} or more"
+    elif high is not None:
+        span = f"{high} or less"
+    else:
+        return f"multiples of {step}"
+    return f"{kind}{span}" + (f" in steps of {step}" if step is not None else "")
+
+
+def _text_length(schema: Schema) -> str:
+    if schema.get("format") == "uri":
+        return "an http or https URL"
+    low, high = schema.get("minLength"), schema.get("maxLength")
+    if low is not None and high is not None:
+        return f"a string of {low} to {high} characters"
+    if low is not None:
+        return "a non-empty string" if low == 1 else f"a string of at least {low} characters"
+    return f"a string of at most {high} characters" if high is not None else "a string"
+
+
+def _alternatives(values: Sequence[object]) -> str:
+    return " or ".join(shown(value) for value in values)
+
+
+def _name(path: Iterable[object]) -> str:
+    """`frames[2].width`, as one would write it."""
+    name = ""
+    for part in path:
+        name = f"{name}[{part}]" if isinstance(part, int) else _join(name, str(part))
+    return name
+
+
+def _join(field: str, name: str) -> str:
+    return f"{field}.{name}" if field else name
