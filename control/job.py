@@ -405,6 +405,8 @@ def _lose(job: Job, event: Dropped | NodeLost) -> Stepped:
     if isinstance(event, Dropped):
         if not _may(job, "drop", event.node):
             return job, ()
+        if isinstance(job.state, Queued):  # it was lost before: now it will not come back
+            job = replace(job, failures=job.failures + job.state.suspect)
         return _again(job, after_drop(event.node, given, event.at), event.at)
     if not _may(job, "lose", event.node):
         return job, ()

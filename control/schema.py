@@ -24,6 +24,7 @@ from sqlalchemy import (
     Text,
     text,
 )
+from sqlalchemy.types import TypeEngine
 
 SCHEMA_VERSION = 1
 
@@ -31,7 +32,7 @@ metadata = MetaData()
 
 # STRICT tables of SQLite know five types only.
 _INT = BigInteger().with_variant(Integer(), "sqlite")
-_TIME = Double().with_variant(REAL(), "sqlite")
+_TIME: TypeEngine[float] = Double().with_variant(REAL(), "sqlite")
 
 
 def _table(name: str, *parts: Any) -> Table:

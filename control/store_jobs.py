@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, select, text
+from sqlalchemy import select, text
 
 from stoker.control import schema
 from stoker.control.job import retention, retries
@@ -158,9 +158,9 @@ def _open_s3(conn: Conn, sealed: bytes | None) -> S3Config | None:
 _CANCEL = f"""
 UPDATE jobs SET state = 'CANCELLED', ended_at = :now, suspect = 0, uploading = 0, execution_ms = 0,
     delay_ms = COALESCE(delay_ms, CAST((:now - created_at) * 1000 AS INTEGER)),
-    expires_at = CASE WHEN expires_at < :now + (CASE WHEN sync = 1 THEN {retention(True)} ELSE {retention(False)} END)
-                      THEN expires_at
-                      ELSE :now + (CASE WHEN sync = 1 THEN {retention(True)} ELSE {retention(False)} END) END
+    expires_at = CASE WHEN sync = 1
+                      THEN CASE WHEN expires_at < :until_sync THEN expires_at ELSE :until_sync END
+                      ELSE CASE WHEN expires_at < :until THEN expires_at ELSE :until END END
 WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("cancel")}
 RETURNING attempt, node
 """
@@ -169,9 +169,10 @@ RETURNING attempt, node
 def cancel(
     conn: Conn, account: str, endpoint: str, job: str, now: float
 ) -> tuple[JobView | None, Changed | None]:
-    """CANCELLED at once, if it had not ended. `node` stays: what the attempt had cost may still be reported."""
+    """CANCELLED at once, if it had not ended. `node` stays: what the attempt cost may still be reported."""
     values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
-    row = conn.raw.execute(_CANCEL, values).fetchone()
+    until = {"until": now + retention(False), "until_sync": now + retention(True)}
+    row = conn.raw.execute(_CANCEL, values | until).fetchone()
     found = view(conn, account, endpoint, job, now)
     if row is None or found is None:
         return found, None
@@ -235,8 +236,3 @@ _ADVANCE = text(
 def advance(conn: Conn, job: str, cursor: tuple[int, int]) -> None:
     """Moves the pollers' cursor forward, never back."""
     conn.execute(_ADVANCE, {"job": job, "attempt": cursor[0], "n": cursor[1]})
-
-
-def forget_chunks(conn: Conn, seq: int, before: int) -> None:
-    """Drops what attempts before this one had emitted."""
-    conn.execute(delete(schema.chunks).where(schema.chunks.c.seq == seq, schema.chunks.c.attempt < before))

@@ -11,7 +11,7 @@ import os
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy
 from sqlalchemy import Executable, insert, select
@@ -36,9 +36,7 @@ class Conn:
     def __init__(self, sql: sqlalchemy.Connection, secrets: Secrets) -> None:
         self.sql = sql
         self.secrets = secrets
-        driver = sql.connection.dbapi_connection
-        assert isinstance(driver, sqlite3.Connection)
-        self.raw = driver
+        self.raw = cast(sqlite3.Connection, sql.connection.dbapi_connection)
 
     def run(self, name: str, values: Mapping[str, Any]) -> sqlite3.Cursor:
         return self.raw.execute(STATEMENTS[name], values)
@@ -46,7 +44,9 @@ class Conn:
     def run_many(self, name: str, rows: list[dict[str, Any]]) -> None:
         self.raw.executemany(STATEMENTS[name], rows)
 
-    def execute(self, statement: Executable, *rows: Mapping[str, Any]) -> sqlalchemy.CursorResult[Any]:
+    def execute(
+        self, statement: Executable, *rows: Mapping[str, Any]
+    ) -> sqlalchemy.CursorResult[*tuple[Any, ...]]:
         return self.sql.execute(statement, list(rows) if rows else None)
 
     def begin(self) -> None:

@@ -1,0 +1,114 @@
+"""Endpoints in the store. What a worker runs is a version: fixed data, and a new one only when it changes.
+
+The whole of a version is sealed, since its environment may hold secrets.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from stoker.control.schema import endpoint_versions, endpoints
+from stoker.control.store_open import Conn
+from stoker.control.types import Endpoint, EndpointVersion
+from stoker.wire.messages import Price
+
+
+def put_endpoint(conn: Conn, endpoint: Endpoint, now: float) -> Endpoint:
+    """Stores it under its id, as it stands in the database then: its `version` is drawn here."""
+    latest = _latest(conn, endpoint.id)
+    version = latest[0] if latest is not None else 0
+    changed = latest is None or latest[1] != endpoint.run
+    stored = replace(endpoint, version=version + changed)
+    row = _row(stored, now)
+    if latest is None:
+        conn.execute(insert(endpoints), row)
+    else:
+        conn.execute(update(endpoints).where(endpoints.c.id == endpoint.id).values(**row))
+    if changed:
+        _put_version(conn, stored, now)
+    return stored
+
+
+def _row(endpoint: Endpoint, now: float) -> dict[str, Any]:
+    return {
+        "id": endpoint.id,
+        "account": endpoint.account,
+        "name": endpoint.name,
+        "version": endpoint.version,
+        "hosted": int(endpoint.hosted),
+        "workers_min": endpoint.workers_min,
+        "workers_max": endpoint.workers_max,
+        "idle_timeout_s": endpoint.idle_timeout_s,
+        "execution_timeout_ms": endpoint.execution_timeout_ms,
+        "enabled": 1,
+        "changed_at": now,
+    }
+
+
+def _put_version(conn: Conn, endpoint: Endpoint, now: float) -> None:
+    run = conn.secrets.seal(json.dumps(asdict(endpoint.run)).encode())
+    conn.execute(
+        insert(endpoint_versions),
+        {"endpoint": endpoint.id, "version": endpoint.version, "run": run, "created_at": now},
+    )
+
+
+def _latest(conn: Conn, endpoint: str) -> tuple[int, EndpointVersion] | None:
+    row = conn.execute(_joined().where(endpoints.c.id == endpoint)).first()
+    return None if row is None else (row.version, _open(conn, row.run))
+
+
+def _joined() -> Any:
+    return select(endpoints, endpoint_versions.c.run).join(
+        endpoint_versions,
+        (endpoint_versions.c.endpoint == endpoints.c.id)
+        & (endpoint_versions.c.version == endpoints.c.version),
+    )
+
+
+def _open(conn: Conn, sealed: bytes) -> EndpointVersion:
+    fields = json.loads(conn.secrets.open(sealed))
+    prices = tuple(Price(**price) for price in fields.pop("prices"))
+    return EndpointVersion(**fields, prices=prices)
+
+
+def get_endpoint(conn: Conn, account: str, endpoint: str) -> Endpoint | None:
+    """An endpoint that takes submissions of this account: its own, or a hosted one."""
+    enabled = _joined().where(endpoints.c.id == endpoint, endpoints.c.enabled == 1)
+    row = conn.execute(enabled.where((endpoints.c.account == account) | (endpoints.c.hosted == 1))).first()
+    return None if row is None else _endpoint(conn, row)
+
+
+def list_endpoints(conn: Conn) -> tuple[Endpoint, ...]:
+    """All that take submissions, of every account."""
+    rows = conn.execute(_joined().where(endpoints.c.enabled == 1).order_by(endpoints.c.id))
+    return tuple(_endpoint(conn, row) for row in rows)
+
+
+def remove_endpoint(conn: Conn, endpoint: str, now: float) -> bool:
+    """It takes no more submissions; its jobs and its bills stay. `put_endpoint` takes it back."""
+    ended = (
+        update(endpoints)
+        .where(endpoints.c.id == endpoint, endpoints.c.enabled == 1)
+        .values(enabled=0, changed_at=now)
+    )
+    return conn.execute(ended).rowcount > 0
+
+
+def _endpoint(conn: Conn, row: Any) -> Endpoint:
+    return Endpoint(
+        id=row.id,
+        account=row.account,
+        name=row.name,
+        version=row.version,
+        run=_open(conn, row.run),
+        hosted=bool(row.hosted),
+        workers_min=row.workers_min,
+        workers_max=row.workers_max,
+        idle_timeout_s=row.idle_timeout_s,
+        execution_timeout_ms=row.execution_timeout_ms,
+    )

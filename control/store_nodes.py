@@ -1,0 +1,217 @@
+"""Nodes in the store: their sessions, their leases, and what becomes of the jobs of a lost one.
+
+A session is raised by every Hello and by every loss; claims name it, so whoever was superseded claims
+nothing. Outcomes do not: they are guarded by node and attempt, and a result that was produced is taken from
+any later connection of its node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import exists, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from stoker.control.job import Again, after_drop, after_loss, retention
+from stoker.control.schema import jobs, nodes
+from stoker.control.statements import guard
+from stoker.control.store_jobs import count, rank, view
+from stoker.control.store_open import Conn
+from stoker.control.store_reports import prefixes
+from stoker.control.types import Changed, JobState, Reconciled
+from stoker.wire.messages import AttemptKey, Device
+
+# ---- sessions -----------------------------------------------------------------------------------
+
+
+def open_session(
+    conn: Conn,
+    *,
+    node: str,
+    boot: str,
+    name: str,
+    devices: Sequence[Device],
+    facts: Mapping[str, str],
+    now: float,
+    lease_s: float,
+) -> int | str:
+    """The new session's number; or, while another boot of this node is alive, why it is refused."""
+    found = conn.execute(select(nodes).where(nodes.c.id == node)).first()
+    if found is not None and found.alive and found.boot != boot and now - found.seen_at <= lease_s:
+        return (
+            f"node {node} ({found.name}) is connected already, from another start of its agent that was seen "
+            f"{max(now - found.seen_at, 0):.0f} s ago: was this host cloned? Remove the node id from its "
+            f"data folder; or wait {lease_s:.0f} s if the other agent is gone"
+        )
+    session = 1 if found is None else int(found.session) + 1
+    row = {
+        "name": name,
+        "boot": boot,
+        "session": session,
+        "alive": 1,
+        "seen_at": now,
+        "opened_at": now,
+        "devices": json.dumps([asdict(device) for device in devices]),
+        "facts": json.dumps(dict(facts)),
+    }
+    made = insert(nodes).values(id=node, **row)
+    conn.execute(made.on_conflict_do_update(index_elements=[nodes.c.id], set_=row))
+    return session
+
+
+def close_session(conn: Conn, node: str, session: int, now: float) -> None:
+    """A clean end: another boot may take over at once. Its jobs are `requeue_node`'s business."""
+    conn.execute(
+        update(nodes).where(nodes.c.id == node, nodes.c.session == session).values(alive=0, seen_at=now)
+    )
+
+
+def touch_node(conn: Conn, node: str, session: int, now: float) -> bool:
+    """Renews the lease. False: this session is over, and its stream must end."""
+    return conn.run("renew", {"node": node, "session": session, "now": now}).rowcount > 0
+
+
+def take_over(conn: Conn, since: float) -> tuple[str, ...]:
+    """This process has just started, so no stream is open: closes every session.
+
+    Returns the nodes that were alive and heard of after `since`: they are expected back.
+    """
+    seen = select(nodes.c.id).where(nodes.c.alive == 1, nodes.c.seen_at >= since)
+    expected = tuple(conn.execute(seen).scalars())
+    conn.execute(update(nodes).where(nodes.c.alive == 1).values(alive=0))
+    return expected
+
+
+# ---- what a Hello holds -------------------------------------------------------------------------
+
+_HELD = f"""
+SELECT id, attempt, state FROM jobs WHERE node = :node AND {guard("drop")}
+"""
+
+_RESUME = f"""
+UPDATE jobs SET state = 'IN_PROGRESS', suspect = 0
+WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("resume")}
+RETURNING endpoint
+"""
+
+
+def reconcile(conn: Conn, *, node: str, session: int, held: Collection[AttemptKey], now: float) -> Reconciled:
+    """Current attempts that the node holds go on, also from the queue; the node's others go back to it."""
+    if not _is_current(conn, node, session):
+        return Reconciled(stop=tuple(held))
+    rows = conn.raw.execute(_HELD, {"node": node}).fetchall()
+    current = {AttemptKey(job, attempt): state for job, attempt, state in rows}
+    changed: list[Changed] = []
+    for key, state in current.items():
+        if key not in held:
+            changed += _put_back(conn, node, key, now)
+        elif state == JobState.IN_QUEUE:
+            changed += _resume(conn, node, key)
+    keep = tuple(key for key in held if key in current)
+    stop = tuple(key for key in held if key not in current)
+    return Reconciled(keep, stop, tuple(changed))
+
+
+def _is_current(conn: Conn, node: str, session: int) -> bool:
+    found = select(nodes.c.id).where(nodes.c.id == node, nodes.c.session == session, nodes.c.alive == 1)
+    return conn.execute(found).first() is not None
+
+
+def _resume(conn: Conn, node: str, key: AttemptKey) -> list[Changed]:
+    row = conn.raw.execute(_RESUME, {"job": key.job, "attempt": key.attempt, "node": node}).fetchone()
+    return [] if row is None else [Changed(key.job, row[0], JobState.IN_PROGRESS)]
+
+
+# ---- losing a node ------------------------------------------------------------------------------
+
+
+def lost_nodes(conn: Conn, silent_before: float, now: float) -> tuple[Changed, ...]:
+    """Nodes not heard of since `silent_before` lose their jobs, and their session is over."""
+    holds = exists().where(jobs.c.node == nodes.c.id, jobs.c.state == JobState.IN_PROGRESS.value)
+    silent = select(nodes.c.id, nodes.c.seen_at).where(
+        nodes.c.seen_at < silent_before, (nodes.c.alive == 1) | holds
+    )
+    changed: list[Changed] = []
+    for node, seen_at in conn.execute(silent).all():
+        changed += _lose(conn, node, now, f"no word from it for {now - seen_at:.0f} s")
+    return tuple(changed)
+
+
+def requeue_node(conn: Conn, node: str, session: int, now: float, why: str) -> tuple[Changed, ...]:
+    """The node's stream broke and did not come back. Nothing happens if a newer session is open."""
+    newest = conn.execute(select(nodes.c.session).where(nodes.c.id == node)).scalar()
+    return _lose(conn, node, now, why) if newest == session else ()
+
+
+def _lose(conn: Conn, node: str, now: float, why: str) -> tuple[Changed, ...]:
+    conn.execute(update(nodes).where(nodes.c.id == node).values(alive=0, session=nodes.c.session + 1))
+    running = select(jobs.c.id, jobs.c.attempt).where(
+        jobs.c.node == node, jobs.c.state == JobState.IN_PROGRESS.value
+    )
+    changed: list[Changed] = []
+    for job, attempt in conn.execute(running).all():
+        changed += _put_back(conn, node, AttemptKey(job, attempt), now, why)
+    return tuple(changed)
+
+
+# ---- back to the queue --------------------------------------------------------------------------
+
+_FACTS = """
+SELECT account, endpoint, failures, attempt - refused, low, sync, own_bucket FROM jobs
+WHERE id = :job AND attempt = :attempt AND node = :node
+"""
+
+_BACK = """
+UPDATE jobs SET state = 'IN_QUEUE', not_before = :not_before, rank = :rank, uploading = 0,
+    failures = failures + suspect, suspect = :suspect, node = CASE WHEN :suspect = 1 THEN node ELSE NULL END
+WHERE id = :job AND attempt = :attempt AND node = :node AND {guard}
+"""
+
+_GIVE_UP = f"""
+UPDATE jobs SET state = 'FAILED', ended_at = :now, node = NULL, suspect = 0, uploading = 0,
+    execution_ms = 0, expires_at = CASE WHEN expires_at < :until THEN expires_at ELSE :until END
+WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("give_up")}
+RETURNING seq, account, endpoint
+"""
+
+
+def _put_back(conn: Conn, node: str, key: AttemptKey, now: float, lost: str | None = None) -> list[Changed]:
+    """`lost`: why the node is lost. Its attempt stays open then: the node may come back and end it."""
+    values: dict[str, Any] = {"job": key.job, "attempt": key.attempt, "node": node}
+    row = conn.raw.execute(_FACTS, values).fetchone()
+    if row is None:
+        return []
+    _, endpoint, failures, given, low, sync, own_bucket = row
+    again = _decide(node, lost, failures, given, now)
+    if again.not_before is None:
+        values |= {"now": now, "until": now + retention(bool(sync))}
+        return _give_up(conn, values, again.why, own_bucket=bool(own_bucket))
+    values |= {"not_before": again.not_before, "rank": rank(low=bool(low), again=True)}
+    move = guard("drop" if lost is None else "lose")
+    cursor = conn.raw.execute(_BACK.format(guard=move), values | {"suspect": int(lost is not None)})
+    return [Changed(key.job, endpoint, JobState.IN_QUEUE)] if cursor.rowcount else []
+
+
+def _decide(node: str, lost: str | None, failures: int, given: int, now: float) -> Again:
+    if lost is None:
+        return after_drop(node, given, now)
+    return after_loss(node, lost, failures, given, now)
+
+
+def _give_up(conn: Conn, values: dict[str, Any], why: str, *, own_bucket: bool) -> list[Changed]:
+    row = conn.raw.execute(_GIVE_UP, values).fetchone()
+    if row is None:
+        return []
+    seq, account, endpoint = row
+    job, attempt = values["job"], values["attempt"]
+    conn.run(
+        "insert_result",
+        {"seq": seq, "output": None, "ref_key": None, "ref_size": None, "ref_sha256": None, "error": why},
+    )
+    count(conn, account, endpoint, "failed")
+    losers = () if own_bucket else prefixes(endpoint, job, range(1, attempt + 1))
+    found = view(conn, account, endpoint, job, values["now"])
+    return [Changed(job, endpoint, JobState.FAILED, view=found, losers=losers)]

@@ -1,0 +1,287 @@
+"""What agents report, applied to the store: outcomes, chunks, progress, refusals, and the bill.
+
+Every statement names job, attempt and node, so that a resent or a stale report matches no row; it is
+acknowledged all the same. Counters, bills and artifacts are written only where a row changed, in the same
+transaction. The released slot and the state of workers are not stored: the session keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker.control.job import (
+    Again,
+    after_failure,
+    after_refusal,
+    is_retried,
+    retention,
+    retries,
+)
+from stoker.control.statements import guard
+from stoker.control.store_jobs import count, rank, ref_columns
+from stoker.control.store_open import Conn
+from stoker.control.types import Changed, JobState, JobView, Reported
+from stoker.wire.messages import (
+    Artifact,
+    AttemptKey,
+    Chunk,
+    Outcome,
+    Progress,
+    Refused,
+    Report,
+    Span,
+    Uploading,
+)
+from stoker.wire.names import attempt_prefix
+
+ARTIFACT_LIFE_S = 7 * 86_400.0
+
+_STATES = {
+    "completed": JobState.COMPLETED,
+    "timed_out": JobState.TIMED_OUT,
+    "cancelled": JobState.CANCELLED,
+}
+_COUNTERS = {
+    JobState.COMPLETED: "completed",
+    JobState.FAILED: "failed",
+    JobState.TIMED_OUT: "failed",
+    JobState.CANCELLED: "cancelled",
+}
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What a batch has done so far."""
+
+    changed: list[Changed] = field(default_factory=list)
+    news: dict[AttemptKey, None] = field(default_factory=dict)
+    stale: dict[AttemptKey, None] = field(default_factory=dict)
+    orphans: list[Artifact] = field(default_factory=list)
+
+
+def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Report], now: float) -> Reported:
+    """Applies them in order, and renews the node's lease. Outcomes are guarded by node and attempt only."""
+    conn.run("renew", {"node": node, "session": session, "now": now})
+    done = _Gathered()
+    for report in reports:
+        match report.body:
+            case Outcome() as outcome:
+                _outcome(conn, node, outcome, now, done)
+            case Chunk(job, attempt, n, value):
+                values = {"job": job, "attempt": attempt, "node": node, "n": n, "value": value}
+                _news(conn, "insert_chunk", values, done)
+            case Progress(job, attempt, value):
+                values = {"job": job, "attempt": attempt, "node": node, "value": value}
+                _news(conn, "set_progress", values, done)
+            case Uploading(job, attempt):
+                conn.run("set_uploading", {"job": job, "attempt": attempt, "node": node})
+            case Refused(job, attempt, _):
+                _refused(conn, node, AttemptKey(job, attempt), now, done)
+            case _:
+                pass
+    return Reported(tuple(done.changed), tuple(done.news), tuple(done.stale), tuple(done.orphans))
+
+
+def _news(conn: Conn, statement: str, values: dict[str, Any], done: _Gathered) -> None:
+    key = AttemptKey(values["job"], values["attempt"])
+    if conn.run(statement, values).rowcount > 0:
+        done.news[key] = None
+    elif conn.run("is_open", values).fetchone() is None:
+        done.stale[key] = None
+
+
+# ---- outcomes -----------------------------------------------------------------------------------
+
+
+def _outcome(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> None:
+    if is_retried(outcome.end, outcome.retryable):
+        accepted = _failed_attempt(conn, node, outcome, now, done)
+    else:
+        state = _STATES.get(outcome.end, JobState.FAILED)
+        accepted = _finish(conn, node, outcome, state, outcome.error, now, done)
+    if not accepted:
+        done.stale[AttemptKey(outcome.job, outcome.attempt)] = None
+        _late(conn, node, outcome, now, done)
+
+
+def _finish(
+    conn: Conn, node: str, outcome: Outcome, state: JobState, error: str | None, now: float, done: _Gathered
+) -> bool:
+    values = {
+        "job": outcome.job,
+        "attempt": outcome.attempt,
+        "node": node,
+        "state": state.value,
+        "now": now,
+        "until": now + retention(False),
+        "until_sync": now + retention(True),
+        "worker": outcome.worker,
+        "wait_ms": outcome.wait_ms,
+        "execution_ms": outcome.execution_ms,
+    }
+    row = conn.run("finish", values).fetchone()
+    if row is None:
+        return False
+    seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket = row
+    if outcome.output is not None or outcome.output_ref is not None or error is not None:
+        result = {"seq": seq, "output": outcome.output, "error": error}
+        conn.run("insert_result", result | ref_columns(outcome.output_ref))
+    if outcome.spans:
+        bill(conn, outcome, outcome.spans, account, endpoint, now)
+    if outcome.artifacts and not own_bucket:
+        _keep_artifacts(conn, outcome, account, endpoint, now)
+    count(conn, account, endpoint, _COUNTERS[state])
+    view = JobView(
+        id=outcome.job,
+        endpoint=endpoint,
+        state=state,
+        created_at=created_at,
+        sync=bool(sync),
+        attempt=outcome.attempt,
+        retries=retries(outcome.attempt, refused),
+        worker=outcome.worker,
+        delay_ms=max(delay_ms, 0),
+        execution_ms=outcome.execution_ms,
+        output=outcome.output,
+        output_ref=outcome.output_ref,
+        error=error,
+        webhook=webhook,
+    )
+    losers = () if own_bucket else prefixes(endpoint, outcome.job, range(1, outcome.attempt))
+    done.changed.append(Changed(outcome.job, endpoint, state, view=view, losers=losers))
+    return True
+
+
+def prefixes(endpoint: str, job: str, attempts: Iterable[int]) -> tuple[str, ...]:
+    """Where these attempts may have uploaded something."""
+    return tuple(attempt_prefix(endpoint, job, attempt) for attempt in attempts)
+
+
+def bill(
+    conn: Conn, outcome: Outcome, spans: Iterable[Span], account: str, endpoint: str, now: float
+) -> None:
+    rows = [
+        {
+            "job": outcome.job,
+            "attempt": outcome.attempt,
+            "kind": span.kind,
+            "unit": span.unit,
+            "account": account,
+            "endpoint": endpoint,
+            "quantity": span.quantity,
+            "nano_usd": span.nano_usd,
+            "at": now,
+        }
+        for span in spans
+    ]
+    conn.run_many("insert_span", rows)
+
+
+def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, now: float) -> None:
+    rows = [
+        {
+            "key": artifact.key,
+            "account": account,
+            "endpoint": endpoint,
+            "job": outcome.job,
+            "size": artifact.size,
+            "sha256": artifact.sha256,
+            "media_type": artifact.media_type,
+            "expires_at": now + ARTIFACT_LIFE_S,
+        }
+        for artifact in outcome.artifacts
+    ]
+    conn.run_many("insert_artifact", rows)
+
+
+# ---- failures that are tried again ----------------------------------------------------------------
+
+_OPEN = f"""
+SELECT account, endpoint, failures, refused, low, own_bucket FROM jobs
+WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
+"""
+
+_REQUEUE = f"""
+UPDATE jobs SET state = 'IN_QUEUE', node = NULL, suspect = 0, uploading = 0, not_before = :not_before,
+    failures = :failures, refused = :refused, rank = :rank
+WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
+"""
+
+
+def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> bool:
+    """Back to the queue after its back-off, or FAILED once it failed often enough. The attempt is over."""
+    key = AttemptKey(outcome.job, outcome.attempt)
+    values = {"job": key.job, "attempt": key.attempt, "node": node}
+    row = conn.raw.execute(_OPEN, values).fetchone()
+    if row is None:
+        return False
+    account, endpoint, failures, refused, low, own_bucket = row
+    again = after_failure(outcome.end, outcome.error, failures, now)
+    if again.not_before is None:
+        return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
+    _requeue(conn, values, again, failures + 1, refused, low)
+    bill(conn, outcome, _executed(outcome), account, endpoint, now)
+    if not own_bucket:
+        done.orphans += outcome.artifacts
+    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE))
+    return True
+
+
+def _requeue(conn: Conn, values: dict[str, Any], again: Again, failures: int, refused: int, low: int) -> None:
+    conn.raw.execute(
+        _REQUEUE,
+        values
+        | {
+            "not_before": again.not_before,
+            "failures": failures,
+            "refused": refused,
+            "rank": rank(low=bool(low), again=True),
+        },
+    )
+
+
+def _refused(conn: Conn, node: str, key: AttemptKey, now: float, done: _Gathered) -> None:
+    """Back to the queue, uncounted."""
+    values = {"job": key.job, "attempt": key.attempt, "node": node}
+    row = conn.raw.execute(_OPEN, values).fetchone()
+    if row is None:
+        done.stale[key] = None
+        return
+    _, endpoint, failures, refused, low, _ = row
+    _requeue(conn, values, after_refusal(refused, now), failures, refused + 1, low)
+    done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE))
+
+
+# ---- ends that come too late ----------------------------------------------------------------------
+
+_CLOSE_CANCELLED = """
+UPDATE jobs SET node = NULL
+WHERE id = :job AND attempt = :attempt AND node = :node AND state = 'CANCELLED'
+RETURNING account, endpoint
+"""
+
+
+def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> None:
+    """A loser's uploads are to be deleted. What a cancelled attempt had executed is billed, once."""
+    values = {"job": outcome.job, "attempt": outcome.attempt, "node": node}
+    row = conn.raw.execute(_CLOSE_CANCELLED, values).fetchone()
+    if row is not None:
+        bill(conn, outcome, _executed(outcome), row[0], row[1], now)
+    if outcome.artifacts:
+        done.orphans += _not_kept(conn, outcome)
+
+
+def _executed(outcome: Outcome) -> list[Span]:
+    """The time that was used; output that is not delivered is not sold."""
+    return [span for span in outcome.spans if span.kind == "execution"]
+
+
+def _not_kept(conn: Conn, outcome: Outcome) -> list[Artifact]:
+    """Those that no accepted outcome had: a resent report must not delete what its first copy delivered."""
+    row = conn.raw.execute("SELECT own_bucket FROM jobs WHERE id = ?", (outcome.job,)).fetchone()
+    if row is not None and row[0]:
+        return []
+    kept = "SELECT 1 FROM artifacts WHERE key = ?"
+    return [one for one in outcome.artifacts if conn.raw.execute(kept, (one.key,)).fetchone() is None]
