@@ -1,0 +1,172 @@
+"""Control's way to the object store: spilled inputs and outputs, grants for attempts, and deleting.
+
+`S3Artifacts` runs the synchronous store of `outbound` on two threads; `MemoryArtifacts` is the same in a
+dictionary, for the simulation. What the store refuses comes out as one of control's own errors:
+
+    down, full, or refusing us   -> Unavailable 503   nothing was accepted; its sentence says which
+    no such object               -> NotFound 404      past its retention, or deleted by hand
+    anything else                -> ControlError 500
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, MutableMapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from stoker.control.errors import ControlError, NotFound, Unavailable
+from stoker.outbound.errors import (
+    ObjectMissing,
+    ObjectStoreDown,
+    ObjectStoreFull,
+    ObjectStoreRefused,
+    OutboundError,
+)
+from stoker.outbound.objects import ObjectStore, ObjectStoreConfig, refuse_short_credentials
+from stoker.wire.messages import Grant, Ref
+
+T = TypeVar("T")
+Blobs = MutableMapping[tuple[str, str], bytes]
+
+_RETRY_AFTER_S = 5
+
+
+class Artifacts(Protocol):
+    async def put_bytes(self, key: str, data: bytes, media_type: str = "application/json") -> Ref: ...
+
+    async def get(self, ref: Ref) -> bytes: ...
+
+    async def delete(self, key: str) -> None:
+        """One that is not there is fine."""
+
+    async def delete_prefix(self, prefix: str) -> None:
+        """Everything below `prefix`, which ends in a slash."""
+
+    def grant(self, prefix: str) -> Grant:
+        """The right to write below `prefix`, to be handed to an agent."""
+
+    async def close(self) -> None: ...
+
+
+class S3Artifacts:
+    def __init__(self, config: ObjectStoreConfig, threads: int = 2) -> None:
+        refuse_short_credentials(config)
+        self._config = config
+        self._store = ObjectStore(config)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="artifacts")
+        self._running: set[Future[Any]] = set()
+
+    async def start(self) -> None:
+        """Make the bucket if need be and prove that it can be written. Raises an OutboundError."""
+        await self._on_thread(self._store.ensure_bucket)
+        await self._on_thread(self._store.check)
+
+    async def put_bytes(self, key: str, data: bytes, media_type: str = "application/json") -> Ref:
+        stored = await self._run(lambda: self._store.put_bytes(key, data, media_type))
+        return Ref(stored.key, stored.size, stored.sha256)
+
+    async def get(self, ref: Ref) -> bytes:
+        return await self._run(lambda: self._store.get_bytes(ref.key, ref.size, ref.sha256))
+
+    async def delete(self, key: str) -> None:
+        await self._run(lambda: self._store.delete_keys([key]))
+
+    async def delete_prefix(self, prefix: str) -> None:
+        await self._run(lambda: self._store.delete_prefix(prefix))
+
+    def grant(self, prefix: str) -> Grant:
+        return grant_of(self._config, prefix)
+
+    async def close(self) -> None:
+        """Waits for what is running."""
+        self._pool.shutdown(wait=False)
+        await asyncio.gather(*(asyncio.wrap_future(f) for f in tuple(self._running)), return_exceptions=True)
+        self._pool.shutdown()  # its threads are idle now, and end at once
+        self._store.close()
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        try:
+            return await self._on_thread(call)
+        except OutboundError as error:
+            raise as_control_error(error) from error
+
+    async def _on_thread(self, call: Callable[[], T]) -> T:
+        running = self._pool.submit(call)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return await asyncio.wrap_future(running)
+
+
+class MemoryArtifacts:
+    """No thread, no socket. `blobs` may be shared with an agent's fake; `down = True` fails all calls."""
+
+    def __init__(self, config: ObjectStoreConfig | None = None, blobs: Blobs | None = None) -> None:
+        self._config = config or ObjectStoreConfig(
+            "http://objects.test", "", "us-east-1", "stoker", "id", "secret"
+        )
+        self.blobs: Blobs = {} if blobs is None else blobs
+        self.down = False
+
+    async def put_bytes(self, key: str, data: bytes, media_type: str = "application/json") -> Ref:
+        await self._called()
+        self.blobs[self._config.bucket, key] = data
+        return Ref(key, len(data), hashlib.sha256(data).hexdigest())
+
+    async def get(self, ref: Ref) -> bytes:
+        await self._called()
+        data = self.blobs.get((self._config.bucket, ref.key))
+        if data is None:
+            raise as_control_error(ObjectMissing(f"reading {ref.key} failed: there is no such object"))
+        if hashlib.sha256(data).hexdigest() != ref.sha256:
+            raise ControlError(f"the object {ref.key} was altered: it is not the one that was stored")
+        return data
+
+    async def delete(self, key: str) -> None:
+        await self._called()
+        self.blobs.pop((self._config.bucket, key), None)
+
+    async def delete_prefix(self, prefix: str) -> None:
+        if not prefix.endswith("/") or prefix == "/":
+            raise ValueError(f"a prefix to delete must end in / and name a folder, not {prefix!r}")
+        await self._called()
+        for bucket, key in list(self.blobs):
+            if bucket == self._config.bucket and key.startswith(prefix):
+                del self.blobs[bucket, key]
+
+    def grant(self, prefix: str) -> Grant:
+        return grant_of(self._config, prefix)
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+    async def _called(self) -> None:
+        await asyncio.sleep(0)
+        if self.down:
+            raise as_control_error(ObjectStoreDown("the object store is down, as it was told to be"))
+
+
+def grant_of(config: ObjectStoreConfig, prefix: str) -> Grant:
+    return Grant(
+        endpoint_url=config.endpoint_url,
+        public_endpoint=config.public_endpoint or config.endpoint_url,
+        region=config.region,
+        bucket=config.bucket,
+        prefix=prefix,
+        access_id=config.access_id,
+        access_secret=config.access_secret,
+    )
+
+
+def as_control_error(error: OutboundError) -> ControlError:
+    match error:
+        case ObjectStoreDown() | ObjectStoreFull() | ObjectStoreRefused():
+            return Unavailable(str(error), _RETRY_AFTER_S)
+        case ObjectMissing():
+            return NotFound(str(error))
+        case _:
+            return ControlError(str(error))
+
+
+__all__ = ["Artifacts", "Blobs", "MemoryArtifacts", "S3Artifacts", "as_control_error", "grant_of"]

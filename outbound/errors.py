@@ -1,0 +1,77 @@
+"""Everything that can go wrong on the way to an address that a user or an operator named.
+
+OutboundError
+ ├─ UrlRefused           the guard will not go there: scheme, credentials, private address
+ ├─ FetchFailed          it went, and got no usable answer; `status` where one was given
+ ├─ TooLarge             what came was over the limit; nothing of it counts
+ ├─ FileChanged          a file was altered while it was being uploaded
+ ├─ ObjectStoreError
+ │   ├─ ObjectStoreDown      not reachable or failing inside: the same call may work later
+ │   ├─ ObjectStoreRefused   permanent until somebody changes something: credentials, bucket, clock
+ │   ├─ ObjectStoreFull      no room: its disk or its quota is used up
+ │   ├─ ObjectMissing        there is no object under that key
+ │   └─ ObjectDamaged        there is one, and it is not the one that was promised
+ └─ LocalS3Failed        the embedded object store would not start, or ended
+
+Every text is a sentence for whoever must act on it. None holds a secret: URLs are shown without their query.
+`retryable` says whether the same call can be expected to work later with nobody changing anything.
+"""
+
+from __future__ import annotations
+
+
+class OutboundError(Exception):
+    """Something went wrong outside."""
+
+    retryable = False
+
+
+class UrlRefused(OutboundError):
+    """This URL may not be used."""
+
+
+class FetchFailed(OutboundError):
+    """The address gave no usable answer. `status` is the HTTP status, None where there was none."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retryable = status is None or status >= 500 or status == 429
+
+
+class TooLarge(OutboundError):
+    """What came was larger than what may come."""
+
+
+class FileChanged(OutboundError):
+    """The file was altered while it was being uploaded."""
+
+
+class ObjectStoreError(OutboundError):
+    """The object store did not do what it was asked."""
+
+
+class ObjectStoreDown(ObjectStoreError):
+    """The object store cannot be reached, or fails inside."""
+
+    retryable = True
+
+
+class ObjectStoreRefused(ObjectStoreError):
+    """The object store will not do this for us, now or later."""
+
+
+class ObjectStoreFull(ObjectStoreError):
+    """The object store has no room."""
+
+
+class ObjectMissing(ObjectStoreError):
+    """There is no such object."""
+
+
+class ObjectDamaged(ObjectStoreError):
+    """The object is not the one that was stored."""
+
+
+class LocalS3Failed(OutboundError):
+    """The embedded object store did not start, or ended by itself."""

@@ -1,0 +1,224 @@
+"""HTTP to addresses that callers name: inputs that are URLs, and webhooks.
+
+For each hop: the URL is checked, its host is resolved once, every address it has is checked, and the
+connection goes to one of exactly these addresses. A second answer of the name server is never asked for, so
+rebinding it is of no use. TLS and the Host header keep the name. Redirects are followed by hand,
+each hop guarded like the first; proxies, netrc and cookies of the environment play no part.
+
+    url -> malformed? -> resolve -> refusal? -> connect to that address -> 3xx -> url
+                                                                       -> 2xx -> body, within limits
+
+Not done here: no retries (whoever owns the job or the webhook decides), no decompression (a small answer may
+unpack to a huge one, so none is asked for, and a compressed one is refused).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import httpx
+
+from stoker.outbound.addresses import malformed, refusal, shown
+from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Host and port to the addresses, as text. Raises OSError where the name has none."""
+
+_PIECE = 1 << 16
+_ADDRESSES_TRIED = 4
+
+
+class Sink(Protocol):
+    """Where a body goes: a file that is open for writing bytes."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`seconds` is for everything: resolving, connecting, redirects, the body."""
+
+    size: int = 100 << 20
+    seconds: float = 60.0
+    redirects: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """`media_type` is what the server said, in lower case, without parameters; empty where it did not."""
+
+    size: int
+    media_type: str
+    sha256: str
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """The system's resolver. Its thread may outlive a time limit by the system's own."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Guard:
+    def __init__(
+        self, *, allow_private: bool = False, resolver: Resolver = resolve, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._allow_private = allow_private
+        self._resolver = resolver
+        self._tls = tls
+
+    async def check(self, url: str) -> None:
+        """Raise UrlRefused if `url` may not be used, as far as can be told now. Connects nowhere."""
+        await self._vet(url)
+
+    async def fetch_to(self, url: str, file: Sink, limits: Limits | None = None) -> Fetched:
+        """Write what `url` holds to `file`. After an error, what was written until then is worthless."""
+        limits = limits or Limits()
+        try:
+            async with asyncio.timeout(limits.seconds):
+                return await self._follow(url, file, limits)
+        except TimeoutError:
+            raise FetchFailed(f"{shown(url)} was not fetched within {limits.seconds:g} s") from None
+
+    async def post_json(
+        self, url: str, body: bytes, headers: Mapping[str, str] | None = None, timeout: float = 30.0
+    ) -> int:
+        """Post JSON text; the answer's status. Its body is not read, and a redirect is not followed."""
+        sent = {**(headers or {}), "Content-Type": "application/json"}
+        try:
+            async with asyncio.timeout(timeout), self._exchange("POST", url, sent, body) as response:
+                return response.status_code
+        except TimeoutError:
+            raise FetchFailed(f"{shown(url)} did not answer within {timeout:g} s") from None
+
+    async def _follow(self, url: str, file: Sink, limits: Limits) -> Fetched:
+        for _ in range(limits.redirects + 1):
+            async with self._exchange("GET", url, {"Accept-Encoding": "identity"}, None) as response:
+                if not response.has_redirect_location:
+                    return await _receive(url, response, file, limits.size)
+                url = _next_url(url, response)
+        raise FetchFailed(f"{shown(url)} was not fetched: more than {limits.redirects} redirects")
+
+    async def _vet(self, url: str) -> tuple[httpx.URL, Sequence[str]]:
+        """The URL as the client reads it, and the only addresses that may be connected to for it."""
+        if why := malformed(url):
+            raise UrlRefused(why)
+        try:
+            parsed = httpx.URL(url)
+            host = parsed.raw_host.decode("ascii").strip("[]")
+        except (httpx.InvalidURL, ValueError):
+            raise UrlRefused("the URL is refused: it cannot be read as one") from None
+        port = parsed.port or (443 if parsed.scheme == "https" else 80)
+        try:
+            addresses = tuple(await self._resolver(host, port))
+        except OSError:
+            raise FetchFailed(f"{shown(url)} cannot be reached: its host name has no address") from None
+        if why := refusal(url, addresses, self._allow_private):
+            raise UrlRefused(why)
+        return parsed, addresses
+
+    @asynccontextmanager
+    async def _exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncIterator[httpx.Response]:
+        """One request to a vetted address. Each has a client of its own: a kept connection is known
+        by its address only, so a second name at the same address would inherit the first one's TLS."""
+        parsed, addresses = await self._vet(url)
+        if self._tls is None:
+            self._tls = httpx.create_ssl_context()
+        async with httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=None) as client:
+            try:
+                response = await _send_to_first(client, method, parsed, addresses, headers, body)
+            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+                raise FetchFailed(f"{shown(url)} cannot be reached: {_words(error)}") from None
+            try:
+                yield response
+            except httpx.HTTPError as error:
+                raise FetchFailed(f"{shown(url)} broke off: {_words(error)}") from None
+            finally:
+                await response.aclose()
+
+
+async def _send_to_first(
+    client: httpx.AsyncClient,
+    method: str,
+    url: httpx.URL,
+    addresses: Sequence[str],
+    headers: Mapping[str, str],
+    body: bytes | None,
+) -> httpx.Response:
+    """Send to the first address that takes a connection. Once connected, nothing is sent a second time."""
+    failure: httpx.ConnectError | None = None
+    for address in addresses[:_ADDRESSES_TRIED]:
+        request = _pinned(client, method, url, address, headers, body)
+        try:
+            return await client.send(request, stream=True, follow_redirects=False)
+        except httpx.ConnectError as error:
+            failure = error
+    raise failure or httpx.ConnectError("it has no address")
+
+
+def _pinned(
+    client: httpx.AsyncClient,
+    method: str,
+    url: httpx.URL,
+    address: str,
+    headers: Mapping[str, str],
+    body: bytes | None,
+) -> httpx.Request:
+    """A request that is sent to `address` and reads, inside and in TLS, as one to the URL's host."""
+    own = {**headers, "Host": url.netloc.decode("ascii"), "User-Agent": "stoker"}
+    request = client.build_request(method, url.copy_with(host=address), headers=own, content=body)
+    host = url.raw_host.decode("ascii")
+    if not _is_address(host.strip("[]")):
+        request.extensions["sni_hostname"] = host
+    return request
+
+
+async def _receive(url: str, response: httpx.Response, file: Sink, most: int) -> Fetched:
+    if not response.is_success:
+        raise FetchFailed(f"{shown(url)} answered {response.status_code}", response.status_code)
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise FetchFailed(f"{shown(url)} sent a compressed body, which was not asked for")
+    told = response.headers.get("content-length", "")
+    if told.isdecimal() and int(told) > most:
+        raise TooLarge(f"{shown(url)} is {told} bytes; at most {most} are allowed")
+    size, digest = 0, hashlib.sha256()
+    async for piece in response.aiter_raw(_PIECE):
+        size += len(piece)
+        if size > most:
+            raise TooLarge(f"{shown(url)} is more than the {most} bytes that are allowed")
+        digest.update(piece)
+        file.write(piece)
+    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return Fetched(size, media_type, digest.hexdigest())
+
+
+def _next_url(url: str, response: httpx.Response) -> str:
+    try:
+        return str(httpx.URL(url).join(response.headers["location"]))
+    except (httpx.InvalidURL, ValueError):
+        raise FetchFailed(f"{shown(url)} redirects to something that is not a URL") from None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+__all__ = ["Fetched", "Guard", "Limits", "Resolver", "Sink", "resolve"]

