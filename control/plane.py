@@ -83,9 +83,7 @@ class Plane:
         self.endpoints = Endpoints(settings.aliases)
         self.dispatch = Dispatch(self.floor, commits, self.endpoints.by_id, self._assign, clock)
         self.staffing = Staffing(self.floor, self.endpoints.all, self._desire, clock, rng)
-        self.nodes = Nodes(
-            settings, commits, self.floor, self.dispatch, self.staffing, self._bells, self.endpoints, clock
-        )
+        self.nodes = Nodes(settings, commits, self.floor, self.dispatch, self.staffing, self._bells, clock)
         self.sweeper = Sweeper(settings, commits, artifacts, self.staffing, self.dispatch, self.nodes, clock)
 
     async def start(self, endpoints: Sequence[Endpoint]) -> None:

@@ -73,9 +73,9 @@ class Sweeper:
             passes += 1
 
     async def _pass(self, watched: bool, *, artifacts: bool) -> None:
-        await self._expire()
         if watched:
             await self._lapse()
+        await self._expire()
         await self._clear()
         if artifacts:
             await self._forget_artifacts()

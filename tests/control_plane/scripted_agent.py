@@ -1,0 +1,110 @@
+"""An agent that does what the test says: the other end of a node's stream, message by message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from stoker.control.plane import Plane
+from stoker.wire.messages import (
+    PROTOCOL,
+    Assign,
+    Beat,
+    Device,
+    FromAgent,
+    FromControl,
+    HeldAttempt,
+    HeldWorker,
+    Hello,
+    Outcome,
+    Report,
+    ReportBody,
+    WorkerSpec,
+    WorkerState,
+)
+from stoker.wire.streams import MemoryStream, StreamEnded, memory_pair
+
+CPU = Device(uuid="CPU-0", kind="cpu", name="a processor")
+
+
+class ScriptedAgent:
+    """`heard` keeps every message; `until` reads on to the first that satisfies."""
+
+    def __init__(self, plane: Plane, token: str, *, node: str = "node-1", boot: str = "boot-1") -> None:
+        self.plane = plane
+        self.token = token
+        self.node = node
+        self.boot = boot
+        self.number = 0
+        self.stream: MemoryStream[FromControl, FromAgent]
+        self.serving: asyncio.Task[None]
+        self.specs: dict[str, WorkerSpec] = {}
+        self.assigns: list[Assign] = []
+
+    async def connect(
+        self,
+        tasks: asyncio.TaskGroup,
+        *,
+        protocol: int = PROTOCOL,
+        workers: Iterable[HeldWorker] = (),
+        attempts: Iterable[HeldAttempt] = (),
+    ) -> FromControl:
+        """Says Hello; returns the answer, Welcome or Refusal."""
+        self.stream, theirs = memory_pair()
+        self.serving = tasks.create_task(self.plane.serve_node(theirs, "test"))
+        hello = Hello(
+            protocol=protocol,
+            join_token=self.token,
+            node=self.node,
+            name=self.node,
+            boot=self.boot,
+            agent_version="0",
+            devices=(CPU,),
+            workers=tuple(workers),
+            attempts=tuple(attempts),
+        )
+        await self.stream.send(FromAgent(hello=hello))
+        return await self.hear()
+
+    async def hear(self) -> FromControl:
+        message = await self.stream.receive()
+        self.assigns += message.assigns
+        if message.desired is not None:
+            self.specs = {spec.worker: spec for spec in message.desired.workers}
+        return message
+
+    async def report(self, *bodies: ReportBody) -> None:
+        reports = []
+        for body in bodies:
+            self.number += 1
+            reports.append(Report(self.number, body))
+        await self.stream.send(FromAgent(reports=tuple(reports)))
+
+    async def beat(self, number: int = 1) -> None:
+        await self.stream.send(FromAgent(beat=Beat(number)))
+
+    async def staffed(self, count: int = 1) -> list[str]:
+        """Waits until so many workers are desired, and reports them ready."""
+        while len(self.specs) < count:
+            await self.hear()
+        for spec in self.specs.values():
+            await self.report(WorkerState(spec.worker, spec.endpoint, spec.version, "ready"))
+        return sorted(self.specs)
+
+    async def assigned(self) -> Assign:
+        while not self.assigns:
+            await self.hear()
+        return self.assigns.pop(0)
+
+    async def completes(self, assign: Assign, output: bytes = b'{"ok":true}') -> None:
+        await self.report(
+            Outcome(assign.job, assign.attempt, assign.worker, "completed", output, execution_ms=7)
+        )
+
+    async def leaves(self) -> None:
+        self.stream.end("the agent left")
+        try:
+            while True:
+                await self.stream.receive()
+        except StreamEnded:
+            await self.serving

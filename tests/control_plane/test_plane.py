@@ -1,0 +1,386 @@
+"""The plane with its real store and a scripted agent: sessions, claims, reports, waiting, streams."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
+from scripted_agent import ScriptedAgent
+from virtual_loop import VirtualLoop
+from virtual_loop import run as run_story
+
+from stoker.control.artifacts import MemoryArtifacts
+from stoker.control.commit import InlineCommitter
+from stoker.control.errors import InvalidInput, NotFound
+from stoker.control.keys import create_join_token, create_key
+from stoker.control.plane import Plane
+from stoker.control.settings import PlaneSettings
+from stoker.control.store import open_store
+from stoker.control.types import Endpoint, EndpointVersion, JobState, Submission
+from stoker.wire.messages import Chunk, HeldAttempt, HeldWorker, Outcome, Progress, Refused, Released
+
+SCHEMA = {"type": "object", "required": ["x"], "properties": {"x": {"type": "integer"}}}
+
+
+def endpoint(name: str = "echo", **changes: object) -> Endpoint:
+    fields = {"run": EndpointVersion("/h/echo.py:handler"), "workers_max": 1, **changes}
+    return Endpoint(id=name, account="default", name=name, version=1, **fields)  # type: ignore[arg-type]
+
+
+class World:
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.store = open_store(":memory:")
+        self.commits = InlineCommitter(self.store)
+        self.artifacts = MemoryArtifacts()
+        self.plane: Plane
+        self.token = ""
+        self.key = ""
+
+    def now(self) -> float:
+        return 1_000_000.0 + self.loop.time()
+
+    async def open(self, *endpoints: Endpoint) -> None:
+        _, self.token = await self.commits.commit(lambda c: create_join_token(c, name="t", now=0.0))
+        _, self.key = await self.commits.commit(lambda c: create_key(c, name="k", now=0.0))
+        self.plane = Plane(PlaneSettings(), self.commits, self.artifacts, self.now, Random(1))
+        await self.plane.start(endpoints or (endpoint(),))
+
+    def agent(self, **kw: str) -> ScriptedAgent:
+        return ScriptedAgent(self.plane, self.token, **kw)
+
+
+@asynccontextmanager
+async def world(*endpoints: Endpoint) -> AsyncIterator[tuple[World, asyncio.TaskGroup]]:
+    made = World()
+    await made.open(*endpoints)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            background = tasks.create_task(made.plane.run())
+            yield made, tasks
+            background.cancel()
+            for task in asyncio.all_tasks():
+                if task is not asyncio.current_task():
+                    task.cancel()
+    finally:
+        made.store.close()
+
+
+def story(test):  # type: ignore[no-untyped-def]
+    """Runs an async test on virtual time, under three orders of events."""
+
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    def wrapped(seed: int) -> None:
+        run_story(VirtualLoop(seed), test())
+
+    wrapped.__name__, wrapped.__doc__ = test.__name__, test.__doc__
+    return wrapped
+
+
+def one(x: object = 1) -> Submission:
+    return Submission(input=f'{{"x":{x}}}'.encode())
+
+
+@story
+async def test_a_job_goes_down_and_its_result_comes_back() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        assert (await agent.connect(tasks)).welcome is not None
+        await agent.staffed()
+        waiting = tasks.create_task(w.plane.run_sync("default", "echo", one(), 90))
+        assign = await agent.assigned()
+        assert assign.input == b'{"x":1}'
+        assert assign.grant is not None
+        assert assign.grant.prefix == f"echo/{assign.job}/1/"
+        await agent.completes(assign)
+        view = await waiting
+        assert (view.state, view.output, view.execution_ms) == (JobState.COMPLETED, b'{"ok":true}', 7)
+        assert view.worker == assign.worker
+
+
+@story
+async def test_demand_starts_a_worker_and_idleness_stops_it() -> None:
+    async with world() as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        assert (await w.plane.status("default", "echo", job.id)).reason in {
+            "starting",
+            "no capacity: no node is connected",
+        }
+        await agent.staffed()
+        await agent.completes(await agent.assigned())
+        assert (await w.plane.wait("default", "echo", job.id, 10)).ended
+        while agent.specs:
+            await agent.hear()
+
+
+@story
+async def test_one_slot_takes_queued_jobs_one_after_the_other_in_order() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        jobs = [(await w.plane.submit("default", "echo", one(n), sync=False)).id for n in range(5)]
+        seen = []
+        for _ in jobs:
+            assign = await agent.assigned()
+            assert not agent.assigns
+            seen.append(assign.job)
+            await agent.completes(assign)
+        assert seen == jobs
+
+
+@story
+async def test_a_slot_is_released_before_the_outcome_while_the_upload_runs() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        first, second = [await w.plane.submit("default", "echo", one(n), sync=False) for n in (1, 2)]
+        assign = await agent.assigned()
+        await agent.report(Released(assign.job, 1))
+        assert (await agent.assigned()).job == second.id
+        await agent.completes(assign)
+        assert (await w.plane.wait("default", "echo", first.id, 10)).state is JobState.COMPLETED
+
+
+@story
+async def test_a_broken_stream_requeues_after_five_seconds_and_a_stale_outcome_changes_nothing() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        first = await agent.assigned()
+        left = w.loop.time()
+        await agent.leaves()
+        other = w.agent(node="node-2", boot="boot-9")
+        await other.connect(tasks)
+        await other.staffed()
+        second = await other.assigned()
+        assert 5.0 <= w.loop.time() - left < 8.0
+        assert (second.job, second.attempt) == (job.id, 2)
+        await agent.connect(tasks, attempts=[HeldAttempt(first.job, 1, first.worker, "reporting")])
+        await agent.completes(first, b'"stale"')
+        await other.completes(second, b'"fresh"')
+        assert (await w.plane.wait("default", "echo", job.id, 10)).output == b'"fresh"'
+
+
+@story
+async def test_an_agent_that_comes_back_in_time_keeps_its_work() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        assign = await agent.assigned()
+        await agent.leaves()
+        spec = agent.specs[assign.worker]
+        held = HeldWorker(spec.worker, spec.endpoint, spec.version, "ready", spec.devices)
+        running = HeldAttempt(assign.job, 1, assign.worker, "running")
+        answer = await agent.connect(tasks, workers=[held], attempts=[running])
+        assert answer.welcome is not None
+        assert [key.job for key in answer.welcome.keep] == [job.id]
+        await agent.completes(assign)
+        assert (await w.plane.wait("default", "echo", job.id, 10)).attempt == 1
+
+
+@story
+async def test_cancel_ends_the_job_at_once_and_tells_the_agent() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        assign = await agent.assigned()
+        assert (await w.plane.cancel("default", "echo", job.id)).state is JobState.CANCELLED
+        while not (message := await agent.hear()).cancels:
+            pass
+        assert message.cancels[0].job == job.id
+        await agent.completes(assign)
+        assert (await w.plane.status("default", "echo", job.id)).state is JobState.CANCELLED
+        again = await w.plane.submit("default", "echo", one(), sync=False)
+        assert (await agent.assigned()).job == again.id
+
+
+@story
+async def test_a_lost_worker_is_tried_again_three_times_at_most() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        for attempt in (1, 2, 3):
+            assign = await agent.assigned()
+            assert assign.attempt == attempt
+            await agent.report(Outcome(assign.job, attempt, assign.worker, "lost", error="killed by SIGKILL"))
+        view = await w.plane.wait("default", "echo", job.id, 60)
+        assert view.state is JobState.FAILED
+        assert view.error is not None
+        assert "SIGKILL" in view.error
+        assert view.retries == 2
+
+
+@story
+async def test_a_refused_assign_goes_back_to_the_queue_uncounted() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        assign = await agent.assigned()
+        await agent.report(Refused(assign.job, assign.attempt, "the worker is stopping"))
+        again = await agent.assigned()
+        await agent.completes(again)
+        view = await w.plane.wait("default", "echo", job.id, 60)
+        assert (view.state, view.retries) == (JobState.COMPLETED, 0)
+
+
+@story
+async def test_pollers_get_each_chunk_once_and_the_end_with_the_last() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        assign = await agent.assigned()
+        polling = tasks.create_task(w.plane.poll_stream("default", "echo", job.id, 30))
+        await agent.report(Progress(job.id, 1, b'"half"'), Chunk(job.id, 1, 0, b"0"))
+        poll = await polling
+        assert [chunk.value for chunk in poll.chunks] == [b"0"]
+        await w.plane.advance(job.id, poll.cursor)
+        await agent.report(
+            Chunk(job.id, 1, 1, b"1"), Outcome(job.id, 1, assign.worker, "completed", b"null", execution_ms=1)
+        )
+        await w.plane.wait("default", "echo", job.id, 10)
+        poll = await w.plane.poll_stream("default", "echo", job.id, 30)
+        assert [chunk.value for chunk in poll.chunks] == [b"1"]
+        assert poll.view.ended
+        await w.plane.advance(job.id, poll.cursor)
+        assert (await w.plane.poll_stream("default", "echo", job.id, 30)).chunks == ()
+
+
+@story
+async def test_a_follower_hears_a_reset_when_a_new_attempt_begins() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        events: list[tuple[str, int, int]] = []
+
+        chunk_heard = asyncio.Event()
+
+        async def listen() -> None:
+            async for event in w.plane.follow("default", "echo", job.id, None):
+                events.append((event.kind, event.attempt, event.n))  # noqa: PERF401  # heard one by one
+                chunk_heard.set()
+
+        listening = tasks.create_task(listen())
+        first = await agent.assigned()
+        await agent.report(Chunk(job.id, 1, 0, b"0"))
+        await chunk_heard.wait()
+        await agent.report(Outcome(job.id, 1, first.worker, "lost", error="died"))
+        second = await agent.assigned()
+        await agent.report(Chunk(job.id, 2, 0, b"0"))
+        await agent.completes(second)
+        await listening
+        assert events == [("chunk", 1, 0), ("reset", 2, -1), ("chunk", 2, 0), ("end", 2, 0)]
+
+
+@story
+async def test_hello_is_refused_with_a_sentence() -> None:
+    async with world() as (w, tasks):
+        answer = await w.agent().connect(tasks, protocol=9)
+        assert answer.refusal is not None
+        assert "protocol version 9" in answer.refusal.reason
+        stranger = ScriptedAgent(w.plane, "jt_no_such")
+        answer = await stranger.connect(tasks)
+        assert answer.refusal is not None
+        assert "join token" in answer.refusal.reason
+        await w.agent().connect(tasks)
+        answer = await w.agent(boot="boot-2").connect(tasks)
+        assert answer.refusal is not None
+        assert "cloned" in answer.refusal.reason
+
+
+@story
+async def test_a_killed_agent_may_come_back_with_another_boot() -> None:
+    async with world() as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.leaves()
+        assert (await w.agent(boot="boot-2").connect(tasks)).welcome is not None
+
+
+@story
+async def test_a_silent_node_loses_its_jobs_after_a_minute() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.assigned()
+        silent = w.loop.time()
+        other = w.agent(node="node-2")
+        await other.connect(tasks)
+
+        async def beats() -> None:
+            for number in range(40):
+                await other.beat(number)
+                await asyncio.sleep(5)
+
+        beating = tasks.create_task(beats())
+        await other.staffed()
+        assert (await other.assigned()).job == job.id
+        assert 55 <= w.loop.time() - silent <= 75
+        beating.cancel()
+
+
+@story
+async def test_a_hosted_models_bad_input_is_refused_before_it_is_stored() -> None:
+    run = EndpointVersion("m:h", schema=SCHEMA)
+    async with world(endpoint("model", hosted=True, run=run)) as (w, _):
+        with pytest.raises(InvalidInput) as refused:
+            await w.plane.submit("default", "model", one('"a"'), sync=True)
+        assert "x" in str(refused.value)
+        with pytest.raises(NotFound):
+            await w.plane.status("default", "model", refused.value.job)
+
+
+@story
+async def test_a_large_input_lies_in_the_object_store_and_its_time_ends_it() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        big = Submission(input=b'"' + b"x" * 2_000_000 + b'"', ttl_ms=10_000)
+        job = await w.plane.submit("default", "echo", big, sync=False)
+        assign = await agent.assigned()
+        assert assign.input is None
+        assert assign.input_ref is not None
+        assert await w.artifacts.get(assign.input_ref) == big.input
+        while not (message := await agent.hear()).cancels:
+            pass
+        assert message.cancels[0].reason == "expired"
+        with pytest.raises(NotFound):
+            await w.plane.status("default", "echo", job.id)
+        await asyncio.sleep(2)
+        with pytest.raises(NotFound):
+            await w.artifacts.get(assign.input_ref)
+
+
+@story
+async def test_keys_are_known_unknown_and_remembered() -> None:
+    async with world() as (w, _):
+        assert await w.plane.find_key(w.key) == "default"
+        assert await w.plane.find_key("sk_no_such") is None
