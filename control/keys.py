@@ -2,7 +2,8 @@
 
 A key reads `sk_<id>_<secret>`, a join token `jt_<id>_<secret>`. The secret half is 256 random bits, so one
 round of SHA-256 is all that a stolen database must not reveal; the id half finds the row, and the hash is
-compared in constant time. A key is shown once, when it is made.
+compared in constant time. A key is shown once, when it is made. An operator may bring a token instead
+(`adopt`); one of another form has an id that is made from its hash.
 """
 
 from __future__ import annotations
@@ -64,6 +65,19 @@ def _create(
     return KeyRecord(key, account, name, now), f"{_PREFIX[kind]}_{key}_{secret}"
 
 
+def adopt(conn: Conn, kind: Kind, token: str, *, name: str, now: float) -> bool:
+    """From now on this token is known, to the default account. False: it was revoked, or its id is taken."""
+    known = find_key(conn, token) if kind == "key" else accept_join(conn, token, now)
+    if known is not None:
+        return True
+    key, secret = _halves(kind, token)
+    if conn.execute(select(keys.c.id).where(keys.c.id == key)).first() is not None:
+        return False
+    row = {"id": key, "account": DEFAULT_ACCOUNT, "kind": kind, "name": name}
+    conn.execute(insert(keys), {**row, "hash": _hash(secret), "created_at": now, "expires_at": None})
+    return True
+
+
 def list_keys(conn: Conn, kind: Kind = "key") -> tuple[KeyRecord, ...]:
     """Oldest first, revoked ones too."""
     rows = conn.execute(select(keys).where(keys.c.kind == kind).order_by(keys.c.created_at, keys.c.id))
@@ -91,15 +105,21 @@ def accept_join(conn: Conn, token: str, now: float) -> str | None:
 
 
 def _find(conn: Conn, kind: Kind, token: str) -> Any:
-    prefix, _, rest = token.partition("_")
-    key, _, secret = rest.partition("_")
-    if prefix != _PREFIX[kind] or not key or not secret:
-        return None
+    key, secret = _halves(kind, token)
     live = select(keys).where(keys.c.id == key, keys.c.kind == kind, keys.c.revoked_at.is_(None))
     row = conn.execute(live).first()
     if row is None or not hmac.compare_digest(row.hash, _hash(secret)):
         return None
     return row
+
+
+def _halves(kind: Kind, token: str) -> tuple[str, str]:
+    """What finds the row, and what is compared."""
+    prefix, _, rest = token.partition("_")
+    key, _, secret = rest.partition("_")
+    if prefix == _PREFIX[kind] and key and secret:
+        return key, secret
+    return "own" + hashlib.sha256(_PREFIX[kind].encode() + _hash(token)).hexdigest()[:16], token
 
 
 def _hash(secret: str) -> bytes:

@@ -1,0 +1,115 @@
+"""The data folder: what lies where in it, and the secrets that are kept there with mode 0600.
+
+    .stoker/
+      stoker.db          the store (control)            secret.key   what opens its secrets (control)
+      api_key            the key that `up` made         join_token   what nodes join with
+      objects/           the embedded object store      object-store.json   its credentials and port
+      agent/             a node's id, outbox, scratch   weights/     what the hosted models load
+      logs/              what each part printed, and what it printed the time before
+      up.lock            held while an `up` runs here
+
+One process at a time: `lock` refuses a second `up` with a sentence.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.cli.errors import CliError
+
+
+@dataclass(frozen=True, slots=True)
+class DataFolder:
+    """Paths below one root; `make` creates what must exist."""
+
+    root: Path
+
+    @classmethod
+    def make(cls, root: Path) -> DataFolder:
+        folder = cls(root.absolute())
+        try:
+            folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path in (folder.agent, folder.weights, folder.logs):
+                path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise CliError(f"the data folder {root} cannot be made: {error.strerror}") from error
+        return folder
+
+    @property
+    def store(self) -> Path:
+        return self.root / "stoker.db"
+
+    @property
+    def agent(self) -> Path:
+        return self.root / "agent"
+
+    @property
+    def weights(self) -> Path:
+        return self.root / "weights"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def api_key(self) -> Path:
+        return self.root / "api_key"
+
+    @property
+    def join_token(self) -> Path:
+        return self.root / "join_token"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Held for as long as the block runs; the kernel drops it with the process, however that ends."""
+        fd = os.open(self.root / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CliError(f"another `stoker up` is running on {self.root}") from None
+            yield
+        finally:
+            os.close(fd)
+
+
+def kept_token(path: Path, prefix: str) -> tuple[str, bool]:
+    """The token in this file, and whether it was made just now because there was none.
+
+    It reads as control's own do: `prefix_<id>_<secret>`.
+    """
+    try:
+        return read_private(path), False
+    except FileNotFoundError:
+        token = f"{prefix}_{secrets.token_hex(6)}_{secrets.token_hex(32)}"
+        write_private(path, token + "\n")
+        return token, True
+
+
+def write_private(path: Path, text: str) -> None:
+    """Mode 0600 from its first byte; a crash leaves the old file or the new one."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def read_private(path: Path) -> str:
+    """Refuses a secret that others may read. Raises FileNotFoundError."""
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o077:
+        raise CliError(f"{path} holds a secret and others may read it (mode {mode:04o}): chmod 600 {path}")
+    secret = path.read_text(encoding="utf-8").strip()
+    if not secret:
+        raise CliError(f"{path} is empty; remove it and a new one is made")
+    return secret

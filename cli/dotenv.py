@@ -1,0 +1,33 @@
+"""Reads `.env` files: `NAME=value` lines, comments, optional `export`, optional quotes. No expansion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def parse(text: str) -> dict[str, str]:
+    """Lines that are not `NAME=value` are ignored, as shells' own comments and blanks are."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        name, mark, value = line.strip().removeprefix("export ").partition("=")
+        if not mark or not name.strip().isidentifier():
+            continue
+        value = value.strip()
+        if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        elif " #" in value:
+            value = value.partition(" #")[0].rstrip()
+        values[name.strip()] = value
+    return values
+
+
+def lookup(name: str, environ: Mapping[str, str], folder: Path) -> str | None:
+    """The variable from the environment, else from `.env` in the folder. Empty counts as not set."""
+    if found := environ.get(name):
+        return found
+    try:
+        text = (folder / ".env").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    return parse(text).get(name) or None
