@@ -23,7 +23,7 @@ from stoker.control.submissions import EXECUTION_TIMEOUT_MS, is_http_url, shown
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Price
 
-DEVICE_SECONDS = "device_seconds"
+DEVICE_MS = "device_ms"
 """What the agent measures of every job, and `[prices]` may put a price on."""
 
 DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
@@ -60,7 +60,9 @@ class S3Section(_Section):
 
 
 class Prices(_Section):
-    device_second_nano_usd: Annotated[int, Field(ge=0)] = 0
+    """Device time is counted in whole milliseconds, and prices are whole billionths of a dollar."""
+
+    device_second_nano_usd: Annotated[int, Field(ge=0, multiple_of=1_000)] = 0
 
 
 class EndpointSection(_Section):
@@ -138,9 +140,9 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
 
 
 def device_prices(config: Config) -> tuple[Price, ...]:
-    """The price of a device's second, where there is one."""
-    nano_usd = config.prices.device_second_nano_usd
-    return (Price(DEVICE_SECONDS, nano_usd),) if nano_usd else ()
+    """The price of a device's time, where there is one."""
+    nano_usd = config.prices.device_second_nano_usd // 1_000
+    return (Price(DEVICE_MS, nano_usd),) if nano_usd else ()
 
 
 def check_aliases(config: Config, endpoints: Iterable[Endpoint]) -> None:

@@ -1,0 +1,193 @@
+"""A plane in memory that answers the seam: jobs end when a test says so, and nothing runs by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from stoker.control.errors import BadRequest, InvalidInput, NotFound
+from stoker.control.inputs import check_input
+from stoker.control.types import (
+    Endpoint,
+    EndpointVersion,
+    Health,
+    JobState,
+    JobView,
+    StoredChunk,
+    StreamEvent,
+    StreamPoll,
+    Submission,
+)
+from stoker.wire import names
+
+KEY = "sk-right"
+ACCOUNT = "default"
+
+IMAGE_SCHEMA = {
+    "type": "object",
+    "required": ["prompt"],
+    "additionalProperties": False,
+    "properties": {
+        "prompt": {"type": "string", "minLength": 1, "maxLength": 10_000},
+        "negative_prompt": {"type": "string"},
+        "width": {"type": "integer", "minimum": 256, "maximum": 1536, "multipleOf": 64},
+        "height": {"type": "integer", "minimum": 256, "maximum": 1536, "multipleOf": 64},
+        "num_inference_steps": {"type": "integer", "minimum": 1, "maximum": 50},
+        "guidance": {"type": "number", "minimum": 0.0, "maximum": 10.0},
+        "seed": {"type": "integer", "minimum": -1, "maximum": 2**63 - 1},
+        "image_format": {"type": "string", "enum": ["png", "jpeg"]},
+    },
+}
+
+
+def endpoint(name: str, *, hosted: bool = False, schema: dict[str, object] | None = None) -> Endpoint:
+    return Endpoint(name, ACCOUNT, name, 1, EndpointVersion("handler", schema=schema), hosted=hosted)
+
+
+@dataclass
+class FakeBook:
+    by_id: dict[str, Endpoint]
+
+    def find(self, account: str, name: str) -> Endpoint:
+        if account != ACCOUNT or name not in self.by_id:
+            raise NotFound(f"no endpoint {name!r}")
+        return self.by_id[name]
+
+
+@dataclass
+class FakePlane:
+    """`waits` and `submitted` tell what was asked; `raises` is raised by the next call."""
+
+    endpoints: FakeBook = field(
+        default_factory=lambda: FakeBook(
+            {
+                "echo": endpoint("echo"),
+                "text-to-image": endpoint("text-to-image", hosted=True, schema=IMAGE_SCHEMA),
+                "sized": endpoint("sized", schema=IMAGE_SCHEMA),
+            }
+        )
+    )
+    jobs: dict[str, JobView] = field(default_factory=dict)
+    chunks: dict[str, list[StoredChunk]] = field(default_factory=dict)
+    cursors: dict[str, tuple[int, int]] = field(default_factory=dict)
+    submitted: list[Submission] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    follows: list[tuple[int, int] | None] = field(default_factory=list)
+    events: asyncio.Queue[StreamEvent] = field(default_factory=asyncio.Queue)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    counted: Health = Health()
+    raises: Exception | None = None
+    ends_at_once: JobView | None = None
+    closed_follows: int = 0
+    rng: Random = field(default_factory=lambda: Random(1))
+
+    def add(self, **fields: object) -> JobView:
+        """A stored job; `id` is drawn where it is not given."""
+        known = {"endpoint": "echo", "state": JobState.IN_QUEUE, "created_at": 0.0}
+        drawn = {"id": names.job_id(self.rng, sync=False)}
+        view = JobView(**(drawn | known | fields))  # type: ignore[arg-type]
+        self.jobs[view.id] = view
+        return view
+
+    async def change(self, job: str, **fields: object) -> JobView:
+        async with self.changed:
+            self.jobs[job] = replace(self.jobs[job], **fields)  # type: ignore[arg-type]
+            self.changed.notify_all()
+        return self.jobs[job]
+
+    async def emit(self, job: str, *chunks: StoredChunk) -> None:
+        async with self.changed:
+            self.chunks.setdefault(job, []).extend(chunks)
+            self.changed.notify_all()
+
+    # -- the seam
+
+    async def find_key(self, token: str) -> str | None:
+        self._may_raise()
+        return ACCOUNT if token == KEY else None
+
+    async def submit(self, account: str, name: str, submission: Submission, *, sync: bool) -> JobView:
+        found = self.endpoints.find(account, name)
+        job = names.job_id(self.rng, sync=sync)
+        if found.run.schema is not None:
+            try:
+                check_input(found.run.schema, json.loads(submission.input))
+            except BadRequest as error:
+                raise (InvalidInput(str(error), job) if found.hosted else error) from None
+        self.submitted.append(submission)
+        view = self.add(id=job, endpoint=name, sync=sync)
+        if self.ends_at_once is not None:
+            view = self.jobs[job] = replace(self.ends_at_once, id=job, endpoint=name)
+        return view
+
+    async def run_sync(self, account: str, name: str, submission: Submission, seconds: float) -> JobView:
+        view = await self.submit(account, name, submission, sync=True)
+        return await self.wait(account, name, view.id, seconds)
+
+    async def wait(self, account: str, name: str, job: str, seconds: float) -> JobView:
+        self.waits.append(seconds)
+        view = await self.status(account, name, job)
+        async with self.changed:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.changed.wait_for(lambda: self.jobs[job].ended)
+            except TimeoutError:
+                return view
+        return self.jobs[job]
+
+    async def status(self, account: str, name: str, job: str) -> JobView:
+        found = self.endpoints.find(account, name)
+        view = self.jobs.get(job)
+        if view is None or view.endpoint != found.id:
+            raise NotFound(f"no job {job!r}")
+        return view
+
+    async def cancel(self, account: str, name: str, job: str) -> JobView:
+        view = await self.status(account, name, job)
+        return view if view.ended else await self.change(job, state=JobState.CANCELLED)
+
+    async def poll_stream(self, account: str, name: str, job: str, seconds: float) -> StreamPoll:
+        self.waits.append(seconds)
+        await self.status(account, name, job)
+        async with self.changed:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.changed.wait_for(lambda: self._fresh(job) or self.jobs[job].ended)
+            except TimeoutError:
+                pass
+        fresh = self._fresh(job)
+        cursor = (fresh[-1].attempt, fresh[-1].n) if fresh else self.cursors.get(job, (0, -1))
+        return StreamPoll(self.jobs[job], fresh, cursor)
+
+    async def advance(self, job: str, cursor: tuple[int, int]) -> None:
+        self._may_raise()
+        self.cursors[job] = cursor
+
+    async def follow(
+        self, account: str, name: str, job: str, after: tuple[int, int] | None
+    ) -> AsyncIterator[StreamEvent]:
+        self.follows.append(after)
+        try:
+            while True:
+                event = await self.events.get()
+                yield event
+                if event.kind == "end":
+                    return
+        finally:
+            self.closed_follows += 1
+
+    async def health(self, account: str, name: str) -> Health:
+        self.endpoints.find(account, name)
+        return self.counted
+
+    def _fresh(self, job: str) -> tuple[StoredChunk, ...]:
+        after = self.cursors.get(job, (0, -1))
+        return tuple(chunk for chunk in self.chunks.get(job, ()) if (chunk.attempt, chunk.n) > after)
+
+    def _may_raise(self) -> None:
+        if self.raises is not None:
+            error, self.raises = self.raises, None
+            raise error

@@ -1,0 +1,360 @@
+"""Bad input: each row gets the documented code and a message naming the field, the value and what is allowed."""
+
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from fake_plane import KEY, FakePlane
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stoker.control.api.app import make_app
+from stoker.control.api.seam import ApiSettings
+from stoker.control.submissions import parse_submission
+
+S3 = {"accessId": "a", "accessSecret": "hush", "bucketName": "b", "endpointUrl": "https://s3.example"}
+
+
+def body(**fields: object) -> bytes:
+    return json.dumps({"input": {}} | fields).encode()
+
+
+def policy(**fields: object) -> bytes:
+    return body(policy=fields)
+
+
+BODIES = [
+    (b"", ["not valid JSON"]),
+    (b"{", ["not valid JSON"]),
+    (b"\xff\xfe", ["not valid JSON"]),
+    (b'{"input": NaN}', ["not valid JSON"]),
+    (b'{"input": {"x": ' + b"[" * 500 + b"]" * 500 + b"}}", ["not valid JSON"]),
+    (b"[]", ["the body", "JSON object", "[]"]),
+    (b"3", ["the body", "JSON object", "3"]),
+    (b"null", ["the body", "null"]),
+    (b"{}", ["input is missing", "an object"]),
+    (b'{"Input": {}}', ["input is missing"]),
+    (b'{"input": null}', ["input", "null", "an object"]),
+    (b'{"input": "x"}', ["input", '"x"', "an object"]),
+    (b'{"input": [1]}', ["input", "[1]", "an object"]),
+    (b'{"input": {"x": 1e999}}', ["input", "too large"]),
+    (body(webhook=3), ["webhook", "3", "http or https URL"]),
+    (body(webhook=""), ["webhook", '""', "http or https URL"]),
+    (body(webhook="ftp://x/"), ["webhook", "ftp://x/", "http or https URL"]),
+    (body(webhook="https://"), ["webhook", "https://", "http or https URL"]),
+    (body(webhook="http://a:b/"), ["webhook", "http or https URL"]),
+    (body(webhook="http://[::1/"), ["webhook", "http or https URL"]),
+    (body(webhook="http://a b/"), ["webhook", "http or https URL"]),
+    (body(webhook="http://a/" + "x" * 3000), ["webhook", "2048"]),
+    (body(policy=[]), ["policy", "[]", "an object"]),
+    (policy(executionTimeout=4_999), ["policy.executionTimeout", "4999", "5000 to 604800000"]),
+    (policy(executionTimeout=604_800_001), ["policy.executionTimeout", "604800001", "5000 to 604800000"]),
+    (policy(executionTimeout="60000"), ["policy.executionTimeout", '"60000"', "integer"]),
+    (policy(executionTimeout=True), ["policy.executionTimeout", "true", "integer"]),
+    (policy(executionTimeout=5000.5), ["policy.executionTimeout", "5000.5", "integer"]),
+    (policy(executionTimeout=10**40), ["policy.executionTimeout", "1000", "604800000"]),
+    (policy(ttl=9_999), ["policy.ttl", "9999", "10000 to 604800000"]),
+    (policy(ttl=604_800_001), ["policy.ttl", "604800001", "10000 to 604800000"]),
+    (policy(ttl=-1), ["policy.ttl", "-1", "10000 to 604800000"]),
+    (policy(lowPriority="yes"), ["policy.lowPriority", '"yes"', "true or false"]),
+    (policy(lowPriority=1), ["policy.lowPriority", "1", "true or false"]),
+    (body(s3Config="x"), ["s3Config", '"x"', "an object"]),
+    *(
+        (body(s3Config={key: value for key, value in S3.items() if key != name}), [f"s3Config.{name} is missing"])
+        for name in S3
+    ),
+    (body(s3Config=S3 | {"bucketName": ""}), ["s3Config.bucketName is empty"]),
+    (body(s3Config=S3 | {"accessSecret": 3}), ["s3Config.accessSecret is of type int"]),
+    (body(s3Config=S3 | {"endpointUrl": "s3://x"}), ["s3Config.endpointUrl", "s3://x", "http or https URL"]),
+    (body(s3Config=S3 | {"objectPath": 1}), ["s3Config.objectPath", "1", "a string"]),
+]
+
+
+@pytest.mark.parametrize("operation", ["run", "runsync"])
+@pytest.mark.parametrize(("content", "words"), BODIES)
+async def test_a_wrong_body_is_a_400_that_says_what_is_wrong(
+    http: httpx.AsyncClient, plane: FakePlane, operation: str, content: bytes, words: list[str]
+) -> None:
+    response = await http.post(f"/v2/echo/{operation}", content=content)
+    assert response.status_code == 400
+    told = response.json()
+    assert set(told) == {"error", "status", "title", "detail"}
+    assert (told["status"], told["title"]) == (400, "Bad Request")
+    for word in words:
+        assert word in told["error"]
+    assert len(told["error"]) < 1_000
+    assert plane.submitted == []
+
+
+async def test_a_secret_is_not_repeated(http: httpx.AsyncClient) -> None:
+    response = await http.post("/v2/echo/run", content=body(s3Config=S3 | {"accessSecret": ["hush"]}))
+    assert response.status_code == 400
+    assert "hush" not in response.text
+
+
+IMAGE_INPUTS: list[tuple[dict[str, object], list[str]]] = [
+    ({}, ["prompt is required and missing"]),
+    ({"prompt": ""}, ["prompt must not be empty", '""']),
+    ({"prompt": 3}, ["prompt must be a string", "3"]),
+    ({"prompt": "x" * 10_001}, ["prompt must have at most 10000 characters", "..."]),
+    ({"width": 1000}, ["width must be divisible by 64", "1000", "256 to 1536 in steps of 64"]),
+    ({"width": 64}, ["width must be at least 256", "64", "256 to 1536 in steps of 64"]),
+    ({"width": 1600}, ["width must be at most 1536", "1600", "256 to 1536 in steps of 64"]),
+    ({"width": "512"}, ["width must be an integer", '"512"']),
+    ({"width": True}, ["width must be an integer", "true"]),
+    ({"num_inference_steps": 0}, ["num_inference_steps", "0", "1 to 50"]),
+    ({"num_inference_steps": 51}, ["num_inference_steps", "51", "1 to 50"]),
+    ({"guidance": -1}, ["guidance", "-1", "0.0 to 10.0"]),
+    ({"guidance": None}, ["guidance must be a number", "null"]),
+    ({"seed": 1.5}, ["seed must be an integer", "1.5"]),
+    ({"seed": -2}, ["seed", "-2", "-1"]),
+    ({"seed": 10**30}, ["seed", "9223372036854775807"]),
+    ({"image_format": "gif"}, ["image_format", '"gif"', '"png" or "jpeg"']),
+    ({"widht": 512}, ["widht is not a known field", "512", "width"]),
+]
+
+
+@pytest.mark.parametrize("operation", ["run", "runsync"])
+@pytest.mark.parametrize(("given_input", "words"), IMAGE_INPUTS)
+async def test_a_hosted_models_bad_parameter_is_a_failed_record(
+    http: httpx.AsyncClient,
+    plane: FakePlane,
+    operation: str,
+    given_input: dict[str, object],
+    words: list[str],
+) -> None:
+    sent = given_input if not given_input else {"prompt": "a cat"} | given_input
+    response = await http.post(f"/v2/text-to-image/{operation}", json={"input": sent})
+    assert response.status_code == 400
+    told = response.json()
+    assert set(told) == {"id", "status", "error"}
+    assert told["status"] == "FAILED"
+    assert told["id"].startswith("sync-") == (operation == "runsync")
+    for word in words:
+        assert word in told["error"]
+    assert (await http.get(f"/v2/text-to-image/status/{told['id']}")).status_code == 404
+    assert plane.submitted == []
+
+
+async def test_a_hosted_models_missing_input_is_a_failed_record_too(http: httpx.AsyncClient) -> None:
+    told = (await http.post("/v2/text-to-image/runsync", json={"input": 3})).json()
+    assert set(told) == {"id", "status", "error"}
+    assert "input must be an object; got 3" in told["error"]
+
+
+async def test_an_endpoint_of_ones_own_with_a_schema_answers_in_the_common_shape(
+    http: httpx.AsyncClient,
+) -> None:
+    response = await http.post("/v2/sized/runsync", json={"input": {"prompt": "x", "width": 1000}})
+    assert response.status_code == 400
+    assert "width must be divisible by 64" in response.json()["detail"]
+
+
+async def test_a_whole_number_written_as_a_float_is_an_integer(http: httpx.AsyncClient) -> None:
+    response = await http.post("/v2/text-to-image/run", json={"input": {"prompt": "x", "seed": 1.0}})
+    assert response.status_code == 200
+
+
+KEYS = [
+    ({}, "no token provided"),
+    ({"Authorization": ""}, "no token provided"),
+    ({"Authorization": "Bearer "}, "no token provided"),
+    ({"Authorization": "Bearer"}, "no token provided"),
+    ({"Authorization": "Bearer sk-wrong"}, "invalid api key"),
+    ({"Authorization": "sk-wrong"}, "invalid api key"),
+    ({"Authorization": f"Basic {KEY}"}, "invalid api key"),
+]
+
+OPERATIONS = [
+    ("POST", "/v2/echo/run"),
+    ("POST", "/v2/echo/runsync"),
+    ("GET", "/v2/echo/status/x"),
+    ("POST", "/v2/echo/status-sync/x"),
+    ("GET", "/v2/echo/stream/x"),
+    ("POST", "/v2/echo/cancel/x"),
+    ("GET", "/v2/echo/health"),
+]
+
+
+@pytest.fixture
+async def stranger(plane: FakePlane) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(make_app(plane))
+    async with httpx.AsyncClient(transport=transport, base_url="http://stoker") as client:
+        yield client
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+@pytest.mark.parametrize(("headers", "detail"), KEYS)
+async def test_without_the_right_key_nothing_is_answered(
+    stranger: httpx.AsyncClient, method: str, path: str, headers: dict[str, str], detail: str
+) -> None:
+    response = await stranger.request(method, path, headers=headers, content=body())
+    assert response.status_code == 401
+    assert response.json() == {"error": detail, "status": 401, "title": "Unauthorized", "detail": detail}
+    assert response.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("key", [f"Bearer {KEY}", f"bearer {KEY}", KEY, f"  {KEY} "])
+async def test_a_key_is_taken_with_bearer_and_bare(stranger: httpx.AsyncClient, key: str) -> None:
+    response = await stranger.get("/v2/echo/health", headers={"Authorization": key})
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+async def test_an_unknown_endpoint_is_a_404(http: httpx.AsyncClient, method: str, path: str) -> None:
+    response = await http.request(method, path.replace("echo", "nobody"), content=body())
+    assert response.status_code == 404
+    assert "nobody" in response.json()["error"]
+
+
+@pytest.mark.parametrize(("method", "path"), [row for row in OPERATIONS if row[1].endswith("/x")])
+async def test_an_unknown_job_is_a_404(http: httpx.AsyncClient, method: str, path: str) -> None:
+    response = await http.request(method, path)
+    assert response.status_code == 404
+    assert "x" in response.json()["error"]
+
+
+async def test_another_endpoints_job_is_a_404(http: httpx.AsyncClient, plane: FakePlane) -> None:
+    view = plane.add(endpoint="sized")
+    assert (await http.get(f"/v2/echo/status/{view.id}")).status_code == 404
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+async def test_a_wrong_method_is_a_405_in_our_shape(http: httpx.AsyncClient, method: str, path: str) -> None:
+    response = await http.request("DELETE", path)
+    assert response.status_code == 405
+    assert method in response.headers["allow"]
+    assert response.json()["status"] == 405
+    assert method in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/v2",
+        "/v2/echo",
+        "/v2/echo/",
+        "/v2/echo/walk",
+        "/v2/echo/run/",
+        "/v2/echo/run/x",
+        "/v2//run",
+        "/v2/echo/status",
+        "/v2/echo/status/",
+        "/v2/echo/status/a/b",
+        "/v1/echo/run",
+        "/v2/echo/run%2Fx",
+    ],
+)
+async def test_an_unknown_path_is_a_404_in_our_shape(http: httpx.AsyncClient, path: str) -> None:
+    response = await http.get(path)
+    assert response.status_code == 404
+    assert set(response.json()) == {"error", "status", "title", "detail"}
+
+
+@pytest.mark.parametrize("operation", ["runsync", "status-sync/x", "stream/x"])
+@pytest.mark.parametrize("wait", ["999", "300001", "-1", "1e4", "soon", "", "1000.5", "٣٠٠٠", "9" * 5000])
+async def test_a_wait_out_of_bounds_is_a_400(
+    http: httpx.AsyncClient, plane: FakePlane, operation: str, wait: str
+) -> None:
+    plane.add(id="x")
+    response = await http.post(f"/v2/echo/{operation}", params={"wait": wait}, content=body())
+    assert response.status_code == 400
+    assert "wait must be an integer from 1000 to 300000" in response.json()["error"]
+
+
+# -- size
+
+
+async def pieces(sent: list[int], count: int, size: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        sent.append(size)
+        yield b" " * size
+
+
+@pytest.mark.parametrize(("operation", "limit"), [("run", 10 * 2**20), ("runsync", 20 * 2**20)])
+async def test_a_body_over_its_limit_is_refused_while_it_comes_in(
+    http: httpx.AsyncClient, plane: FakePlane, operation: str, limit: int
+) -> None:
+    sent: list[int] = []
+    response = await http.post(f"/v2/echo/{operation}", content=pieces(sent, 100, 2**20))
+    assert response.status_code == 413
+    assert str(limit) in response.json()["error"]
+    assert sum(sent) <= limit + 2**20  # no more was read than it takes to know
+    assert plane.submitted == []
+
+
+async def test_a_body_that_declares_itself_too_long_is_not_read(http: httpx.AsyncClient) -> None:
+    sent: list[int] = []
+    response = await http.post(
+        "/v2/echo/run", content=pieces(sent, 1, 1), headers={"Content-Length": "11000000"}
+    )
+    assert response.status_code == 413
+    assert "11000000" in response.json()["error"]
+    assert sent == []
+
+
+async def test_a_body_of_ten_megabytes_is_taken(http: httpx.AsyncClient, plane: FakePlane) -> None:
+    filled = json.dumps({"input": {"x": "y" * (10_000_000 - 20)}}).encode()
+    response = await http.post("/v2/echo/run", content=filled)
+    assert response.status_code == 200
+    assert len(plane.submitted[0].input) == 10_000_000 - 20 + len('{"x":""}')
+
+
+async def test_a_body_to_a_poll_is_bounded_too(http: httpx.AsyncClient, plane: FakePlane) -> None:
+    plane.add(id="x")
+    assert (await http.post("/v2/echo/stream/x", content=b" " * 100_000)).status_code == 413
+
+
+# -- anything at all
+
+
+VALID = json.dumps(
+    {
+        "input": {"prompt": "a cat", "width": 512, "n": [1, 2.5, None, True, {"é": "\n"}]},
+        "webhook": "https://caller.example/done",
+        "policy": {"executionTimeout": 60_000, "ttl": 3_600_000, "lowPriority": True},
+        "s3Config": S3,
+    }
+).encode()
+
+edits = st.lists(
+    st.tuples(st.integers(0, len(VALID)), st.integers(0, 8), st.binary(max_size=4)), min_size=1, max_size=4
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+bodies = st.dictionaries(
+    st.sampled_from(["input", "webhook", "policy", "s3Config", "extra"]),
+    json_values
+    | st.dictionaries(
+        st.sampled_from(["executionTimeout", "ttl", "lowPriority", *S3, "width", "prompt", "seed"]), json_values
+    ),
+)
+
+
+def mutated(changes: list[tuple[int, int, bytes]]) -> bytes:
+    content = VALID
+    for at, length, put in changes:
+        content = content[:at] + put + content[at + length :]
+    return content
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    content=st.one_of(edits.map(mutated), bodies.map(lambda sent: json.dumps(sent).encode())),
+    endpoint=st.sampled_from(["echo", "text-to-image", "sized"]),
+)
+async def test_no_body_makes_a_server_error(content: bytes, endpoint: str) -> None:
+    plane = FakePlane()
+    transport = httpx.ASGITransport(make_app(plane, ApiSettings()))
+    headers = {"Authorization": KEY}
+    async with httpx.AsyncClient(transport=transport, base_url="http://stoker", headers=headers) as client:
+        response = await client.post(f"/v2/{endpoint}/run", content=content)
+    assert response.status_code in (200, 400)
+    assert response.json()["status"] in ("IN_QUEUE", "FAILED", 400)
+    for submission in plane.submitted:
+        # What was accepted is JSON that every later reader takes, the strictest included.
+        assert parse_submission(b'{"input":' + submission.input + b"}").input == submission.input

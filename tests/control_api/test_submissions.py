@@ -1,0 +1,65 @@
+"""What a good body becomes."""
+
+import json
+
+from stoker.control.submissions import DEFAULT_TTL_MS, parse_submission, shown
+from stoker.control.types import S3Config, Submission
+
+
+def parsed(**fields: object) -> Submission:
+    return parse_submission(json.dumps({"input": {"a": 1}} | fields).encode())
+
+
+def test_only_an_input() -> None:
+    assert parsed() == Submission(b'{"a":1}', ttl_ms=DEFAULT_TTL_MS)
+
+
+def test_all_fields() -> None:
+    submission = parsed(
+        webhook="https://caller.example/done?x=1",
+        policy={"executionTimeout": 5_000, "ttl": 10_000, "lowPriority": True},
+        s3Config={
+            "accessId": "a",
+            "accessSecret": "hush",
+            "bucketName": "b",
+            "endpointUrl": "http://s3.example:9000",
+            "objectPath": "up",
+        },
+    )
+    assert submission == Submission(
+        input=b'{"a":1}',
+        webhook="https://caller.example/done?x=1",
+        execution_timeout_ms=5_000,
+        ttl_ms=10_000,
+        low_priority=True,
+        s3=S3Config("a", "hush", "b", "http://s3.example:9000", "up"),
+    )
+    assert "hush" not in repr(submission)
+
+
+def test_bounds_are_allowed_and_kept() -> None:
+    week = 604_800_000
+    submission = parsed(policy={"executionTimeout": week, "ttl": week})
+    assert (submission.execution_timeout_ms, submission.ttl_ms) == (week, week)
+
+
+def test_null_reads_as_absent_as_typed_clients_send_it() -> None:
+    assert parsed(webhook=None, policy=None, s3Config=None) == parsed()
+    assert parsed(policy={"ttl": None, "executionTimeout": None, "lowPriority": None}) == parsed()
+
+
+def test_unknown_keys_are_left_alone() -> None:
+    assert parsed(webhookV2="x", policy={"future": 1}) == parsed()
+
+
+def test_an_empty_input_stays_empty() -> None:
+    assert parse_submission(b'{"input": {}}').input == b"{}"
+
+
+def test_numbers_and_letters_arrive_as_they_were_sent() -> None:
+    sent = b'{"big":123456789012345678901234567890,"f":0.1,"one":1.0,"s":"\xc3\xa9Infinity\\n"}'
+    assert parse_submission(b'{"input":' + sent + b"}").input == sent
+
+
+def test_a_long_value_is_cut() -> None:
+    assert len(shown("x" * 500)) == 100
