@@ -1,0 +1,34 @@
+"""The handler runtime and SDK. Standard library only; runs in the user's own interpreter.
+
+    from stoker.worker import File, HandlerError, Job
+
+    def handler(job: Job) -> dict:
+        path = job.scratch / "hello.txt"
+        path.write_text(f"hello, {job.input['name']}")
+        return {"greeting": File(path)}
+
+See `sdk` for what a handler may be, and `testing.LocalJob` for running one with no platform.
+"""
+
+from stoker.worker.errors import (
+    Cancelled,
+    FileRefused,
+    HandlerError,
+    OutputError,
+    RegistrationError,
+    RetryableError,
+)
+from stoker.worker.sdk import Device, File, Job, handler
+
+__all__ = [
+    "Cancelled",
+    "Device",
+    "File",
+    "FileRefused",
+    "HandlerError",
+    "Job",
+    "OutputError",
+    "RegistrationError",
+    "RetryableError",
+    "handler",
+]

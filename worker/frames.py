@@ -39,6 +39,7 @@ BODY_MAX = 64 * 1024 * 1024
 
 FILE_MARK = "$file"
 
+_header_text = json.JSONEncoder(separators=(",", ":")).encode
 _LENGTHS = struct.Struct(">II")
 
 
@@ -74,29 +75,34 @@ def encode(frame: Frame) -> tuple[bytes, list[int]]:
     caller's too. Raises FrameError for a body over BODY_MAX or a header over HEADER_MAX.
     """
     header: dict[str, Any] = {"t": frame.kind, **frame.fields}
-    body, fds = frame.body, []
+    body = frame.body
     if len(body) > BODY_MAX:
         raise FrameError(
             f"a {frame.kind} of {len(body)} bytes is over the limit of {BODY_MAX}; return a File"
         )
     if frame.fd is not None:
         header["fd"] = 1
-        fds.append(frame.fd)
     if len(body) > INLINE_MAX:
         header["memfd"] = len(body)
-        fds.append(_memfd(body))
-        body = b""
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = _header_text(header).encode()
     if len(text) > HEADER_MAX:
         raise FrameError(f"a {frame.kind} header of {len(text)} bytes is over the limit of {HEADER_MAX}")
+    fds = [] if frame.fd is None else [frame.fd]
+    if len(body) > INLINE_MAX:
+        fds.append(_memfd(body))
+        body = b""
     return _LENGTHS.pack(len(text), len(body)) + text + body, fds
 
 
 def _memfd(body: bytes) -> int:
     fd = os.memfd_create("stoker-body", os.MFD_CLOEXEC)
-    view = memoryview(body)
-    while view:
-        view = view[os.write(fd, view) :]
+    try:
+        view = memoryview(body)
+        while view:
+            view = view[os.write(fd, view) :]
+    except BaseException:
+        os.close(fd)
+        raise
     return fd
 
 
@@ -122,6 +128,8 @@ class FrameReader:
             body = bytes(self._buffer[_LENGTHS.size + header_size : end])
             del self._buffer[:end]
             yield self._frame(header, body)
+        if self._fds and not self._buffer:  # a descriptor comes with its frame's first byte
+            raise FrameError("a descriptor came that no frame announces")
 
     def _frame(self, header: bytes, body: bytes) -> Frame:
         try:
@@ -134,7 +142,12 @@ class FrameReader:
         fd = self._take_fd() if fields.pop("fd", 0) else None
         size = fields.pop("memfd", None)
         if size is not None:
-            body = self._read_memfd(size)
+            try:
+                body = self._read_memfd(size)
+            except FrameError:
+                if fd is not None:
+                    os.close(fd)
+                raise
         return Frame(kind, fields, body, fd)
 
     def _take_fd(self) -> int:

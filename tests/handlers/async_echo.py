@@ -1,0 +1,5 @@
+"""Returns its input, from a coroutine."""
+
+
+async def handler(job):
+    return job.input

@@ -1,0 +1,4 @@
+"""Is not Python."""
+
+def handler(job)
+    return None

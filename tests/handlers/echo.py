@@ -1,0 +1,5 @@
+"""Returns its input."""
+
+
+def handler(job):
+    return job.input

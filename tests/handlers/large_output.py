@@ -1,0 +1,5 @@
+"""Returns `size` letters (2 MiB unless told)."""
+
+
+def handler(job):
+    return {"text": "x" * job.input.get("size", 2 * 1024 * 1024)}

@@ -1,0 +1,3 @@
+"""Names a handler that is a number."""
+
+handler = 7

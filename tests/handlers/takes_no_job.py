@@ -1,0 +1,5 @@
+"""A handler with the wrong shape."""
+
+
+def handler():
+    return None

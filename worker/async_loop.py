@@ -1,0 +1,123 @@
+"""Serves an asynchronous handler: each attempt is a task, several at once where the endpoint says so.
+
+    agent ──run──> task ──done | failed──>        cancel ──> task.cancel()
+    agent ──stop──> no more runs; returns when the last task has ended
+
+The loop reads the socket. Sends stay blocking, because `job.progress` and `job.emit` are plain calls: all
+attempts of a worker share one socket, so while the agent does not read, none of them could send anyway.
+A generator gives the loop a turn after each yield, or a cancel could never reach one that awaits nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from types import AsyncGeneratorType
+from typing import Any
+
+from stoker.worker.attempt import Attempt
+from stoker.worker.channel import AgentGone, Channel, leave
+from stoker.worker.errors import Cancelled
+from stoker.worker.frames import Frame
+from stoker.worker.sdk import Job
+
+Call = Callable[[Job], Any]
+
+
+class AsyncLoop:
+    """The link of its attempts to the agent (see `attempt.Link`)."""
+
+    def __init__(self, channel: Channel, call: Call, *, aggregate: bool) -> None:
+        self._channel = channel
+        self._call = call
+        self._aggregate = aggregate
+        self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._stopped = asyncio.Event()
+        self._group = asyncio.TaskGroup()
+
+    async def serve(self) -> None:
+        """Returns after a stop and the last attempt."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._channel.fileno(), self._read)
+        try:
+            async with self._group:
+                await self._stopped.wait()
+        finally:
+            loop.remove_reader(self._channel.fileno())
+
+    def send(self, frame: Frame) -> None:
+        try:
+            self._channel.send(frame)
+        except AgentGone:
+            leave()
+
+    def poll(self) -> None:
+        """Nothing: the loop reads, and polling from another thread would race with it."""
+
+    def _read(self) -> None:
+        try:
+            frames = self._channel.poll()
+        except AgentGone:
+            leave()
+        for frame in frames:
+            self._take(frame)
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == "run" and not self._stopped.is_set():
+            fields = frame.fields
+            attempt = Attempt(fields["job"], fields["attempt"], fields["scratch"], self)
+            self._attempts[frame.job, frame.attempt] = attempt
+            self._group.create_task(self._run(attempt, frame.body))
+        elif frame.kind == "cancel":
+            self._cancel((frame.job, frame.attempt), str(frame.fields.get("reason", "")))
+        elif frame.kind == "stop":
+            self._stopped.set()
+
+    def _cancel(self, key: tuple[str, int], reason: str) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.cancel_reason is not None:
+            return
+        attempt.cancel(reason)
+        if key in self._tasks:  # a task that has not begun must not be cancelled: it would say nothing
+            self._tasks[key].cancel()
+
+    async def _run(self, attempt: Attempt, body: bytes) -> None:
+        key = (attempt.job, attempt.number)
+        task = asyncio.current_task()
+        assert task is not None  # this is one
+        self._tasks[key] = task
+        try:
+            await run_attempt(self._call, attempt, body, aggregate=self._aggregate)
+        finally:
+            del self._tasks[key], self._attempts[key]
+
+
+async def run_attempt(call: Call, attempt: Attempt, body: bytes, *, aggregate: bool) -> None:
+    """Run an asynchronous handler, of either kind, to its `done` or `failed`."""
+    try:
+        attempt.raise_if_cancelled()
+        result = call(Job(attempt, json.loads(body)))
+        if isinstance(result, AsyncGeneratorType):
+            attempt.done_encoded(await _drain(result, attempt, aggregate=aggregate))
+        else:
+            attempt.done(await result)
+    except asyncio.CancelledError as error:
+        asked = attempt.cancel_reason
+        attempt.failed(error if asked is None else Cancelled(asked))
+    except BaseException as error:  # whatever a handler raises, SystemExit too, ends its job and no more
+        attempt.failed(error)
+
+
+async def _drain(results: AsyncGenerator[Any, Any], attempt: Attempt, *, aggregate: bool) -> bytes:
+    bodies: list[bytes] = []
+    try:
+        async for value in results:
+            body = attempt.emit(value)
+            if aggregate:
+                bodies.append(body)
+            await asyncio.sleep(0)
+    finally:
+        await results.aclose()
+    return b"[" + b",".join(bodies) + b"]"

@@ -1,0 +1,147 @@
+"""What one attempt has said so far, and how it says the rest.
+
+    open ──progress, chunk, file──> open ──done | failed──> over
+
+Numbers chunks and files, adds up metrics, and sends frames through a `Link`: the worker's socket, or what
+`testing.LocalJob` collects. Exactly one `done` or `failed` is sent. After that, a thread that the handler
+left behind can send no more for this job. The methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Protocol
+
+from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, describe, is_retryable
+from stoker.worker.files import OpenFile
+from stoker.worker.frames import Frame, FrameError
+from stoker.worker.output import encode_value
+
+_METRICS_MAX = 100
+
+
+class Link(Protocol):
+    """The way to the agent."""
+
+    def send(self, frame: Frame) -> None:
+        """Blocks while the agent does not read. Raises FrameError for a frame that is too large."""
+
+    def poll(self) -> None:
+        """Take in, without waiting, what has arrived; a cancel among it reaches its attempt."""
+
+
+class Attempt:
+    """One attempt at one job. `cancel_reason` is None until it is cancelled."""
+
+    __slots__ = (
+        "_chunks",
+        "_fields",
+        "_files",
+        "_link",
+        "_lock",
+        "_metrics",
+        "_over",
+        "cancel_reason",
+        "job",
+        "number",
+        "scratch",
+    )
+
+    def __init__(self, job: str, number: int, scratch: str, link: Link) -> None:
+        self.job = job
+        self.number = number
+        self.scratch = scratch
+        self.cancel_reason: str | None = None
+        self._fields: dict[str, Any] = {"job": job, "attempt": number}
+        self._link = link
+        self._lock = threading.RLock()
+        self._chunks = 0
+        self._files = 0
+        self._metrics: dict[str, int] = {}
+        self._over = False
+
+    def cancel(self, reason: str) -> None:
+        """The first reason stands."""
+        if self.cancel_reason is None:
+            self.cancel_reason = reason
+
+    def is_cancelled(self) -> bool:
+        """Looks at the socket too, so that a handler that computes without a break hears of it."""
+        if self.cancel_reason is None and not self._over:
+            self._link.poll()
+        return self.cancel_reason is not None
+
+    def raise_if_cancelled(self) -> None:
+        if self.is_cancelled():
+            raise Cancelled(self.cancel_reason or "")
+
+    def measure(self, metric: str, quantity: int) -> None:
+        if not isinstance(metric, str) or not 0 < len(metric) <= 100:
+            raise HandlerError(f"a metric's name must be text of 1 to 100 letters, not {metric!r}")
+        if isinstance(quantity, bool) or not isinstance(quantity, int) or not 0 <= quantity < 2**53:
+            raise HandlerError(f"the quantity of {metric} must be a whole number from 0, not {quantity!r}")
+        with self._lock:
+            self._metrics[metric] = self._metrics.get(metric, 0) + quantity
+            if len(self._metrics) > _METRICS_MAX:
+                raise HandlerError(f"a job may measure at most {_METRICS_MAX} metrics")
+
+    def progress(self, value: object) -> None:
+        body, _ = encode_value(value, name="progress", first_file=None)
+        self._send("progress", body=body)
+
+    def emit(self, value: object) -> bytes:
+        """Send a chunk, and before it its files. Returns the chunk's JSON text."""
+        with self._lock:
+            body = self._with_files(value, "chunk")
+            self._send("chunk", body=body, n=self._chunks)
+            self._chunks += 1
+        return body
+
+    def done(self, output: object) -> None:
+        """The end, with what the handler returned; None is no output. Raises as `encode_value` does, and
+        OutputError for an output that is too large: then the attempt is still open."""
+        if output is None:
+            self._finish(b"", has_output=False)
+        else:
+            with self._lock:
+                self._finish(self._with_files(output, "output"), has_output=True)
+
+    def done_encoded(self, body: bytes) -> None:
+        """The end, with an output that is JSON text already and whose files have been sent."""
+        self._finish(body, has_output=True)
+
+    def failed(self, error: BaseException) -> None:
+        """The end, with an error. Nothing happens if the attempt is over."""
+        with self._lock:
+            if not self._over:
+                self._send("failed", error=describe(error), retryable=is_retryable(error))
+                self._over = True
+
+    def _finish(self, body: bytes, *, has_output: bool) -> None:
+        with self._lock:
+            self._send("done", body=body, files=self._files, metrics=self._metrics, has_output=has_output)
+            self._over = True
+
+    def _with_files(self, value: object, name: str) -> bytes:
+        body, files = encode_value(value, name=name, scratch=self.scratch, first_file=self._files)
+        try:
+            for file in files:
+                self._send_file(file)
+        finally:
+            for file in files:
+                os.close(file.fd)
+        return body
+
+    def _send_file(self, file: OpenFile) -> None:
+        self._send("file", fd=file.fd, n=self._files, name=file.name, media_type=file.media_type)
+        self._files += 1
+
+    def _send(self, kind: str, *, body: bytes = b"", fd: int | None = None, **fields: object) -> None:
+        with self._lock:
+            if self._over:
+                raise JobOver(f"the job {self.job} is over; no {kind} can be sent for it any more")
+            try:
+                self._link.send(Frame(kind, {**self._fields, **fields}, body, fd))
+            except FrameError as error:
+                raise OutputError(str(error)) from None

@@ -1,0 +1,121 @@
+"""The worker's end of its socket: frames in, frames out, and what to do when the agent is gone.
+
+The socket stays in blocking mode. A send waits while the agent does not read: that is the back-pressure on a
+handler that emits faster than the platform can store. Receiving can wait (`receive`) or not (`poll`). Both
+directions may be used from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import NoReturn
+
+from stoker.worker.frames import Frame, FrameError, FrameReader, encode
+
+_READ_SIZE = 64 * 1024
+_ANCILLARY_SIZE = socket.CMSG_SPACE(4 * 4)  # four descriptors; the agent sends at most a memfd at a time
+
+AGENT_GONE_STATUS = 3
+
+
+class AgentGone(Exception):
+    """The other end of the socket is closed, or what came from it was no frame."""
+
+
+class Channel:
+    """Owns `sock`, which must be in blocking mode."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._reader = FrameReader()
+        self._sending = threading.Lock()
+        self._receiving = threading.Lock()
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        self._reader.close()
+        self._sock.close()
+
+    def send(self, frame: Frame) -> None:
+        """Raises FrameError for a frame that is too large, and AgentGone."""
+        data, fds = encode(frame)
+        try:
+            with self._sending:
+                if fds:
+                    ancillary = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _packed(fds))
+                    data = data[self._sock.sendmsg([data], [ancillary]) :]
+                self._sock.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            raise AgentGone from None
+        finally:
+            for fd in fds:
+                if fd != frame.fd:
+                    os.close(fd)
+
+    def receive(self) -> list[Frame]:
+        """Wait for at least one frame. Raises AgentGone."""
+        with self._receiving:
+            while True:
+                frames = self._take(0)
+                if frames:
+                    return frames
+
+    def poll(self) -> list[Frame]:
+        """What has arrived, without waiting; nothing while another thread is looking. Raises AgentGone."""
+        if not self._receiving.acquire(blocking=False):
+            return []
+        try:
+            return self._take(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        finally:
+            self._receiving.release()
+
+    def _take(self, flags: int) -> list[Frame]:
+        try:
+            data, ancillary, _, _ = self._sock.recvmsg(
+                _READ_SIZE, _ANCILLARY_SIZE, flags | socket.MSG_CMSG_CLOEXEC
+            )
+        except ConnectionResetError:
+            raise AgentGone from None
+        if not data:
+            raise AgentGone
+        try:
+            return list(self._reader.feed(data, _unpacked(ancillary) if ancillary else ()))
+        except FrameError as error:
+            print(f"the agent broke the protocol: {error}", file=sys.stderr)
+            raise AgentGone from None
+
+
+def leave() -> NoReturn:
+    """End this process and everything the handler started: with the agent gone, nobody else would.
+
+    Nothing is unwound. A handler may be in the middle of anything, and its work has become worthless.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # a closed or replaced stream must not keep the process alive
+            continue
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(AGENT_GONE_STATUS)
+
+
+def _packed(fds: list[int]) -> bytes:
+    return b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
+
+
+def _unpacked(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    fds: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            whole = len(data) - len(data) % 4
+            fds += [int.from_bytes(data[i : i + 4], sys.byteorder) for i in range(0, whole, 4)]
+    return fds

@@ -1,0 +1,82 @@
+"""Opens a handler's `File`, so that it can be handed over as a descriptor instead of a name.
+
+Only a regular file below the attempt's scratch folder is taken. This process is the handler's own and holds
+no rights that the handler lacks: the checks here give the handler its error early and in words. The agent
+checks the descriptor again, and trusts nothing said here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+
+from stoker.worker.errors import FileRefused, clean
+from stoker.worker.sdk import File
+
+# O_NONBLOCK: a pipe or a device must not hold up the open. It changes nothing for a regular file.
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """Whoever holds it closes `fd`."""
+
+    fd: int
+    name: str
+    media_type: str
+
+
+def open_file(file: File, scratch: str) -> OpenFile:
+    """Open one File of an attempt. Raises FileRefused with a sentence that names the path."""
+    path = os.path.abspath(file.path)
+    try:
+        _require_regular(path, os.lstat(path).st_mode)
+        fd = os.open(path, _FLAGS)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise FileRefused(f"{_shown(path)} cannot be opened: {_words(error)}") from None
+    try:
+        _require_regular(path, os.fstat(fd).st_mode)
+        _require_below(path, os.readlink(f"/proc/self/fd/{fd}"), os.path.realpath(scratch))
+    except BaseException:
+        os.close(fd)
+        raise
+    name = clean(file.name or os.path.basename(path), 255)
+    return OpenFile(fd, name, file.media_type or media_type_of(name))
+
+
+def media_type_of(name: str) -> str:
+    """By the name's ending; `application/octet-stream` where that says nothing."""
+    import mimetypes
+
+    return mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+def _require_regular(path: str, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
+        raise FileRefused(f"{_shown(path)} is {kind}; a File must be a regular file")
+
+
+def _require_below(path: str, real: str, scratch: str) -> None:
+    """`real` is where the open file lies: folders on the way that are links have been followed in it."""
+    if not real.startswith(scratch.rstrip("/") + "/"):
+        raise FileRefused(f"{_shown(path)} lies outside the job's scratch folder; write it below job.scratch")
+
+
+def _shown(path: str) -> str:
+    return clean(path, 1024)
+
+
+def _words(error: OSError | ValueError) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,155 @@
+"""Turns a handler's value into JSON bytes, and the Files in it into open descriptors.
+
+A `File` becomes `{"$file": n}`, n counting the attempt's files. What JSON cannot hold is refused with a
+sentence that names the place and the type: `output.items[3].x is a set, which JSON cannot hold; make it a
+list`. NaN, lone surrogates and a handler's own `"$file"` key are refused too: they would break a reader
+further on, where nobody can tell the handler's author any more.
+
+A plain value takes the fast way: one call of the encoder in C. Only when that fails, or a file mark shows,
+the value is walked in Python.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from stoker.worker.errors import OutputError
+from stoker.worker.files import OpenFile, open_file
+from stoker.worker.frames import FILE_MARK
+from stoker.worker.sdk import File
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_MARK_TEXT = f'"{FILE_MARK}"'
+
+_ASYNC_HINT = "the handler is async behind something that hides it; the outermost function must be async"
+_HINTS = {
+    "bytes": "return it as a File, or as base64 text",
+    "bytearray": "return it as a File, or as base64 text",
+    "set": "make it a list",
+    "frozenset": "make it a list",
+    "PosixPath": "wrap it in File(...) to hand the file over, or make it a str",
+    "coroutine": _ASYNC_HINT,
+    "async_generator": _ASYNC_HINT,
+}
+
+
+def encode_value(
+    value: object, *, name: str, scratch: str = "", first_file: int | None = 0
+) -> tuple[bytes, list[OpenFile]]:
+    """JSON text of `value`, and its files in the order of their numbers; the caller closes them.
+
+    `name` is what sentences call the value. Numbers start at `first_file`; None refuses every File. Raises
+    OutputError or FileRefused, and then leaves no descriptor open.
+    """
+    try:
+        text = _encode(value)
+        if _MARK_TEXT not in text:
+            return text.encode(), []
+    except (TypeError, ValueError, RecursionError):
+        pass  # a File, or something wrong: the walk finds out which
+    walk = _Walk(name, scratch, first_file)
+    try:
+        return _encode(walk.plain(value)).encode(), walk.files
+    except BaseException as error:
+        walk.close()
+        if isinstance(error, RecursionError):
+            raise OutputError(f"{name} is nested too deeply, or holds itself") from None
+        raise
+
+
+class _Walk:
+    """One walk over one value. `path` is the way to the place it is at."""
+
+    def __init__(self, name: str, scratch: str, first_file: int | None) -> None:
+        self.files: list[OpenFile] = []
+        self._path: list[str] = [name]
+        self._scratch = scratch
+        self._first = first_file
+        self._seen: dict[int, int] = {}
+
+    def close(self) -> None:
+        for file in self.files:
+            os.close(file.fd)
+
+    def plain(self, value: object) -> object:
+        """The value with every File replaced. Raises OutputError at the first thing JSON cannot hold."""
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, float):
+            return self._number(value)
+        if value is None or isinstance(value, int):
+            return value
+        if isinstance(value, dict):
+            return self._mapping(value)
+        if isinstance(value, (list, tuple)):
+            return [self._below(f"[{i}]", item) for i, item in enumerate(value)]
+        if isinstance(value, File):
+            return {FILE_MARK: self._number_of(value)}
+        raise OutputError(f"{self._here()} is {_type_in_words(value)}, which JSON cannot hold{_hint(value)}")
+
+    def _below(self, step: str, value: object) -> object:
+        self._path.append(step)
+        plain = self.plain(value)
+        self._path.pop()
+        return plain
+
+    def _mapping(self, value: dict[Any, object]) -> dict[Any, object]:
+        self._require_keys(value)
+        return {key: self._below(_step(key), item) for key, item in value.items()}
+
+    def _require_keys(self, keys: Iterable[object]) -> None:
+        for key in keys:
+            if not isinstance(key, (str, int, float, bool, type(None))):
+                raise OutputError(f"{self._here()} has {_type_in_words(key)} as a key; JSON's keys are text")
+            if key == FILE_MARK:
+                raise OutputError(f'{self._here()} has the key "{FILE_MARK}", which is kept for files')
+            self.plain(key)
+
+    def _text(self, value: str) -> str:
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise OutputError(f"{self._here()} is text with a lone surrogate, which is no Unicode") from None
+        return value
+
+    def _number(self, value: float) -> float:
+        if not math.isfinite(value):
+            raise OutputError(f"{self._here()} is {float(value)!r}, which JSON cannot hold")
+        return value
+
+    def _number_of(self, file: File) -> int:
+        """The number of this File; one that stands in two places of the value is handed over once."""
+        if self._first is None:
+            raise OutputError(f"{self._here()} is a File; emit or return it instead")
+        if id(file) not in self._seen:
+            self._seen[id(file)] = self._first + len(self.files)
+            self.files.append(open_file(file, self._scratch))
+        return self._seen[id(file)]
+
+    def _here(self) -> str:
+        return "".join(self._path)
+
+
+def _step(key: object) -> str:
+    if isinstance(key, str) and key.isidentifier():
+        return f".{key}"
+    return f"[{ascii(key)[:80]}]"
+
+
+def _type_in_words(value: object) -> str:
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _hint(value: object) -> str:
+    hint = _HINTS.get(type(value).__name__)
+    if hint is None and hasattr(value, "tolist"):
+        hint = "call its tolist()"
+    elif hint is None and hasattr(value, "save"):
+        hint = "save it below job.scratch and return a File"
+    return f"; {hint}" if hint else ""

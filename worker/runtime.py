@@ -1,0 +1,111 @@
+"""The worker process: `python -P -m stoker.worker.runtime --fd N`, N a socket that leads to the agent.
+
+    start ──setup──> loading ──ready──> serving ──stop──> exit 0
+                        └──setup_failed──> exit 1         the agent's end closes, at any time ──> exit
+
+stdin, stdout and stderr are the handler's own. SIGTERM keeps its default action, which ends a handler that
+no cancel reaches; SIGINT is ignored, because a Ctrl-C is for the agent to decide about. asyncio is imported
+only for a handler that needs it: start-up time is a promise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from stoker.worker.channel import AgentGone, Channel, leave
+from stoker.worker.errors import describe
+from stoker.worker.frames import Frame
+from stoker.worker.preparation import prepare
+from stoker.worker.registration import Registration, load
+from stoker.worker.sdk import Device
+from stoker.worker.sync_loop import SyncLoop
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or arguments[0] != "--fd" or not arguments[1].isdigit():
+        print("usage: python -P -m stoker.worker.runtime --fd N", file=sys.stderr)
+        return 2
+    fd = int(arguments[1])
+    os.set_inheritable(fd, False)  # a program that the handler starts must not hold the socket open
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()  # a crash in native code then says where, in the last lines of the log
+    with contextlib.suppress(AttributeError, ValueError):  # no stdout at all
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        return serve(Channel(socket.socket(fileno=fd)))
+    except AgentGone:
+        leave()
+
+
+def serve(channel: Channel) -> int:
+    """One worker's life; the exit status. Raises AgentGone."""
+    setup = _first_frame(channel).fields
+    began = time.monotonic()
+    try:
+        registration = load(str(setup["handler"]))
+        call = None if registration.is_async else prepare(registration, device_of(setup))
+    except BaseException as error:  # the handler's code may raise anything, SystemExit too
+        return _setup_failed(channel, error)
+    if call is None:
+        return _serve_async(channel, registration, setup, began)
+    channel.send(_ready(registration, 1, began))
+    SyncLoop(channel, call, aggregate=registration.aggregate).serve()
+    return 0
+
+
+def _first_frame(channel: Channel) -> Frame:
+    first, *early = channel.receive()
+    if first.kind != "setup" or early:
+        print(
+            f"the agent broke the protocol: only setup may come before ready, not {first.kind}",
+            file=sys.stderr,
+        )
+        raise AgentGone
+    return first
+
+
+def device_of(setup: dict[str, Any]) -> Device:
+    """The device of a `setup` frame; what this version does not know of it is left out."""
+    given = setup.get("device") or {}
+    return Device(**{key: given[key] for key in ("uuid", "kind", "name", "index") if key in given})
+
+
+def _serve_async(channel: Channel, registration: Registration, setup: dict[str, Any], began: float) -> int:
+    import asyncio
+
+    from stoker.worker.async_loop import AsyncLoop
+    from stoker.worker.preparation import prepare_async
+
+    async def live() -> int:
+        try:
+            call = await prepare_async(registration, device_of(setup))
+        except BaseException as error:  # as in serve
+            return _setup_failed(channel, error)
+        concurrency = max(1, int(setup.get("concurrency", 1)))
+        channel.send(_ready(registration, concurrency, began))
+        await AsyncLoop(channel, call, aggregate=registration.aggregate).serve()
+        return 0
+
+    return asyncio.run(live())
+
+
+def _ready(registration: Registration, concurrency: int, began: float) -> Frame:
+    setup_ms = round((time.monotonic() - began) * 1000)
+    fields = {"setup_ms": setup_ms, "concurrency": concurrency, "generator": registration.is_generator}
+    return Frame("ready", fields)
+
+
+def _setup_failed(channel: Channel, error: BaseException) -> int:
+    channel.send(Frame("setup_failed", {"error": describe(error)}))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,173 @@
+"""Runs a handler with no platform, through the same code that the worker process runs.
+
+    local = LocalJob(handler, {"prompt": "a lighthouse"}).run()
+    assert local.progress[-1] == {"step": 4, "of": 4}
+    assert local.output["image"].read_bytes().startswith(b"\\x89PNG")
+
+All handlers are taken: functions, async functions, generators of either kind, and classes, whose `setup` is
+called with `device` first. To run several jobs on one loaded model, pass the bound method of an instance that
+is set up already: `LocalJob(model.run, …)`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stoker.worker.attempt import Attempt
+from stoker.worker.errors import HandlerError
+from stoker.worker.frames import FILE_MARK, Frame, encode
+from stoker.worker.preparation import prepare
+from stoker.worker.registration import register
+from stoker.worker.sdk import Device
+from stoker.worker.sync_loop import run_attempt
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["LocalFile", "LocalJob"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A File that the handler handed over; in `output` and `chunks` it stands where the File stood."""
+
+    path: Path
+    name: str
+    media_type: str
+
+    def read_bytes(self) -> bytes:
+        return self.path.read_bytes()
+
+
+class LocalJob:
+    """One job, run here. After `run`, either `output` holds what came out or `error` says why nothing did.
+
+    `on_progress` and `on_chunk` are called with each value as it is sent; calling `cancel` from them scripts
+    a cancel at an exact point. Without `scratch`, a folder is made, and removed with this object.
+    """
+
+    def __init__(
+        self,
+        handler: Any,
+        input: Any = None,  # noqa: A002  # the word of the domain
+        *,
+        device: Device | None = None,
+        scratch: str | os.PathLike[str] | None = None,
+        on_progress: Callable[[Any], None] | None = None,
+        on_chunk: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.progress: list[Any] = []
+        self.chunks: list[Any] = []
+        self.files: list[LocalFile] = []
+        self.metrics: dict[str, int] = {}
+        self.output: Any = None
+        self.error: str | None = None
+        self.retryable = False
+        self.finished = False
+        self._registration = register(handler)
+        self._body = json.dumps({} if input is None else input).encode()
+        self._device = device or Device()
+        self._on_progress = on_progress
+        self._on_chunk = on_chunk
+        self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
+        self.scratch = Path(scratch) if scratch is not None else self._own_scratch()
+        self._attempt = Attempt("local", 1, str(self.scratch), self)
+
+    def run(self) -> LocalJob:
+        """Run it to its end. What a class raises while it is made or set up comes out of here as it is."""
+        if self._registration.is_async:
+            import asyncio
+
+            asyncio.run(self.run_async())
+            return self
+        call = prepare(self._registration, self._device)
+        run_attempt(call, self._attempt, self._body, aggregate=self._registration.aggregate)
+        return self
+
+    async def run_async(self) -> LocalJob:
+        """The same for an asynchronous handler, on the loop that is running."""
+        import asyncio
+
+        from stoker.worker import async_loop
+        from stoker.worker.preparation import prepare_async
+
+        if not self._registration.is_async:
+            raise TypeError(f"{self._registration.name} is not asynchronous; use run()")
+        call = await prepare_async(self._registration, self._device)
+        aggregate = self._registration.aggregate
+        running = async_loop.run_attempt(call, self._attempt, self._body, aggregate=aggregate)
+        task = asyncio.ensure_future(running)
+        self._task = (asyncio.get_running_loop(), task)
+        await task
+        return self
+
+    def result(self) -> Any:
+        """The output. Raises HandlerError with the text of `error` when the job failed."""
+        if self.error is not None:
+            raise HandlerError(self.error, retryable=self.retryable)
+        return self.output
+
+    def cancel(self, reason: str = "cancelled by the test") -> None:
+        """Cancel it, as the platform would: before it runs, from a callback, or from another thread."""
+        first = self._attempt.cancel_reason is None
+        self._attempt.cancel(reason)
+        if first and self._task is not None:
+            loop, task = self._task
+            loop.call_soon_threadsafe(task.cancel)
+
+    def send(self, frame: Frame) -> None:
+        """What the runtime calls (see `attempt.Link`): collects the frame, within the platform's limits."""
+        _, fds = encode(Frame(frame.kind, frame.fields, frame.body))
+        for fd in fds:
+            os.close(fd)
+        getattr(self, f"_take_{frame.kind}")(frame)
+
+    def poll(self) -> None:
+        """What the runtime calls: there is nothing to look at, `cancel` has told the attempt already."""
+
+    def _take_progress(self, frame: Frame) -> None:
+        self.progress.append(json.loads(frame.body))
+        if self._on_progress is not None:
+            self._on_progress(self.progress[-1])
+
+    def _take_chunk(self, frame: Frame) -> None:
+        self.chunks.append(self._with_files(json.loads(frame.body)))
+        if self._on_chunk is not None:
+            self._on_chunk(self.chunks[-1])
+
+    def _take_file(self, frame: Frame) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{frame.fd}"))
+        self.files.append(LocalFile(path, frame.fields["name"], frame.fields["media_type"]))
+
+    def _take_done(self, frame: Frame) -> None:
+        self.output = self._with_files(json.loads(frame.body)) if frame.fields["has_output"] else None
+        self.metrics = dict(frame.fields["metrics"])
+        self.finished = True
+
+    def _take_failed(self, frame: Frame) -> None:
+        self.error = frame.fields["error"]
+        self.retryable = frame.fields["retryable"]
+        self.finished = True
+
+    def _with_files(self, value: Any) -> Any:
+        """The value with each file mark replaced by its LocalFile."""
+        if isinstance(value, dict):
+            if FILE_MARK in value:
+                return self.files[value[FILE_MARK]]
+            return {key: self._with_files(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._with_files(item) for item in value]
+        return value
+
+    def _own_scratch(self) -> Path:
+        folder = tempfile.mkdtemp(prefix="stoker-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
