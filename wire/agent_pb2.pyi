@@ -1,0 +1,417 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FromAgent(_message.Message):
+    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENT_FIELD_NUMBER: _ClassVar[int]
+    LAST_FRAGMENT_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    beat: Beat
+    reports: _containers.RepeatedCompositeFieldContainer[Report]
+    fragment: bytes
+    last_fragment: bool
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "join_token", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked")
+    class FactsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    JOIN_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
+    AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_UNACKED_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    join_token: str
+    node: str
+    name: str
+    boot: str
+    agent_version: str
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    facts: _containers.ScalarMap[str, str]
+    workers: _containers.RepeatedCompositeFieldContainer[HeldWorker]
+    attempts: _containers.RepeatedCompositeFieldContainer[HeldAttempt]
+    first_unacked: int
+    def __init__(self, protocol: _Optional[int] = ..., join_token: _Optional[str] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("uuid", "kind", "name", "index", "parent", "memory_total", "driver")
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    uuid: str
+    kind: str
+    name: str
+    index: int
+    parent: str
+    memory_total: int
+    driver: str
+    def __init__(self, uuid: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., index: _Optional[int] = ..., parent: _Optional[str] = ..., memory_total: _Optional[int] = ..., driver: _Optional[str] = ...) -> None: ...
+
+class DeviceSample(_message.Message):
+    __slots__ = ("uuid", "memory_used", "utilisation", "temperature", "power", "ecc_uncorrected")
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
+    UTILISATION_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    POWER_FIELD_NUMBER: _ClassVar[int]
+    ECC_UNCORRECTED_FIELD_NUMBER: _ClassVar[int]
+    uuid: str
+    memory_used: int
+    utilisation: int
+    temperature: int
+    power: float
+    ecc_uncorrected: int
+    def __init__(self, uuid: _Optional[str] = ..., memory_used: _Optional[int] = ..., utilisation: _Optional[int] = ..., temperature: _Optional[int] = ..., power: _Optional[float] = ..., ecc_uncorrected: _Optional[int] = ...) -> None: ...
+
+class HeldWorker(_message.Message):
+    __slots__ = ("worker", "endpoint", "version", "state", "devices")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    endpoint: str
+    version: int
+    state: str
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class HeldAttempt(_message.Message):
+    __slots__ = ("job", "attempt", "worker", "phase")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    worker: str
+    phase: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., phase: _Optional[str] = ...) -> None: ...
+
+class Beat(_message.Message):
+    __slots__ = ("number", "samples")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    samples: _containers.RepeatedCompositeFieldContainer[DeviceSample]
+    def __init__(self, number: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("number", "progress", "chunk", "uploading", "outcome", "released", "worker_state", "refused")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    UPLOADING_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    WORKER_STATE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    progress: Progress
+    chunk: Chunk
+    uploading: Uploading
+    outcome: Outcome
+    released: Released
+    worker_state: WorkerState
+    refused: Refused
+    def __init__(self, number: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., uploading: _Optional[_Union[Uploading, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., worker_state: _Optional[_Union[WorkerState, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("job", "attempt", "value")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    value: bytes
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("job", "attempt", "n", "value")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    n: int
+    value: bytes
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., n: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class Uploading(_message.Message):
+    __slots__ = ("job", "attempt")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class Released(_message.Message):
+    __slots__ = ("job", "attempt")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_REF_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_MS_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    worker: str
+    end: str
+    output: bytes
+    output_ref: Ref
+    error: str
+    retryable: bool
+    wait_ms: int
+    execution_ms: int
+    spans: _containers.RepeatedCompositeFieldContainer[Span]
+    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ...) -> None: ...
+
+class Span(_message.Message):
+    __slots__ = ("kind", "unit", "quantity", "nano_usd")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    QUANTITY_FIELD_NUMBER: _ClassVar[int]
+    NANO_USD_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    unit: str
+    quantity: int
+    nano_usd: int
+    def __init__(self, kind: _Optional[str] = ..., unit: _Optional[str] = ..., quantity: _Optional[int] = ..., nano_usd: _Optional[int] = ...) -> None: ...
+
+class Artifact(_message.Message):
+    __slots__ = ("key", "size", "sha256", "media_type")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    size: int
+    sha256: str
+    media_type: str
+    def __init__(self, key: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ..., media_type: _Optional[str] = ...) -> None: ...
+
+class Ref(_message.Message):
+    __slots__ = ("key", "size", "sha256")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    size: int
+    sha256: str
+    def __init__(self, key: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class WorkerState(_message.Message):
+    __slots__ = ("worker", "endpoint", "version", "state", "reason", "log_tail")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    endpoint: str
+    version: int
+    state: str
+    reason: str
+    log_tail: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., log_tail: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Refused(_message.Message):
+    __slots__ = ("job", "attempt", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class FromControl(_message.Message):
+    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNS_FIELD_NUMBER: _ClassVar[int]
+    CANCELS_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENT_FIELD_NUMBER: _ClassVar[int]
+    LAST_FRAGMENT_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    refusal: Refusal
+    desired: Desired
+    ack: Ack
+    assigns: _containers.RepeatedCompositeFieldContainer[Assign]
+    cancels: _containers.RepeatedCompositeFieldContainer[Cancel]
+    fragment: bytes
+    last_fragment: bool
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("session", "beat_s", "lease_s", "keep", "stop")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    BEAT_S_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    beat_s: float
+    lease_s: float
+    keep: _containers.RepeatedCompositeFieldContainer[AttemptKey]
+    stop: _containers.RepeatedCompositeFieldContainer[AttemptKey]
+    def __init__(self, session: _Optional[int] = ..., beat_s: _Optional[float] = ..., lease_s: _Optional[float] = ..., keep: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ..., stop: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ...) -> None: ...
+
+class AttemptKey(_message.Message):
+    __slots__ = ("job", "attempt")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Desired(_message.Message):
+    __slots__ = ("revision", "workers")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerSpec]
+    def __init__(self, revision: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerSpec, _Mapping]]] = ...) -> None: ...
+
+class WorkerSpec(_message.Message):
+    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HANDLER_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    START_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    endpoint: str
+    version: int
+    handler: str
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    env: _containers.ScalarMap[str, str]
+    concurrency: int
+    start_timeout_s: float
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ...) -> None: ...
+
+class Ack(_message.Message):
+    __slots__ = ("report", "beat")
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    report: int
+    beat: int
+    def __init__(self, report: _Optional[int] = ..., beat: _Optional[int] = ...) -> None: ...
+
+class Assign(_message.Message):
+    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_REF_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    PRICES_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    worker: str
+    input: bytes
+    input_ref: Ref
+    execution_timeout_ms: int
+    ttl_s: float
+    grant: Grant
+    prices: _containers.RepeatedCompositeFieldContainer[Price]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ...) -> None: ...
+
+class Grant(_message.Message):
+    __slots__ = ("endpoint_url", "public_endpoint", "region", "bucket", "prefix", "access_id", "access_secret")
+    ENDPOINT_URL_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    REGION_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_ID_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_SECRET_FIELD_NUMBER: _ClassVar[int]
+    endpoint_url: str
+    public_endpoint: str
+    region: str
+    bucket: str
+    prefix: str
+    access_id: str
+    access_secret: str
+    def __init__(self, endpoint_url: _Optional[str] = ..., public_endpoint: _Optional[str] = ..., region: _Optional[str] = ..., bucket: _Optional[str] = ..., prefix: _Optional[str] = ..., access_id: _Optional[str] = ..., access_secret: _Optional[str] = ...) -> None: ...
+
+class Price(_message.Message):
+    __slots__ = ("metric", "nano_usd")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    NANO_USD_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    nano_usd: int
+    def __init__(self, metric: _Optional[str] = ..., nano_usd: _Optional[int] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("job", "attempt", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
