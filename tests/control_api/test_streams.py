@@ -1,0 +1,201 @@
+"""`/stream`: polls that lose nothing when a caller goes, and events that can be taken up again."""
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import httpx
+import pytest
+from asgi_caller import Caller
+from fake_plane import FakePlane
+from fastapi import FastAPI
+from stoker.control.api.app import make_app
+from stoker.control.api.events import parse_event_id, render
+from stoker.control.api.seam import ApiSettings
+from stoker.control.errors import BadRequest
+from stoker.control.types import JobState, JobView, StoredChunk, StreamEvent
+
+EVENTS = {"Accept": "text/event-stream"}
+
+
+def chunk(n: int, attempt: int = 1) -> StoredChunk:
+    return StoredChunk(attempt, n, b"%d" % n)
+
+
+async def test_polls_drain_and_the_last_chunk_comes_with_the_end(
+    http: httpx.AsyncClient, plane: FakePlane
+) -> None:
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    await plane.emit(job, chunk(0), chunk(1))
+    first = await http.get(f"/v2/echo/stream/{job}")
+    assert first.json() == {"status": "IN_PROGRESS", "stream": [{"output": 0}, {"output": 1}]}
+    await plane.emit(job, chunk(2))
+    await plane.change(job, state=JobState.COMPLETED)
+    last = await http.post(f"/v2/echo/stream/{job}?wait=90000")
+    assert last.json() == {"status": "COMPLETED", "stream": [{"output": 2}]}
+    after = await http.get(f"/v2/echo/stream/{job}")
+    assert after.json() == {"status": "COMPLETED", "stream": []}
+    assert plane.waits == [10.0, 90.0, 10.0]
+
+
+async def test_an_empty_poll_is_held_until_there_is_something(http: httpx.AsyncClient, plane: FakePlane) -> None:
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    held = asyncio.create_task(http.get(f"/v2/echo/stream/{job}"))
+    while not plane.waits:
+        await asyncio.sleep(0)
+    assert not held.done()
+    await plane.emit(job, chunk(0))
+    assert (await held).json()["stream"] == [{"output": 0}]
+
+
+async def test_the_cursor_moves_only_after_the_answer_was_written(app: FastAPI, plane: FakePlane) -> None:
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    await plane.emit(job, chunk(0))
+    caller = Caller("GET", f"/v2/echo/stream/{job}")
+    caller.may_send = asyncio.Semaphore(2)  # the head and the body; the end is held up
+    request = caller.call(app)
+    assert json.loads(await caller.text())["stream"] == [{"output": 0}]
+    assert plane.cursors == {}
+    caller.may_send.release()
+    await request
+    assert plane.cursors == {job: (1, 0)}
+
+
+async def test_chunks_for_a_caller_that_left_are_given_to_the_next(
+    http: httpx.AsyncClient, app: FastAPI, plane: FakePlane
+) -> None:
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    caller = Caller("GET", f"/v2/echo/stream/{job}")
+    request = caller.call(app)
+    while not plane.waits:
+        await asyncio.sleep(0)
+    caller.leave()
+    await plane.emit(job, chunk(0))
+    await request
+    assert plane.cursors == {}
+    assert (await http.get(f"/v2/echo/stream/{job}")).json()["stream"] == [{"output": 0}]
+    assert plane.cursors == {job: (1, 0)}
+
+
+async def test_a_cursor_that_cannot_be_stored_is_logged_and_the_answer_stands(
+    app: FastAPI, plane: FakePlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    await plane.emit(job, chunk(0))
+    caller = Caller("GET", f"/v2/echo/stream/{job}")
+    request = caller.call(app)
+    assert json.loads(await caller.text())["stream"] == [{"output": 0}]
+    plane.raises = RuntimeError("no room")
+    with caplog.at_level(logging.ERROR):
+        await request
+    assert "no room" in caplog.text
+
+
+# -- events
+
+
+async def started(app: FastAPI, job: str, **headers: str) -> tuple[Caller, asyncio.Task[None]]:
+    caller = Caller("GET", f"/v2/echo/stream/{job}", EVENTS | headers)
+    request = caller.call(app)
+    head = await caller.sent.get()
+    assert head["status"] == 200
+    assert (b"content-type", b"text/event-stream") in head["headers"]
+    return caller, request
+
+
+async def test_events_arrive_as_they_happen_and_end_with_the_record(app: FastAPI, plane: FakePlane) -> None:
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    done = JobView(job, "echo", JobState.COMPLETED, 0.0, output=b"[]")
+    caller, request = await started(app, job)
+    plane.events.put_nowait(StreamEvent("chunk", 1, 0, b'{"a":\r\n1}'))
+    assert await caller.text() == 'event: chunk\nid: 1-0\ndata: {"output":{"a":  1}}\n\n'
+    plane.events.put_nowait(StreamEvent("progress", 1, 0, b"50"))
+    assert await caller.text() == 'event: progress\ndata: {"output":50}\n\n'
+    plane.events.put_nowait(StreamEvent("reset", 2, -1, b"null"))
+    assert await caller.text() == 'event: reset\nid: 2--1\ndata: {"attempt":2}\n\n'
+    plane.events.put_nowait(StreamEvent("end", 2, 0, b"null", done))
+    end = await caller.text()
+    assert end.startswith("event: end\ndata: ")
+    assert json.loads(end.partition("data: ")[2])["status"] == "COMPLETED"
+    await request
+    assert plane.closed_follows == 1
+    assert plane.cursors == {}  # events and polls do not take from each other
+
+
+@pytest.mark.parametrize(("given", "after"), [("1-14", (1, 14)), ("2--1", (2, -1))])
+async def test_a_reader_that_comes_back_says_how_far_it_was(
+    app: FastAPI, plane: FakePlane, given: str, after: tuple[int, int]
+) -> None:
+    job = plane.add().id
+    caller, request = await started(app, job, **{"Last-Event-ID": given})
+    plane.events.put_nowait(StreamEvent("end", 1, 0, b"null", plane.jobs[job]))
+    assert "event: end" in await caller.text()
+    await request
+    assert plane.follows == [after]
+
+
+async def test_a_reader_that_leaves_ends_the_following(app: FastAPI, plane: FakePlane) -> None:
+    job = plane.add().id
+    caller, request = await started(app, job)
+    plane.events.put_nowait(StreamEvent("chunk", 1, 0, b"1"))
+    await caller.text()
+    caller.leave()
+    await request
+    assert plane.closed_follows == 1
+
+
+async def test_silence_is_broken_by_comments(plane: FakePlane) -> None:
+    job = plane.add().id
+    caller, request = await started(make_app(plane, ApiSettings(keepalive_s=0.0)), job)
+    assert await caller.text() == ": still here\n\n"
+    assert await caller.text() == ": still here\n\n"
+    caller.leave()
+    await request
+
+
+async def test_a_broken_stream_ends_without_an_end(
+    app: FastAPI, plane: FakePlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = plane.add().id
+    caller, request = await started(app, job)
+    with caplog.at_level(logging.ERROR):
+        plane.events.put_nowait(StreamEvent("surprise", 1, 0, b"1"))
+        await request
+    assert "surprise" in caplog.text
+    assert plane.closed_follows == 1
+    rest = [caller.sent.get_nowait() for _ in range(caller.sent.qsize())]
+    assert all(not message["body"] for message in rest)
+
+
+async def test_a_server_that_stops_breaks_the_stream_off(app: FastAPI, plane: FakePlane) -> None:
+    _, request = await started(app, plane.add().id)
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert plane.closed_follows == 1 or plane.follows == []
+
+
+async def test_events_of_an_unknown_job_are_a_404(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/v2/echo/stream/x", headers=EVENTS)).status_code == 404
+
+
+@pytest.mark.parametrize("given", ["1", "x-1", "1-x", "1-1-1", "-1-0", "1--2", "1-9999999999"])
+async def test_an_event_id_that_is_none_is_a_400(http: httpx.AsyncClient, plane: FakePlane, given: str) -> None:
+    plane.add(id="x")
+    response = await http.get("/v2/echo/stream/x", headers=EVENTS | {"Last-Event-ID": given})
+    assert response.status_code == 400
+    assert "Last-Event-ID" in response.json()["error"]
+
+
+def test_event_ids() -> None:
+    assert parse_event_id(None) is None
+    assert parse_event_id("") is None
+    with pytest.raises(BadRequest):
+        parse_event_id("nothing")
+
+
+def test_an_end_needs_its_record() -> None:
+    event: Any = StreamEvent("end", 1, 0, b"null")
+    with pytest.raises(ValueError, match="no such event: end"):
+        render(event)
