@@ -206,7 +206,7 @@ def _fetching(state: Fetching, event: Event) -> Stepped:
         case WorkerGone(_, why, planned):
             return _end_unstarted(_lost(why, planned))
         case Dropped():
-            return Over(), (StopTransfer(), LeaveWorker(), SayReleased(), Forget(reports=True))
+            return Over(), (StopTransfer(), LeaveWorker(), *_UNWANTED)
         case Tick(at) if at >= state.ttl_at:
             return _end_unstarted(_TTL)
         case _:
@@ -262,7 +262,7 @@ def _stopping(state: Cancelling | Terminating | Killed, event: Event, ladder: La
 
 def _leave(verdict: Verdict | None) -> Stepped:
     if verdict is None:
-        return Over(), (LeaveWorker(), SayReleased(), Forget(reports=True))
+        return Over(), (LeaveWorker(), *_UNWANTED)
     return Reporting(verdict), (LeaveWorker(), Report(verdict))
 
 
@@ -278,7 +278,7 @@ def _uploading(state: Uploading, event: Event) -> Stepped:
         case Stop(_, verdict):
             return _end_upload(verdict)
         case Dropped():
-            return Over(), (StopTransfer(), Forget(reports=True))
+            return Over(), (StopTransfer(), *_UNWANTED)
         case Tick(at) if at >= state.ttl_at:
             words = f": {state.last_error}" if state.last_error else ""
             return _end_upload(Verdict("failed", f"the upload was not done before the job's ttl{words}"))
@@ -297,10 +297,13 @@ def _reporting(state: Reporting, event: Event) -> Stepped:
         case Acked():
             return Over(), (Forget(),)
         case Dropped():
-            return Over(), (Forget(reports=True),)
+            return Over(), _UNWANTED
         case _:
             return state, ()
 
+
+_UNWANTED = (Forget(reports=True), SayReleased())
+"""Its reports go, and with them the one that frees its slot: that is said anew."""
 
 _LEASE = Verdict("lost", "the node was cut off for longer than its lease", retryable=True)
 _TTL = Verdict("timed_out", "the job's ttl elapsed while it ran")

@@ -146,7 +146,7 @@ def reconnected(box: Outbox) -> Outbox:
 
 
 def take(box: Outbox, at: float, limit: int = BATCH_BYTES) -> tuple[Outbox, tuple[Report, ...]]:
-    """The next batch to send: what was not sent on this connection, in order, up to the limit, at least one."""
+    """The next batch: what was not sent on this connection, in order, up to the limit, at least one."""
     if box.progress:
         box = _number_progress(box, at)
     batch: list[Report] = []
@@ -215,7 +215,7 @@ def may_resume(box: Outbox) -> bool:
 
 
 def disk_at(box: Outbox) -> float | None:
-    """When the file must be written: a durable report went unacknowledged for so long, or all of it is over."""
+    """When the file must be written: a durable report waits for an ack too long, or all of it is over."""
     unsaved = min(
         (item.at for item in box.items if item.number > box.saved and durable(item.body)), default=None
     )

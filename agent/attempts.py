@@ -1,0 +1,338 @@
+"""The node's attempts: takes Assigns, runs them on workers, and sees each to its acknowledged outcome.
+
+The shell of `agent.attempt`: frames, timers, transfers and what control says go in as events; the machine's
+commands are performed here. What an attempt made (output, open files) is kept here, never in the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from stoker.agent import attempt_events as ev
+from stoker.agent import outputs
+from stoker.agent.alarm import Alarm
+from stoker.agent.attempt import Ladder, Running, begin, phase, step, wake_at
+from stoker.agent.handler_news import BrokenPromise, close, failure_of, file_of, number_of
+from stoker.agent.held_attempt import Attempt
+from stoker.agent.reports import Reports
+from stoker.agent.seams import Objects, Scratch
+from stoker.agent.uploads import deliver, fetch
+from stoker.agent.workers import Worker
+from stoker.outbound.errors import OutboundError
+from stoker.wire.messages import (
+    Assign,
+    AttemptKey,
+    Chunk,
+    HeldAttempt,
+    Progress,
+    Refused,
+    Released,
+    Uploading,
+)
+from stoker.worker.frames import Frame
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 4096
+"""How many attempts are remembered after their end, so that an Assign sent twice is not run twice."""
+
+CHUNK_MAX = 1_000_000
+
+
+class Attempts:
+    """`spawn` runs a coroutine in the agent's task group. `moved` is set whenever one got further."""
+
+    def __init__(
+        self,
+        reports: Reports,
+        objects: Objects,
+        scratch: Scratch,
+        worker: Callable[[str], Worker | None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        ladder: Ladder,
+    ) -> None:
+        self._reports = reports
+        self._objects = objects
+        self._scratch = scratch
+        self._worker = worker
+        self._spawn = spawn
+        self._ladder = ladder
+        self._attempts: dict[AttemptKey, Attempt] = {}
+        self._over: OrderedDict[AttemptKey, None] = OrderedDict()
+        self._outcomes: dict[int, AttemptKey] = {}
+        self.closed: str | None = None
+        self.moved = asyncio.Event()
+
+    # -- what control says
+
+    def assign(self, assign: Assign) -> None:
+        """Idempotent by job and attempt."""
+        if assign.key in self._attempts or assign.key in self._over or self._is_stale(assign):
+            return
+        worker = self._worker(assign.worker)
+        refusal = self.closed or (
+            worker.why_not() if worker is not None else f"there is no worker {assign.worker} on this node"
+        )
+        if refusal is None and assign.input_ref is not None and assign.grant is None:
+            refusal = "the input is in an object store for which there is no grant"
+        if worker is None or refusal is not None:
+            self._reports.add(Refused(assign.job, assign.attempt, refusal or ""))
+            return
+        self._take(assign, worker)
+
+    def _is_stale(self, assign: Assign) -> bool:
+        """A newer attempt of the same job ends an older one that control has given up."""
+        for other in [a for a in self._attempts.values() if a.assign.job == assign.job]:
+            if other.assign.attempt > assign.attempt:
+                return True
+            self._tell(other, ev.Dropped(_now()))
+        return False
+
+    def _take(self, assign: Assign, worker: Worker) -> None:
+        now = _now()
+        timeout_s = assign.execution_timeout_ms / 1000
+        state, commands = begin(now, timeout_s, assign.ttl_s, fetch=assign.input_ref is not None)
+        try:
+            self._scratch.make(assign.key)
+        except OSError as error:
+            reason = f"no scratch folder could be made: {error.strerror or error}"
+            self._reports.add(Refused(assign.job, assign.attempt, reason))
+            return
+        alarm = Alarm(lambda at: self._tell(attempt, ev.Tick(at)))
+        attempt = Attempt(assign, worker, now, state, alarm, input=assign.input)
+        self._attempts[assign.key] = attempt
+        worker.running.add(assign.key)
+        self._perform(attempt, commands)
+        attempt.alarm.set(wake_at(attempt.state))
+
+    def cancel(self, key: AttemptKey, reason: str) -> None:
+        self._tell_key(key, ev.Stop(_now(), ev.Verdict("cancelled", reason)))
+
+    def drop(self, keys: Iterable[AttemptKey]) -> None:
+        for key in keys:
+            self._reports.drop(key)
+            self._tell_key(key, ev.Dropped(_now()))
+
+    def acked(self, number: int) -> None:
+        """Outcomes are numbered upwards."""
+        while self._outcomes and (first := next(iter(self._outcomes))) <= number:
+            self._tell_key(self._outcomes.pop(first), ev.Acked(_now()))
+
+    def lease_lost(self) -> None:
+        for attempt in list(self._attempts.values()):
+            self._tell(attempt, ev.LeaseLost(_now()))
+
+    def stop_all(self, why: str) -> None:
+        """What has not ended by itself is handed back, uncounted."""
+        verdict = ev.Verdict("lost", why, retryable=True, given_back=True)
+        for attempt in list(self._attempts.values()):
+            self._tell(attempt, ev.Stop(_now(), verdict))
+
+    def held(self) -> tuple[HeldAttempt, ...]:
+        """Running and uploading ones; those that wait for an acknowledgement are in the outbox."""
+        return tuple(
+            HeldAttempt(attempt.assign.job, attempt.assign.attempt, attempt.assign.worker, said)
+            for attempt in self._attempts.values()
+            if (said := phase(attempt.state)) in ("running", "uploading")
+        )
+
+    def discard(self) -> None:
+        """The agent's own end: timers and descriptors go."""
+        for attempt in self._attempts.values():
+            attempt.alarm.set(None)
+            attempt.parcel.close()
+
+    # -- what workers say
+
+    def gone(self, worker: Worker, why: str, planned: bool) -> None:
+        words = why if planned else f"the worker died: {why}"
+        for key in list(worker.running):
+            self._tell_key(key, ev.WorkerGone(_now(), words, planned))
+
+    def frame(self, worker: Worker, frame: Frame) -> None:
+        """Raises KeyError, TypeError or ValueError when the worker broke the protocol."""
+        attempt = self._attempts.get(AttemptKey(frame.job, frame.attempt))
+        if attempt is None or attempt.key not in worker.running:
+            close(frame)
+            return
+        try:
+            self._heard(attempt, frame)
+        except (BrokenPromise, outputs.BadOutput) as broken:
+            self._tell(attempt, ev.Stop(_now(), ev.Verdict("failed", str(broken))))
+
+    def _heard(self, attempt: Attempt, frame: Frame) -> None:
+        """News of a running attempt is passed on; of one whose verdict is fixed only its end counts."""
+        running = isinstance(attempt.state, Running)
+        match frame.kind:
+            case "done":
+                self._done(attempt, frame)
+            case "failed":
+                attempt.ended = attempt.ended or _now()
+                attempt.worker.served()
+                self._tell(attempt, ev.HandlerFailed(_now(), *failure_of(frame)))
+            case "progress" if running:
+                self._progress(attempt, frame)
+            case "chunk" if running:
+                self._chunk(attempt, frame)
+            case "file" if running:
+                self._file(attempt, frame)
+            case "progress" | "chunk" | "file":
+                close(frame)
+            case unknown:
+                raise ValueError(f"unknown kind {unknown!r}")
+
+    def _progress(self, attempt: Attempt, frame: Frame) -> None:
+        if len(frame.body) > CHUNK_MAX:
+            log.warning("a progress value of %d bytes is left out; the limit is 1 MB", len(frame.body))
+            return
+        self._reports.add(Progress(attempt.assign.job, attempt.assign.attempt, frame.body))
+
+    def _chunk(self, attempt: Attempt, frame: Frame) -> None:
+        if len(frame.body) > CHUNK_MAX:
+            raise BrokenPromise(
+                f"a partial output of {len(frame.body)} bytes is over the limit of 1 MB; emit it in parts"
+            )
+        if outputs.has_marks(frame.body):
+            raise BrokenPromise("a File cannot be part of a partial output; put it in the final output")
+        n = number_of(frame)
+        self._reports.add(Chunk(attempt.assign.job, attempt.assign.attempt, n, frame.body))
+
+    def _file(self, attempt: Attempt, frame: Frame) -> None:
+        files = attempt.parcel.files
+        file = file_of(frame, len(files), lambda fd: self._scratch.check(attempt.key, fd))
+        if file.n in files:
+            files[file.n].close()
+        files[file.n] = file
+
+    def _done(self, attempt: Attempt, frame: Frame) -> None:
+        attempt.ended = attempt.ended or _now()
+        attempt.worker.served()
+        upload = False
+        if isinstance(attempt.state, Running):
+            try:
+                upload = attempt.collect(frame)
+            except (BrokenPromise, outputs.BadOutput) as error:
+                self._tell(attempt, ev.HandlerFailed(_now(), str(error), retryable=False))
+                return
+        self._tell(attempt, ev.Done(_now(), upload))
+
+    # -- the machine
+
+    def _tell_key(self, key: AttemptKey, event: ev.Event) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is not None:
+            self._tell(attempt, event)
+
+    def _tell(self, attempt: Attempt, event: ev.Event) -> None:
+        attempt.state, commands = step(attempt.state, event, self._ladder)
+        if commands:
+            self._perform(attempt, commands)
+        attempt.alarm.set(wake_at(attempt.state))
+
+    def _perform(self, attempt: Attempt, commands: Iterable[ev.Command]) -> None:
+        assign = attempt.assign
+        for command in commands:
+            match command:
+                case ev.SendRun():
+                    self._run(attempt)
+                case ev.Fetch():
+                    attempt.transfer = self._spawn(self._fetch(attempt), f"fetch {assign.job}")
+                case ev.Upload():
+                    self._reports.save()
+                    attempt.transfer = self._spawn(self._upload(attempt), f"upload {assign.job}")
+                case ev.StopTransfer():
+                    if attempt.transfer is not None:
+                        attempt.transfer.cancel()
+                case ev.SayUploading():
+                    self._reports.add(Released(assign.job, assign.attempt))
+                    self._reports.add(Uploading(assign.job, assign.attempt))
+                case ev.SayReleased():
+                    self._reports.add(Released(assign.job, assign.attempt))
+                case ev.Report(verdict):
+                    self._report(attempt, verdict)
+                case ev.Forget(reports):
+                    self._forget(attempt, reports)
+                case _:
+                    self._command_worker(attempt, command)
+        self.moved.set()
+
+    def _command_worker(self, attempt: Attempt, command: ev.Command) -> None:
+        match command:
+            case ev.SendCancel(reason):
+                fields = {"job": attempt.assign.job, "attempt": attempt.assign.attempt, "reason": reason}
+                attempt.worker.send(Frame("cancel", fields))
+            case ev.TerminateWorker(why):
+                attempt.worker.terminate(why)
+            case ev.KillWorker(why):
+                attempt.worker.kill(why)
+            case ev.LeaveWorker():
+                attempt.ended = attempt.ended or _now()
+                self._scratch.remove(attempt.key)
+                attempt.worker.release(attempt.key)
+
+    def _run(self, attempt: Attempt) -> None:
+        attempt.started = _now()
+        fields = {
+            "job": attempt.assign.job,
+            "attempt": attempt.assign.attempt,
+            "scratch": self._scratch.make(attempt.key),
+        }
+        attempt.worker.send(Frame("run", fields, attempt.input or b"null"))
+        attempt.input = None
+
+    def _report(self, attempt: Attempt, verdict: ev.Verdict) -> None:
+        assign = attempt.assign
+        attempt.parcel.close()
+        if verdict.given_back:
+            number = self._reports.add(Refused(assign.job, assign.attempt, verdict.error or ""))
+        else:
+            number = self._reports.add(attempt.outcome(verdict))
+        self._outcomes[number] = attempt.key
+
+    def _forget(self, attempt: Attempt, reports: bool) -> None:
+        attempt.parcel.close()
+        del self._attempts[attempt.key]
+        self._over[attempt.key] = None
+        if len(self._over) > REMEMBERED:
+            self._over.popitem(last=False)
+        if reports:
+            self._reports.drop(attempt.key)
+
+    # -- transfers; each is one task, and its end is an event
+
+    async def _fetch(self, attempt: Attempt) -> None:
+        ref, grant = attempt.assign.input_ref, attempt.assign.grant
+        assert ref is not None
+        assert grant is not None
+        try:
+            attempt.input = await fetch(ref, grant, self._objects)
+        except OutboundError as error:
+            self._tell(attempt, ev.FetchFailed(_now(), f"the input could not be fetched: {error}"))
+        except Exception as error:
+            log.exception("fetching the input of %s failed", attempt.key)
+            self._tell(attempt, ev.FetchFailed(_now(), f"the input could not be fetched: {error!r}"))
+        else:
+            self._tell(attempt, ev.Fetched(_now()))
+
+    async def _upload(self, attempt: Attempt) -> None:
+        grant = attempt.assign.grant
+        assert grant is not None
+        try:
+            await deliver(attempt.parcel, grant, self._objects)
+        except OutboundError as error:
+            words = f"the result could not be uploaded: {error}"
+            self._tell(attempt, ev.UploadFailed(_now(), words, error.retryable))
+        except Exception as error:
+            log.exception("uploading the result of %s failed", attempt.key)
+            words = f"the result could not be uploaded: {error!r}"
+            self._tell(attempt, ev.UploadFailed(_now(), words, retryable=False))
+        else:
+            self._tell(attempt, ev.Uploaded(_now()))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

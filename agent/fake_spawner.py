@@ -1,0 +1,299 @@
+"""A Spawner without processes, for tests and the simulation: what its workers do is written in their scripts.
+
+How a worker starts is its `Start`, by endpoint; what a job does is its own input, read as a script:
+
+    {"output": {"ok": 1}}                          returns that; an input without script words is echoed
+    {"run_s": 3, "progress": [1, 2], "chunks": ["a"]}   spread evenly over its time
+    {"error": "no such voice", "retryable": true}  fails
+    {"exit": -9}                                   the process dies after `run_s`
+    {"run_s": 60, "ignore_cancel": true, "ignore_term": true}      stuck in native code
+    {"files": [{"name": "a.png", "content": "..."}], "output": {"url": {"$file": 0}}, "metrics": {"pixel": 5}}
+
+Same promises as the real one: frames in order, none before `spawn` returned, `on_exit` once and last. No
+threads, no clock but the loop's. `vanish` is what a kill -9 of the agent does to its workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker.agent.seams import SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.wire.messages import AttemptKey, Device, WorkerSpec
+from stoker.worker.frames import Frame
+
+WORDS = frozenset(
+    [
+        "run_s",
+        "output",
+        "error",
+        "retryable",
+        "exit",
+        "progress",
+        "chunks",
+        "files",
+        "metrics",
+        "ignore_cancel",
+        "ignore_term",
+    ]
+)
+EXIT_S = 0.001
+"""A process takes a moment to die and be reaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How workers of an endpoint start. `exit`: dies with this status instead of becoming ready."""
+
+    ready_s: float | None = 0.01
+    spawn_error: str | None = None
+    setup_error: str | None = None
+    exit: int | None = None
+    log_tail: tuple[str, ...] = ()
+    ignore_term: bool = False
+
+
+@dataclass(slots=True)
+class _Job:
+    key: AttemptKey
+    script: dict[str, Any]
+    steps: deque[Frame] = field(default_factory=deque)
+    cancelled: bool = False
+
+
+class FakeSpawner:
+    """`starts` is by endpoint and may be changed at any time; `processes` are the living ones."""
+
+    def __init__(self, starts: Mapping[str, Start] | None = None) -> None:
+        self.starts = dict(starts or {})
+        self.processes: list[FakeProcess] = []
+        self.spawned: list[FakeProcess] = []
+
+    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> FakeProcess:
+        start = self.starts.get(spec.endpoint, Start())
+        if start.spawn_error is not None:
+            raise SpawnFailed(start.spawn_error)
+        process = FakeProcess(1000 + len(self.spawned), spec, start, watcher, self.processes.remove)
+        self.processes.append(process)
+        self.spawned.append(process)
+        return process
+
+    def of(self, worker: str) -> FakeProcess:
+        """The living process of a worker."""
+        return next(process for process in self.processes if process.spec.worker == worker)
+
+    def vanish(self) -> None:
+        """All processes die, and nobody is told."""
+        for process in list(self.processes):
+            process.vanish()
+
+    async def close(self) -> None:
+        for process in list(self.processes):
+            process.kill()
+        await asyncio.gather(*(process.reaped.wait() for process in self.spawned if not process.gone))
+
+
+class FakeProcess:
+    """`sent` is every frame that the agent sent, `signals` the signals. The script does the rest."""
+
+    def __init__(
+        self,
+        pid: int,
+        spec: WorkerSpec,
+        start: Start,
+        watcher: WorkerWatcher,
+        on_gone: Callable[[FakeProcess], None],
+    ) -> None:
+        self._pid = pid
+        self.spec = spec
+        self.sent: list[Frame] = []
+        self.signals: list[str] = []
+        self.gone = False
+        self.paused = False
+        self.reaped = asyncio.Event()
+        self._start = start
+        self._watcher = watcher
+        self._on_gone = on_gone
+        self._jobs: dict[AttemptKey, _Job] = {}
+        self._unread: deque[Frame] = deque()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._exit: WorkerExit | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    # -- what the agent does to it
+
+    def send(self, frame: Frame) -> None:
+        if self._exit is not None or self.gone:
+            return
+        self.sent.append(frame)
+        match frame.kind:
+            case "setup":
+                self._setup()
+            case "run":
+                self._run(frame)
+            case "cancel":
+                self._after(0.0, self._cancel, AttemptKey(frame.job, frame.attempt))
+            case "stop":
+                self._stops()
+
+    def terminate(self) -> None:
+        self.signals.append("TERM")
+        stubborn = any(job.script.get("ignore_term") for job in self._jobs.values())
+        if not self._start.ignore_term and not stubborn:
+            self.exit(-15, "killed by SIGTERM")
+
+    def kill(self) -> None:
+        self.signals.append("KILL")
+        self.exit(-9, "killed by SIGKILL")
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self._after(0.0, self._deliver)
+
+    # -- what happens to it
+
+    def exit(self, status: int, reason: str = "") -> None:
+        """It dies: also what a test does to it out of the blue."""
+        if self._exit is not None or self.gone:
+            return
+        self._silence()
+        self._jobs.clear()
+        tail = self._start.log_tail
+        self._exit = WorkerExit(status, reason or f"exited with status {status}", tail)
+        self._after(EXIT_S, self._reap)
+
+    def vanish(self) -> None:
+        self._silence()
+        self._jobs.clear()
+        self._unread.clear()
+        self._leave()
+
+    def say(self, frame: Frame) -> None:
+        """It sends a frame; a test may put words into its mouth."""
+        self._unread.append(frame)
+        self._after(0.0, self._deliver)
+
+    def _reap(self) -> None:
+        assert self._exit is not None
+        self.paused = False
+        self._deliver()
+        self._leave()
+        self._watcher.on_exit(self._exit)
+
+    def _leave(self) -> None:
+        self.gone = True
+        self._on_gone(self)
+        self.reaped.set()
+
+    def _deliver(self) -> None:
+        while self._unread and not self.paused:
+            self._watcher.on_frame(self._unread.popleft())
+
+    def _after(self, delay: float, call: Callable[..., None], *args: Any) -> None:
+        def rings() -> None:
+            self._timers.discard(handle)
+            call(*args)
+
+        handle = asyncio.get_running_loop().call_later(delay, rings)
+        self._timers.add(handle)
+
+    def _silence(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    # -- its script
+
+    def _setup(self) -> None:
+        start = self._start
+        delay = start.ready_s or 0.0
+        if start.exit is not None:
+            self._after(delay, self.exit, start.exit)
+        elif start.setup_error is not None:
+            self._after(delay, self.say, Frame("setup_failed", {"error": start.setup_error}))
+        elif start.ready_s is not None:
+            fields = {
+                "setup_ms": round(delay * 1000),
+                "concurrency": self.spec.concurrency,
+                "generator": False,
+            }
+            self._after(delay, self.say, Frame("ready", fields))
+
+    def _stops(self) -> None:
+        """After the running jobs, as the real one."""
+        if not self._jobs and not self._start.ignore_term:
+            self.exit(0)
+
+    def _run(self, frame: Frame) -> None:
+        given = json.loads(frame.body)
+        scripted = isinstance(given, dict) and bool(given) and given.keys() <= WORDS
+        job = _Job(AttemptKey(frame.job, frame.attempt), given if scripted else {"output": given})
+        self._jobs[job.key] = job
+        script = job.script
+        for value in script.get("progress", ()):
+            job.steps.append(self._about(job, "progress", value))
+        for n, value in enumerate(script.get("chunks", ())):
+            job.steps.append(self._about(job, "chunk", value, n=n))
+        self._after(float(script.get("run_s", 0.0)) / (len(job.steps) + 1), self._play, job)
+
+    def _play(self, job: _Job) -> None:
+        if job.key not in self._jobs:
+            return
+        run_s = float(job.script.get("run_s", 0.0))
+        if not job.steps:
+            self._finish(job)
+        elif run_s:
+            self.say(job.steps.popleft())
+            told = len(job.script.get("progress", ())) + len(job.script.get("chunks", ()))
+            self._after(run_s / (told + 1), self._play, job)
+        else:
+            while job.steps:
+                self.say(job.steps.popleft())
+            self._finish(job)
+
+    def _finish(self, job: _Job) -> None:
+        script = job.script
+        if script.get("exit") is not None:
+            self.exit(int(script["exit"]))
+            return
+        del self._jobs[job.key]
+        if "error" in script:
+            self.say(self._failed(job, script["error"], script.get("retryable", False)))
+            return
+        files = script.get("files", ())
+        for n, file in enumerate(files):
+            self.say(self._file(job, n, file))
+        fields = {"files": len(files), "metrics": script.get("metrics", {}), "has_output": True}
+        self.say(self._about(job, "done", script.get("output"), **fields))
+
+    def _cancel(self, key: AttemptKey) -> None:
+        job = self._jobs.get(key)
+        if job is not None and not job.script.get("ignore_cancel"):
+            del self._jobs[key]
+            self.say(self._failed(job, "cancelled", False))
+
+    def _about(self, job: _Job, kind: str, body: object, **fields: object) -> Frame:
+        about = {"job": job.key.job, "attempt": job.key.attempt, **fields}
+        return Frame(kind, about, json.dumps(body).encode())
+
+    def _failed(self, job: _Job, error: str, retryable: bool) -> Frame:
+        about = {"job": job.key.job, "attempt": job.key.attempt, "error": error, "retryable": retryable}
+        return Frame("failed", about)
+
+    def _file(self, job: _Job, n: int, file: Mapping[str, str]) -> Frame:
+        fd = os.memfd_create(file["name"], os.MFD_CLOEXEC)
+        os.write(fd, file.get("content", "").encode())
+        media_type = file.get("media_type", "application/octet-stream")
+        about = {"job": job.key.job, "attempt": job.key.attempt, "n": n, "name": file["name"]}
+        return Frame("file", {**about, "media_type": media_type}, fd=fd)

@@ -1,0 +1,73 @@
+"""Reads what a worker's frames say about an attempt. A worker runs user code: nothing in a frame is believed.
+
+Two ways to be wrong: BrokenPromise is the handler's doing and fails the attempt with a sentence; KeyError,
+TypeError and ValueError mean that the process does not speak the protocol, and it is killed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from stoker.agent.seams import FileRefused
+from stoker.agent.uploads import HandedFile
+from stoker.worker.frames import Frame
+
+ERROR_MAX = 32 * 1024
+FILES_MAX = 1000
+"""Open files of one attempt: more would use up the agent's descriptors."""
+
+
+class BrokenPromise(Exception):
+    """The handler did something that it may not; the text is a sentence for the caller."""
+
+
+def failure_of(frame: Frame) -> tuple[str, bool]:
+    """The error text and whether the handler says that another try may help."""
+    return str(frame.fields["error"])[:ERROR_MAX], frame.fields.get("retryable") is True
+
+
+def number_of(frame: Frame, name: str = "n", default: int | None = None) -> int:
+    number = frame.fields.get(name, default)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError(f"{name} {number!r}")
+    return number
+
+
+def metrics_of(frame: Frame) -> dict[str, int]:
+    metrics: Any = frame.fields.get("metrics") or {}
+    if not isinstance(metrics, dict):
+        raise ValueError("metrics that are not an object")
+    return {name: quantity for name, quantity in metrics.items() if _is_quantity(quantity)}
+
+
+def _is_quantity(quantity: object) -> bool:
+    if not isinstance(quantity, int) or isinstance(quantity, bool) or quantity < 0:
+        raise ValueError(f"quantity {quantity!r}")
+    return True
+
+
+def file_of(frame: Frame, held: int, check: Callable[[int], object]) -> HandedFile:
+    """The open file of a `file` frame, once `check` has let it pass; it is closed otherwise."""
+    if frame.fd is None:
+        raise ValueError("descriptor: there is none")
+    try:
+        if held >= FILES_MAX:
+            raise BrokenPromise(f"a result has at most {FILES_MAX} files")
+        n, name = number_of(frame), str(frame.fields.get("name") or "file")
+        media_type = str(frame.fields.get("media_type") or "application/octet-stream")
+        check(frame.fd)
+        return HandedFile(n, frame.fd, name, media_type)
+    except FileRefused as refused:
+        os.close(frame.fd)
+        raise BrokenPromise(str(refused)) from None
+    except BaseException:
+        os.close(frame.fd)
+        raise
+
+
+def close(frame: Frame) -> None:
+    """A frame that nobody wants."""
+    if frame.fd is not None:
+        os.close(frame.fd)

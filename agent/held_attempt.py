@@ -1,0 +1,88 @@
+"""What the shell holds of one attempt (payloads, open files, times), and what it reports of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from stoker.agent import cost, outputs
+from stoker.agent.alarm import Alarm
+from stoker.agent.attempt import State
+from stoker.agent.attempt_events import Verdict
+from stoker.agent.handler_news import BrokenPromise, metrics_of, number_of
+from stoker.agent.uploads import OUTPUT_MAX, Parcel
+from stoker.agent.workers import Worker
+from stoker.wire.messages import Assign, AttemptKey, Outcome, Span
+from stoker.worker.frames import Frame
+
+
+@dataclass(slots=True)
+class Attempt:
+    """Times are the loop's."""
+
+    assign: Assign
+    worker: Worker
+    arrived: float
+    state: State
+    alarm: Alarm
+    started: float | None = None
+    ended: float | None = None
+    input: bytes | None = None
+    parcel: Parcel = field(default_factory=Parcel)
+    spans: tuple[Span, ...] = ()
+    transfer: asyncio.Task[None] | None = None
+
+    @property
+    def key(self) -> AttemptKey:
+        return self.assign.key
+
+    @property
+    def execution_ms(self) -> int:
+        if self.started is None:
+            return 0
+        return round(((self.ended or self.started) - self.started) * 1000)
+
+    @property
+    def wait_ms(self) -> int:
+        return 0 if self.started is None else round((self.started - self.arrived) * 1000)
+
+    def collect(self, frame: Frame) -> bool:
+        """Puts together what the handler made; returns whether it has to go through the object store.
+
+        Raises BrokenPromise or BadOutput when it cannot be delivered, ever.
+        """
+        parcel, prices = self.parcel, self.assign.prices
+        parcel.output = frame.body if frame.fields.get("has_output", True) else None
+        announced, handed = number_of(frame, "files", 0), len(parcel.files)
+        if announced != handed:
+            raise BrokenPromise(f"the handler announced {announced} files and handed over {handed}")
+        if cost.has_output_price(prices):
+            self.spans, nano_usd = cost.output_cost(prices, metrics_of(frame))
+            parcel.cost_usd = cost.in_usd(nano_usd) if self.spans else None
+        upload = bool(parcel.files) or len(parcel.output or b"") > OUTPUT_MAX
+        if parcel.files:
+            outputs.finished(parcel.output, dict.fromkeys(parcel.files, ""), None)
+        elif not upload:
+            parcel.output = outputs.finished(parcel.output, {}, parcel.cost_usd)
+        if upload and self.assign.grant is None:
+            raise BrokenPromise("the result needs an object store, and the job came with none")
+        return upload
+
+    def outcome(self, verdict: Verdict) -> Outcome:
+        assign, parcel = self.assign, self.parcel
+        completed = verdict.end == "completed"
+        spans = cost.execution_span(assign.prices, self.execution_ms, len(self.worker.spec.devices))
+        return Outcome(
+            assign.job,
+            assign.attempt,
+            assign.worker,
+            verdict.end,
+            output=parcel.output if completed else None,
+            output_ref=parcel.output_ref if completed else None,
+            error=verdict.error,
+            retryable=verdict.retryable,
+            wait_ms=self.wait_ms,
+            execution_ms=self.execution_ms,
+            spans=spans + self.spans if completed else spans,
+            artifacts=parcel.artifacts if completed else (),
+        )

@@ -1,0 +1,246 @@
+"""The node agent: one per host. Keeps a session with control, and the host's workers and attempts running.
+
+    run ── load the outbox ── connect ── session ── (broken: wait, jittered) ── connect ── …   until stop()
+                                                                                └─ refused: AgentRefused
+    stop ── takes nothing new ── grace for what runs ── stops the workers ── delivers what it can ── saves
+
+Everything it starts is a task of `run`'s group or a timer that `run` silences: nothing outlives `run`. No
+truth lies in a `finally`: an agent that is killed instead loses what runs, and nothing that was acknowledged
+or saved. Control learns from the next Hello what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from stoker.agent.attempt import Ladder
+from stoker.agent.attempts import Attempts
+from stoker.agent.lease import Lease
+from stoker.agent.process import StopLadder
+from stoker.agent.reports import Reports
+from stoker.agent.seams import AgentRefused, Objects, OutboxDisk, Sampler, Scratch, Spawner
+from stoker.agent.session import Node, Session
+from stoker.agent.workers import Worker, WorkerContext, Workers
+from stoker.wire.messages import PROTOCOL, Device, Hello
+from stoker.wire.names import short_id
+from stoker.wire.streams import AgentStream, StreamEnded
+from stoker.worker.frames import Frame
+
+log = logging.getLogger(__name__)
+
+LEASE_LOOK_S = 1.0
+"""The host may have slept meanwhile, which no timer of the loop notices."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """`node` is stable over restarts of the agent. Durations in seconds."""
+
+    node: str
+    name: str
+    join_token: str = field(repr=False)
+    agent_version: str = "0"
+    facts: Mapping[str, str] = field(default_factory=dict)
+    ladder: Ladder = field(default_factory=Ladder)
+    stop_ladder: StopLadder = field(default_factory=StopLadder)
+    grace_s: float = 5.0
+    deliver_s: float = 2.0
+    answer_s: float = 10.0
+    reconnect_first_s: float = 0.1
+    reconnect_longest_s: float = 10.0
+
+
+class Agent:
+    """`clock` is the wall clock (nothing here needs it yet), `boottime` goes on while the host sleeps (the loop's time by default)."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        connect: Callable[[], Awaitable[AgentStream]],
+        spawner: Spawner,
+        objects: Objects,
+        sampler: Sampler,
+        scratch: Scratch,
+        outbox_disk: OutboxDisk,
+        clock: Callable[[], float],
+        rng: Random,
+        boottime: Callable[[], float] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.boot = short_id(rng)
+        self.devices = sampler.inventory()
+        self._connect = connect
+        self._spawner = spawner
+        self._rng = rng
+        self._boottime = boottime or (lambda: asyncio.get_running_loop().time())
+        self._tasks: asyncio.TaskGroup
+        self._stop_asked = asyncio.Event()
+        self._paused = False
+        self._beat = 0
+        self.lease = Lease()
+        self.reports = Reports(outbox_disk, self._pressure)
+        self.workers = Workers(self._worker_context())
+        self.attempts = Attempts(
+            self.reports, objects, scratch, self.workers.get, self._spawn, settings.ladder
+        )
+        self._node = Node(
+            self.workers,
+            self.attempts,
+            self.reports,
+            self.lease,
+            sampler,
+            self._boottime,
+            self._next_beat,
+        )
+
+    def _worker_context(self) -> WorkerContext:
+        return WorkerContext(
+            spawner=self._spawner,
+            ladder=self.settings.stop_ladder,
+            device=self._device,
+            report=self.reports.add,
+            frame=self._frame,
+            gone=self._process_gone,
+            left=self._worker_left,
+            paused=lambda: self._paused,
+        )
+
+    # -- from start to end
+
+    def stop(self) -> None:
+        """SIGTERM: `run` winds down and returns."""
+        self._stop_asked.set()
+
+    async def run(self) -> None:
+        """Until `stop`, or raises AgentRefused with control's sentence."""
+        self.reports.load()
+        refused: AgentRefused | None = None
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                background = [
+                    self._tasks.create_task(self._sessions(), name="sessions"),
+                    self._tasks.create_task(self._watch_lease(), name="lease"),
+                ]
+                await self._stop_asked.wait()
+                await self._wind_down()
+                for task in background:
+                    task.cancel()
+        except* AgentRefused as group:
+            refused = next(error for error in group.exceptions if isinstance(error, AgentRefused))
+        finally:
+            self._silence()
+            await self._spawner.close()
+            self._silence()
+        if refused is not None:
+            raise refused
+
+    async def _wind_down(self) -> None:
+        """Takes nothing new; what runs gets its grace; then its worker is stopped, by force in the end."""
+        settings, why = self.settings, "the agent is shutting down"
+        self.attempts.closed = why
+        self.reports.save()
+        await self._settled(lambda: not self.attempts.held(), settings.grace_s)
+        self.attempts.stop_all(why)
+        patience = settings.ladder.cooperative_s + settings.ladder.term_s
+        await self._settled(lambda: not self.attempts.held(), patience + 1.0)
+        self.workers.stop_all(why)
+        patience = settings.stop_ladder.stop_s + settings.stop_ladder.term_s
+        await self._settled(lambda: not len(self.workers), patience + 1.0)
+        await self._settled(lambda: self.reports.empty, settings.deliver_s)
+        self.reports.save()
+
+    async def _settled(self, done: Callable[[], bool], within_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not done():
+                    self.attempts.moved.clear()
+                    await self.attempts.moved.wait()
+
+    def _silence(self) -> None:
+        self.workers.discard()
+        self.attempts.discard()
+        self.reports.close()
+
+    # -- the connection
+
+    async def _sessions(self) -> None:
+        failures = 0
+        while True:
+            welcomed, reason = await self._one_session()
+            failures = 0 if welcomed else failures + 1
+            wait = self._back_off(failures)
+            log.info("not connected: %s; trying again in %.1f s", reason, wait)
+            await asyncio.sleep(wait)
+
+    async def _one_session(self) -> tuple[bool, str]:
+        """Returns whether control took this node in, and why it is over."""
+        session: Session | None = None
+        try:
+            async with asyncio.timeout(self.settings.answer_s):
+                stream = await self._connect()
+            session = Session(self._node, stream, self.settings.answer_s)
+            await session.run(self._hello())
+        except (StreamEnded, OSError) as error:
+            # TimeoutError is an OSError
+            return session is not None and session.welcomed, str(error) or "no connection in time"
+
+    def _back_off(self, failures: int) -> float:
+        """Exponential, and never the same for two nodes: they all lose the same control plane at once."""
+        wanted = self.settings.reconnect_first_s * 2.0 ** min(failures, 16)
+        return min(wanted, self.settings.reconnect_longest_s) * self._rng.uniform(0.5, 1.0)
+
+    def _hello(self) -> Hello:
+        settings = self.settings
+        return Hello(
+            PROTOCOL,
+            settings.join_token,
+            settings.node,
+            settings.name,
+            self.boot,
+            settings.agent_version,
+            self.devices,
+            settings.facts,
+        )
+
+    def _next_beat(self) -> int:
+        self._beat += 1
+        return self._beat
+
+    async def _watch_lease(self) -> None:
+        """An agent that is cut off for longer than its lease stops its own work."""
+        over = False
+        while True:
+            left = self.lease.left(self._boottime())
+            if left is not None and left <= 0 and not over:
+                log.warning("the lease is over: what runs here is stopped")
+                self.attempts.lease_lost()
+            over = left is not None and left <= 0
+            await asyncio.sleep(LEASE_LOOK_S if left is None or left <= 0 else min(left, LEASE_LOOK_S))
+
+    # -- between the parts
+
+    def _device(self, uuid: str) -> Device | None:
+        return next((device for device in self.devices if device.uuid == uuid), None)
+
+    def _frame(self, worker: Worker, frame: Frame) -> None:
+        self.attempts.frame(worker, frame)
+
+    def _process_gone(self, worker: Worker, why: str, planned: bool) -> None:
+        self.attempts.gone(worker, why, planned)
+
+    def _worker_left(self, worker: Worker) -> None:
+        self.workers.forget(worker)
+        self.attempts.moved.set()
+
+    def _pressure(self, full: bool) -> None:
+        self._paused = full
+        self.workers.pause(full)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._tasks.create_task(coroutine, name=name)

@@ -1,0 +1,166 @@
+"""One connection life of this node: Hello, Welcome, then both directions until the stream ends.
+
+One task writes (so fragments of two messages never mix), one reads, one beats, one looks at the devices.
+Whatever ends one of them ends the session; the reports that were not acknowledged stay in the outbox, and
+the next session sends them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from stoker.agent.attempts import Attempts
+from stoker.agent.lease import Lease
+from stoker.agent.reports import Reports
+from stoker.agent.seams import AgentRefused, Sampler
+from stoker.agent.workers import Workers
+from stoker.wire.messages import AttemptKey, Beat, DeviceSample, FromAgent, FromControl, Hello, Welcome
+from stoker.wire.streams import AgentStream, StreamEnded
+
+log = logging.getLogger(__name__)
+
+SILENT_BEATS = 3
+"""A connection on which so many beats got no answer is given up: it may be half open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The parts of the agent that a session connects with control."""
+
+    workers: Workers
+    attempts: Attempts
+    reports: Reports
+    lease: Lease
+    sampler: Sampler
+    boottime: Callable[[], float]
+    next_beat: Callable[[], int]
+
+
+class Session:
+    """`welcomed` tells whether control took this node in."""
+
+    def __init__(self, node: Node, stream: AgentStream, answer_s: float) -> None:
+        self._node = node
+        self._stream = stream
+        self._answer_s = answer_s
+        self._beat: Beat | None = None
+        self._samples: tuple[DeviceSample, ...] = ()
+        self._revision = 0
+        self.welcomed = False
+
+    async def run(self, hello: Hello) -> NoReturn:
+        """Until it is over: raises StreamEnded with the reason, or AgentRefused."""
+        try:
+            beat_s = await self._open(hello)
+            await self._serve(beat_s)
+        finally:
+            self._stream.end("the session is over")
+
+    async def _open(self, hello: Hello) -> float:
+        """Returns how often to beat."""
+        node = self._node
+        first = node.reports.reconnected()
+        held = node.attempts.held() + node.reports.reporting()
+        sent = node.boottime()
+        whole = replace(hello, workers=node.workers.held(), attempts=held, first_unacked=first)
+        try:
+            async with asyncio.timeout(self._answer_s):
+                await self._stream.send(FromAgent(hello=whole))
+                message = await self._stream.receive()
+        except TimeoutError:
+            raise StreamEnded(f"no answer to Hello within {self._answer_s:g} s") from None
+        if message.refusal is not None:
+            raise AgentRefused(message.refusal.reason)
+        if message.welcome is None:
+            raise StreamEnded("control did not begin with a Welcome")
+        self._welcome(message.welcome, sent)
+        self._received(message)
+        return message.welcome.beat_s
+
+    def _welcome(self, welcome: Welcome, hello_sent: float) -> None:
+        log.info("session %d begins", welcome.session)
+        self.welcomed = True
+        self._node.lease.begin(welcome.lease_s, hello_sent)
+        self._node.attempts.drop(welcome.stop)
+
+    async def _serve(self, beat_s: float) -> NoReturn:
+        ended = StreamEnded("ended")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._write(), name="write")
+                tasks.create_task(self._read(), name="read")
+                tasks.create_task(self._beats(beat_s), name="beat")
+                tasks.create_task(self._looks(beat_s), name="sample")
+        except* StreamEnded as group:
+            ended = StreamEnded(_first(group))
+        raise ended
+
+    # -- towards control
+
+    async def _write(self) -> None:
+        wake = self._node.reports.wake
+        while True:
+            await wake.wait()
+            wake.clear()
+            while await self._write_one():
+                pass
+
+    async def _write_one(self) -> bool:
+        beat, self._beat = self._beat, None
+        reports = self._node.reports.take()
+        if beat is None and not reports:
+            return False
+        if beat is not None:
+            self._node.lease.sent(beat.number, self._node.boottime())
+        await self._stream.send(FromAgent(beat=beat, reports=reports))
+        return True
+
+    async def _beats(self, beat_s: float) -> None:
+        while True:
+            await asyncio.sleep(beat_s)
+            oldest = self._node.lease.unanswered_since()
+            if oldest is not None and self._node.boottime() - oldest > SILENT_BEATS * beat_s:
+                raise StreamEnded("control answers no more")
+            self._beat = Beat(self._node.next_beat(), self._samples)
+            self._samples = ()
+            self._node.reports.wake.set()
+
+    async def _looks(self, beat_s: float) -> None:
+        """Each beat carries the newest sample, once; a slow driver delays no beat."""
+        while True:
+            try:
+                self._samples = await self._node.sampler.sample()
+            except Exception:
+                log.exception("the devices could not be sampled")
+            await asyncio.sleep(beat_s)
+
+    # -- from control
+
+    async def _read(self) -> None:
+        while True:
+            self._received(await self._stream.receive())
+
+    def _received(self, message: FromControl) -> None:
+        """Workers before their Assigns, Assigns before the Cancels that may follow them."""
+        node = self._node
+        if message.ack is not None:
+            node.reports.ack(message.ack.report)
+            node.attempts.acked(message.ack.report)
+            node.lease.acked(message.ack.beat)
+            node.attempts.moved.set()
+        if message.desired is not None and message.desired.revision >= self._revision:
+            self._revision = message.desired.revision
+            node.workers.desire(message.desired.workers)
+        for assign in message.assigns:
+            node.attempts.assign(assign)
+        for cancel in message.cancels:
+            node.attempts.cancel(AttemptKey(cancel.job, cancel.attempt), cancel.reason)
+
+
+def _first(group: BaseExceptionGroup[StreamEnded]) -> str:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else str(first)

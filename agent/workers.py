@@ -1,0 +1,320 @@
+"""The node's workers: starts, stops and restarts processes until they are what control desires.
+
+The shell of `agent.process` and `agent.restarts`. A worker lives here from the Desired that names it until
+its process is reaped and nobody wants it any more; in between it may go through many processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from stoker.agent import process, restarts
+from stoker.agent.alarm import Alarm
+from stoker.agent.seams import Spawner, SpawnFailed, WorkerExit, WorkerProcess
+from stoker.wire.messages import AttemptKey, Device, HeldWorker, WorkerPhase, WorkerSpec, WorkerState
+from stoker.worker.frames import Frame
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """What every worker needs of its surroundings. `gone` comes once for each process, after its frames."""
+
+    spawner: Spawner
+    ladder: process.StopLadder
+    device: Callable[[str], Device | None]
+    report: Callable[[WorkerState], object]
+    frame: Callable[[Worker, Frame], None]
+    gone: Callable[[Worker, str, bool], None]
+    left: Callable[[Worker], None]
+    paused: Callable[[], bool]
+
+
+@dataclass(slots=True)
+class Life:
+    """One process of a worker. `served`: it has brought a job to its end."""
+
+    state: process.State
+    handle: WorkerProcess
+    served: bool = False
+    slots: int = 1
+
+
+@dataclass(slots=True)
+class News:
+    """What control was last told."""
+
+    phase: WorkerPhase = "starting"
+    reason: str = ""
+    log_tail: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Standing:
+    wanted: bool = True
+    history: restarts.History = field(default_factory=restarts.History)
+
+
+class Worker:
+    """One desired worker; the watcher of its processes. `running` are the attempts that hold its slots."""
+
+    def __init__(self, spec: WorkerSpec, context: WorkerContext) -> None:
+        self.spec = spec
+        self.running: set[AttemptKey] = set()
+        self.news = News()
+        self._context = context
+        self._standing = Standing()
+        self._life: Life | None = None
+        self._alarm = Alarm(self._rings)
+
+    # -- what others ask
+
+    @property
+    def name(self) -> str:
+        return self.spec.worker
+
+    @property
+    def wanted(self) -> bool:
+        return self._standing.wanted
+
+    def held(self) -> HeldWorker:
+        spec = self.spec
+        return HeldWorker(spec.worker, spec.endpoint, spec.version, self.news.phase, spec.devices)
+
+    def why_not(self) -> str | None:
+        """Why it cannot take an attempt now; None when it can."""
+        if self._life is None or not isinstance(self._life.state, process.Ready):
+            return f"worker {self.name} is {self.news.phase}"
+        if len(self.running) >= self._life.slots:
+            return f"worker {self.name} is busy"
+        return None
+
+    def send(self, frame: Frame) -> None:
+        if self._life is not None:
+            self._life.handle.send(frame)
+
+    def served(self) -> None:
+        if self._life is not None:
+            self._life.served = True
+
+    def release(self, key: AttemptKey) -> None:
+        self.running.discard(key)
+        if not self.running and self._life and isinstance(self._life.state, process.Draining):
+            self.tell(process.Idle(_now()))
+
+    def pause(self, paused: bool) -> None:
+        if self._life is not None:
+            (self._life.handle.pause if paused else self._life.handle.resume)()
+
+    def terminate(self, why: str) -> None:
+        self.tell(process.TerminateNow(_now(), why))
+
+    def kill(self, why: str) -> None:
+        self.tell(process.KillNow(_now(), why))
+
+    # -- what control wants
+
+    def want(self) -> None:
+        """A worker that is on its way out starts again after its exit."""
+        self._standing.wanted = True
+        self.tell(process.Keep(_now()))
+
+    def unwant(self, why: str) -> None:
+        """After its attempts have ended."""
+        self._end(process.Drain(_now(), why, busy=bool(self.running)))
+
+    def stop(self, why: str) -> None:
+        """Without waiting for its attempts."""
+        self._end(process.Stop(_now(), why))
+
+    def _end(self, event: process.Drain | process.Stop) -> None:
+        self._standing.wanted = False
+        if self._life is None:
+            self._alarm.set(None)
+            self._announce("gone", event.why)
+            self._context.left(self)
+        else:
+            self.tell(event)
+
+    def discard(self) -> None:
+        """The agent's own end: no timer of it rings any more, and nothing starts again."""
+        self._standing.wanted = False
+        self._alarm.set(None)
+
+    # -- its process
+
+    def start(self) -> None:
+        names = self.spec.devices
+        device = self._context.device(names[0]) if names else None
+        try:
+            if names and device is None:
+                raise SpawnFailed(f"this node has no device {names[0]}")
+            handle = self._context.spawner.spawn(self.spec, device, self)
+        except SpawnFailed as error:
+            self._after_end(restarts.StartFailed(_now(), str(error)), ())
+            return
+        state, commands = process.begin(_now(), self.spec.start_timeout_s)
+        self._life = Life(state, handle)
+        if self._context.paused():
+            handle.pause()
+        self._perform(commands, device)
+        self._alarm.set(process.wake_at(state))
+
+    def tell(self, event: process.Event) -> None:
+        """An event for the machine of the present process; nothing when there is none."""
+        if self._life is None:
+            return
+        self._life.state, commands = process.step(self._life.state, event, self._context.ladder)
+        self._perform(commands, None)
+        if self._life is not None:
+            self._alarm.set(process.wake_at(self._life.state))
+
+    def _perform(self, commands: Sequence[process.Command], device: Device | None) -> None:
+        assert self._life is not None
+        handle = self._life.handle
+        for command in commands:
+            match command:
+                case process.SendSetup():
+                    handle.send(_setup(self.spec, device))
+                case process.SendStop():
+                    handle.send(Frame("stop"))
+                case process.Terminate():
+                    handle.terminate()
+                case process.Kill():
+                    handle.kill()
+                case process.Announce(state, reason):
+                    self._announce(state, reason)
+
+    def _rings(self, at: float) -> None:
+        if self._life is not None:
+            self.tell(process.Tick(at))
+        elif self._standing.wanted:
+            self.start()
+
+    # -- what the process says
+
+    def on_frame(self, frame: Frame) -> None:
+        try:
+            match frame.kind:
+                case "ready":
+                    self._ready(frame)
+                case "setup_failed":
+                    self.tell(process.SetupFailed(_now(), str(frame.fields["error"])))
+                case _:
+                    self._context.frame(self, frame)
+        except (KeyError, TypeError, ValueError) as error:
+            log.warning("worker %s broke the protocol with a %s frame: %r", self.name, frame.kind, error)
+            why = f"the worker broke the frame protocol: a {frame.kind} frame has a bad {error}"
+            self.tell(process.KillNow(_now(), why, planned=False))
+
+    def _ready(self, frame: Frame) -> None:
+        assert self._life is not None
+        own = int(frame.fields.get("concurrency", 1))
+        self._life.slots = max(1, min(self.spec.concurrency, own))
+        self.tell(process.BecameReady(_now()))
+
+    def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002  # the word of the domain
+        """Control hears first that the worker is not usable, then that its slots are free."""
+        life = self._life
+        assert life is not None
+        ended, _ = process.step(life.state, process.ProcessExited(_now(), exit.reason), self._context.ladder)
+        assert isinstance(ended, process.Exited)
+        self._life = None
+        self._alarm.set(None)
+        self._after_end(_health(ended, life.served), exit.log_tail)
+        self._context.gone(self, ended.why, ended.planned)
+
+    def _after_end(self, event: restarts.Event, log_tail: tuple[str, ...]) -> None:
+        if not self._standing.wanted:
+            self._announce("gone", event.why)
+            self._context.left(self)
+            return
+        self._standing.history, decision = restarts.decide(self._standing.history, event)
+        wait = decision.at - _now()
+        log.info("worker %s starts again in %.1f s: %s", self.name, wait, decision.why)
+        if decision.unhealthy:
+            last = log_tail[-1] if log_tail else decision.why
+            self._announce("unhealthy", f"crash loop: {last}", log_tail)
+        else:
+            self._announce("starting", decision.why, log_tail)
+        self._alarm.set(decision.at)
+
+    def _announce(self, phase: WorkerPhase, reason: str, log_tail: tuple[str, ...] = ()) -> None:
+        self.news = News(phase, reason, log_tail)
+        spec = self.spec
+        self._context.report(WorkerState(spec.worker, spec.endpoint, spec.version, phase, reason, log_tail))
+
+
+class Workers:
+    """All workers of this node, by name."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        self._context = context
+        self._workers: dict[str, Worker] = {}
+
+    def get(self, name: str) -> Worker | None:
+        return self._workers.get(name)
+
+    def held(self) -> tuple[HeldWorker, ...]:
+        return tuple(worker.held() for worker in self._workers.values())
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def desire(self, specs: Iterable[WorkerSpec]) -> None:
+        """Idempotent: what is named and missing starts, what is here and not named drains and stops."""
+        wanted = {spec.worker: spec for spec in specs}
+        for worker in list(self._workers.values()):
+            if worker.name in wanted:
+                if not worker.wanted:
+                    worker.want()
+            elif worker.wanted:
+                worker.unwant("it is no longer wanted")
+        for name, spec in wanted.items():
+            if name not in self._workers:
+                self._workers[name] = Worker(spec, self._context)
+                self._workers[name].start()
+
+    def pause(self, paused: bool) -> None:
+        for worker in self._workers.values():
+            worker.pause(paused)
+
+    def stop_all(self, why: str) -> None:
+        for worker in list(self._workers.values()):
+            worker.stop(why)
+
+    def forget(self, worker: Worker) -> None:
+        self._workers.pop(worker.name, None)
+
+    def discard(self) -> None:
+        for worker in self._workers.values():
+            worker.discard()
+
+
+def _setup(spec: WorkerSpec, device: Device | None) -> Frame:
+    about = None
+    if device is not None:
+        about = {"uuid": device.uuid, "kind": device.kind, "name": device.name, "index": device.index}
+    fields: dict[str, object] = {
+        "handler": spec.handler,
+        "device": about,
+        "concurrency": spec.concurrency,
+        "preload": [],
+    }
+    return Frame("setup", fields)
+
+
+def _health(ended: process.Exited, served: bool) -> restarts.Event:
+    if ended.planned:
+        return restarts.WasStopped(ended.at, ended.why)
+    if ended.ready_for is None:
+        return restarts.StartFailed(ended.at, ended.why)
+    return restarts.Died(ended.at, ended.why, ended.ready_for, served)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
