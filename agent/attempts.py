@@ -97,13 +97,13 @@ class Attempts:
         timeout_s = assign.execution_timeout_ms / 1000
         state, commands = begin(now, timeout_s, assign.ttl_s, fetch=assign.input_ref is not None)
         try:
-            self._scratch.make(assign.key)
+            folder = self._scratch.make(assign.key)
         except OSError as error:
             reason = f"no scratch folder could be made: {error.strerror or error}"
             self._reports.add(Refused(assign.job, assign.attempt, reason))
             return
         alarm = Alarm(lambda at: self._tell(attempt, ev.Tick(at)))
-        attempt = Attempt(assign, worker, now, state, alarm, input=assign.input)
+        attempt = Attempt(assign, worker, now, state, alarm, folder, input=assign.input)
         self._attempts[assign.key] = attempt
         worker.running.add(assign.key)
         self._perform(attempt, commands)
@@ -279,7 +279,7 @@ class Attempts:
         fields = {
             "job": attempt.assign.job,
             "attempt": attempt.assign.attempt,
-            "scratch": self._scratch.make(attempt.key),
+            "scratch": attempt.scratch,
         }
         attempt.worker.send(Frame("run", fields, attempt.input or b"null"))
         attempt.input = None

@@ -20,6 +20,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,20 +29,11 @@ from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame
 
 WORDS = frozenset(
-    [
-        "run_s",
-        "output",
-        "error",
-        "retryable",
-        "exit",
-        "progress",
-        "chunks",
-        "files",
-        "metrics",
-        "ignore_cancel",
-        "ignore_term",
-    ]
-)
+    {"run_s", "output", "error", "retryable", "exit", "progress", "chunks", "files", "metrics"}
+) | {
+    "ignore_cancel",
+    "ignore_term",
+}
 EXIT_S = 0.001
 """A process takes a moment to die and be reaped."""
 
@@ -123,6 +115,8 @@ class FakeProcess:
         self._unread: deque[Frame] = deque()
         self._timers: set[asyncio.TimerHandle] = set()
         self._exit: WorkerExit | None = None
+        self._context = copy_context()
+        """Whoever makes it act, it calls back as a part of the process that spawned it."""
 
     @property
     def pid(self) -> int:
@@ -205,7 +199,7 @@ class FakeProcess:
             self._timers.discard(handle)
             call(*args)
 
-        handle = asyncio.get_running_loop().call_later(delay, rings)
+        handle = asyncio.get_running_loop().call_later(delay, rings, context=self._context)
         self._timers.add(handle)
 
     def _silence(self) -> None:

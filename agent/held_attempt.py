@@ -25,6 +25,7 @@ class Attempt:
     arrived: float
     state: State
     alarm: Alarm
+    scratch: str
     started: float | None = None
     ended: float | None = None
     input: bytes | None = None

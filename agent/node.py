@@ -57,7 +57,7 @@ class AgentSettings:
 
 
 class Agent:
-    """`clock` is the wall clock (nothing here needs it yet), `boottime` goes on while the host sleeps (the loop's time by default)."""
+    """`clock` is the wall clock, which nothing here needs yet. `boottime` goes on while the host sleeps."""
 
     def __init__(
         self,
