@@ -108,7 +108,9 @@ _MUST: dict[str, Callable[[Schema], str]] = {
     "enum": lambda schema: f"must be {_alternatives(schema['enum'])}",
     "const": lambda schema: f"must be {shown(schema['const'])}",
     "minLength": lambda schema: (
-        "must not be empty" if schema["minLength"] == 1 else f"must have {schema['minLength']} characters"
+        "must not be empty"
+        if schema["minLength"] == 1
+        else f"must have at least {schema['minLength']} characters"
     ),
     "maxLength": lambda schema: f"must have at most {schema['maxLength']} characters",
     "minItems": lambda schema: f"must have at least {schema['minItems']} items",

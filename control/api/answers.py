@@ -22,6 +22,9 @@ from stoker.control.errors import ControlError, InvalidInput, Unauthorized, Unav
 log = logging.getLogger(__name__)
 
 Headers = tuple[tuple[bytes, bytes], ...]
+_TURNS = 4
+"""Turns of the loop from a closed socket to `receive`: readable, end of file, connection lost, woken."""
+
 _JSON: Headers = ((b"content-type", b"application/json"),)
 
 
@@ -62,8 +65,8 @@ class Answer:
 async def has_left(receive: Receive) -> bool:
     """Whether the caller closed the connection. The request's body must have been read before."""
     told = asyncio.ensure_future(receive())
-    await asyncio.sleep(0)  # one turn of the loop: what the socket already knows reaches `receive`
-    await asyncio.sleep(0)
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
     if told.done():
         return bool(told.result()["type"] == "http.disconnect")
     told.cancel()

@@ -13,9 +13,10 @@ from fastapi import FastAPI
 # Tests have no packages here: the plane in memory is found beside this file.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fake_plane import KEY, FakePlane  # noqa: E402
-from stoker.control.api.app import make_app  # noqa: E402
-from stoker.control.api.seam import ApiSettings  # noqa: E402
+from fake_plane import KEY, FakePlane
+
+from stoker.control.api.app import make_app
+from stoker.control.api.seam import ApiSettings
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ class FakeBook:
 
 @dataclass
 class FakePlane:
-    """`waits` and `submitted` tell what was asked; `raises` is raised by the next call."""
+    """`waits`, `held` and `submitted` tell what was asked; `raises` is raised by the next call."""
 
     endpoints: FakeBook = field(
         default_factory=lambda: FakeBook(
@@ -78,10 +78,11 @@ class FakePlane:
     follows: list[tuple[int, int] | None] = field(default_factory=list)
     events: asyncio.Queue[StreamEvent] = field(default_factory=asyncio.Queue)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    counted: Health = Health()
+    counted: Health = field(default_factory=Health)
+    held: asyncio.Event = field(default_factory=asyncio.Event)
+    follow_closed: asyncio.Event = field(default_factory=asyncio.Event)
     raises: Exception | None = None
     ends_at_once: JobView | None = None
-    closed_follows: int = 0
     rng: Random = field(default_factory=lambda: Random(1))
 
     def add(self, **fields: object) -> JobView:
@@ -128,7 +129,7 @@ class FakePlane:
         return await self.wait(account, name, view.id, seconds)
 
     async def wait(self, account: str, name: str, job: str, seconds: float) -> JobView:
-        self.waits.append(seconds)
+        self._hold(seconds)
         view = await self.status(account, name, job)
         async with self.changed:
             try:
@@ -150,7 +151,7 @@ class FakePlane:
         return view if view.ended else await self.change(job, state=JobState.CANCELLED)
 
     async def poll_stream(self, account: str, name: str, job: str, seconds: float) -> StreamPoll:
-        self.waits.append(seconds)
+        self._hold(seconds)
         await self.status(account, name, job)
         async with self.changed:
             try:
@@ -177,7 +178,7 @@ class FakePlane:
                 if event.kind == "end":
                     return
         finally:
-            self.closed_follows += 1
+            self.follow_closed.set()
 
     async def health(self, account: str, name: str) -> Health:
         self.endpoints.find(account, name)
@@ -186,6 +187,10 @@ class FakePlane:
     def _fresh(self, job: str) -> tuple[StoredChunk, ...]:
         after = self.cursors.get(job, (0, -1))
         return tuple(chunk for chunk in self.chunks.get(job, ()) if (chunk.attempt, chunk.n) > after)
+
+    def _hold(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.held.set()
 
     def _may_raise(self) -> None:
         if self.raises is not None:

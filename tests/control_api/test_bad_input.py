@@ -1,4 +1,4 @@
-"""Bad input: each row gets the documented code and a message naming the field, the value and what is allowed."""
+"""Bad input: each row gets the documented code and a message with field, value and what is allowed."""
 
 import json
 from collections.abc import AsyncIterator
@@ -8,6 +8,7 @@ import pytest
 from fake_plane import KEY, FakePlane
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from stoker.control.api.app import make_app
 from stoker.control.api.seam import ApiSettings
 from stoker.control.submissions import parse_submission
@@ -60,7 +61,10 @@ BODIES = [
     (policy(lowPriority=1), ["policy.lowPriority", "1", "true or false"]),
     (body(s3Config="x"), ["s3Config", '"x"', "an object"]),
     *(
-        (body(s3Config={key: value for key, value in S3.items() if key != name}), [f"s3Config.{name} is missing"])
+        (
+            body(s3Config={key: value for key, value in S3.items() if key != name}),
+            [f"s3Config.{name} is missing"],
+        )
         for name in S3
     ),
     (body(s3Config=S3 | {"bucketName": ""}), ["s3Config.bucketName is empty"]),
@@ -330,7 +334,8 @@ bodies = st.dictionaries(
     st.sampled_from(["input", "webhook", "policy", "s3Config", "extra"]),
     json_values
     | st.dictionaries(
-        st.sampled_from(["executionTimeout", "ttl", "lowPriority", *S3, "width", "prompt", "seed"]), json_values
+        st.sampled_from(["executionTimeout", "ttl", "lowPriority", *S3, "width", "prompt", "seed"]),
+        json_values,
     ),
 )
 

@@ -9,6 +9,7 @@ import pytest
 from asgi_caller import Caller
 from fake_plane import FakePlane
 from fastapi import FastAPI
+
 from stoker.control.errors import Unavailable
 from stoker.control.types import Health, JobState, JobView
 
@@ -26,7 +27,9 @@ async def test_run_answers_with_an_id(http: httpx.AsyncClient, plane: FakePlane)
 
 
 async def test_the_content_type_does_not_matter(http: httpx.AsyncClient) -> None:
-    response = await http.post("/v2/echo/run", content=b'{"input":{}}', headers={"Content-Type": "text/plain"})
+    response = await http.post(
+        "/v2/echo/run", content=b'{"input":{}}', headers={"Content-Type": "text/plain"}
+    )
     assert response.status_code == 200
 
 
@@ -89,8 +92,7 @@ async def test_status_and_status_sync(http: httpx.AsyncClient, plane: FakePlane,
 async def test_status_sync_is_held_until_the_end(http: httpx.AsyncClient, plane: FakePlane) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     held = asyncio.create_task(http.get(f"/v2/echo/status-sync/{job}"))
-    while not plane.waits:
-        await asyncio.sleep(0)
+    await plane.held.wait()
     assert not held.done()
     await plane.change(job, state=JobState.COMPLETED, output=b"1")
     assert (await held).json()["status"] == "COMPLETED"
@@ -122,8 +124,7 @@ async def test_leaving_during_runsync_leaves_the_job_running(app: FastAPI, plane
     caller.inbox.get_nowait()
     caller.inbox.put_nowait({"type": "http.request", "body": b'{"input":{}}', "more_body": False})
     request = caller.call(app)
-    while not plane.waits:
-        await asyncio.sleep(0)
+    await plane.held.wait()
     caller.leave()
     (job,) = plane.jobs
     assert plane.jobs[job].state is JobState.IN_QUEUE
@@ -170,8 +171,7 @@ async def test_a_request_that_is_cancelled_by_the_server_gets_a_503(app: FastAPI
     plane.add(id="x")
     caller = Caller("GET", "/v2/echo/status-sync/x")
     request = caller.call(app)
-    while not plane.waits:
-        await asyncio.sleep(0)
+    await plane.held.wait()
     request.cancel()
     await request
     assert (await caller.sent.get())["status"] == 503

@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
+
 from stoker.control.api import records
 from stoker.control.types import Health, JobState, JobView, StoredChunk
 
@@ -57,7 +58,9 @@ def test_running_with_progress() -> None:
     }
 
 
-@pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED])
+@pytest.mark.parametrize(
+    "state", [JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED]
+)
 def test_an_end_always_has_five_fields(state: JobState) -> None:
     assert wire(records.record(view(state))) == {
         "id": "j",

@@ -10,6 +10,7 @@ import pytest
 from asgi_caller import Caller
 from fake_plane import FakePlane
 from fastapi import FastAPI
+
 from stoker.control.api.app import make_app
 from stoker.control.api.events import parse_event_id, render
 from stoker.control.api.seam import ApiSettings
@@ -39,11 +40,12 @@ async def test_polls_drain_and_the_last_chunk_comes_with_the_end(
     assert plane.waits == [10.0, 90.0, 10.0]
 
 
-async def test_an_empty_poll_is_held_until_there_is_something(http: httpx.AsyncClient, plane: FakePlane) -> None:
+async def test_an_empty_poll_is_held_until_there_is_something(
+    http: httpx.AsyncClient, plane: FakePlane
+) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     held = asyncio.create_task(http.get(f"/v2/echo/stream/{job}"))
-    while not plane.waits:
-        await asyncio.sleep(0)
+    await plane.held.wait()
     assert not held.done()
     await plane.emit(job, chunk(0))
     assert (await held).json()["stream"] == [{"output": 0}]
@@ -68,8 +70,7 @@ async def test_chunks_for_a_caller_that_left_are_given_to_the_next(
     job = plane.add(state=JobState.IN_PROGRESS).id
     caller = Caller("GET", f"/v2/echo/stream/{job}")
     request = caller.call(app)
-    while not plane.waits:
-        await asyncio.sleep(0)
+    await plane.held.wait()
     caller.leave()
     await plane.emit(job, chunk(0))
     await request
@@ -119,7 +120,7 @@ async def test_events_arrive_as_they_happen_and_end_with_the_record(app: FastAPI
     assert end.startswith("event: end\ndata: ")
     assert json.loads(end.partition("data: ")[2])["status"] == "COMPLETED"
     await request
-    assert plane.closed_follows == 1
+    assert plane.follow_closed.is_set()
     assert plane.cursors == {}  # events and polls do not take from each other
 
 
@@ -142,7 +143,7 @@ async def test_a_reader_that_leaves_ends_the_following(app: FastAPI, plane: Fake
     await caller.text()
     caller.leave()
     await request
-    assert plane.closed_follows == 1
+    assert plane.follow_closed.is_set()
 
 
 async def test_silence_is_broken_by_comments(plane: FakePlane) -> None:
@@ -163,7 +164,7 @@ async def test_a_broken_stream_ends_without_an_end(
         plane.events.put_nowait(StreamEvent("surprise", 1, 0, b"1"))
         await request
     assert "surprise" in caplog.text
-    assert plane.closed_follows == 1
+    assert plane.follow_closed.is_set()
     rest = [caller.sent.get_nowait() for _ in range(caller.sent.qsize())]
     assert all(not message["body"] for message in rest)
 
@@ -173,7 +174,7 @@ async def test_a_server_that_stops_breaks_the_stream_off(app: FastAPI, plane: Fa
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
-    assert plane.closed_follows == 1 or plane.follows == []
+    assert plane.follow_closed.is_set() or plane.follows == []
 
 
 async def test_events_of_an_unknown_job_are_a_404(http: httpx.AsyncClient) -> None:
@@ -181,7 +182,9 @@ async def test_events_of_an_unknown_job_are_a_404(http: httpx.AsyncClient) -> No
 
 
 @pytest.mark.parametrize("given", ["1", "x-1", "1-x", "1-1-1", "-1-0", "1--2", "1-9999999999"])
-async def test_an_event_id_that_is_none_is_a_400(http: httpx.AsyncClient, plane: FakePlane, given: str) -> None:
+async def test_an_event_id_that_is_none_is_a_400(
+    http: httpx.AsyncClient, plane: FakePlane, given: str
+) -> None:
     plane.add(id="x")
     response = await http.get("/v2/echo/stream/x", headers=EVENTS | {"Last-Event-ID": given})
     assert response.status_code == 400

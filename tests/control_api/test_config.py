@@ -1,0 +1,204 @@
+"""`stoker.toml`: what it becomes, and one sentence for each thing that can be wrong in it."""
+
+from pathlib import Path
+
+import pytest
+
+from stoker.control.config import (
+    Config,
+    ConfigError,
+    check_aliases,
+    device_prices,
+    load_config,
+    to_endpoints,
+)
+from stoker.wire.messages import Price
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers" / "echo.py").write_text("def handler(job): return job.input\n")
+    (tmp_path / "elsewhere.py").write_text("def handler(job): ...\n")
+    return tmp_path
+
+
+def load(folder: Path, text: str) -> Config:
+    file = folder / "stoker.toml"
+    file.write_text(text)
+    return load_config(file)
+
+
+ROOTS = 'local_roots = ["handlers"]\n'
+ECHO = '[[endpoints]]\nid = "echo"\nimageName = "local:handlers/echo.py:handler"\n'
+
+
+def test_no_file_means_the_defaults() -> None:
+    config = load_config(None)
+    assert config == Config()
+    assert (config.allow_private_addresses, config.s3, to_endpoints(config)) == (False, None, [])
+
+
+def test_an_empty_file_means_the_defaults(folder: Path) -> None:
+    assert load(folder, "") == Config()
+
+
+def test_an_endpoint_with_what_it_does_not_say(folder: Path) -> None:
+    (endpoint,) = to_endpoints(load(folder, ROOTS + ECHO))
+    assert (endpoint.id, endpoint.name, endpoint.account, endpoint.version) == ("echo", "echo", "default", 1)
+    assert endpoint.run.handler == f"{folder.resolve()}/handlers/echo.py:handler"
+    assert (endpoint.workers_min, endpoint.workers_max, endpoint.idle_timeout_s) == (0, 3, 5)
+    assert (endpoint.execution_timeout_ms, endpoint.hosted, endpoint.run.prices) == (600_000, False, ())
+
+
+def test_a_whole_file(folder: Path) -> None:
+    config = load(
+        folder,
+        """
+        local_roots = ["handlers"]
+        allow_private_addresses = true
+        [s3]
+        endpoint_url = "http://127.0.0.1:9000"
+        public_endpoint = "https://objects.example"
+        region = "eu-1"
+        bucket = "results"
+        access_id = "id"
+        access_secret = "hush"
+        [prices]
+        device_second_nano_usd = 760000
+        [aliases]
+        other-echo = "echo"
+        [[endpoints]]
+        id = "echo"
+        name = "Echo of all"
+        type = "QUEUE"
+        imageName = "local:handlers/echo.py:handler"
+        env = { MODE = "loud" }
+        workersMin = 1
+        workersMax = 2
+        idleTimeout = 60
+        executionTimeoutMs = 5000
+        """,
+    )
+    (endpoint,) = to_endpoints(config, account="acme")
+    assert config.allow_private_addresses
+    assert config.s3 is not None
+    assert config.s3.access_secret.get_secret_value() == "hush"
+    assert "hush" not in repr(config)
+    assert endpoint.account == "acme"
+    assert endpoint.name == "Echo of all"
+    assert endpoint.run.env == {"MODE": "loud"}
+    assert (endpoint.workers_min, endpoint.workers_max, endpoint.idle_timeout_s) == (1, 2, 60)
+    assert endpoint.execution_timeout_ms == 5_000
+    assert endpoint.run.prices == device_prices(config) == (Price("device_ms", 760),)
+    check_aliases(config, [endpoint])
+
+
+def test_a_timeout_of_zero_is_the_default(folder: Path) -> None:
+    (endpoint,) = to_endpoints(load(folder, ROOTS + ECHO + "executionTimeoutMs = 0\n"))
+    assert endpoint.execution_timeout_ms == 600_000
+
+
+def test_a_root_may_be_absolute_and_a_handler_may_lie_deep(folder: Path) -> None:
+    deep = folder / "handlers" / "a" / "b.py"
+    deep.parent.mkdir()
+    deep.touch()
+    text = f'local_roots = ["{folder}/handlers"]\n' + ECHO.replace("handlers/echo.py", str(deep))
+    (endpoint,) = to_endpoints(load(folder, text))
+    assert endpoint.run.handler == f"{deep.resolve()}:handler"
+
+
+S3 = '[s3]\nendpoint_url = "http://x"\nbucket = "bbb"\naccess_id = "a"\naccess_secret = "hush"\n'
+
+WRONG = [
+    ("endpoints = [", ["not valid TOML"]),
+    ("colour = 1", ["colour is not a known field", "local_roots", "endpoints"]),
+    (ROOTS + ECHO + 'handlr = "x"', ["endpoints[0].handlr is not a known field", "imageName", "idleTimeout"]),
+    (ROOTS + ECHO + "gpuCount = 1", ["endpoints[0].gpuCount is not a known field", "workersMax"]),
+    ("[prices]\nhour = 1", ["prices.hour is not a known field", "device_second_nano_usd"]),
+    ("[prices]\ndevice_second_nano_usd = 7", ["prices.device_second_nano_usd", "multiple of 1000", "got 7"]),
+    ("[prices]\ndevice_second_nano_usd = -1000", ["prices.device_second_nano_usd", "-1000"]),
+    ("[prices]\ndevice_second_nano_usd = 1000.0", ["prices.device_second_nano_usd", "1000.0"]),
+    ("allow_private_addresses = 1", ["allow_private_addresses", "boolean", "got 1"]),
+    ('local_roots = "handlers"', ["local_roots", '"handlers"']),
+    ('local_roots = ["nowhere"]', ["local_roots must name folders", "nowhere"]),
+    ('local_roots = ["elsewhere.py"]', ["local_roots must name folders", "elsewhere.py"]),
+    ('[[endpoints]]\nid = "x"', ["endpoints[0].imageName is required and missing"]),
+    ("[[endpoints]]\nimageName = 3", ["endpoints[0].id is required", "endpoints[0].imageName", "got 3"]),
+    (ROOTS + ECHO.replace('"echo"', '"Echo"'), ["endpoints[0].id", '"Echo"']),
+    (ROOTS + ECHO.replace('"echo"', '"a/b"'), ["endpoints[0].id", '"a/b"']),
+    (ROOTS + ECHO + ECHO, ["two endpoints have the id echo"]),
+    (ROOTS + ECHO + 'type = "LB"', ["endpoints[0].type", "QUEUE", '"LB"']),
+    (ROOTS + ECHO + "workersMin = 4", ["endpoints[0]", "workersMin must be at most workersMax", "4 and 3"]),
+    (ROOTS + ECHO + "workersMax = -1", ["endpoints[0].workersMax", "-1"]),
+    (ROOTS + ECHO + "workersMax = 1.5", ["endpoints[0].workersMax", "1.5"]),
+    (ROOTS + ECHO + "idleTimeout = 0", ["endpoints[0].idleTimeout", "got 0"]),
+    (ROOTS + ECHO + "idleTimeout = 3601", ["endpoints[0].idleTimeout", "3601"]),
+    (ROOTS + ECHO + "executionTimeoutMs = 4999", ["executionTimeoutMs", "5000 to 604800000", "4999"]),
+    (ROOTS + ECHO + 'env = { "A-B" = "x" }', ["env", "A-B"]),
+    (ROOTS + ECHO + "env = { A = 1 }", ["endpoints[0].env.A", "string", "got 1"]),
+    (ROOTS + ECHO.replace("local:", ""), ["imageName of endpoint echo", "local:<path>.py:<name>"]),
+    (ROOTS + ECHO.replace(":handler", ""), ["imageName of endpoint echo", "local:<path>.py:<name>"]),
+    (ROOTS + ECHO.replace(".py:handler", ":handler"), ["imageName of endpoint echo", "<path>.py"]),
+    (ROOTS + ECHO.replace(":handler", ":3"), ["imageName of endpoint echo", "<name>"]),
+    (ROOTS + ECHO.replace("echo.py", "none.py"), ["imageName of endpoint echo must be a file", "none.py"]),
+    (ECHO, ["imageName of endpoint echo must lie below", "add local_roots"]),
+    (
+        ROOTS + ECHO.replace("handlers/echo.py", "elsewhere.py"),
+        ["must lie below", "elsewhere.py", "handlers"],
+    ),
+    (ROOTS + ECHO.replace("handlers/echo", "handlers/../elsewhere"), ["must lie below", "elsewhere.py"]),
+    (S3.replace("http://x", "x:9"), ["s3", "endpoint_url must be an http or https URL", '"x:9"']),
+    (S3 + 'public_endpoint = ""', ["s3", "public_endpoint must be an http or https URL"]),
+    (S3.replace('"bbb"', '"b"'), ["s3.bucket", '"b"']),
+    (S3.replace('"hush"', '["hush"]'), ["s3.access_secret", "a secret"]),
+    (S3.replace('access_id = "a"\n', ""), ["s3.access_id is required and missing"]),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), WRONG)
+def test_what_is_wrong_is_said_in_words(folder: Path, text: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(folder, text)
+    told = str(raised.value)
+    assert told.startswith(str(folder / "stoker.toml"))
+    for word in words:
+        assert word in told
+    assert "hush" not in told
+
+
+def test_a_link_out_of_the_roots_is_followed_and_refused(folder: Path) -> None:
+    (folder / "handlers" / "link.py").symlink_to(folder / "elsewhere.py")
+    with pytest.raises(ConfigError, match="must lie below a folder of local_roots"):
+        load(folder, ROOTS + ECHO.replace("echo.py", "link.py"))
+
+
+def test_a_root_that_is_a_link_is_what_it_points_to(folder: Path) -> None:
+    (folder / "linked").symlink_to(folder / "handlers")
+    text = 'local_roots = ["linked"]\n' + ECHO.replace("handlers/", "linked/")
+    (endpoint,) = to_endpoints(load(folder, text))
+    assert endpoint.run.handler == f"{folder.resolve()}/handlers/echo.py:handler"
+
+
+def test_a_file_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml cannot be read: No such file"):
+        load_config(folder / "none.toml")
+
+
+def test_a_file_that_is_not_text(folder: Path) -> None:
+    (folder / "stoker.toml").write_bytes(b'x = "\xff"')
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(folder / "stoker.toml")
+
+
+@pytest.mark.parametrize(
+    ("alias", "words"),
+    [
+        ('echo = "echo"', "aliases.echo is the id of an endpoint already"),
+        ('other = "nobody"', 'aliases.other must be the id of an endpoint; got "nobody"; allowed: echo'),
+    ],
+)
+def test_aliases_are_checked_against_all_endpoints(folder: Path, alias: str, words: str) -> None:
+    config = load(folder, ROOTS + f"[aliases]\n{alias}\n" + ECHO)
+    with pytest.raises(ConfigError, match=words):
+        check_aliases(config, to_endpoints(config))
