@@ -56,7 +56,6 @@ class Queued:
 @dataclass(frozen=True, slots=True)
 class InProgress:
     holder: str
-    worker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +357,7 @@ def _claim(job: Job, event: Claimed) -> Stepped:
     if job.state.not_before > event.at:
         return job, ()
     number = job.attempt + 1
-    now = InProgress(event.node, event.worker)
+    now = InProgress(event.node)
     failures = job.failures + job.state.suspect
     return replace(job, state=now, attempt=number, failures=failures), (
         Assign(event.node, event.worker, number),
@@ -369,7 +368,7 @@ def _claim(job: Job, event: Claimed) -> Stepped:
 def _resume(job: Job, event: Resumed) -> Stepped:
     if not _may(job, "resume", event.node, event.attempt):
         return job, ()
-    return replace(job, state=InProgress(event.node, "")), (Publish(JobState.IN_PROGRESS),)
+    return replace(job, state=InProgress(event.node)), (Publish(JobState.IN_PROGRESS),)
 
 
 def _end(job: Job, event: Ended) -> Stepped:
@@ -423,7 +422,7 @@ def _again(job: Job, again: Again, at: float, suspect: str | None = None) -> Ste
 
 
 def _cancel(job: Job, at: float) -> Stepped:
-    if not _may(job, "cancel"):
+    if not _may(job, "cancel") or at >= job.expires_at:
         return job, ()
     ended, published = _finish(job, Cancelled(at), at)
     return ended, (*_stop(job, "cancelled"), *published)

@@ -1,0 +1,155 @@
+"""A store in a file of its own, one endpoint, one node; and short ways to say what tests say often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from stoker.control import store
+from stoker.control.commit import run_batch
+from stoker.control.types import (
+    Changed,
+    Claimed,
+    Endpoint,
+    EndpointVersion,
+    JobView,
+    NewJob,
+    Reconciled,
+    Reported,
+    Slot,
+    Swept,
+)
+from stoker.wire.messages import AttemptKey, Outcome, Report, ReportBody
+
+T = TypeVar("T")
+E = "echo"
+ACCOUNT = "default"
+
+
+@dataclass
+class Bench:
+    """A store and the numbers of the sessions opened on it. Each call is a transaction of its own."""
+
+    store: store.Store
+    sessions: dict[str, int] = field(default_factory=dict)
+    drawn: int = 0
+
+    def do(self, fn: Callable[[store.Conn], T]) -> T:
+        ((value, error),) = run_batch(self.store.writer, [fn])
+        if error is not None:
+            raise error
+        return value
+
+    def node(self, node: str, now: float, boot: str = "boot-1", lease_s: float = 60.0) -> int | str:
+        opened = self.do(
+            lambda conn: store.open_session(
+                conn, node=node, boot=boot, name=node, devices=(), facts={}, now=now, lease_s=lease_s
+            )
+        )
+        if isinstance(opened, int):
+            self.sessions[node] = opened
+        return opened
+
+    def slot(self, node: str = "n1", free: int = 1, worker: str = "w1", endpoint: str = E) -> Slot:
+        return Slot(endpoint, node, self.sessions[node], worker, free)
+
+    def submit(self, now: float, *slots: Slot, **fields: Any) -> tuple[JobView, tuple[Claimed, ...]]:
+        self.drawn += 1
+        given = {
+            "id": f"job-{self.drawn}",
+            "account": ACCOUNT,
+            "endpoint": E,
+            "created_at": now,
+            "expires_at": now + 86_400.0,
+            "execution_timeout_ms": 600_000,
+            "sync": False,
+            "input": b'{"x":1}',
+        } | fields
+        new = NewJob(**given)
+        return self.do(lambda conn: store.submit(conn, new, slots, now))
+
+    def claim(self, now: float, *slots: Slot) -> tuple[Claimed, ...]:
+        return self.do(lambda conn: store.claim(conn, slots, now))
+
+    def report(self, now: float, *bodies: ReportBody, node: str = "n1") -> Reported:
+        reports = [Report(number, body) for number, body in enumerate(bodies, 1)]
+        return self.do(
+            lambda conn: store.apply_reports(
+                conn, node=node, session=self.sessions[node], reports=reports, now=now
+            )
+        )
+
+    def reconcile(self, now: float, held: Sequence[AttemptKey], node: str = "n1") -> Reconciled:
+        return self.do(
+            lambda conn: store.reconcile(conn, node=node, session=self.sessions[node], held=held, now=now)
+        )
+
+    def requeue(self, now: float, node: str = "n1", why: str = "its stream broke") -> tuple[Changed, ...]:
+        session = self.sessions[node]
+        return self.do(lambda conn: store.requeue_node(conn, node, session, now, why))
+
+    def cancel(self, now: float, job: str) -> tuple[JobView | None, Changed | None]:
+        return self.do(lambda conn: store.cancel(conn, ACCOUNT, E, job, now))
+
+    def view(self, now: float, job: str) -> JobView | None:
+        return store.view(self.store.writer, ACCOUNT, E, job, now)
+
+    def expire(self, now: float, limit: int = 100) -> Swept:
+        return self.do(lambda conn: store.expire(conn, now, limit))
+
+    def counters(self) -> dict[str, int]:
+        return store.read_counters(self.store.writer, ACCOUNT, E)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.store.writer.raw.execute(sql).fetchall()
+
+    def put_endpoint(self, endpoint: str = E, now: float = 0.0, **fields: Any) -> Endpoint:
+        given: dict[str, Any] = {"account": ACCOUNT, "name": endpoint, "version": 0} | fields
+        given.setdefault("run", EndpointVersion("handlers/echo.py:handler"))
+        return self.do(lambda conn: store.put_endpoint(conn, Endpoint(endpoint, **given), now))
+
+    def running(self, now: float, **fields: Any) -> Claimed:
+        """A job that was submitted and claimed by n1 in one transaction."""
+        _, (claimed,) = self.submit(now, self.slot(), **fields)
+        return claimed
+
+    @staticmethod
+    def done(claimed: Claimed, **fields: Any) -> Outcome:
+        """The outcome of a claimed attempt: completed, unless said otherwise."""
+        given: dict[str, Any] = {"worker": claimed.worker, "end": "completed", "execution_ms": 7} | fields
+        return Outcome(claimed.job, claimed.attempt, **given)
+
+    @classmethod
+    def lost(cls, claimed: Claimed, error: str = "worker died: killed by SIGKILL") -> Outcome:
+        return cls.done(claimed, end="lost", error=error)
+
+    @staticmethod
+    def key(claimed: Claimed) -> AttemptKey:
+        return AttemptKey(claimed.job, claimed.attempt)
+
+
+def make_bench(path: Path | str) -> Bench:
+    made = Bench(store.open_store(path))
+    made.put_endpoint()
+    made.node("n1", 0.0)
+    return made
+
+
+@pytest.fixture
+def new_bench() -> Callable[[], Bench]:
+    """Benches in memory, for machines that need many; close their store."""
+    return lambda: make_bench(":memory:")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = make_bench(tmp_path / "data" / "stoker.db")
+    yield made
+    # Whatever a test did, no row may hang in the air.
+    assert made.rows("PRAGMA foreign_key_check") == []
+    assert made.rows("PRAGMA integrity_check") == [("ok",)]
+    made.store.close()

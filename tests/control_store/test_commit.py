@@ -1,0 +1,188 @@
+"""Group commit: shared transactions, isolated failures, and a store that is down but not out."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from stoker.control.commit import Committer, InlineCommitter
+from stoker.control.errors import Unavailable
+from stoker.control.keys import create_key, list_keys
+from stoker.control.store import Conn, view
+
+
+@pytest.fixture
+async def committer(bench: Any) -> AsyncIterator[Committer]:
+    made = Committer(bench.store)
+    yield made
+    await made.close()
+    assert [one.name for one in threading.enumerate() if one.name.startswith("store-")] == []
+
+
+def named(name: str) -> Callable[[Conn], str]:
+    return lambda conn: create_key(conn, name=name, now=1.0)[0].name
+
+
+def names(conn: Conn) -> list[str]:
+    return sorted(record.name for record in list_keys(conn))
+
+
+class Gate:
+    """Holds the writer inside a transaction until it is opened, so that others must wait and group."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.open = threading.Event()
+
+    def __call__(self, conn: Conn) -> None:
+        self.entered.set()
+        self.open.wait(30)
+
+
+async def held(committer: Committer) -> tuple[Gate, asyncio.Task[None]]:
+    gate = Gate()
+    task = asyncio.create_task(committer.commit(gate))
+    await asyncio.get_running_loop().run_in_executor(None, gate.entered.wait, 30)
+    return gate, task
+
+
+async def start(*asks: Any) -> list[asyncio.Task[Any]]:
+    """All of these stand in line when this returns."""
+    tasks = [asyncio.create_task(ask) for ask in asks]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_what_was_committed_is_read(committer: Committer) -> None:
+    assert await committer.commit(named("a")) == "a"
+    assert await committer.read(names) == ["a"]
+
+
+async def test_whatever_waits_shares_one_commit(committer: Committer, bench: Any) -> None:
+    committed: list[str] = []
+    bench.store.writer.raw.set_trace_callback(lambda sql: committed.append(sql) if sql == "COMMIT" else None)
+    gate, task = await held(committer)
+    tasks = await start(*[committer.commit(named(str(n))) for n in range(20)])
+    gate.open.set()
+    assert await asyncio.gather(task, *tasks) == [None, *map(str, range(20))]
+    bench.store.writer.raw.set_trace_callback(None)
+    assert len(committed) == 2  # the gate's own, and one for all twenty
+
+
+async def test_one_culprit_spoils_nobody_elses_work(committer: Committer) -> None:
+    def culprit(conn: Conn) -> None:
+        named("culprit")(conn)
+        raise ValueError("poison")
+
+    gate, task = await held(committer)
+    tasks = await start(committer.commit(named("a")), committer.commit(culprit), committer.commit(named("b")))
+    gate.open.set()
+    await task
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert (results[0], results[2]) == ("a", "b")
+    assert isinstance(results[1], ValueError)
+    assert await committer.read(names) == ["a", "b"]
+
+
+async def test_who_gives_up_waiting_does_not_stop_the_others(committer: Committer) -> None:
+    gate, task = await held(committer)
+    tasks = await start(committer.commit(named("a")), committer.commit(named("b")))
+    tasks[0].cancel()
+    gate.open.set()
+    await task
+    assert await tasks[1] == "b"
+    assert await committer.read(names) == ["a", "b"]
+
+
+async def test_a_reader_sees_one_snapshot_and_may_not_write(committer: Committer) -> None:
+    with pytest.raises(Unavailable, match="may not be written"):
+        await committer.read(named("a"))
+    with pytest.raises(ZeroDivisionError):
+        await committer.read(lambda conn: 1 // 0)
+    assert await committer.read(names) == []
+
+
+async def test_a_full_disk_is_said_and_survived(committer: Committer, bench: Any) -> None:
+    raw = bench.store.writer.raw
+    (pages,) = raw.execute("PRAGMA page_count").fetchone()
+    raw.execute(f"PRAGMA max_page_count = {pages + 1}")
+    big = [committer.commit(named(str(n) * 50_000)) for n in range(4)]
+    results = await asyncio.gather(*big, return_exceptions=True)
+    assert all(isinstance(one, Unavailable) for one in results)
+    assert "disk of the data folder is full" in str(results[0])
+    raw.execute("PRAGMA max_page_count = 1000000")
+    assert await committer.commit(named("a")) == "a"
+    assert await committer.read(names) == ["a"]
+
+
+async def test_a_small_one_fits_where_a_big_one_does_not(committer: Committer, bench: Any) -> None:
+    gate, task = await held(committer)
+    tasks = await start(committer.commit(named("x" * 5_000_000)), committer.commit(named("small")))
+    (pages,) = bench.rows("PRAGMA page_count")[0]
+    bench.store.writer.raw.execute(f"PRAGMA max_page_count = {pages + 20}")
+    gate.open.set()
+    await task
+    with pytest.raises(Unavailable):
+        await tasks[0]
+    assert await tasks[1] == "small"
+
+
+async def test_a_locked_database_is_said(committer: Committer, bench: Any) -> None:
+    bench.store.writer.raw.execute("PRAGMA busy_timeout = 0")
+    other = sqlite3.connect(bench.store.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable, match="locked by another process"):
+        await committer.commit(named("a"))
+    other.execute("ROLLBACK")
+    other.close()
+    assert await committer.commit(named("a")) == "a"
+
+
+async def test_close_does_what_was_asked_before_and_nothing_after(bench: Any) -> None:
+    committer = Committer(bench.store)
+    gate, task = await held(committer)
+    tasks = await start(committer.commit(named("a")))
+    closing = asyncio.create_task(committer.close())
+    await asyncio.sleep(0)
+    gate.open.set()
+    await closing
+    assert await asyncio.gather(task, *tasks) == [None, "a"]
+    with pytest.raises(Unavailable, match="closed"):
+        await committer.commit(named("b"))
+    await committer.close()
+
+
+# ---- inline -----------------------------------------------------------------------------------------
+
+
+class SimulatedCrash(Exception):
+    """The process is killed between the commit and the reply."""
+
+
+async def test_inline_does_the_same_without_a_thread(new_bench: Callable[[], Any]) -> None:
+    bench = new_bench()
+    committer = InlineCommitter(bench.store)
+    assert await committer.commit(named("a")) == "a"
+    with pytest.raises(ZeroDivisionError):
+        await committer.commit(lambda conn: (named("b")(conn), 1 // 0))
+    assert await committer.read(names) == ["a"]
+    await committer.close()
+    bench.store.close()
+
+
+async def test_a_crash_after_the_commit_loses_the_reply_only(new_bench: Callable[[], Any]) -> None:
+    bench = new_bench()
+
+    def crash() -> None:
+        raise SimulatedCrash
+
+    with pytest.raises(SimulatedCrash):
+        await InlineCommitter(bench.store, crash).commit(named("a"))
+    assert names(bench.store.writer) == ["a"]
+    assert view(bench.store.writer, "default", "echo", "none", 0.0) is None
+    bench.store.close()

@@ -1,0 +1,325 @@
+"""The job machine: one example for each hazard, and properties over any order of events.
+
+`machine` is looked up when a test runs: test_mutants.py puts broken copies in its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker.control import job as machine
+from stoker.control.types import TERMINAL, JobState
+
+FRESH = {"created_at": 100.0, "expires_at": 10_000.0}
+
+
+def play(*events: Any, **facts: Any) -> Any:
+    """The job after these events."""
+    job = machine.Job(**(FRESH | facts))
+    for event in events:
+        job, _ = machine.step(job, event)
+    return job
+
+
+def claimed(at: float = 101.0, node: str = "n1") -> Any:
+    return machine.Claimed(at, node, "w1")
+
+
+def ended(end: str, attempt: int = 1, node: str = "n1", at: float = 110.0, **fields: Any) -> Any:
+    return machine.Ended(at, node, attempt, end, **fields)
+
+
+# ---- the plain path -------------------------------------------------------------------------------
+
+
+def test_a_claim_raises_the_attempt_and_assigns_it() -> None:
+    job, commands = machine.step(play(), claimed())
+    assert job.attempt == 1
+    assert job.name is JobState.IN_PROGRESS
+    assert commands == (machine.Assign("n1", "w1", 1), machine.Publish(JobState.IN_PROGRESS))
+
+
+def test_each_end_has_its_state() -> None:
+    ends = {"completed": "COMPLETED", "failed": "FAILED", "timed_out": "TIMED_OUT", "cancelled": "CANCELLED"}
+    for end, state in ends.items():
+        assert play(claimed(), ended(end)).name == state
+
+
+def test_an_ended_job_is_kept_for_its_retention() -> None:
+    assert play(claimed(), ended("completed")).expires_at == 110.0 + 1800.0
+    assert play(claimed(), ended("completed"), sync=True).expires_at == 110.0 + 60.0
+
+
+def test_the_end_does_not_lengthen_the_ttl() -> None:
+    assert play(claimed(), ended("completed"), expires_at=120.0).expires_at == 120.0
+    assert play(machine.CancelAsked(110.0), expires_at=120.0).expires_at == 120.0
+
+
+# ---- failures -------------------------------------------------------------------------------------
+
+
+def test_a_handlers_error_is_not_tried_again() -> None:
+    job = play(claimed(), ended("failed", error="ValueError: no"))
+    assert job.state == machine.Failed(110.0, "ValueError: no")
+    assert job.failures == 0
+
+
+def test_a_retryable_error_is_tried_again_and_ends_in_the_handlers_own_words() -> None:
+    job = play()
+    for attempt in (1, 2, 3):
+        at = attempt * 100.0 + 100.0
+        job, _ = machine.step(job, claimed(at))
+        assert job.attempt == attempt
+        job, _ = machine.step(job, ended("failed", attempt, at=at + 1, error="busy", retryable=True))
+    assert job.state == machine.Failed(401.0, "busy")
+
+
+def test_a_dead_worker_is_tried_again_at_once_then_after_a_while() -> None:
+    job, commands = machine.step(play(claimed()), ended("lost", error="worker died"))
+    assert job.state == machine.Queued(110.0)
+    assert commands == (machine.Publish(JobState.IN_QUEUE), machine.Retry(110.0))
+    job, _ = machine.step(job, claimed(110.0))
+    job, _ = machine.step(job, ended("lost", 2, at=120.0))
+    assert job.state == machine.Queued(122.0)
+
+
+def test_the_third_death_is_the_last_and_says_so() -> None:
+    job = play()
+    for attempt in (1, 2, 3):
+        job, _ = machine.step(job, claimed(attempt * 100.0 + 100.0))
+        dead = ended("lost", attempt, at=attempt * 100.0 + 101.0, error="worker died: killed by SIGKILL")
+        job, _ = machine.step(job, dead)
+    assert job.state == machine.Failed(401.0, "worker died: killed by SIGKILL; gave up after 3 attempts")
+    assert job.retries == 2
+
+
+def test_a_death_without_a_reason_is_still_a_sentence() -> None:
+    assert machine.after_failure("lost", None, 2, 0.0).why == "worker died; gave up after 3 attempts"
+
+
+def test_back_off_is_respected_by_claims() -> None:
+    job = play(claimed(), ended("lost"), claimed(110.0), ended("lost", 2))
+    assert machine.step(job, claimed(111.9)) == (job, ())
+    assert machine.step(job, claimed(112.0))[0].attempt == 3
+
+
+def test_a_second_copy_of_a_lost_outcome_is_not_counted() -> None:
+    once = play(claimed(), ended("lost"))
+    assert play(claimed(), ended("lost"), ended("lost")) == once
+
+
+def test_refusals_are_not_counted_and_do_not_show() -> None:
+    job = play()
+    for attempt in range(1, 6):
+        job, _ = machine.step(job, claimed(attempt * 100.0))
+        job, _ = machine.step(job, machine.Refused(attempt * 100.0, "n1", attempt))
+        assert job.name is JobState.IN_QUEUE
+    assert (job.attempt, job.failures, job.refused, job.retries) == (5, 0, 5, 0)
+    # Five refusals in a row: an agent that cannot take it is not asked in a loop.
+    assert job.state.not_before == 500.0 + 0.1 * 2**4
+    assert machine.after_refusal(1000, 0.0).not_before == 30.0
+
+
+# ---- nodes come and go ------------------------------------------------------------------------------
+
+LOST = machine.NodeLost(160.0, "n1", "no word from it for 60 s")
+
+
+def test_a_lost_node_does_not_raise_the_attempt_and_keeps_it_open() -> None:
+    job = play(claimed(), LOST)
+    assert job.attempt == 1
+    assert job.state == machine.Queued(160.0, "n1", True)
+
+
+def test_an_outcome_is_taken_from_the_queue() -> None:
+    assert play(claimed(), LOST, ended("completed", at=200.0)).name is JobState.COMPLETED
+
+
+def test_an_outcome_is_stale_once_another_node_has_claimed() -> None:
+    job = play(claimed(), LOST, claimed(161.0, "n2"))
+    assert machine.step(job, ended("completed", 1, "n1")) == (job, ())
+    assert machine.step(job, ended("completed", 2, "n1")) == (job, ())
+    assert machine.step(job, ended("completed", 1, "n2")) == (job, ())
+    assert machine.step(job, ended("completed", 2, "n2"))[0].name is JobState.COMPLETED
+
+
+def test_a_lost_node_counts_once_its_job_is_given_to_another() -> None:
+    job = play(claimed(), LOST)
+    assert job.failures == 0
+    assert machine.step(job, claimed(161.0, "n2"))[0].failures == 1
+
+
+def test_a_node_that_comes_back_with_the_attempt_goes_on_uncounted() -> None:
+    job = play(claimed(), LOST, machine.Resumed(165.0, "n1", 1))
+    assert job.state == machine.InProgress("n1")
+    assert (job.attempt, job.failures) == (1, 0)
+
+
+def test_a_lost_node_that_comes_back_empty_counts() -> None:
+    job = play(claimed(), LOST, machine.Dropped(165.0, "n1"))
+    assert job.state == machine.Queued(165.0)
+    assert job.failures == 1
+
+
+def test_the_death_of_a_worker_on_a_lost_node_counts_once() -> None:
+    job = play(claimed(), LOST, ended("lost"), claimed(200.0, "n2"))
+    assert job.failures == 1
+
+
+def test_an_assign_that_was_never_taken_is_not_counted() -> None:
+    job = play(claimed(), machine.Dropped(105.0, "n1"))
+    assert job.state == machine.Queued(105.0)
+    assert job.failures == 0
+    assert play(claimed(), machine.Dropped(105.0, "n2")).name is JobState.IN_PROGRESS
+
+
+def test_the_third_lost_node_is_the_last() -> None:
+    job = play()
+    for at in (200.0, 300.0, 400.0):
+        job, _ = machine.step(job, claimed(at))
+        job, commands = machine.step(job, machine.NodeLost(at + 60.0, "n1", "no word"))
+    assert job.state == machine.Failed(460.0, "node n1 was lost: no word; gave up after 3 attempts")
+    assert commands == (machine.Publish(JobState.FAILED),)
+
+
+def test_a_job_that_kills_its_agents_is_given_up() -> None:
+    job = play()
+    for time in range(1, 11):
+        assert job.name is JobState.IN_QUEUE
+        job, _ = machine.step(job, claimed(100.0 + time))
+        job, _ = machine.step(job, machine.Dropped(100.0 + time, "n1"))
+    assert job.name is JobState.FAILED
+    assert "given out 10 times" in job.state.error
+
+
+# ---- cancel and expiry ------------------------------------------------------------------------------
+
+
+def test_cancel_is_at_once_and_stops_the_node() -> None:
+    job, commands = machine.step(play(claimed()), machine.CancelAsked(105.0))
+    assert job.state == machine.Cancelled(105.0)
+    assert commands == (machine.CancelOnNode("n1", 1, "cancelled"), machine.Publish(JobState.CANCELLED))
+
+
+def test_cancel_of_a_queued_job_stops_nobody() -> None:
+    assert machine.step(play(), machine.CancelAsked(105.0))[1] == (machine.Publish(JobState.CANCELLED),)
+
+
+def test_a_late_outcome_does_not_undo_a_cancel() -> None:
+    job = play(claimed(), machine.CancelAsked(105.0))
+    assert machine.step(job, ended("completed")) == (job, ())
+
+
+def test_a_cancel_does_not_undo_an_end() -> None:
+    job = play(claimed(), ended("completed"))
+    assert machine.step(job, machine.CancelAsked(111.0)) == (job, ())
+
+
+def test_expiry_stops_running_work() -> None:
+    job, commands = machine.step(play(claimed()), machine.Expired(10_000.0))
+    assert job.state == machine.Gone()
+    assert commands == (machine.CancelOnNode("n1", 1, "expired"), machine.Publish(None))
+
+
+def test_nothing_expires_before_its_time() -> None:
+    job = play(claimed())
+    assert machine.step(job, machine.Expired(9_999.0)) == (job, ())
+
+
+def test_an_expired_job_is_neither_claimed_nor_cancelled() -> None:
+    job = play()
+    assert machine.step(job, claimed(10_000.0)) == (job, ())
+    assert machine.step(job, machine.CancelAsked(10_000.0)) == (job, ())
+
+
+def test_wake_at_names_the_back_off_then_the_expiry() -> None:
+    waiting = play(claimed(), ended("lost"), claimed(110.0), ended("lost", 2))
+    assert machine.wake_at(waiting) == 112.0
+    assert machine.wake_at(play()) == 10_000.0
+    assert machine.wake_at(replace(waiting, state=machine.Gone())) is None
+
+
+# ---- properties -------------------------------------------------------------------------------------
+
+NODES = st.sampled_from(["n1", "n2"])
+GAPS = st.sampled_from([0.0, 0.5, 3.0, 70.0])
+
+
+def _event(kind: str, at: float, node: str, attempt: int, end: str, yes: bool) -> Any:
+    match kind:
+        case "claim":
+            return machine.Claimed(at, node, "w1")
+        case "resume":
+            return machine.Resumed(at, node, attempt)
+        case "end":
+            return machine.Ended(at, node, attempt, end, "why", yes)
+        case "refuse":
+            return machine.Refused(at, node, attempt)
+        case "drop":
+            return machine.Dropped(at, node)
+        case "lose":
+            return machine.NodeLost(at, node, "why")
+        case "cancel":
+            return machine.CancelAsked(at)
+        case _:
+            return machine.Expired(at)
+
+
+# Claims and infrastructure's news are drawn more often than ends: else most steps are of a dead job.
+KINDS = st.sampled_from(
+    ["claim"] * 6 + ["lose", "drop", "resume", "refuse"] * 2 + ["end"] * 3 + ["cancel", "expire"]
+)
+ENDS = st.sampled_from(["lost", "lost", "lost", "failed", "completed", "timed_out", "cancelled"])
+STEPS = st.lists(st.tuples(KINDS, GAPS, NODES, st.integers(-1, 1), ENDS, st.booleans()), max_size=40)
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(STEPS, st.booleans())
+def test_whatever_happens(steps: list[tuple[str, float, str, int, str, bool]], sync: bool) -> None:
+    at = 100.0
+    job = machine.Job(created_at=at, expires_at=2_000.0, sync=sync)
+    for kind, gap, node, off, end, yes in steps:
+        at += gap
+        # The holder is the likelier sender: news from elsewhere is stale by rule and teaches little.
+        sender = machine.holder(job) or node if yes else node
+        event = _event(kind, at, sender, max(job.attempt + (0 if yes else off), 0), end, yes)
+        after, commands = machine.step(job, event)
+        _check(job, event, after, commands)
+        job = after
+
+
+def _check(job: Any, event: Any, after: Any, commands: tuple[Any, ...]) -> None:
+    claims = isinstance(event, machine.Claimed) and after != job
+    assert after.attempt == job.attempt + claims
+    assert bool(commands) == (after != job)
+    assert after.failures in (job.failures, job.failures + 1)
+    assert after.failures <= machine.MAX_ATTEMPTS
+    assert after.attempt - after.refused <= machine.MAX_GIVEN
+    assert after.expires_at <= job.expires_at
+    assert sum(isinstance(one, machine.Assign) for one in commands) == claims
+    _check_table(job, after)
+    if job.name in TERMINAL:
+        assert after == job or isinstance(after.state, machine.Gone)
+    if machine.holder(job) is not None and after.name is JobState.CANCELLED and hasattr(event, "at"):
+        stops = [one for one in commands if isinstance(one, machine.CancelOnNode)]
+        assert bool(stops) == isinstance(event, machine.CancelAsked)
+    if isinstance(event, machine.Ended) and after != job:
+        assert machine.holder(job) == event.node
+        assert job.attempt == event.attempt
+
+
+def _check_table(job: Any, after: Any) -> None:
+    """No move that the table does not have."""
+    if job.name == after.name:
+        return
+    allowed = {
+        target
+        for rule in machine.MOVES.values()
+        if job.name in rule.sources
+        for target in (rule.targets or {None})
+    }
+    assert after.name in allowed

@@ -1,0 +1,247 @@
+"""The store against its oracle: whatever is asked, in any order, each row is what `job.step` says it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from stoker.control import job as machine
+from stoker.control import store
+from stoker.control.statements import STATEMENTS
+from stoker.control.types import JobState
+from stoker.wire.messages import AttemptKey, Outcome, Refused
+
+NODES = st.sampled_from(["n1", "n2"])
+ENDS = st.sampled_from(["lost", "lost", "failed", "completed", "timed_out", "cancelled"])
+PICK = st.integers(0, 1_000)
+
+ROWS = (
+    "SELECT id, state, attempt, failures, refused, suspect, node, not_before, expires_at, error "
+    "FROM jobs LEFT JOIN results USING (seq) ORDER BY jobs.seq"
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Jobs by id, in the order of their submission, as the oracle has them."""
+
+    def __init__(self, bench: Any) -> None:
+        super().__init__()
+        self.bench = bench
+        self.now = 1.0
+        self.jobs: dict[str, Any] = {}
+        self.low: set[str] = set()
+        self.alive = {"n1": True, "n2": True}
+        bench.node("n2", 0.0)
+
+    def teardown(self) -> None:
+        self.bench.store.close()
+
+    # ---- the oracle's side
+
+    def tell(self, job: str, event: Any) -> tuple[Any, ...]:
+        self.jobs[job], commands = machine.step(self.jobs[job], event)
+        return commands
+
+    def holds(self, node: str) -> list[str]:
+        return [job for job, known in self.jobs.items() if machine.holder(known) == node]
+
+    def order(self, job: str) -> tuple[bool, bool]:
+        return job in self.low, self.jobs[job].attempt == 0
+
+    def pick(self, number: int) -> str:
+        """The jobs that a node holds are the likelier ones: the rest is dead, or waits."""
+        held = [job for node in self.alive for job in self.holds(node)]
+        among = held if held and number % 4 else list(self.jobs)
+        return among[number % len(among)]
+
+    # ---- what may happen
+
+    @rule(gap=st.sampled_from([0.1, 2.0, 11.0, 70.0]))
+    def time_passes(self, gap: float) -> None:
+        self.now += gap
+
+    @rule(low=st.booleans(), sync=st.booleans(), ttl=st.sampled_from([10.0, 5_000.0, 5_000.0]))
+    def submit(self, low: bool, sync: bool, ttl: float) -> None:
+        until = self.now + ttl
+        view, _ = self.bench.submit(self.now, low_priority=low, sync=sync, expires_at=until)
+        state = machine.Queued(self.now)
+        self.jobs[view.id] = machine.Job(self.now, until, sync, state)
+        if low:
+            self.low.add(view.id)
+
+    @rule(node=NODES, free=st.integers(1, 3))
+    def claim(self, node: str, free: int) -> None:
+        claimed = self.bench.claim(self.now, self.bench.slot(node, free))
+        expected = []
+        for job in sorted(self.jobs, key=self.order) if self.alive[node] else ():
+            if len(expected) < free and self.tell(job, machine.Claimed(self.now, node, "w1")):
+                expected.append((job, self.jobs[job].attempt))
+        assert sorted((one.job, one.attempt) for one in claimed) == sorted(expected)
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=PICK, off=st.sampled_from([0, 0, 0, -1, 1]), end=ENDS, yes=st.booleans(), other=NODES)
+    def end(self, number: int, off: int, end: str, yes: bool, other: str) -> None:
+        job = self.pick(number)
+        known = self.jobs[job]
+        node = machine.holder(known) or other if number % 5 else other
+        attempt = known.attempt + off
+        outcome = Outcome(job, attempt, "w1", end, error="why", retryable=yes)
+        reported = self.bench.report(self.now, outcome, node=node)
+        commands = self.tell(job, machine.Ended(self.now, node, attempt, end, "why", yes))
+        assert [one.job for one in reported.changed] == ([job] if commands else [])
+        assert reported.stale == (() if commands else (AttemptKey(job, attempt),))
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=PICK, off=st.sampled_from([0, 0, 1]))
+    def refuse(self, number: int, off: int) -> None:
+        job = self.pick(number)
+        node = machine.holder(self.jobs[job]) or "n1"
+        attempt = self.jobs[job].attempt + off
+        reported = self.bench.report(self.now, Refused(job, attempt, "full"), node=node)
+        commands = self.tell(job, machine.Refused(self.now, node, attempt))
+        assert bool(reported.changed) == bool(commands)
+
+    @rule(node=NODES)
+    def stream_breaks(self, node: str) -> None:
+        if not self.alive[node]:
+            return
+        self.bench.requeue(self.now, node, "its stream broke")
+        self.alive[node] = False
+        for job in self.jobs:
+            self.tell(job, machine.NodeLost(self.now, node, "its stream broke"))
+
+    @rule(node=NODES, keeps=st.integers(0, 3))
+    def hello(self, node: str, keeps: int) -> None:
+        """The node is back with some of what it held, and with something that nobody knows of."""
+        assert isinstance(self.bench.node(node, self.now), int)
+        self.alive[node] = True
+        kept = self.holds(node)[:keeps]
+        held = [AttemptKey(job, self.jobs[job].attempt) for job in kept]
+        unknown = AttemptKey("job-0", 1)
+        found = self.bench.reconcile(self.now, [*held, unknown], node)
+        assert (found.keep, found.stop) == (tuple(held), (unknown,))
+        for job in self.jobs:
+            if job in kept:
+                self.tell(job, machine.Resumed(self.now, node, self.jobs[job].attempt))
+            else:
+                self.tell(job, machine.Dropped(self.now, node))
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=PICK)
+    def cancel(self, number: int) -> None:
+        job = self.pick(number)
+        _, changed = self.bench.cancel(self.now, job)
+        commands = self.tell(job, machine.CancelAsked(self.now))
+        assert (changed is not None) == bool(commands)
+        stops = [(one.node, one.attempt) for one in commands if isinstance(one, machine.CancelOnNode)]
+        if changed is not None:
+            told = [] if changed.cancel is None else [(changed.cancel[0], changed.cancel[1].attempt)]
+            assert told == stops
+
+    @rule()
+    def sweep(self) -> None:
+        swept = self.bench.expire(self.now, 1_000)
+        gone = [job for job in self.jobs if self.tell(job, machine.Expired(self.now))]
+        assert sorted(one.job for one in swept.changed) == sorted(gone)
+        for job in gone:
+            del self.jobs[job]
+
+    # ---- what must hold
+
+    @invariant()
+    def rows_are_what_the_oracle_says(self) -> None:
+        expected = [_row(job, known) for job, known in self.jobs.items()]
+        for found, wanted in zip(self.bench.rows(ROWS), expected, strict=True):
+            assert found == wanted
+
+    @invariant()
+    def counters_count_each_end_once(self) -> None:
+        counters = self.bench.counters()
+        ended = [known.name for known in self.jobs.values()]
+        assert counters.get("completed", 0) >= ended.count(JobState.COMPLETED)
+        assert counters.get("cancelled", 0) >= ended.count(JobState.CANCELLED)
+        sample = store.queue_sample(self.bench.store.writer).get("echo")
+        waiting = (0, 0) if sample is None else (sample.queued + sample.low, sample.in_progress)
+        assert waiting == (ended.count(JobState.IN_QUEUE), ended.count(JobState.IN_PROGRESS))
+
+
+def _row(job: str, known: Any) -> tuple[Any, ...]:
+    """What the store must say of this job; what a state does not have is not compared."""
+    state = known.state
+    suspect = isinstance(state, machine.Queued) and state.suspect
+    return (
+        job,
+        str(known.name),
+        known.attempt,
+        known.failures,
+        known.refused,
+        int(suspect),
+        # A cancelled job's node may still report what it had cost: the machine has no use for that.
+        _ANY if known.name is JobState.CANCELLED else machine.holder(known),
+        state.not_before if isinstance(state, machine.Queued) else _ANY,
+        known.expires_at,
+        state.error if isinstance(state, machine.Failed) else _ANY,
+    )
+
+
+class _Any:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_ANY = _Any()
+
+
+def run(new_bench: Callable[[], Any], examples: int, **options: Any) -> None:
+    run_state_machine_as_test(
+        lambda: StoreMachine(new_bench()),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=40,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            **options,
+        ),
+    )
+
+
+def test_the_store_does_what_the_machine_says(new_bench: Callable[[], Any]) -> None:
+    run(new_bench, 60)
+
+
+BROKEN = {
+    "any node may end it": ("finish", " AND node = :node", ""),
+    "any attempt may end it": ("finish", " AND attempt = :attempt", ""),
+    "no outcome from the queue": ("finish", "state IN ('IN_PROGRESS', 'IN_QUEUE')", "state = 'IN_PROGRESS'"),
+    "lost nodes never count": ("claim", "failures = failures + suspect", "failures = failures"),
+    "back-off is ignored": ("claim", "not_before <= :now AND", ""),
+    "superseded sessions claim": ("claim", "AND session = :session AND alive = 1", ""),
+    "retries stand behind": ("claim", "ORDER BY rank, seq", "ORDER BY seq"),
+    "sync results stay long": ("finish", "ELSE :until_sync END", "ELSE :until END"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_statement_is_noticed(
+    name: str, new_bench: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement, old, new = BROKEN[name]
+    whole = STATEMENTS[statement]
+    assert old in whole
+    monkeypatch.setitem(STATEMENTS, statement, whole.replace(old, new))
+    with pytest.raises(AssertionError):
+        run(new_bench, 300, phases=[Phase.generate], report_multiple_bugs=False, derandomize=True)
