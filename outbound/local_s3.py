@@ -140,7 +140,9 @@ class LocalS3:
         process, self._process = self._process, None
         if process is None:
             return
-        await asyncio.shield(asyncio.ensure_future(_end(process, self._stop_timeout)))
+        said = await asyncio.shield(asyncio.ensure_future(_end(process, self._stop_timeout)))
+        for line in said.splitlines():
+            self._note(line)
 
     async def _spawn(self, listener: socket.socket) -> None:
         program = _rclone()
@@ -183,7 +185,7 @@ class LocalS3:
     async def _failed(self, why: str) -> LocalS3Failed:
         if self._process is not None:
             said = await _end(self._process, self._stop_timeout)
-            self._said.extend(said.decode(errors="replace").splitlines())
+            self._said.extend(line.decode(errors="replace") for line in said.splitlines())
         last = f": {self._said[-1]}" if self._said else ""
         return LocalS3Failed(f"the embedded object store (rclone) {why}{last}")
 
@@ -218,13 +220,16 @@ class LocalS3:
         assert self._process is not None
         assert self._process.stderr is not None
         async for raw in self._process.stderr:
-            line = raw.decode(errors="replace").rstrip()
-            self._said.append(line)
-            if "no space left on device" in line:
-                log.error("the disk under %s is full: %s", self._folder, line)
-            else:
-                log.debug("rclone: %s", line)
+            self._note(raw)
         return await self._process.wait()
+
+    def _note(self, raw: bytes) -> None:
+        line = raw.decode(errors="replace").rstrip()
+        self._said.append(line)
+        if "no space left on device" in line:
+            log.error("the disk under %s is full: %s", self._folder, line)
+        else:
+            log.debug("rclone: %s", line)
 
     async def _tell(self, *, started: bool) -> None:
         async with self.changed:

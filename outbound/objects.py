@@ -45,6 +45,7 @@ _PIECE = 1 << 20
 class ObjectStoreConfig:
     """Where the bucket is and who asks. `public_endpoint` is what callers reach; empty means `endpoint_url`.
 
+    `part_size` is what files are cut into, at least 5 MiB: S3 allows no smaller parts.
     `folder` is the store's own folder where it lies on this machine (the embedded store): it is looked at
     before each write, because such a store cannot say that its disk is full.
     """
