@@ -47,7 +47,8 @@ class ObjectStoreConfig:
 
     `part_size` is what files are cut into, at least 5 MiB: S3 allows no smaller parts.
     `folder` is the store's own folder where it lies on this machine (the embedded store): it is looked at
-    before each write, because such a store cannot say that its disk is full.
+    before each write, because such a store cannot say that its disk is full. `allow_private` is False for a
+    bucket that a caller names: connections to private addresses are refused then.
     """
 
     endpoint_url: str
@@ -63,6 +64,7 @@ class ObjectStoreConfig:
     attempts: int = 2
     connect_timeout: float = 5.0
     read_timeout: float = 30.0
+    allow_private: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +281,7 @@ class ObjectStore:
                         ),
                         attempts=self.config.attempts,
                         timeouts=(self.config.connect_timeout, self.config.read_timeout),
+                        allow_private=self.config.allow_private,
                     )
             return client
 

@@ -30,6 +30,7 @@ from stoker.outbound.errors import (
     ObjectStoreFull,
     ObjectStoreRefused,
 )
+from stoker.outbound.s3_peers import PeerRefused
 
 _FULL_CODES = {
     "EntityTooLarge",
@@ -66,6 +67,8 @@ def explain(error: Exception, doing: str, endpoint: str, bucket: str) -> ObjectS
         return _answered(error, what, bucket)
     if isinstance(error, SSLError) and any(word in str(error).lower() for word in _TLS_PERMANENT):
         return ObjectStoreRefused(f"{what} failed: TLS does not come about ({error})")
+    if isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), PeerRefused):
+        return ObjectStoreRefused(f"{what} is refused: {error.kwargs['error']}")
     if isinstance(error, UNREACHED):
         return ObjectStoreDown(f"{what} failed: the object store cannot be reached ({_short(error)})")
     if isinstance(error, BotoCoreError | ValueError):

@@ -19,6 +19,8 @@ from botocore.configprovider import ConfigValueStore, ConstantProvider
 from botocore.loaders import Loader
 from botocore.session import Session
 
+from stoker.outbound.s3_peers import refuse_private_peers
+
 _opening = threading.Lock()  # a session is not thread-safe; the clients that it makes are
 
 
@@ -39,6 +41,7 @@ def open_client(
     credentials: tuple[str, str, str],
     attempts: int,
     timeouts: tuple[float, float],
+    allow_private: bool = True,
 ) -> Any:
     """`credentials` are id, secret and session token; an empty id makes a client that does not sign."""
     access_id, secret, token = credentials
@@ -67,6 +70,8 @@ def open_client(
             verify=os.environ.get("SSL_CERT_FILE") or True,
             config=config,
         )
+    if not allow_private:
+        refuse_private_peers(client)
     return client
 
 

@@ -1,4 +1,4 @@
-"""What every object store of the agent does, the real one and the one in memory; then what only the real one does."""
+"""What each object store of the agent does, the real one and the one in memory; then each alone."""
 
 from __future__ import annotations
 
@@ -81,9 +81,7 @@ async def test_bytes_come_back(objects: Objects, grant: Grant) -> None:
     assert await objects.get(grant, ref) == b'{"a":1}'
 
 
-@pytest.mark.parametrize(
-    "key", ["echo/job-1/1/0-a", "echo/job-1/20/0-a", "0-a", "", PREFIX, "/" + PREFIX + "0-a"]
-)
+@pytest.mark.parametrize("key", ["echo/job-1/1/0-a", "echo/job-1/20/0-a", "0-a", "", PREFIX, f"/{PREFIX}a"])
 async def test_nothing_is_written_outside_the_prefix(objects: Objects, grant: Grant, key: str) -> None:
     fd = memory(b"x")
     with pytest.raises(ObjectStoreRefused, match="outside the prefix"):
@@ -211,11 +209,11 @@ async def test_one_client_serves_all_grants_to_the_same_store(grant: Grant) -> N
 
 async def test_a_wrong_secret_is_refused_and_a_missing_store_is_down(grant: Grant) -> None:
     objects = S3Objects()
+    wrong = dataclasses.replace(grant, access_secret="wrong")
+    nowhere = dataclasses.replace(grant, endpoint_url="http://127.0.0.1:1")
     with pytest.raises(ObjectStoreRefused):
-        wrong = dataclasses.replace(grant, access_secret="wrong")
         await objects.put_bytes(wrong, f"{PREFIX}a", b"x", "text/plain")
     with pytest.raises(ObjectStoreDown):
-        nowhere = dataclasses.replace(grant, endpoint_url="http://127.0.0.1:1")
         await objects.put_bytes(nowhere, f"{PREFIX}a", b"x", "text/plain")
     await objects.close()
 

@@ -443,6 +443,32 @@ def test_room_is_counted_with_what_is_to_be_written(tmp_path: Path) -> None:
         refuse_if_full(tmp_path, free_bytes(tmp_path) + (1 << 40), 0)
 
 
+def test_a_bucket_that_a_caller_names_may_not_be_inside(config: ObjectStoreConfig) -> None:
+    """The connection itself is judged, so a name that resolves to loopback is refused as well."""
+    for host in ("127.0.0.1", "localhost"):
+        inside = config.endpoint_url.replace("127.0.0.1", host)
+        guarded = dataclasses.replace(config, endpoint_url=inside, allow_private=False)
+        with ObjectStore(guarded) as store:
+            with pytest.raises(
+                ObjectStoreRefused, match=r"is refused: its host is the loopback address 127\.0\.0\.1"
+            ):
+                store.put_bytes("e/k", b"x", "text/plain")
+            fd = memory(b"x" * (PART + 1))
+            with pytest.raises(ObjectStoreRefused):
+                store.put_file("e/k", fd, "text/plain")
+            os.close(fd)
+    with ObjectStore(config) as store:
+        assert store.keys("") == []
+
+
+async def test_nothing_is_sent_to_a_refused_peer(http: Any, config: ObjectStoreConfig) -> None:
+    guarded = dataclasses.replace(nowhere(config, http.port), allow_private=False)
+    with ObjectStore(guarded) as store, pytest.raises(ObjectStoreRefused):
+        await asyncio.to_thread(store.put_bytes, "e/k", b"x", "text/plain")
+    await http.idle()
+    assert http.seen == []
+
+
 def test_importing_the_client_needs_no_surroundings() -> None:
     """A process with an empty environment can import and configure it, and touches no network."""
     code = (
