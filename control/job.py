@@ -99,7 +99,7 @@ NAMES: dict[type, JobState] = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job's facts, its state, and what was counted about its attempts."""
+    """A job's facts, its state, and what was counted: `failures` are those after which it was tried again."""
 
     created_at: float
     expires_at: float
@@ -377,7 +377,9 @@ def _end(job: Job, event: Ended) -> Stepped:
     if not is_retried(event.end, event.retryable):
         return _finish(job, _terminal(event), event.at)
     again = after_failure(event.end, event.error, job.failures, event.at)
-    return _again(replace(job, failures=job.failures + 1), again, event.at)
+    if again.not_before is not None:
+        job = replace(job, failures=job.failures + 1)
+    return _again(job, again, event.at)
 
 
 def _terminal(event: Ended) -> Completed | Failed | TimedOut | Cancelled:

@@ -297,7 +297,7 @@ def _check(job: Any, event: Any, after: Any, commands: tuple[Any, ...]) -> None:
     assert after.attempt == job.attempt + claims
     assert bool(commands) == (after != job)
     assert after.failures in (job.failures, job.failures + 1)
-    assert after.failures <= machine.MAX_ATTEMPTS
+    assert after.failures < machine.MAX_ATTEMPTS
     assert after.attempt - after.refused <= machine.MAX_GIVEN
     assert after.expires_at <= job.expires_at
     assert sum(isinstance(one, machine.Assign) for one in commands) == claims
