@@ -1,0 +1,274 @@
+"""One agent with fakes around it, and a scripted control plane at the other end, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from stoker.agent.fake_host import CPU, FakeSampler, MemoryScratch
+from stoker.agent.fake_objects import FakeObjects
+from stoker.agent.fake_spawner import FakeSpawner, Start
+from stoker.agent.node import Agent, AgentSettings
+from stoker.agent.outbox_disk import MemoryDisk
+from stoker.wire.messages import (
+    Ack,
+    Assign,
+    AttemptKey,
+    Beat,
+    Cancel,
+    Desired,
+    FromAgent,
+    FromControl,
+    Grant,
+    Hello,
+    Outcome,
+    Refusal,
+    Refused,
+    Report,
+    Welcome,
+    WorkerSpec,
+    WorkerState,
+)
+from stoker.wire.streams import AgentStream, MemoryStream, StreamEnded, memory_pair
+
+
+def _load(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("agent_tests_virtual_loop", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+virtual = _load(Path(__file__).parents[1] / "simulation" / "virtual_loop.py")
+
+GRANT = Grant("http://s3", "http://public", "eu", "bucket", "", "id", "secret")
+
+
+class Control:
+    """The other end of the stream: records everything, answers as it is told."""
+
+    def __init__(self) -> None:
+        self.up = True
+        self.acks = True
+        self.beats_acked = True
+        self.refusal: str | None = None
+        self.stop: tuple[AttemptKey, ...] = ()
+        self.hellos: list[Hello] = []
+        self.reports: list[Report] = []
+        self.beats: list[tuple[float, Beat]] = []
+        self.batches: list[tuple[int, ...]] = []
+        self.workers: tuple[WorkerSpec, ...] = ()
+        self.sessions = 0
+        self.revision = 0
+        self.stream: MemoryStream[FromAgent, FromControl] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._moved = asyncio.Event()
+
+    async def connect(self) -> AgentStream:
+        if not self.up:
+            raise OSError("connection refused")
+        agent, control = memory_pair()
+        self._tasks.append(asyncio.create_task(self._serve(control)))
+        return agent
+
+    async def _serve(self, stream: MemoryStream[FromAgent, FromControl]) -> None:
+        try:
+            hello = (await stream.receive()).hello
+            assert hello is not None
+            self.hellos.append(hello)
+            self._moved.set()
+            if self.refusal is not None:
+                await stream.send(FromControl(refusal=Refusal(self.refusal)))
+                return
+            self.sessions += 1
+            self.stream = stream
+            welcome = Welcome(self.sessions, 5.0, 45.0, stop=self.stop)
+            await stream.send(FromControl(welcome=welcome, desired=self._desired()))
+            while True:
+                await self._received(stream, await stream.receive())
+        except StreamEnded:
+            if self.stream is stream:
+                self.stream = None
+            self._moved.set()
+
+    async def _received(self, stream: MemoryStream[FromAgent, FromControl], message: FromAgent) -> None:
+        self.reports += message.reports
+        if message.reports:
+            self.batches.append(tuple(report.number for report in message.reports))
+        if message.beat is not None:
+            self.beats.append((asyncio.get_running_loop().time(), message.beat))
+        self._moved.set()
+        beat = message.beat.number if message.beat and self.beats_acked else 0
+        number = self.reports[-1].number if self.reports and self.acks else 0
+        if beat or (message.reports and self.acks):
+            await stream.send(FromControl(ack=Ack(number, beat)))
+
+    def _desired(self) -> Desired:
+        self.revision += 1
+        return Desired(self.revision, self.workers)
+
+    async def say(self, message: FromControl) -> None:
+        assert self.stream is not None
+        await self.stream.send(message)
+
+    async def desire(self, *workers: WorkerSpec) -> None:
+        self.workers = workers
+        await self.say(FromControl(desired=self._desired()))
+
+    async def ready(self, *workers: WorkerSpec) -> None:
+        """The workers are desired, and can be given work."""
+        await self.until(lambda: self.stream is not None)
+        await self.desire(*workers)
+        for worker in workers:
+            await self.worker_is(worker.worker, "ready")
+
+    async def assign(self, *assigns: Assign) -> None:
+        await self.say(FromControl(assigns=assigns))
+
+    async def cancel(self, job: str, attempt: int = 1) -> None:
+        await self.say(FromControl(cancels=(Cancel(job, attempt, "cancelled"),)))
+
+    async def until(self, done: Callable[[], object], within_s: float = 1000.0) -> None:
+        async with asyncio.timeout(within_s):
+            while not done():
+                self._moved.clear()
+                await self._moved.wait()
+
+    async def worker_is(self, worker: str, state: str) -> WorkerState:
+        await self.until(lambda: (news := self.news(worker)) and news[-1].state == state)
+        return self.news(worker)[-1]
+
+    async def outcome(self, job: str, attempt: int = 1) -> Outcome:
+        await self.until(lambda: self.about(Outcome, job, attempt))
+        return self.about(Outcome, job, attempt)[0]
+
+    async def refused(self, job: str, attempt: int = 1) -> Refused:
+        await self.until(lambda: self.about(Refused, job, attempt))
+        return self.about(Refused, job, attempt)[0]
+
+    def bodies(self, kind: type) -> list[Any]:
+        """Each report once, however often it was sent."""
+        once = {report.number: report.body for report in self.reports}
+        return [body for _, body in sorted(once.items()) if isinstance(body, kind)]
+
+    def about(self, kind: type, job: str, attempt: int = 1) -> list[Any]:
+        return [b for b in self.bodies(kind) if (b.job, b.attempt) == (job, attempt)]
+
+    def news(self, worker: str) -> list[WorkerState]:
+        return [body for body in self.bodies(WorkerState) if body.worker == worker]
+
+
+class Host:
+    """An agent's machine: what survives the agent (disk, object store), and the agent."""
+
+    def __init__(self, starts: dict[str, Start] | None = None) -> None:
+        self.control = Control()
+        self.spawner = FakeSpawner(starts)
+        self.objects = FakeObjects()
+        self.scratch = MemoryScratch()
+        self.disk = MemoryDisk()
+        self.rng = Random(7)
+        self.settings = AgentSettings("node-1", "host", "token")
+        self.asleep = 0.0
+        self.agent = self.new_agent()
+
+    def new_agent(self) -> Agent:
+        self.agent = Agent(
+            self.settings,
+            self.control.connect,
+            self.spawner,
+            self.objects,
+            FakeSampler(),
+            self.scratch,
+            self.disk,
+            lambda: 1e9,
+            self.rng,
+            boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
+        )
+        return self.agent
+
+    def set(self, **changes: Any) -> None:
+        self.settings = replace(self.settings, **changes)
+        self.new_agent()
+
+    def check_clean(self) -> None:
+        """Whatever the story was: nothing of it is left on the host."""
+        assert self.spawner.processes == []
+        assert self.scratch.folders == set()
+
+
+def worker(name: str = "w1", **fields: Any) -> WorkerSpec:
+    given = {"endpoint": "e1", "version": 1, "handler": "h.py:handler", "devices": (CPU.uuid,), **fields}
+    return WorkerSpec(name, **given)
+
+
+def job(name: str, given: bytes = b"{}", *, attempt: int = 1, on: str = "w1", **fields: Any) -> Assign:
+    grant = replace(GRANT, prefix=f"e1/{name}/{attempt}/")
+    return Assign(name, attempt, on, **{"input": given, "grant": grant, **fields})
+
+
+Story = Callable[[Host], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(params=[1, 2], ids="seed{}".format)
+def play(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Runs a story beside an agent, then stops the agent and looks for what it left behind."""
+
+    def run(story: Story, **host_args: Any) -> None:
+        async def whole() -> None:
+            host = Host(**host_args)
+            running = asyncio.create_task(host.agent.run())
+            await story(host)
+            host.agent.stop()
+            if host.agent is not None and not running.done():
+                await _ended(running, host)
+            host.check_clean()
+
+        virtual.run(virtual.VirtualLoop(request.param), whole())
+
+    return run
+
+
+async def _ended(running: asyncio.Task[None], host: Host) -> None:
+    async with asyncio.timeout(60):
+        await running
+    others = asyncio.all_tasks() - {asyncio.current_task(), *host.control._tasks}
+    assert not others, f"left running: {others}"
+
+
+@pytest.fixture
+def in_time(request: pytest.FixtureRequest) -> Callable[[Awaitable[Any]], Any]:
+    """Runs a coroutine in virtual time, with nothing prepared."""
+    return lambda coroutine: virtual.run(virtual.VirtualLoop(1), coroutine)
+
+
+@pytest.fixture
+def a_worker() -> Callable[..., WorkerSpec]:
+    return worker
+
+
+@pytest.fixture
+def a_job() -> Callable[..., Assign]:
+    return job
+
+
+@pytest.fixture
+def a_host() -> type[Host]:
+    return Host
+
+
+@pytest.fixture
+def simulated() -> Any:
+    """The module of the virtual loop: its processes can be killed."""
+    return virtual

@@ -1,0 +1,478 @@
+"""Stories of connections and workers: what breaks, what is sent again, what is stopped, what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from stoker.agent import outbox, outbox_disk
+from stoker.agent.fake_spawner import Start
+from stoker.agent.seams import AgentRefused
+from stoker.wire.messages import AttemptKey, Chunk, Outcome, Progress, Released, WorkerState
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# ---- the connection
+
+
+def test_hello_tells_who_is_there(play):
+    async def story(host):
+        await host.control.until(lambda: host.control.hellos)
+        (hello,) = host.control.hellos
+        assert (hello.protocol, hello.join_token, hello.node, hello.first_unacked) == (1, "token", "node-1", 1)
+        assert [device.uuid for device in hello.devices] == ["cpu-0"]
+        assert "token" not in repr(host.settings)
+
+    play(story)
+
+
+def test_what_was_not_acknowledged_is_sent_again_in_order(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.control.acks = False
+        await host.control.assign(a_job("j1", b'{"chunks": [1, 2, 3]}'))
+        await host.control.outcome("j1")
+        sent = [report.number for report in host.control.reports if report.body.__class__ is not WorkerState]
+        host.control.reports.clear()
+        host.control.acks = True
+        host.control.stream.cut()
+        await host.control.outcome("j1")
+        again = [report.number for report in host.control.reports]
+        assert again == sent
+        hello = host.control.hellos[-1]
+        assert [(held.job, held.phase) for held in hello.attempts] == [("j1", "reporting")]
+        assert hello.first_unacked == sent[0]
+        assert [(held.worker, held.state) for held in hello.workers] == [("w1", "ready")]
+        await host.control.until(lambda: host.agent.reports.empty)
+
+    play(story)
+
+
+def test_an_acknowledgement_prunes_the_outbox_and_forgets_the_attempt(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        for n in range(20):
+            await host.control.assign(a_job(f"j{n}"))
+            await host.control.outcome(f"j{n}")
+        await asyncio.sleep(1)
+        assert host.agent.reports.empty
+        assert host.agent.attempts._attempts == {}
+        assert host.agent.attempts._outcomes == {}
+        assert host.disk.saves == 0
+
+    play(story)
+
+
+def test_a_job_outlives_a_short_cut(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", b'{"run_s": 10}'))
+        await host.control.until(lambda: host.agent.attempts.held())
+        host.control.up = False
+        host.control.stream.cut()
+        await asyncio.sleep(20)
+        host.control.up = True
+        await host.control.until(lambda: len(host.control.hellos) == 2)
+        outcome = await host.control.outcome("j1")
+        assert (outcome.end, outcome.execution_ms) == ("completed", 10000)
+
+    play(story)
+
+
+def test_reconnects_are_backed_off_and_jittered(play):
+    async def story(host):
+        tries = []
+        connect = host.control.connect
+
+        async def counted():
+            tries.append(now())
+            return await connect()
+
+        host.agent._connect = counted
+        host.control.up = False
+        await asyncio.sleep(300)
+        waits = [b - a for a, b in zip(tries, tries[1:], strict=False)]
+        assert 0.05 <= waits[0] <= 0.2
+        assert max(waits) <= 10.0
+        assert waits[-1] >= 5.0
+        assert len({round(wait, 6) for wait in waits[-5:]}) == 5
+
+    play(story)
+
+
+def test_a_refusal_ends_the_agent_with_controls_sentence(in_time, a_host):
+    async def story():
+        host = a_host()
+        host.control.refusal = "this join token is not known"
+        with pytest.raises(AgentRefused, match="this join token is not known"):
+            await host.agent.run()
+        assert len(host.control.hellos) == 1
+
+    in_time(story())
+
+
+def test_a_connection_that_answers_no_more_is_given_up(play):
+    async def story(host):
+        await host.control.until(lambda: host.control.stream)
+        host.control.beats_acked = False
+        begun = now()
+        await host.control.until(lambda: len(host.control.hellos) == 2)
+        assert now() - begun <= 30
+
+    play(story)
+
+
+def test_beats_carry_each_sample_once_and_keep_the_lease(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", b'{"run_s": 300}'))
+        assert (await host.control.outcome("j1")).end == "completed"
+        times = [at for at, _ in host.control.beats]
+        assert {round(b - a) for a, b in zip(times, times[1:], strict=False)} == {5}
+        assert all(len(beat.samples) <= 1 for _, beat in host.control.beats)
+        assert sum(len(beat.samples) for _, beat in host.control.beats) >= len(times) - 2
+
+    play(story)
+
+
+def test_an_agent_cut_off_longer_than_its_lease_stops_its_own_work(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", b'{"run_s": 3600}', execution_timeout_ms=7200_000))
+        await asyncio.sleep(100)
+        host.control.up = False
+        host.control.stream.cut()
+        last_beat = host.control.beats[-1][0]
+        while host.agent.attempts.held():
+            await asyncio.sleep(0.5)
+        assert 45 <= now() - last_beat <= 45 + 5 + 1
+        host.control.up = True
+        outcome = await host.control.outcome("j1")
+        assert (outcome.end, outcome.retryable) == ("lost", True)
+        assert "lease" in outcome.error
+
+    play(story)
+
+
+def test_a_result_survives_an_outage_that_is_longer_than_the_lease(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.objects.down = True
+        script = b'{"files": [{"name": "a"}], "output": [{"$file": 0}]}'
+        await host.control.assign(a_job("j1", script), a_job("j2", b'{"output": 2}'))
+        await host.control.until(lambda: host.agent.attempts.held())
+        host.control.up = False
+        host.control.stream.cut()
+        await asyncio.sleep(3600)
+        host.control.up, host.objects.down = True, False
+        assert (await host.control.outcome("j1")).end == "completed"
+
+    play(story)
+
+
+def test_a_host_that_slept_stops_what_ran(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", b'{"run_s": 60}'))
+        await asyncio.sleep(1)
+        host.asleep += 120
+        assert (await host.control.outcome("j1")).end == "lost"
+
+    play(story)
+
+
+def test_what_control_says_stop_to_ends_and_is_not_reported(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker(concurrency=2))
+        host.control.acks = False
+        await host.control.assign(a_job("j1", b'{"run_s": 500, "ignore_cancel": true}'), a_job("j2"))
+        await host.control.outcome("j2")
+        host.control.stop = (AttemptKey("j1", 1), AttemptKey("j2", 1))
+        host.control.reports.clear()
+        host.control.stream.cut()
+        await host.control.until(lambda: host.control.about(Released, "j1"))
+        assert host.control.bodies(Outcome) == []
+        assert host.spawner.spawned[0].signals == ["TERM"]
+
+    play(story)
+
+
+def test_a_full_outbox_stops_reading_the_workers_until_there_is_room(play, a_worker, a_job, monkeypatch):
+    monkeypatch.setattr(outbox, "FULL_COUNT", 10)
+
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.control.acks = False
+        script = {"run_s": 20, "chunks": list(range(40))}
+        await host.control.assign(a_job("j1", json.dumps(script).encode()))
+        await asyncio.sleep(30)
+        assert host.spawner.of("w1").paused
+        assert len(host.control.bodies(Chunk)) == 10
+        host.control.acks = True
+        host.control.stream.cut()
+        await host.control.outcome("j1")
+        assert [chunk.n for chunk in host.control.bodies(Chunk)] == list(range(40))
+        assert not host.spawner.of("w1").paused
+
+    play(story)
+
+
+# ---- the disk, kill -9 and SIGTERM
+
+
+def test_a_result_outlives_a_kill_of_the_agent(simulated, a_host, a_worker, a_job):
+    loop = simulated.VirtualLoop(3)
+
+    async def story():
+        host = a_host()
+        first = simulated.Process("agent")
+        loop.start(first, host.agent.run())
+        await host.control.ready(a_worker())
+        host.control.acks = False
+        await host.control.assign(a_job("j1", b'{"output": "kept", "chunks": ["c"]}'))
+        await host.control.outcome("j1")
+        await asyncio.sleep(2)
+        assert host.disk.saves == 1
+        loop.kill(first)
+        host.spawner.vanish()
+        host.control.stream.cut()
+        host.control.reports.clear()
+        host.control.acks = True
+        second = host.new_agent()
+        running = loop.create_task(second.run())
+        outcome = await host.control.outcome("j1")
+        assert json.loads(outcome.output) == "kept"
+        assert [json.loads(chunk.value) for chunk in host.control.bodies(Chunk)] == ["c"]
+        hello = host.control.hellos[-1]
+        assert hello.boot != host.control.hellos[0].boot
+        assert [(held.job, held.phase) for held in hello.attempts] == [("j1", "reporting")]
+        assert hello.workers == ()
+        await asyncio.sleep(5)
+        # acknowledged: a third life must not report it again
+        assert outbox_disk.decode(host.disk.data) == []
+        second.stop()
+        await running
+
+    simulated.run(loop, story())
+
+
+def test_it_is_on_disk_before_any_upload(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.control.acks = False
+        host.objects.down = True
+        script = {"chunks": ["c"], "files": [{"name": "a"}], "output": [{"$file": 0}]}
+        await host.control.assign(a_job("j1", json.dumps(script).encode()))
+        await host.control.until(lambda: host.objects.calls)
+        assert [body.n for body in outbox_disk.decode(host.disk.data)] == [0]
+        await host.control.cancel("j1")
+        await host.control.outcome("j1")
+
+    play(story)
+
+
+def test_a_full_disk_is_no_lost_report(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.disk.full = True
+        host.control.acks = False
+        await host.control.assign(a_job("j1"))
+        await host.control.outcome("j1")
+        await asyncio.sleep(5)
+        assert host.disk.saves == 0
+        host.disk.full = False
+        await asyncio.sleep(5)
+        assert host.disk.saves == 1
+
+    play(story)
+
+
+def test_stop_lets_a_job_end_and_takes_no_new_one(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker(concurrency=2))
+        await host.control.assign(a_job("j1", b'{"run_s": 3}'))
+        await host.control.until(lambda: host.agent.attempts.held())
+        host.agent.stop()
+        await asyncio.sleep(1)
+        await host.control.assign(a_job("j2"))
+        assert "shutting down" in (await host.control.refused("j2")).reason
+        assert (await host.control.outcome("j1")).end == "completed"
+        assert (await host.control.worker_is("w1", "gone")).reason == "the agent is shutting down"
+
+    play(story)
+
+
+def test_stop_hands_back_what_does_not_end_in_time(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        stuck = b'{"run_s": 999, "ignore_cancel": true, "ignore_term": true}'
+        await host.control.assign(a_job("j1", stuck))
+        await host.control.until(lambda: host.agent.attempts.held())
+        begun = now()
+        host.agent.stop()
+        assert "shutting down" in (await host.control.refused("j1")).reason
+        assert now() - begun <= 5 + 2 + 3 + 1
+
+    play(story)
+
+
+def test_what_stop_cannot_deliver_is_on_disk(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.control.acks = False
+        await host.control.assign(a_job("j1"))
+        await host.control.outcome("j1")
+        host.agent.stop()
+        await host.control.worker_is("w1", "gone")
+        assert [body.job for body in outbox_disk.decode(host.disk.data)] == ["j1"]
+
+    play(story)
+
+
+def test_an_agent_that_is_cancelled_leaves_no_process(in_time, a_host, a_worker, a_job):
+    async def story():
+        host = a_host()
+        running = asyncio.create_task(host.agent.run())
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", b'{"run_s": 99}'))
+        await host.control.until(lambda: host.agent.attempts.held())
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert host.spawner.processes == []
+
+    in_time(story())
+
+
+# ---- workers
+
+
+def test_desired_workers_are_started_once_and_stopped_when_no_longer_named(play, a_worker):
+    async def story(host):
+        await host.control.ready(a_worker(), a_worker("w2"))
+        await host.control.desire(a_worker(), a_worker("w2"))
+        await host.control.desire(a_worker())
+        await host.control.worker_is("w2", "gone")
+        assert len(host.spawner.spawned) == 2
+        assert host.spawner.spawned[1].signals == []
+        setup = host.spawner.of("w1").sent[0]
+        device = {"uuid": "cpu-0", "kind": "cpu", "name": "a processor", "index": 0}
+        assert (setup.kind, setup.fields["handler"], setup.fields["device"]) == ("setup", "h.py:handler", device)
+
+    play(story)
+
+
+def test_a_worker_that_is_no_longer_wanted_ends_its_job_first(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", b'{"run_s": 100}'))
+        await host.control.until(lambda: host.agent.attempts.held())
+        await host.control.desire()
+        await host.control.worker_is("w1", "stopping")
+        await host.control.assign(a_job("j2"))
+        await host.control.refused("j2")
+        assert (await host.control.outcome("j1")).end == "completed"
+        await host.control.worker_is("w1", "gone")
+
+    play(story)
+
+
+def test_a_worker_that_is_wanted_again_while_it_drains_stays(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", b'{"run_s": 10}'))
+        await host.control.until(lambda: host.agent.attempts.held())
+        await host.control.desire()
+        await host.control.desire(a_worker())
+        await host.control.outcome("j1")
+        await host.control.assign(a_job("j2"))
+        assert (await host.control.outcome("j2")).end == "completed"
+        assert len(host.spawner.spawned) == 1
+
+    play(story)
+
+
+def test_a_worker_that_does_not_leave_is_killed(play, a_worker):
+    async def story(host):
+        await host.control.ready(a_worker(endpoint="stubborn"))
+        begun = now()
+        await host.control.desire()
+        await host.control.worker_is("w1", "gone")
+        assert host.spawner.spawned[0].signals == ["TERM", "KILL"]
+        assert 6 <= now() - begun < 6.1
+
+    play(story, starts={"stubborn": Start(ignore_term=True)})
+
+
+def test_a_worker_that_cannot_start_is_not_hammered_and_says_why(play, a_worker):
+    async def story(host):
+        await host.control.until(lambda: host.control.stream)
+        begun = now()
+        await host.control.desire(a_worker(endpoint="broken"))
+        news = await host.control.worker_is("w1", "unhealthy")
+        assert news.reason == "crash loop: ImportError: no module named torch"
+        assert news.log_tail[-1] == "ImportError: no module named torch"
+        assert 3 <= now() - begun < 3.5
+        await asyncio.sleep(600)
+        assert 10 <= len(host.spawner.spawned) <= 17
+        host.spawner.starts["broken"] = Start()
+        await host.control.worker_is("w1", "ready")
+
+    broken = Start(exit=1, log_tail=("Traceback", "ImportError: no module named torch"))
+    play(story, starts={"broken": broken})
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (Start(spawn_error="the folder is not allowed"), "the folder is not allowed"),
+        (Start(setup_error="KeyError: 'weights'"), "KeyError: 'weights'"),
+        (Start(ready_s=None), "not ready within 60 s"),
+        (Start(exit=3), "exited with status 3"),
+    ],
+)
+def test_why_a_worker_did_not_start(play, a_worker, start, words):
+    async def story(host):
+        await host.control.until(lambda: host.control.stream)
+        await host.control.desire(a_worker(endpoint="bad", start_timeout_s=60))
+        await host.control.until(lambda: host.control.news("w1"))
+        assert words in host.control.news("w1")[0].reason
+        assert host.control.news("w1")[0].state == "starting"
+
+    play(story, starts={"bad": start})
+
+
+def test_a_device_that_is_not_here_is_no_start(play, a_worker):
+    async def story(host):
+        await host.control.until(lambda: host.control.stream)
+        await host.control.desire(a_worker(devices=("GPU-9",)))
+        await host.control.until(lambda: host.control.news("w1"))
+        assert "GPU-9" in host.control.news("w1")[0].reason
+        assert host.spawner.spawned == []
+
+    play(story)
+
+
+def test_progress_of_an_outage_arrives_as_its_last_value(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        script = {"run_s": 30, "progress": list(range(30))}
+        await host.control.assign(a_job("j1", json.dumps(script).encode()))
+        await host.control.until(lambda: host.control.about(Progress, "j1"))
+        host.control.up = False
+        host.control.stream.cut()
+        before = len(host.control.about(Progress, "j1"))
+        await asyncio.sleep(20)
+        host.control.up = True
+        await host.control.outcome("j1")
+        shown = [json.loads(body.value) for body in host.control.about(Progress, "j1")]
+        assert shown == sorted(shown)
+        assert shown[-1] == 29
+        assert len(shown) - before < 15
+
+    play(story)
