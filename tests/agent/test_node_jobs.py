@@ -170,7 +170,9 @@ def test_neighbours_of_a_kill_are_handed_back_uncounted(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker(concurrency=2))
         stuck = b'{"run_s": 600, "ignore_cancel": true, "ignore_term": true}'
-        await host.control.assign(a_job("j1", stuck, execution_timeout_ms=5000), a_job("j2", b'{"run_s": 99}'))
+        await host.control.assign(
+            a_job("j1", stuck, execution_timeout_ms=5000), a_job("j2", b'{"run_s": 99}')
+        )
         assert (await host.control.outcome("j1")).end == "timed_out"
         assert "did not stop" in (await host.control.refused("j2")).reason
         assert host.control.about(Outcome, "j2") == []
@@ -318,7 +320,10 @@ def test_an_input_in_the_object_store_is_fetched_first(play, a_worker, a_job):
         await host.control.ready(a_worker())
         assign = a_job("j1")
         ref = await host.objects.put_bytes(
-            replace(assign.grant, prefix="e1/j1/"), "e1/j1/input.json", b'{"output":"big"}', "application/json"
+            replace(assign.grant, prefix="e1/j1/"),
+            "e1/j1/input.json",
+            b'{"output":"big"}',
+            "application/json",
         )
         host.objects.fail(2)
         await host.control.assign(replace(assign, input=None, input_ref=ref))
@@ -354,7 +359,7 @@ def test_a_worker_that_does_not_speak_the_protocol_is_killed(play, a_worker, a_j
     async def story(host):
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", b'{"run_s": 100}'))
-        await host.control.until(lambda: host.agent.attempts.held())
+        await host.holds_work()
         host.spawner.of("w1").say(Frame("chunk", {"job": "j1", "attempt": 1, "n": -1}, b"1"))
         outcome = await host.control.outcome("j1")
         assert outcome.end == "lost"
@@ -368,7 +373,7 @@ def test_news_of_an_attempt_that_is_not_here_changes_nothing(play, a_worker, a_j
     async def story(host):
         await host.control.ready(a_worker(), a_worker("w2"))
         await host.control.assign(a_job("j1", b'{"run_s": 5}', attempt=2))
-        await host.control.until(lambda: host.agent.attempts.held())
+        await host.holds_work()
         for stray in ({"job": "j1", "attempt": 1}, {"job": "jx", "attempt": 1}):
             host.spawner.of("w1").say(Frame("done", {**stray, "files": 0, "metrics": {}}, b"1"))
         # nor does another worker's
