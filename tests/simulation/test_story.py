@@ -37,7 +37,7 @@ def script(rng: Random, number: int) -> dict[str, Any]:
 
 
 async def faults(world: World, rng: Random) -> None:
-    """Four things that break, at moments drawn from the seed; each is mended after a while."""
+    """Four things that break and are mended, at moments drawn from the seed; a host may be lost for good."""
     for _ in range(4):
         await asyncio.sleep(rng.uniform(0.05, 4.0))
         host = rng.choice(world.hosts)
@@ -63,12 +63,17 @@ async def faults(world: World, rng: Random) -> None:
                     await world.start_control()
     if world.plane is None:
         await world.start_control()
+    if rng.random() < 0.3:
+        world.kill_agent(rng.choice(world.hosts))  # this host is gone for good
 
 
 async def calm(world: World) -> None:
     """Every agent is connected, holds no attempt, and has delivered every report."""
     for host in world.hosts:
         assert host.agent is not None
+        assert host.process is not None
+        if host.process.dead:
+            continue
         async with asyncio.timeout(200):
             while host.agent.attempts.held() or not host.agent.reports.empty:  # noqa: ASYNC110
                 await asyncio.sleep(1.0)  # virtual time; asked from outside
@@ -80,6 +85,9 @@ def check(view: JobView, given: dict[str, Any]) -> None:
     elif "exit" in given:
         assert view.state is JobState.FAILED
         assert view.error is not None
+    elif view.state is JobState.FAILED:
+        assert view.attempt >= 3, view  # its workers were taken from it three times
+        assert "gave up" in (view.error or ""), view
     else:
         assert view.state is JobState.COMPLETED, view
         assert json.loads(view.output or b"null") == given["output"]
