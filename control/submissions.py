@@ -102,7 +102,7 @@ def _bounded(policy: dict[str, Any], field: str, bounds: tuple[int, int]) -> int
     allowed = f"an integer from {low} to {high} (milliseconds)"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+    if not isinstance(value, int) or not low <= value <= high:
         raise wrong(field, value, allowed)
     return value
 
