@@ -36,6 +36,8 @@ class Conn:
     def __init__(self, sql: sqlalchemy.Connection, secrets: Secrets) -> None:
         self.sql = sql
         self.secrets = secrets
+        self.renewed: dict[str, tuple[int, float]] = {}
+        """When a node's lease was last renewed here, and for which session."""
         self.raw = cast(sqlite3.Connection, sql.connection.dbapi_connection)
 
     def run(self, name: str, values: Mapping[str, Any]) -> sqlite3.Cursor:

@@ -37,6 +37,7 @@ from stoker.wire.messages import (
 from stoker.wire.names import attempt_prefix
 
 ARTIFACT_LIFE_S = 7 * 86_400.0
+RENEWAL_S = 1.0
 
 _STATES = {
     "completed": JobState.COMPLETED,
@@ -63,7 +64,7 @@ class _Gathered:
 
 def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Report], now: float) -> Reported:
     """Applies them in order, and renews the node's lease. Outcomes are guarded by node and attempt only."""
-    conn.run("renew", {"node": node, "session": session, "now": now})
+    _renew(conn, node, session, now)
     done = _Gathered()
     for report in reports:
         match report.body:
@@ -82,6 +83,14 @@ def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Repo
             case _:
                 pass
     return Reported(tuple(done.changed), tuple(done.news), tuple(done.stale), tuple(done.orphans))
+
+
+def _renew(conn: Conn, node: str, session: int, now: float) -> None:
+    """At most once a second: a lease is many seconds long, and an outcome should cost few statements."""
+    renewed, at = conn.renewed.get(node, (0, 0.0))
+    if renewed != session or abs(now - at) >= RENEWAL_S:
+        conn.run("renew", {"node": node, "session": session, "now": now})
+        conn.renewed[node] = session, now
 
 
 def _news(conn: Conn, statement: str, values: dict[str, Any], done: _Gathered) -> None:
