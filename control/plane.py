@@ -27,7 +27,7 @@ from stoker.control.endpoints import Endpoints
 from stoker.control.errors import BadRequest, ControlError, InvalidInput, NotFound
 from stoker.control.floor import Floor
 from stoker.control.following import follow
-from stoker.control.inputs import check_input
+from stoker.control.inputs import check_input, check_schema
 from stoker.control.keys import find_key
 from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
@@ -89,6 +89,9 @@ class Plane:
     async def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Stores the endpoints that the configuration declares; to be awaited before `run`."""
         now = self._clock()
+        for endpoint in endpoints:
+            if endpoint.run.schema is not None:
+                check_schema(endpoint.run.schema)
 
         def begin(conn: Conn) -> tuple[tuple[Endpoint, ...], tuple[str, ...]]:
             declared = {endpoint.id for endpoint in endpoints}
@@ -300,7 +303,7 @@ class Plane:
             events = follow(self._commits, found, job, after, changed, self._clock)
             async with aclosing(events):
                 async for event in events:
-                    yield event
+                    yield replace(event, view=await self._whole(event.view)) if event.view else event
 
     # -- nodes
 

@@ -1,0 +1,31 @@
+"""Timeouts and cancels stop the work, whatever the handler does; the next job on that device completes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stack import queue_endpoint, running
+
+
+def test_a_handler_stuck_in_native_code_ends_timed_out_and_the_next_job_completes(tmp_path: Path) -> None:
+    with running(tmp_path, queue_endpoint("stuck", "ignores_sigterm_in_c.py")) as stack:
+        record = stack.runsync("stuck", {"seconds": 3600}, policy={"executionTimeout": 5000})
+        assert record["status"] == "TIMED_OUT"
+        assert 5000 <= record["executionTime"] < 20_000
+        record = stack.runsync("stuck", {"seconds": 0})
+        assert record["status"] == "COMPLETED"
+        assert record["output"] == {"slept": True}
+
+
+def test_a_cancelled_job_stops_and_its_worker_takes_the_next(tmp_path: Path) -> None:
+    with running(tmp_path, queue_endpoint("waits", "first_attempt_waits.py")) as stack:
+        given = {"go": str(tmp_path / "never"), "runs": str(tmp_path / "runs")}
+        job = stack.run("waits", given)
+        pid = stack.first_chunk("waits", job)["pid"]
+        assert stack.http.post(f"/waits/cancel/{job}").json()["status"] == "CANCELLED"
+        second = stack.run("waits", given | {"go": "/"})
+        assert stack.first_chunk("waits", second)["pid"] == pid
+        assert stack.end_of("waits", second)["status"] == "COMPLETED"
+        assert stack.end_of("waits", job)["status"] == "CANCELLED"
