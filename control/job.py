@@ -3,12 +3,14 @@
 Pure: no clock, no store. The store performs the same moves as guarded statements; their guards are
 generated from `MOVES`, and `step` is the oracle that the store is tested against.
 
-                    claim
-      IN_QUEUE ------------> IN_PROGRESS --- end ----> COMPLETED, FAILED, TIMED_OUT, CANCELLED
-         ^  ^ <-- resume --/   |  |  |
-         |  \\_ retry, refuse __/  |  \\--- give_up --> FAILED
-         \\___ lose, drop ________/
-      any of the first two --- cancel ---> CANCELLED          any --- expire ---> gone
+                  claim, resume
+      IN_QUEUE --------------------> IN_PROGRESS
+          ^   retry, refuse, lose, drop   |
+          +-------------------------------+
+      either --- end -------> COMPLETED, FAILED, TIMED_OUT, CANCELLED
+      either --- give_up ---> FAILED
+      either --- cancel ----> CANCELLED
+      any ------ expire ----> gone
 
 - Only a claim raises `attempt`, and nothing lowers it.
 - An attempt is *open* while a node may still end it: from its claim until its end, refusal or drop, also in
@@ -23,6 +25,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from stoker.control.job_words import (
+    Assign,
+    CancelAsked,
+    Cancelled,
+    CancelOnNode,
+    Claimed,
+    Command,
+    Completed,
+    Dropped,
+    Ended,
+    Event,
+    Expired,
+    Failed,
+    Gone,
+    InProgress,
+    NodeLost,
+    Publish,
+    Queued,
+    Refused,
+    Resumed,
+    Retry,
+    State,
+    TimedOut,
+)
 from stoker.control.types import JobState
 
 MAX_ATTEMPTS = 3
@@ -41,51 +67,7 @@ RETENTION_S = 1800.0
 RETENTION_SYNC_S = 60.0
 
 
-# ---- states -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """Waits. `holder` is the node that may still end the last attempt; `suspect`: that node was lost."""
-
-    not_before: float
-    holder: str | None = None
-    suspect: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class InProgress:
-    holder: str
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    at: float
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class TimedOut:
-    at: float
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """The record is deleted."""
-
-
-State: TypeAlias = Queued | InProgress | Completed | Failed | TimedOut | Cancelled | Gone
+# ---- the record --------------------------------------------------------------------------------
 
 NAMES: dict[type, JobState] = {
     Queued: JobState.IN_QUEUE,
@@ -118,101 +100,6 @@ class Job:
         return retries(self.attempt, self.refused)
 
 
-# ---- events and commands ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    at: float
-    node: str
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """The node's Hello still holds the attempt."""
-
-    at: float
-    node: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The agent's outcome. `end` is one of wire.messages.End."""
-
-    at: float
-    node: str
-    attempt: int
-    end: str
-    error: str | None = None
-    retryable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The agent could not take the Assign."""
-
-    at: float
-    node: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """The node's Hello does not hold the attempt."""
-
-    at: float
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLost:
-    at: float
-    node: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAsked:
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    at: float
-
-
-Event: TypeAlias = Claimed | Resumed | Ended | Refused | Dropped | NodeLost | CancelAsked | Expired
-
-
-@dataclass(frozen=True, slots=True)
-class Assign:
-    node: str
-    worker: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class CancelOnNode:
-    node: str
-    attempt: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Whoever waits for this job is told."""
-
-    state: JobState | None
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    at: float
-
-
-Command: TypeAlias = Assign | CancelOnNode | Publish | Retry
 Stepped: TypeAlias = tuple[Job, tuple[Command, ...]]
 
 
@@ -444,3 +331,47 @@ def _stop(job: Job, reason: str) -> tuple[CancelOnNode, ...]:
 def _finish(job: Job, state: Completed | Failed | TimedOut | Cancelled, at: float) -> Stepped:
     until = min(job.expires_at, at + retention(job.sync))
     return replace(job, state=state, expires_at=until), (Publish(NAMES[type(state)]),)
+
+
+__all__ = [
+    "BACKOFF_S",
+    "MAX_ATTEMPTS",
+    "MAX_GIVEN",
+    "MOVES",
+    "NAMES",
+    "Again",
+    "Assign",
+    "CancelAsked",
+    "CancelOnNode",
+    "Cancelled",
+    "Claimed",
+    "Command",
+    "Completed",
+    "Dropped",
+    "Ended",
+    "Event",
+    "Expired",
+    "Failed",
+    "Gone",
+    "InProgress",
+    "Job",
+    "Move",
+    "NodeLost",
+    "Publish",
+    "Queued",
+    "Refused",
+    "Resumed",
+    "Retry",
+    "State",
+    "TimedOut",
+    "after_drop",
+    "after_failure",
+    "after_loss",
+    "after_refusal",
+    "holder",
+    "is_retried",
+    "retention",
+    "retries",
+    "step",
+    "wake_at",
+]

@@ -274,7 +274,7 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
 
 def walks(new_bench: Callable[[], Any]) -> Counter[str]:
     met: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(60):
         met += walk(new_bench(), seed, 60)
     return met
 

@@ -1,0 +1,154 @@
+"""The words of the job machine: its states, what may happen to a job, and what is to be done about it.
+
+Pure data. Which event moves which state where is `control.job`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from stoker.control.types import JobState
+
+# ---- states -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """Waits. `holder` is the node that may still end the last attempt; `suspect`: that node was lost."""
+
+    not_before: float
+    holder: str | None = None
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    at: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    at: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The record is deleted."""
+
+
+State: TypeAlias = Queued | InProgress | Completed | Failed | TimedOut | Cancelled | Gone
+
+
+# ---- events and commands ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    at: float
+    node: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The node's Hello still holds the attempt."""
+
+    at: float
+    node: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The agent's outcome. `end` is one of wire.messages.End."""
+
+    at: float
+    node: str
+    attempt: int
+    end: str
+    error: str | None = None
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The agent could not take the Assign."""
+
+    at: float
+    node: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The node's Hello does not hold the attempt."""
+
+    at: float
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    at: float
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    at: float
+
+
+Event: TypeAlias = Claimed | Resumed | Ended | Refused | Dropped | NodeLost | CancelAsked | Expired
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    node: str
+    worker: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelOnNode:
+    node: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Whoever waits for this job is told."""
+
+    state: JobState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    at: float
+
+
+Command: TypeAlias = Assign | CancelOnNode | Publish | Retry
