@@ -17,13 +17,15 @@ from typing import NoReturn
 from stoker.worker.frames import Frame, FrameError, FrameReader, encode
 
 _READ_SIZE = 64 * 1024
+_WAIT = int(socket.MSG_CMSG_CLOEXEC)
+_DO_NOT_WAIT = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 _ANCILLARY_SIZE = socket.CMSG_SPACE(4 * 4)  # four descriptors; the agent sends at most a memfd at a time
 
 AGENT_GONE_STATUS = 3
 
 
 class AgentGone(Exception):
-    """The other end of the socket is closed, or what came from it was no frame."""
+    """The other end of the socket is closed, or a direction of it can no longer be used."""
 
 
 class Channel:
@@ -32,6 +34,7 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._reader = FrameReader()
+        self._torn = False  # in the middle of a frame
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
 
@@ -47,10 +50,7 @@ class Channel:
         data, fds = encode(frame)
         try:
             with self._sending:
-                if fds:
-                    ancillary = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _packed(fds))
-                    data = data[self._sock.sendmsg([data], [ancillary]) :]
-                self._sock.sendall(data)
+                self._send_whole(data, fds)
         except (BrokenPipeError, ConnectionResetError):
             raise AgentGone from None
         finally:
@@ -58,11 +58,22 @@ class Channel:
                 if fd != frame.fd:
                     os.close(fd)
 
+    def _send_whole(self, data: bytes, fds: list[int]) -> None:
+        """A signal handler of the user's may raise in here; what was sent by then is not known."""
+        if self._torn:
+            raise AgentGone
+        self._torn = True
+        if fds:
+            ancillary = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _packed(fds))
+            data = data[self._sock.sendmsg([data], [ancillary]) :]
+        self._sock.sendall(data)
+        self._torn = False
+
     def receive(self) -> list[Frame]:
         """Wait for at least one frame. Raises AgentGone."""
         with self._receiving:
             while True:
-                frames = self._take(0)
+                frames = self._take(_WAIT)
                 if frames:
                     return frames
 
@@ -71,7 +82,7 @@ class Channel:
         if not self._receiving.acquire(blocking=False):
             return []
         try:
-            return self._take(socket.MSG_DONTWAIT)
+            return self._take(_DO_NOT_WAIT)
         except BlockingIOError:
             return []
         finally:
@@ -79,9 +90,7 @@ class Channel:
 
     def _take(self, flags: int) -> list[Frame]:
         try:
-            data, ancillary, _, _ = self._sock.recvmsg(
-                _READ_SIZE, _ANCILLARY_SIZE, flags | socket.MSG_CMSG_CLOEXEC
-            )
+            data, ancillary, _, _ = self._sock.recvmsg(_READ_SIZE, _ANCILLARY_SIZE, flags)
         except ConnectionResetError:
             raise AgentGone from None
         if not data:

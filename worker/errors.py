@@ -15,6 +15,7 @@ Any other exception of a handler fails the job too, with its type, its message a
 
 from __future__ import annotations
 
+import importlib
 import os
 import traceback
 from types import TracebackType
@@ -22,7 +23,7 @@ from types import TracebackType
 ERROR_MAX = 16 * 1024
 """Bytes of an error text. As JSON it is at most three times as long, which a frame's header holds."""
 
-_RUNTIME = (os.path.dirname(__file__) + os.sep, "<frozen importlib", "<frozen runpy")
+_RUNTIME = (os.path.dirname(__file__) + "/", os.path.dirname(importlib.__file__) + "/", "<frozen ")
 _CUT = "\n…\n"
 _CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\n\t"}
 

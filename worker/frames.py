@@ -39,6 +39,7 @@ BODY_MAX = 64 * 1024 * 1024
 
 FILE_MARK = "$file"
 
+_header_fields = json.JSONDecoder().decode
 _header_text = json.JSONEncoder(separators=(",", ":")).encode
 _LENGTHS = struct.Struct(">II")
 
@@ -133,7 +134,7 @@ class FrameReader:
 
     def _frame(self, header: bytes, body: bytes) -> Frame:
         try:
-            fields = json.loads(header)
+            fields = _header_fields(header.decode())
             kind = fields.pop("t")
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise FrameError(f"a frame header is not a JSON object with a kind: {error}") from None

@@ -25,6 +25,9 @@ from stoker.worker.sdk import File
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _MARK_TEXT = f'"{FILE_MARK}"'
 
+_WHOLE_MAX_BITS = 14_000
+"""Just under the 4300 digits that Python converts to text."""
+
 _ASYNC_HINT = "the handler is async behind something that hides it; the outermost function must be async"
 _HINTS = {
     "bytes": "return it as a File, or as base64 text",
@@ -81,7 +84,9 @@ class _Walk:
             return self._text(value)
         if isinstance(value, float):
             return self._number(value)
-        if value is None or isinstance(value, int):
+        if isinstance(value, int):
+            return self._whole(value)
+        if value is None:
             return value
         if isinstance(value, dict):
             return self._mapping(value)
@@ -119,6 +124,11 @@ class _Walk:
     def _number(self, value: float) -> float:
         if not math.isfinite(value):
             raise OutputError(f"{self._here()} is {float(value)!r}, which JSON cannot hold")
+        return value
+
+    def _whole(self, value: int) -> int:
+        if value.bit_length() > _WHOLE_MAX_BITS:
+            raise OutputError(f"{self._here()} is a whole number too large for JSON")
         return value
 
     def _number_of(self, file: File) -> int:

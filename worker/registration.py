@@ -124,7 +124,8 @@ def _require_arguments(function: Callable[..., Any], name: str, what: str, *, bo
         signature.bind(*given)
     except TypeError:
         wanted = what if bound else f"self and {what}"
-        raise RegistrationError(f"{name}{signature} must take {wanted}, and nothing else") from None
+        shown = signature.replace(return_annotation=signature.empty)
+        raise RegistrationError(f"{name}{shown} must take {wanted}, and nothing else") from None
 
 
 def _required(target: type) -> list[str]:

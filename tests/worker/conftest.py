@@ -1,0 +1,133 @@
+"""Real worker processes over a socketpair, and what no test may leave behind."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.worker.frames import Frame, FrameReader, encode
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HANDLERS = REPOSITORY / "tests" / "handlers"
+PATIENCE_S = 30.0
+DEVICE = {"uuid": "GPU-1", "kind": "gpu", "name": "a GPU", "index": 3}
+
+
+class Agent:
+    """The agent's end of one worker process."""
+
+    def __init__(self, handler: str, scratch: Path, *, log: Path, own_session: bool) -> None:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(PATIENCE_S)
+        self.sock = ours
+        self.log = log
+        self.scratch = scratch
+        self.handler = handler
+        self._reader = FrameReader()
+        self._frames: deque[Frame] = deque()
+        with theirs, log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "stoker.worker.runtime", "--fd", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=own_session,
+                cwd=HANDLERS,
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY / "src")},
+            )
+
+    def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
+        data, fds = encode(Frame(kind, fields, body))
+        if fds:
+            sent = socket.send_fds(self.sock, [data], fds)
+            data = data[sent:]
+            for fd in fds:
+                os.close(fd)
+        self.sock.sendall(data)
+
+    def setup(self, *, concurrency: int = 1, device: dict[str, Any] | None = DEVICE) -> Frame:
+        self.send("setup", handler=self.handler, device=device, concurrency=concurrency, preload=[])
+        return self.next()
+
+    def run(self, body: bytes = b"{}", *, job: str = "j", attempt: int = 1) -> None:
+        self.send("run", body, job=job, attempt=attempt, scratch=str(self.scratch))
+
+    def cancel(self, *, job: str = "j", attempt: int = 1, reason: str = "asked") -> None:
+        self.send("cancel", job=job, attempt=attempt, reason=reason)
+
+    def next(self) -> Frame:
+        """The next frame; fails the test when the worker hangs up first."""
+        while not self._frames:
+            data, ancillary, _, _ = self.sock.recvmsg(1 << 16, socket.CMSG_SPACE(64), socket.MSG_CMSG_CLOEXEC)
+            assert data, f"the worker hung up; its log: {self.log.read_text()}"
+            fds = array.array("i")
+            for _, _, packed in ancillary:
+                fds.frombytes(packed)
+            self._frames.extend(self._reader.feed(data, list(fds)))
+        return self._frames.popleft()
+
+    def until_end(self) -> list[Frame]:
+        """All frames up to and with a done or failed."""
+        frames = [self.next()]
+        while frames[-1].kind not in ("done", "failed"):
+            frames.append(self.next())
+        return frames
+
+    def hang_up(self) -> None:
+        self.sock.close()
+
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE_S)
+
+    def close(self) -> None:
+        self._reader.close()
+        for frame in self._frames:
+            if frame.fd is not None:
+                os.close(frame.fd)
+        self.sock.close()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(PATIENCE_S)
+
+
+StartWorker = Callable[..., Agent]
+
+
+@pytest.fixture
+def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
+    """Start a worker for `name.py:attribute` below tests/handlers; it is killed and reaped afterwards."""
+    agents: list[Agent] = []
+
+    def start(handler: str, *, own_session: bool = True) -> Agent:
+        spec = handler if handler.startswith("/") or ".py" not in handler else f"{HANDLERS}/{handler}"
+        scratch = tmp_path / f"scratch-{len(agents)}"
+        scratch.mkdir()
+        log = tmp_path / f"log-{len(agents)}"
+        agents.append(Agent(spec, scratch, log=log, own_session=own_session))
+        return agents[-1]
+
+    yield start
+    for agent in agents:
+        agent.close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """No descriptor, thread or child more than before."""
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    assert len(os.listdir("/proc/self/fd")) == before, "a descriptor was left open"
+    assert [thread for thread in threading.enumerate() if thread is not threading.main_thread()] == []
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)

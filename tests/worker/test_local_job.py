@@ -1,0 +1,314 @@
+"""LocalJob runs every kind of handler with no platform, and shows all that the platform would see."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker import worker
+from stoker.worker import Cancelled, Device, File, HandlerError, Job, RegistrationError, RetryableError
+from stoker.worker.testing import LocalJob
+
+
+def echo(job: Job) -> Any:
+    return job.input
+
+
+async def async_echo(job: Job) -> Any:
+    await asyncio.sleep(0)
+    return job.input
+
+
+def counts(job: Job) -> Iterator[int]:
+    yield from range(job.input["count"])
+
+
+async def async_counts(job: Job) -> AsyncIterator[int]:
+    for n in range(job.input["count"]):
+        yield n
+
+
+class Model:
+    def setup(self, device: Device) -> None:
+        self.device = device
+
+    def run(self, job: Job) -> Any:
+        return [self.device.uuid, self.device.torch_device, job.input]
+
+
+class AsyncModel:
+    async def setup(self, device: Device) -> None:
+        await asyncio.sleep(0)
+        self.device = device
+
+    async def run(self, job: Job) -> Any:
+        return self.device.kind
+
+
+@pytest.mark.parametrize(
+    ("handler", "chunks", "output"),
+    [
+        (echo, [], {"count": 2}),
+        (async_echo, [], {"count": 2}),
+        (counts, [0, 1], []),
+        (async_counts, [0, 1], []),
+        (worker.handler(aggregate=True)(lambda job: (yield 5)), [5], [5]),
+        (Model, [], ["cpu", "cpu", {"count": 2}]),
+        (AsyncModel, [], "cpu"),
+    ],
+)
+def test_every_kind_of_handler_runs(handler: Any, chunks: list[Any], output: Any) -> None:
+    local = LocalJob(handler, {"count": 2}).run()
+    assert (local.chunks, local.output, local.error) == (chunks, output, None)
+    assert local.finished
+    assert local.result() == output
+
+
+async def test_an_async_handler_runs_on_the_loop_that_is_there() -> None:
+    local = await LocalJob(async_echo, 1).run_async()
+    assert local.output == 1
+    with pytest.raises(TypeError, match="echo is not asynchronous; use run"):
+        await LocalJob(echo).run_async()
+
+
+def test_a_loaded_model_serves_many_jobs() -> None:
+    model = Model()
+    model.setup(Device("GPU-1", "gpu", "a GPU", 3))
+    assert [LocalJob(model.run, n).run().output for n in (1, 2)] == [
+        ["GPU-1", "cuda", 1],
+        ["GPU-1", "cuda", 2],
+    ]
+
+
+def test_progress_chunks_files_and_metrics_are_collected(tmp_path: Path) -> None:
+    def handler(job: Job) -> Any:
+        assert (job.id, job.attempt, job.scratch) == ("local", 1, tmp_path)
+        job.progress({"step": 1})
+        (job.scratch / "a.png").write_bytes(b"picture")
+        job.emit({"preview": File(job.scratch / "a.png")})
+        job.measure("pixels", 2)
+        job.measure("pixels", 3)
+        return {"image": File(job.scratch / "a.png", name="final.png"), "list": [None]}
+
+    local = LocalJob(handler, scratch=tmp_path).run()
+    assert local.error is None
+    assert local.progress == [{"step": 1}]
+    assert local.chunks[0]["preview"] is local.files[0]
+    assert local.output == {"image": local.files[1], "list": [None]}
+    assert local.output["image"].read_bytes() == b"picture"
+    assert [(file.name, file.media_type) for file in local.files] == [
+        ("a.png", "image/png"),
+        ("final.png", "image/png"),
+    ]
+    assert local.metrics == {"pixels": 5}
+
+
+def test_its_own_scratch_goes_with_it() -> None:
+    local = LocalJob(lambda job: str(job.scratch)).run()
+    folder = Path(local.output)
+    assert folder.is_dir()
+    del local
+    gc.collect()
+    assert not folder.exists()
+
+
+def raises(error: BaseException) -> Any:
+    def handler(job: Job) -> None:
+        raise error
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "retryable"),
+    [
+        (ValueError("no"), "ValueError: no", False),
+        (HandlerError("in words"), "in words", False),
+        (RetryableError("busy"), "busy", True),
+        (SystemExit(2), "SystemExit: the handler called sys.exit(2)", False),
+        (KeyboardInterrupt(), "KeyboardInterrupt: ", False),
+        (Cancelled("by itself"), "cancelled: by itself", False),
+    ],
+)
+def test_a_failure_is_kept_as_the_platform_would_see_it(
+    error: BaseException, text: str, retryable: bool
+) -> None:
+    local = LocalJob(raises(error)).run()
+    assert local.error is not None
+    assert local.error.splitlines()[0].strip() == text.strip()
+    assert (local.retryable, local.output) == (retryable, None)
+    with pytest.raises(HandlerError, match=text.split(":", maxsplit=1)[0]) as caught:
+        local.result()
+    assert caught.value.retryable == retryable
+
+
+def test_what_is_wrong_with_the_handler_comes_out_as_it_is() -> None:
+    class Broken:
+        def setup(self, device: Device) -> None:
+            raise RuntimeError("the weights are not there")
+
+        def run(self, job: Job) -> None: ...
+
+    with pytest.raises(RegistrationError):
+        LocalJob(lambda: None)
+    with pytest.raises(RuntimeError, match="weights"):
+        LocalJob(Broken).run()
+
+
+def test_a_cancel_before_the_run_keeps_the_handler_from_running() -> None:
+    for handler in (echo, async_echo):
+        local = LocalJob(handler)
+        local.cancel("too late")
+        assert local.run().error == "cancelled: too late"
+
+
+def test_a_cancel_at_an_exact_step() -> None:
+    def handler(job: Job) -> None:
+        for step in range(10):
+            job.progress(step)
+            job.raise_if_cancelled()
+
+    local = LocalJob(handler, on_progress=lambda step: local.cancel() if step == 3 else None)
+    assert local.run().error == "cancelled: cancelled by the test"
+    assert local.progress == [0, 1, 2, 3]
+
+
+def test_a_cancel_ends_a_generator_at_its_next_yield_and_runs_its_finally() -> None:
+    ended = []
+
+    def handler(job: Job) -> Iterator[int]:
+        try:
+            yield from range(10)
+        finally:
+            ended.append(True)
+
+    local = LocalJob(handler, on_chunk=lambda n: local.cancel() if n == 2 else None)
+    assert local.run().error == "cancelled: cancelled by the test"
+    assert (local.chunks, ended) == ([0, 1, 2], [True])
+
+
+def test_a_cancel_ends_an_async_generator_and_runs_its_finally() -> None:
+    ended = []
+
+    async def handler(job: Job) -> AsyncIterator[int]:
+        try:
+            for n in range(10):
+                yield n
+        finally:
+            ended.append(True)
+
+    local = LocalJob(handler, on_chunk=lambda n: local.cancel() if n == 2 else None)
+    assert local.run().error == "cancelled: cancelled by the test"
+    assert (local.chunks, ended) == ([0, 1, 2], [True])
+
+
+def test_a_cancel_from_another_thread_reaches_an_async_handler_that_waits() -> None:
+    async def handler(job: Job) -> None:
+        job.progress("waiting")
+        await asyncio.get_running_loop().create_future()
+
+    waiting = threading.Event()
+    local = LocalJob(handler, on_progress=lambda _: waiting.set())
+
+    def cancel() -> None:
+        waiting.wait(20)
+        local.cancel()
+        local.cancel("again")
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    local.run()
+    thread.join()
+    assert local.error == "cancelled: cancelled by the test"
+
+
+def test_a_handler_that_was_not_cancelled_but_cancels_itself_failed() -> None:
+    async def handler(job: Job) -> None:
+        raise asyncio.CancelledError
+
+    assert (LocalJob(handler).run().error or "").startswith("CancelledError")
+
+
+def test_a_handler_may_return_what_it_has_when_it_is_cancelled() -> None:
+    async def handler(job: Job) -> Any:
+        job.progress(1)
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            return {"so far": 1, "cancelled": job.cancelled}
+
+    local = LocalJob(handler, on_progress=lambda _: local.cancel())
+    assert local.run().output == {"so far": 1, "cancelled": True}
+
+
+def test_an_output_over_the_limit_fails_with_what_to_do() -> None:
+    local = LocalJob(lambda job: "x" * (64 * 1024 * 1024)).run()
+    assert local.error == "a done of 67108866 bytes is over the limit of 67108864; return a File"
+
+
+@pytest.mark.parametrize(
+    ("metric", "quantity", "sentence"),
+    [
+        ("", 1, "a metric's name must be text of 1 to 100 letters, not ''"),
+        (5, 1, "a metric's name must be text of 1 to 100 letters, not 5"),
+        ("pixels", -1, "the quantity of pixels must be a whole number from 0, not -1"),
+        ("pixels", 1.5, "the quantity of pixels must be a whole number from 0, not 1.5"),
+        ("pixels", True, "the quantity of pixels must be a whole number from 0, not True"),
+    ],
+)
+def test_a_wrong_measure_is_refused_in_words(metric: Any, quantity: Any, sentence: str) -> None:
+    assert LocalJob(lambda job: job.measure(metric, quantity)).run().error == sentence
+
+
+def test_too_many_metrics_are_refused() -> None:
+    def handler(job: Job) -> None:
+        for n in range(101):
+            job.measure(f"m{n}", 1)
+
+    assert LocalJob(handler).run().error == "a job may measure at most 100 metrics"
+
+
+def test_nothing_can_be_sent_once_the_job_is_over() -> None:
+    kept: list[Job] = []
+    local = LocalJob(kept.append).run()
+    for send in (kept[0].progress, kept[0].emit):
+        with pytest.raises(HandlerError, match="the job local is over; no"):
+            send(1)
+    assert (local.progress, local.chunks, kept[0].cancelled) == ([], [], False)
+
+
+def test_a_handler_may_send_from_threads_and_its_chunks_stay_numbered(tmp_path: Path) -> None:
+    """Every chunk has a file: a number given twice would hand over one thread's file as another's."""
+
+    def handler(job: Job) -> None:
+        def emit(name: str) -> None:
+            for n in range(20):
+                path = job.scratch / f"{name}-{n}"
+                path.write_text(path.name)
+                job.emit({"name": path.name, "file": File(path)})
+
+        threads = [threading.Thread(target=emit, args=(name,)) for name in "abc"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    local = LocalJob(handler, scratch=tmp_path).run()
+    assert len(local.chunks) == 60
+    assert all(chunk["name"] == chunk["file"].name for chunk in local.chunks)
+
+
+def test_a_refused_file_fails_the_job_in_words(tmp_path: Path) -> None:
+    outside = tmp_path / "x"
+    outside.write_text("x")
+    scratch = tmp_path / "scratch"
+    os.mkdir(scratch)
+    local = LocalJob(lambda job: [File(outside)], scratch=scratch).run()
+    assert local.error == f"{outside} lies outside the job's scratch folder; write it below job.scratch"

@@ -1,0 +1,258 @@
+"""Real worker processes with synchronous handlers: every frame of the contract, and what ends a job."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.worker.frames import INLINE_MAX, Frame
+
+
+def body(frame: Frame) -> Any:
+    return json.loads(frame.body)
+
+
+def read_and_close(frame: Frame) -> bytes:
+    assert frame.fd is not None
+    data = os.pread(frame.fd, 1000, 0)
+    os.close(frame.fd)
+    return data
+
+
+def test_ready_tells_what_the_handler_is(start_worker: Any) -> None:
+    ready = start_worker("echo.py:handler").setup(concurrency=8)
+    assert ready.kind == "ready"
+    assert isinstance(ready.fields["setup_ms"], int)
+    assert (ready.fields["concurrency"], ready.fields["generator"]) == (1, False)
+    assert start_worker("generator.py:handler").setup().fields["generator"] is True
+
+
+def test_an_input_comes_back_as_the_output_and_the_next_job_too(start_worker: Any) -> None:
+    agent = start_worker("echo.py:handler")
+    agent.setup()
+    for n in range(3):
+        agent.run(json.dumps({"n": n, "é": None}).encode(), job=f"job-{n}", attempt=n + 1)
+        done = agent.next()
+        assert (done.kind, done.job, done.attempt) == ("done", f"job-{n}", n + 1)
+        assert (done.fields["files"], done.fields["metrics"], done.fields["has_output"]) == (0, {}, True)
+        assert body(done) == {"n": n, "é": None}
+
+
+def test_a_handler_that_returns_nothing_has_no_output(start_worker: Any) -> None:
+    agent = start_worker("noop.py:handler")
+    agent.setup()
+    agent.run()
+    done = agent.next()
+    assert (done.kind, done.fields["has_output"], done.body) == ("done", False, b"")
+
+
+def test_large_bodies_pass_in_both_directions(start_worker: Any) -> None:
+    agent = start_worker("echo.py:handler")
+    agent.setup()
+    large = json.dumps("x" * (3 * INLINE_MAX)).encode()
+    for sent in (large, b'"' + b"y" * (INLINE_MAX - 2) + b'"', b"1"):
+        agent.run(sent)
+        assert agent.next().body == sent
+
+
+def test_progress_comes_before_the_end_and_in_order(start_worker: Any) -> None:
+    agent = start_worker("progress.py:handler")
+    agent.setup()
+    agent.run(b'{"steps": 4}')
+    *progress, done = agent.until_end()
+    assert [(frame.kind, frame.job, frame.attempt) for frame in progress] == [("progress", "j", 1)] * 4
+    assert [body(frame)["step"] for frame in progress] == [1, 2, 3, 4]
+    assert body(done) == {"steps": 4}
+
+
+@pytest.mark.parametrize(
+    ("handler", "output"),
+    [
+        ("emits.py", {"sum": 3}),
+        ("generator.py", []),
+        ("generator_aggregated.py", [{"number": 0}, {"number": 1}, {"number": 2}]),
+        ("async_generator.py", [{"number": 0}, {"number": 1}, {"number": 2}]),
+    ],
+)
+def test_chunks_are_numbered_from_0_in_every_attempt(start_worker: Any, handler: str, output: Any) -> None:
+    agent = start_worker(f"{handler}:handler")
+    agent.setup()
+    for attempt in (1, 2):
+        agent.run(attempt=attempt)
+        *chunks, done = agent.until_end()
+        assert [(c.kind, c.attempt, c.fields["n"]) for c in chunks] == [
+            ("chunk", attempt, n) for n in range(3)
+        ]
+        assert [body(chunk) for chunk in chunks] == [{"number": n} for n in range(3)]
+        assert body(done) == output
+
+
+def test_a_generator_may_return_an_output_of_its_own(start_worker: Any) -> None:
+    agent = start_worker("generator_that_returns.py:handler")
+    agent.setup()
+    agent.run()
+    chunk, done = agent.until_end()
+    assert (body(chunk), body(done)) == ({"number": 0}, {"total": 1})
+
+
+def test_a_file_is_handed_over_before_the_output_that_mentions_it(start_worker: Any) -> None:
+    agent = start_worker("file_ok.py:handler")
+    agent.setup()
+    agent.run('{"text": "héllo"}'.encode())
+    file, done = agent.until_end()
+    assert file.fields == {"job": "j", "attempt": 1, "n": 0, "name": "hello.txt", "media_type": "text/plain"}
+    assert os.readlink(f"/proc/self/fd/{file.fd}") == f"{agent.scratch}/hello.txt"
+    assert read_and_close(file) == "héllo".encode()
+    assert body(done) == {"greeting": {"$file": 0}, "length": 5}
+    assert (done.fields["files"], done.fields["metrics"]) == (1, {"letters": 5})
+
+
+def test_files_of_chunks_are_numbered_on(start_worker: Any) -> None:
+    agent = start_worker("file_emitted.py:handler")
+    agent.setup()
+    agent.run()
+    frames = agent.until_end()
+    assert [frame.kind for frame in frames] == ["file", "chunk"] * 3 + ["done"]
+    for n in range(3):
+        assert frames[2 * n].fields["n"] == n
+        assert read_and_close(frames[2 * n]) == f"preview {n}".encode()
+        assert body(frames[2 * n + 1]) == {"preview": {"$file": n}}
+    assert frames[-1].fields["files"] == 3
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        ("file_symlink.py", "/link.txt is a symbolic link; a File must be a regular file"),
+        ("file_below_symlink.py", "/hostname lies outside the job's scratch folder"),
+        ("file_outside.py", "/etc/hostname lies outside the job's scratch folder"),
+        ("file_device.py", "/dev/zero is a device; a File must be a regular file"),
+        ("file_pipe.py", "/pipe is a named pipe; a File must be a regular file"),
+        ("file_directory.py", " is a directory; a File must be a regular file"),
+        ("file_missing.py", "/nothing.png cannot be opened: no such file or directory"),
+        ("unserialisable.py", "output.items[3].x is a set, which JSON cannot hold; make it a list"),
+        ("nan.py", "output.loss is nan, which JSON cannot hold"),
+    ],
+)
+def test_an_output_that_cannot_be_sent_fails_the_job_in_one_sentence(
+    start_worker: Any, handler: str, words: str
+) -> None:
+    agent = start_worker(f"{handler}:handler")
+    agent.setup()
+    agent.run()
+    failed = agent.next()
+    assert (failed.kind, failed.fields["retryable"]) == ("failed", False)
+    assert words in failed.fields["error"]
+    assert "\n" not in failed.fields["error"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "first_line", "retryable"),
+    [
+        ("plain", "ValueError: seven is too many", False),
+        ("exit", "SystemExit: the handler called sys.exit(7)", False),
+        ("handler", "the prompt names nobody", False),
+        ("retryable", "the other service is busy", True),
+    ],
+)
+def test_an_error_fails_its_job_and_the_next_job_runs(
+    start_worker: Any, kind: str, first_line: str, retryable: bool
+) -> None:
+    agent = start_worker("raises.py:handler")
+    agent.setup()
+    for attempt in (1, 2):
+        agent.run(json.dumps({"kind": kind}).encode(), attempt=attempt)
+        failed = agent.next()
+        first, *rest = failed.fields["error"].splitlines()
+        assert (failed.kind, failed.attempt, first) == ("failed", attempt, first_line)
+        assert failed.fields["retryable"] == retryable
+        assert bool(rest) == (kind in ("plain", "exit"))
+        assert not any("stoker/worker" in line for line in rest)
+
+
+def test_a_generator_that_raises_has_sent_its_chunks(start_worker: Any) -> None:
+    agent = start_worker("generator_raises.py:handler")
+    agent.setup()
+    agent.run()
+    frames = agent.until_end()
+    assert [frame.kind for frame in frames] == ["chunk", "chunk", "failed"]
+    assert frames[-1].fields["error"].startswith("ValueError: no third number")
+
+
+def test_an_input_that_is_no_json_fails_the_job_only(start_worker: Any) -> None:
+    agent = start_worker("echo.py:handler")
+    agent.setup()
+    agent.run(b"{", job="bad")
+    assert agent.next().kind == "failed"
+    agent.run(b"1", job="good")
+    assert agent.next().kind == "done"
+
+
+def test_a_class_is_set_up_once_with_its_device(start_worker: Any) -> None:
+    agent = start_worker("class_with_setup.py:Handler")
+    agent.setup()
+    for n in (1, 2):
+        agent.run()
+        assert body(agent.next()) == {"device": "GPU-1", "kind": "gpu", "jobs": n}
+
+
+def test_without_a_device_a_class_gets_the_cpu(start_worker: Any) -> None:
+    agent = start_worker("class_with_setup.py:Handler")
+    agent.setup(device=None)
+    agent.run()
+    assert body(agent.next())["kind"] == "cpu"
+
+
+def test_a_device_field_of_a_later_version_is_left_out(start_worker: Any) -> None:
+    agent = start_worker("class_with_setup.py:Handler")
+    agent.setup(device={"uuid": "GPU-9", "kind": "mig", "name": "x", "index": 0, "colour": "red"})
+    agent.run()
+    assert body(agent.next())["device"] == "GPU-9"
+
+
+def test_the_users_own_models_and_worker_win(start_worker: Any) -> None:
+    agent = start_worker("own_models_package/handler.py:handler")
+    agent.setup()
+    agent.run()
+    assert body(agent.next()) == {"models": "the user's models", "worker": "the user's worker"}
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        ("exits_at_import.py:handler", "exits_at_import.py cannot be imported: SystemExit"),
+        ("does_not_parse.py:handler", "SyntaxError"),
+        ("raises_in_setup.py:Handler", "RuntimeError: the weights are not there"),
+        ("takes_no_job.py:handler", "handler() must take the job, and nothing else"),
+        ("not_a_handler.py:handler", "handler is 7, not a function or a class"),
+        ("echo.py:nothing", "has no nothing; it defines handler"),
+        ("/nowhere/x.py:handler", "there is no file /nowhere/x.py"),
+    ],
+)
+def test_a_worker_that_cannot_start_says_why_and_exits(start_worker: Any, handler: str, words: str) -> None:
+    agent = start_worker(handler)
+    failed = agent.setup()
+    assert failed.kind == "setup_failed"
+    assert words in failed.fields["error"]
+    assert agent.wait() == 1
+
+
+def test_what_the_handler_prints_stays_its_own_and_is_there_at_once(start_worker: Any) -> None:
+    agent = start_worker("prints.py:handler")
+    agent.setup()
+    agent.run()
+    assert body(agent.next()) == {"printed": 2}
+    assert agent.log.read_text() == "to stdout\nto stderr\n"
+
+
+def test_a_synchronous_worker_never_imports_asyncio(start_worker: Any, tmp_path: Path) -> None:
+    path = tmp_path / "lists_modules.py"
+    path.write_text("import sys\ndef handler(job): return 'asyncio' in sys.modules\n")
+    agent = start_worker(f"{path}:handler")
+    agent.setup()
+    agent.run()
+    assert body(agent.next()) is False
