@@ -322,7 +322,7 @@ class Attempts:
         grant = attempt.assign.grant
         assert grant is not None
         try:
-            await deliver(attempt.parcel, grant, self._objects)
+            await deliver(attempt.parcel, grant, self._objects, attempt.assign.files_grant)
         except OutboundError as error:
             words = f"the result could not be uploaded: {error}"
             self._tell(attempt, ev.UploadFailed(_now(), words, error.retryable))

@@ -35,6 +35,7 @@ def config_of(grant: Grant) -> ObjectStoreConfig:
         bucket=grant.bucket,
         access_id=grant.access_id,
         access_secret=grant.access_secret,
+        allow_private=not grant.guarded,
     )
 
 

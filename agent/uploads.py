@@ -56,13 +56,17 @@ class Parcel:
         self.files.clear()
 
 
-async def deliver(parcel: Parcel, grant: Grant, objects: Objects) -> None:
-    """Uploads the files, puts their URLs into the output, and the output itself where it is too large."""
+async def deliver(parcel: Parcel, grant: Grant, objects: Objects, files_grant: Grant | None = None) -> None:
+    """Uploads the files, puts their URLs into the output, and the output itself where it is too large.
+
+    Files go to the caller's own bucket where there is one; an output that control must read never does.
+    """
+    own = files_grant or grant
     for n, file in sorted(parcel.files.items()):
         if n not in parcel.up:
-            key = names.artifact_key(grant.prefix, n, file.name)
-            parcel.up[n] = await objects.put_file(grant, key, file.fd, file.media_type, file.name)
-    urls = {n: objects.url(grant, artifact.key) for n, artifact in parcel.up.items()}
+            key = names.artifact_key(own.prefix, n, file.name)
+            parcel.up[n] = await objects.put_file(own, key, file.fd, file.media_type, file.name)
+    urls = {n: objects.url(own, artifact.key) for n, artifact in parcel.up.items()}
     output = outputs.finished(parcel.output, urls, parcel.cost_usd)
     if output is not None and len(output) > OUTPUT_MAX:
         key = names.output_key(grant.prefix)

@@ -325,24 +325,24 @@ class Plane:
             input_ref=claimed.input_ref,
             execution_timeout_ms=claimed.execution_timeout_ms,
             ttl_s=max(claimed.expires_at - self._clock(), 0.0),
-            grant=self._grant(claimed, prefix),
+            grant=self._artifacts.grant(prefix),
             prices=endpoint.run.prices if endpoint else (),
+            files_grant=self._own_grant(claimed.s3, prefix) if claimed.s3 else None,
         )
         self.nodes.assign(claimed.node, assign)
 
-    def _grant(self, claimed: Claimed, prefix: str) -> Grant:
-        own = claimed.s3
-        if own is None:
-            return self._artifacts.grant(prefix)
+    def _own_grant(self, own: S3Config, prefix: str) -> Grant:
+        """The caller's own bucket. Its address is the caller's word: private ones are for the operator."""
         folder = f"{own.object_path.strip('/')}/" if own.object_path.strip("/") else ""
         return Grant(
             endpoint_url=own.endpoint_url,
             public_endpoint=own.endpoint_url,
-            region="us-east-1",
+            region="",
             bucket=own.bucket,
             prefix=folder + prefix,
             access_id=own.access_id,
             access_secret=own.access_secret,
+            guarded=not self._settings.allow_private_addresses,
         )
 
     # -- views

@@ -15,4 +15,5 @@ class PlaneSettings:
     silence_s: float = 60.0  # control requeues a silent node's jobs: later than the agent stopped them
     broken_s: float = 5.0  # a broken stream may come back
     sweep_s: float = 1.0
+    allow_private_addresses: bool = False  # may a caller's own bucket lie in a private range?
     aliases: Mapping[str, str] = field(default_factory=dict)

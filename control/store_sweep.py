@@ -55,9 +55,8 @@ def _gone(row: Any) -> Changed:
 
 
 def _keys(row: Any) -> list[str]:
-    """Spilled payloads. An output in the caller's own bucket is the caller's."""
-    output = None if row.own_bucket else row.output_key
-    return [key for key in (row.input_key, output) if key is not None]
+    """Spilled payloads."""
+    return [key for key in (row.input_key, row.output_key) if key is not None]
 
 
 def _leftovers(row: Any) -> tuple[str, ...]:

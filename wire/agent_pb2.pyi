@@ -359,7 +359,7 @@ class Ack(_message.Message):
     def __init__(self, report: _Optional[int] = ..., beat: _Optional[int] = ...) -> None: ...
 
 class Assign(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices")
+    __slots__ = ("job", "attempt", "worker", "input", "input_ref", "execution_timeout_ms", "ttl_s", "grant", "prices", "files_grant")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -369,6 +369,7 @@ class Assign(_message.Message):
     TTL_S_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     PRICES_FIELD_NUMBER: _ClassVar[int]
+    FILES_GRANT_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: str
@@ -378,10 +379,11 @@ class Assign(_message.Message):
     ttl_s: float
     grant: Grant
     prices: _containers.RepeatedCompositeFieldContainer[Price]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ...) -> None: ...
+    files_grant: Grant
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("endpoint_url", "public_endpoint", "region", "bucket", "prefix", "access_id", "access_secret")
+    __slots__ = ("endpoint_url", "public_endpoint", "region", "bucket", "prefix", "access_id", "access_secret", "guarded")
     ENDPOINT_URL_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     REGION_FIELD_NUMBER: _ClassVar[int]
@@ -389,6 +391,7 @@ class Grant(_message.Message):
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     ACCESS_ID_FIELD_NUMBER: _ClassVar[int]
     ACCESS_SECRET_FIELD_NUMBER: _ClassVar[int]
+    GUARDED_FIELD_NUMBER: _ClassVar[int]
     endpoint_url: str
     public_endpoint: str
     region: str
@@ -396,7 +399,8 @@ class Grant(_message.Message):
     prefix: str
     access_id: str
     access_secret: str
-    def __init__(self, endpoint_url: _Optional[str] = ..., public_endpoint: _Optional[str] = ..., region: _Optional[str] = ..., bucket: _Optional[str] = ..., prefix: _Optional[str] = ..., access_id: _Optional[str] = ..., access_secret: _Optional[str] = ...) -> None: ...
+    guarded: bool
+    def __init__(self, endpoint_url: _Optional[str] = ..., public_endpoint: _Optional[str] = ..., region: _Optional[str] = ..., bucket: _Optional[str] = ..., prefix: _Optional[str] = ..., access_id: _Optional[str] = ..., access_secret: _Optional[str] = ..., guarded: _Optional[bool] = ...) -> None: ...
 
 class Price(_message.Message):
     __slots__ = ("metric", "nano_usd")

@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 SESSION = "/stoker.agent.v1.Agents/Session"
 
+REASON = "reason-bin"
+"""The trailing metadata in which control says why it ended the stream (gRPC drops the details of an OK)."""
+
 
 def encode(message: FromAgent | FromControl) -> list[bytes]:
     """The transport messages of one message. Raises WireError when it cannot be sent at all."""

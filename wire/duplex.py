@@ -135,6 +135,8 @@ class DuplexStream(Generic[In, Out]):
         """
         reader = asyncio.create_task(self._reading())
         writer = asyncio.create_task(self._writing())
+        for task in (reader, writer):
+            task.add_done_callback(self._mover_ended)
         try:
             await self._over.wait()
             with contextlib.suppress(TimeoutError):
@@ -148,6 +150,13 @@ class DuplexStream(Generic[In, Out]):
             reader.cancel()
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
+
+    def _mover_ended(self, task: asyncio.Task[None]) -> None:
+        """gRPC raises CancelledError out of a call that was cancelled by somebody else."""
+        if task.cancelled():
+            self.lost("the call was cancelled")
+        elif error := task.exception():
+            self.lost(f"the transport failed: {error!r}")
 
     async def _reading(self) -> None:
         try:

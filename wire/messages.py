@@ -259,6 +259,7 @@ class Grant:
     prefix: str
     access_id: str
     access_secret: str = field(repr=False, default="")
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +281,7 @@ class Assign:
     ttl_s: float = 86_400.0
     grant: Grant | None = None
     prices: tuple[Price, ...] = ()
+    files_grant: Grant | None = None
 
     @property
     def key(self) -> AttemptKey:

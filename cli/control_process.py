@@ -1,0 +1,164 @@
+"""The control process: store, object store, plane, gRPC and HTTP in one, until it is told to stop.
+
+    open the store ─> adopt the tokens ─> object store ─> plane ─> gRPC, HTTP ─> ready ─> ... ─> signal
+                                                                                               │
+    store  <──────────── object store <──────────── plane <──────────── gRPC <──────────── HTTP ends
+
+Without a configured object store it starts the embedded one itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import SystemRandom
+
+import uvloop
+
+from stoker.cli import s3_settings
+from stoker.cli.data_folder import DataFolder
+from stoker.cli.errors import CliError
+from stoker.cli.hosted import hosted_endpoints
+from stoker.cli.readiness import announce
+from stoker.cli.stopping import on_signals
+from stoker.control import keys
+from stoker.control.api.app import make_app
+from stoker.control.api.server import HttpServer, serve_http
+from stoker.control.artifacts import S3Artifacts
+from stoker.control.commit import Commits, Committer
+from stoker.control.config import Config, check_aliases, device_prices, load_config, to_endpoints
+from stoker.control.grpc_stream import GrpcServer, TlsFiles, serve
+from stoker.control.plane import Plane
+from stoker.control.settings import PlaneSettings
+from stoker.control.store import Conn, open_store
+from stoker.control.types import Endpoint
+from stoker.outbound.local_s3 import LocalS3
+from stoker.outbound.objects import ObjectStoreConfig
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlOptions:
+    data_dir: Path
+    config: Path | None
+    host: str
+    port: int
+    grpc_host: str
+    grpc_port: int
+    hosted: tuple[str, ...] = ()
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    ready_fd: int | None = None
+
+    def tls(self) -> TlsFiles | None:
+        if self.tls_cert is None and self.tls_key is None and self.tls_client_ca is None:
+            return None
+        if self.tls_cert is None or self.tls_key is None:
+            raise CliError("TLS needs both --tls-cert and --tls-key")
+        return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
+
+
+def run(options: ControlOptions, given: Mapping[str, str]) -> None:
+    uvloop.run(run_control(options, given))
+
+
+async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None:
+    """`given` are the STOKER_ variables that came with the environment."""
+    stop = asyncio.Event()
+    folder = DataFolder.make(options.data_dir)
+    config = load_config(options.config)
+    endpoints = declared(config, options.hosted, folder, given)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(on_signals(stop.set))
+        store = open_store(folder.store, now=time.time())
+        stack.callback(store.close)
+        commits = Committer(store)
+        stack.push_async_callback(commits.close)
+        await adopt_tokens(commits, given)
+        artifacts = S3Artifacts(await _object_store(stack, config, given, folder))
+        stack.push_async_callback(artifacts.close)
+        await artifacts.start()
+        settings = PlaneSettings(
+            aliases=config.aliases, allow_private_addresses=config.allow_private_addresses
+        )
+        plane = Plane(settings, commits, artifacts, time.time, SystemRandom())
+        await plane.start(endpoints)
+        await stack.enter_async_context(_running(plane, stop))
+        grpc = await serve(options.grpc_host, options.grpc_port, plane.serve_node, options.tls())
+        stack.push_async_callback(grpc.stop)
+        http = await stack.enter_async_context(await serve_http(make_app(plane), options.host, options.port))
+        facts = _facts(http, options.grpc_host, grpc, endpoints)
+        log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
+        announce(facts, options.ready_fd)
+        await stop.wait()
+        log.info("control stops")
+
+
+def _facts(
+    http: HttpServer, grpc_host: str, grpc: GrpcServer, endpoints: Sequence[Endpoint]
+) -> dict[str, str]:
+    host = f"[{grpc_host}]" if ":" in grpc_host else grpc_host
+    ids = " ".join(endpoint.id for endpoint in endpoints)
+    return {"http": http.url, "grpc": f"{host}:{grpc.port}", "endpoints": ids}
+
+
+def declared(
+    config: Config, hosted: Sequence[str], folder: DataFolder, given: Mapping[str, str]
+) -> list[Endpoint]:
+    """The endpoints of the configuration and the hosted ones; an id may be taken once."""
+    models = hosted_endpoints(hosted, folder.weights, given, device_prices(config))
+    endpoints = [*models, *to_endpoints(config)]
+    ids = [endpoint.id for endpoint in endpoints]
+    for endpoint in ids:
+        if ids.count(endpoint) > 1:
+            raise CliError(f"the endpoint id {endpoint} is a hosted one's; give yours another")
+    check_aliases(config, endpoints)
+    return endpoints
+
+
+async def adopt_tokens(commits: Commits, given: Mapping[str, str]) -> None:
+    """The API key and the join token that the environment brings are valid from now on."""
+    now = time.time()
+    wanted: list[tuple[keys.Kind, str]] = [("key", "STOKER_API_KEY"), ("join", "STOKER_JOIN_TOKEN")]
+    for kind, variable in wanted:
+        token = given.get(variable)
+        if not token:
+            continue
+
+        def adopt(conn: Conn, kind: keys.Kind = kind, token: str = token) -> bool:
+            return keys.adopt(conn, kind, token, name="environment", now=now)
+
+        if not await commits.commit(adopt):
+            raise CliError(f"{variable} was revoked: take it out of the environment, or set another")
+
+
+async def _object_store(
+    stack: AsyncExitStack, config: Config, given: Mapping[str, str], folder: DataFolder
+) -> ObjectStoreConfig:
+    found = s3_settings.from_config(config) or s3_settings.from_environment(given)
+    if found is None:
+        embedded = await stack.enter_async_context(LocalS3(folder.root))
+        found = embedded.config
+    return found
+
+
+@asynccontextmanager
+async def _running(plane: Plane, stop: asyncio.Event) -> AsyncIterator[None]:
+    """The plane's own work beside the block. If it ends by an error, so does everything, with that error."""
+    work = asyncio.create_task(plane.run(), name="plane")
+    work.add_done_callback(lambda _: stop.set())
+    try:
+        yield
+    finally:
+        if not work.done():
+            work.cancel()
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.result()
