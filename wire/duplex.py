@@ -141,10 +141,10 @@ class DuplexStream(Generic[In, Out]):
             await self._over.wait()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_S):
-                    await writer
+                    await asyncio.wait({writer})
                     if half_close is not None:
                         await half_close()
-                        await reader
+                        await asyncio.wait({reader})
         finally:
             self.lost("the stream was dropped")
             reader.cancel()

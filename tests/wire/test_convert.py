@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stoker.wire import agent_pb2, convert, messages
 from stoker.wire.messages import Assign, DeviceSample, FromAgent, FromControl, Outcome, Progress, Report
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from stoker.wire import agent_pb2, codec
 from stoker.wire.convert import WireError
 from stoker.wire.fragments import MESSAGE_MAX, PIECE_MAX, FragmentError, Joiner, split

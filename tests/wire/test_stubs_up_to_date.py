@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from stoker.wire import agent_pb2_grpc, codec
 
 ROOT = Path(__file__).parents[2]
