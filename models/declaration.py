@@ -1,0 +1,30 @@
+"""What a hosted model declares about itself: plain data that the control plane stores with an endpoint.
+
+Declarations import no torch and load nothing, so that a process without any model library can read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ModelDeclaration"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDeclaration:
+    """One hosted model.
+
+    `schema` is a JSON Schema (draft 2020-12) of a job's `input`. `prices` lists what is paid for: so many
+    billionths of a US dollar (`nano_usd`) for each unit of what the handler measures as `metric`.
+    `default_pipeline` is the one for a machine without a GPU; `registry.choose_pipeline` knows the rest.
+    """
+
+    id: str
+    name: str
+    handler: str
+    schema: Mapping[str, Any]
+    prices: tuple[Mapping[str, Any], ...]
+    default_pipeline: str
+    preload: tuple[str, ...] = ()

@@ -1,0 +1,176 @@
+"""Brings a model's weights to this machine, and fills the lock.
+
+    fetch   from the hub at the locked commit, from a mirror, or made here; into `.NAME.part` beside the
+            folder, verified there, and renamed: a folder with the model's name is always a whole one.
+            What an interrupted fetch has left is taken up by the next.
+    lock    sizes and digests from the hub's own records, or from a folder that is trusted as it is
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from stoker.models.weights.hub import Hub, HuggingFaceHub
+from stoker.models.weights.lock import BUILT, HUB, Entry, LockedFile, WeightsError
+from stoker.models.weights.verify import Problem, WeightsRefused, check_format, verify
+
+Mirror: TypeAlias = Path | Callable[[str, Path], None]
+"""A folder that holds `<model>/<path>`, or a function that brings the object of that name to a path."""
+
+OnFile: TypeAlias = Callable[[LockedFile], None]
+
+
+def weights_folder() -> Path:
+    """Where models lie, each in a folder of its name: STOKER_WEIGHTS_DIR, or the user's cache."""
+    chosen = os.environ.get("STOKER_WEIGHTS_DIR")
+    if chosen:
+        return Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(cache) / "stoker" / "weights"
+
+
+def fetch(
+    entry: Entry,
+    folder: Path,
+    *,
+    mirror: Mirror | None = None,
+    hub: Hub | None = None,
+    on_file: OnFile | None = None,
+) -> None:
+    """Make `folder` hold the weights of `entry`, verified. Does nothing where it already does.
+
+    Raises WeightsError; a folder that is there and wrong is left alone unless Stoker itself made it.
+    """
+    if entry.unknown:
+        unknown = tuple(Problem(path, "its digest is unknown") for path in entry.unknown)
+        raise WeightsRefused(entry, unknown, f". Fill the lock with: stoker weights lock {entry.name}")
+    try:
+        with _alone(folder):
+            if folder.exists() and _is_whole(entry, folder):
+                return
+            part = folder.parent / f".{folder.name}.part"
+            part.mkdir(exist_ok=True)
+            _bring_all(entry, part, mirror, hub or HuggingFaceHub(), on_file)
+            _verify_part(entry, part)
+            if folder.exists():
+                shutil.rmtree(folder)
+            part.rename(folder)
+            verify(entry, folder)
+    except OSError as error:
+        raise WeightsError(f"cannot fetch {entry.name}: {error}") from error
+
+
+def lock_from_hub(entry: Entry, hub: Hub | None = None) -> Entry:
+    """The entry with the digests of its files at its commit (the newest one while that is unknown)."""
+    hub = hub or HuggingFaceHub()
+    if not entry.source.startswith(HUB):
+        raise WeightsError(f"{entry.name} does not come from the hub; its source is {entry.source}")
+    repo = entry.source.removeprefix(HUB)
+    commit, found = hub.resolve(repo, entry.commit)
+    by_path = {file.path: file for file in found}
+    files = []
+    with tempfile.TemporaryDirectory(prefix="stoker-lock-") as scratch:
+        for file in entry.files:
+            if file.path not in by_path:
+                raise WeightsError(f"{repo} has no {file.path} at {commit}")
+            seen = by_path[file.path]
+            if seen.sha256 is None or seen.size is None:  # a small file, kept without a pointer: read it
+                hub.download(repo, file.path, commit, Path(scratch))
+                files.append(_locked(Path(scratch), file.path))
+            else:
+                files.append(LockedFile(file.path, seen.size, seen.sha256))
+    return Entry(entry.name, entry.source, entry.licence, tuple(files), commit)
+
+
+def lock_from_folder(entry: Entry, folder: Path) -> Entry:
+    """The entry with the files of a folder, which is trusted as it is; pickles are refused even so."""
+    paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
+    problems = [
+        Problem(str(path.relative_to(folder)), why)
+        for path in paths
+        if (why := check_format(path, path.name)) is not None
+    ]
+    if problems or not paths:
+        nothing = (Problem(str(folder), "there are no files"),)
+        raise WeightsRefused(entry, tuple(problems) or nothing)
+    files = tuple(_locked(folder, path.relative_to(folder).as_posix()) for path in paths)
+    return Entry(entry.name, entry.source, entry.licence, files, entry.commit)
+
+
+def _locked(folder: Path, path: str) -> LockedFile:
+    with (folder / path).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return LockedFile(path, os.fstat(file.fileno()).st_size, digest)
+
+
+def _is_whole(entry: Entry, folder: Path) -> bool:
+    """Whether the folder may stay. Files that Stoker made are made anew when an update changes them."""
+    try:
+        verify(entry, folder)
+    except WeightsRefused as refused:
+        if entry.is_built:
+            return False
+        raise WeightsError(f"{refused}. Remove {folder} to fetch it anew") from refused
+    return True
+
+
+def _bring_all(entry: Entry, part: Path, mirror: Mirror | None, hub: Hub, on_file: OnFile | None) -> None:
+    if entry.is_built:
+        _builder(entry)(part)
+        return
+    for file in entry.files:
+        to = part / file.path
+        if not (to.is_file() and to.stat().st_size == file.size):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            _bring(entry, file.path, part, mirror, hub)
+        if on_file is not None:
+            on_file(file)
+    hub.tidy(part)
+
+
+def _bring(entry: Entry, path: str, part: Path, mirror: Mirror | None, hub: Hub) -> None:
+    if mirror is None:
+        if entry.commit is None:
+            raise WeightsError(f"{entry.name}: its commit is unknown; run: stoker weights lock {entry.name}")
+        hub.download(entry.source.removeprefix(HUB), path, entry.commit, part)
+    elif isinstance(mirror, Path):
+        shutil.copyfile(mirror / entry.name / path, part / path)
+    else:
+        mirror(f"{entry.name}/{path}", part / path)
+
+
+def _builder(entry: Entry) -> Callable[[Path], None]:
+    module, _, name = entry.source.removeprefix(BUILT).partition(":")
+    if not module.startswith("stoker.models."):
+        raise WeightsError(f"{entry.name}: {module} is no module of stoker.models")
+    build: Callable[[Path], None] = getattr(importlib.import_module(module), name)
+    return build
+
+
+def _verify_part(entry: Entry, part: Path) -> None:
+    """A file that came wrong is removed, so that the next fetch brings it again."""
+    try:
+        verify(entry, part, remember=False)
+    except WeightsRefused as refused:
+        for problem in refused.problems:
+            with contextlib.suppress(OSError):
+                (part / problem.path).unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process fetches a model at a time; the others wait and find it there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

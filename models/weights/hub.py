@@ -1,0 +1,63 @@
+"""The Hugging Face hub, as far as weights need it: list a repository at a commit, bring one file.
+
+The library is imported when it is used: an installation that has its weights never needs it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from stoker.models.weights.lock import WeightsError
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """`sha256` is known for large files only; the hub keeps it in their pointers."""
+
+    path: str
+    size: int | None
+    sha256: str | None
+
+
+class Hub(Protocol):
+    def resolve(self, repo: str, revision: str | None) -> tuple[str, tuple[HubFile, ...]]:
+        """The commit that a revision names (None: the newest), and the files at it."""
+
+    def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
+        """Bring `path` to `folder / path`. May leave notes of its own below `folder`, which `tidy` removes."""
+
+    def tidy(self, folder: Path) -> None:
+        """Remove what `download` left there beside the files."""
+
+
+class HuggingFaceHub:
+    """The real one. Its token and address come from the environment, as its library documents."""
+
+    def resolve(self, repo: str, revision: str | None) -> tuple[str, tuple[HubFile, ...]]:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            info = HfApi().model_info(repo, revision=revision, files_metadata=True)
+        except (HfHubHTTPError, OSError) as error:
+            raise WeightsError(f"cannot ask the hub about {repo}: {error}") from error
+        files = tuple(
+            HubFile(found.rfilename, found.size, found.lfs.sha256 if found.lfs else None)
+            for found in info.siblings or ()
+        )
+        return str(info.sha), files
+
+    def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            hf_hub_download(repo, path, revision=commit, local_dir=folder)
+        except (HfHubHTTPError, OSError) as error:
+            raise WeightsError(f"cannot bring {path} of {repo} at {commit}: {error}") from error
+
+    def tidy(self, folder: Path) -> None:
+        shutil.rmtree(folder / ".cache", ignore_errors=True)

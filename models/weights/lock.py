@@ -1,0 +1,184 @@
+"""weights.lock: which files a model consists of, where they come from, and their digests.
+
+TOML, one file of a model a line, so that a change reads well in a diff. A digest that nobody has filled in
+yet is "unknown", and such an entry loads nowhere until `stoker weights lock` has filled it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+UNKNOWN: Final = "unknown"
+BUILT: Final = "built:"
+HUB: Final = "huggingface:"
+
+VERSION = 1
+_HEADER = """\
+# The weights that Stoker may load: every file with its size and sha256. Anything else is refused.
+# Made and filled by `stoker weights lock`; source is a repository of the Hugging Face hub at a commit,
+# or a function of this package that makes the files.
+"""
+
+
+class WeightsError(Exception):
+    """Weights cannot be used or had; the message says which file, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedFile:
+    """`size` and `sha256` are None where they are not known yet."""
+
+    path: str
+    size: int | None = None
+    sha256: str | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self.size is not None and self.sha256 is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One model's weights."""
+
+    name: str
+    source: str
+    licence: str
+    files: tuple[LockedFile, ...]
+    commit: str | None = None
+
+    @property
+    def is_built(self) -> bool:
+        return self.source.startswith(BUILT)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The files without a digest."""
+        return tuple(file.path for file in self.files if not file.is_known)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all files, or None while one is not known."""
+        sizes = [file.size for file in self.files if file.size is not None]
+        return sum(sizes) if len(sizes) == len(self.files) else None
+
+    @property
+    def digest(self) -> str:
+        """One digest for all files: of a line `<sha256>  <path>` for each, in the order of their paths."""
+        lines = (f"{file.sha256 or UNKNOWN}  {file.path}\n" for file in sorted(self.files, key=_by_path))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+class Lock:
+    """All entries, by name. Immutable; `with_entry` makes the next one."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self._entries.values())
+
+    def entry(self, name: str) -> Entry:
+        try:
+            return self._entries[name]
+        except KeyError:
+            names = ", ".join(self._entries) or "none"
+            raise WeightsError(f"weights.lock has no entry {name!r}; it has {names}") from None
+
+    def with_entry(self, entry: Entry) -> Lock:
+        return Lock((self._entries | {entry.name: entry}).values())
+
+
+def lock_path() -> Path:
+    """The lock that belongs to this installation."""
+    return Path(str(resources.files("stoker") / "weights.lock"))
+
+
+def read_lock(path: Path | None = None) -> Lock:
+    """Raises WeightsError for a lock that is missing or cannot be understood."""
+    path = path or lock_path()
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise WeightsError(f"cannot read {path.name}: {error}") from error
+    if data.get("version") != VERSION:
+        raise WeightsError(f"{path.name}: version {data.get('version')!r} is not understood; this is {VERSION}")
+    try:
+        return Lock(_entry(name, table) for name, table in data.get("models", {}).items())
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WeightsError(f"{path.name} is damaged: {type(error).__name__}: {error}") from error
+
+
+def write_lock(lock: Lock, path: Path) -> None:
+    """Replace the lock at once, or not at all. A link is followed: it stays one."""
+    path = path.resolve()
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", delete=False) as file:
+        try:
+            file.write(dump_lock(lock))
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def dump_lock(lock: Lock) -> str:
+    return "\n".join([f"{_HEADER}version = {VERSION}\n", *(_table(entry) for entry in lock.entries)])
+
+
+def _entry(name: str, table: Mapping[str, Any]) -> Entry:
+    source = str(table["source"])
+    if not source.startswith((BUILT, HUB)):
+        raise ValueError(f"{name}: source {source!r} is neither {BUILT}… nor {HUB}…")
+    commit = str(table.get("commit", UNKNOWN))
+    return Entry(
+        name=name,
+        source=source,
+        licence=str(table["licence"]),
+        files=tuple(_file(row) for row in table["files"]),
+        commit=None if commit == UNKNOWN else commit,
+    )
+
+
+def _file(row: Mapping[str, Any]) -> LockedFile:
+    path, sha256 = str(row["path"]), str(row["sha256"])
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or PurePosixPath(path).as_posix() != path:
+        raise ValueError(f"{path!r} is no path below the model's folder")
+    if sha256 == UNKNOWN:
+        return LockedFile(path, row.get("size"))
+    if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+        raise ValueError(f"{path}: {sha256!r} is no sha256")
+    return LockedFile(path, int(row["size"]), sha256)
+
+
+def _table(entry: Entry) -> str:
+    lines = [f"[models.{entry.name}]", f"source = {json.dumps(entry.source)}"]
+    if not entry.is_built:
+        lines.append(f"commit = {json.dumps(entry.commit or UNKNOWN)}")
+    lines += [f"licence = {json.dumps(entry.licence)}", "files = ["]
+    lines += [f"  {_row(file)}," for file in sorted(entry.files, key=_by_path)]
+    return "\n".join([*lines, "]\n"])
+
+
+def _row(file: LockedFile) -> str:
+    size = "" if file.size is None else f"size = {file.size}, "
+    return f"{{ path = {json.dumps(file.path)}, {size}sha256 = {json.dumps(file.sha256 or UNKNOWN)} }}"
+
+
+def _by_path(file: LockedFile) -> str:
+    return file.path
