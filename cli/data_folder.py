@@ -1,14 +1,12 @@
 """The data folder: what lies where in it, and the secrets that are kept there with mode 0600.
 
-    .stoker/
-      stoker.db          the store (control)            secret.key   what opens its secrets (control)
-      api_key            the key that `up` made         join_token   what nodes join with
-      objects/           the embedded object store      object-store.json   its credentials and port
-      agent/             a node's id, outbox, scratch   weights/     what the hosted models load
-      logs/              what each part printed, and what it printed the time before
-      up.lock            held while an `up` runs here
-
-One process at a time: `lock` refuses a second `up` with a sentence.
+.stoker/
+  stoker.db          the store (control)            secret.key   what opens its secrets (control)
+  api_key            the key that `up` made         join_token   what nodes join with
+  objects/           the embedded object store      object-store.json   its credentials and port
+  agent/             a node's id, outbox, scratch   weights/     what the hosted models load
+  logs/              what each part printed, and what it printed the time before
+  up.lock            held while an `up` runs here: a second one is refused with a sentence
 """
 
 from __future__ import annotations
@@ -65,18 +63,23 @@ class DataFolder:
     def join_token(self) -> Path:
         return self.root / "join_token"
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Held for as long as the block runs; the kernel drops it with the process, however that ends."""
-        fd = os.open(self.root / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    @property
+    def lock(self) -> Path:
+        return self.root / "up.lock"
+
+
+@contextmanager
+def held(lock: Path, otherwise: str) -> Iterator[None]:
+    """Locked for the block, or CliError(`otherwise`). The kernel unlocks when the process ends."""
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise CliError(f"another `stoker up` is running on {self.root}") from None
-            yield
-        finally:
-            os.close(fd)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CliError(otherwise) from None
+        yield
+    finally:
+        os.close(fd)
 
 
 def kept_token(path: Path, prefix: str) -> tuple[str, bool]:

@@ -1,0 +1,138 @@
+"""The agent process: composes the node agent with its real parts and runs it until it is told to stop.
+
+It holds no object store credentials and no API key. What it keeps lies in its data folder: the node's id
+(stable over restarts), the outbox, the attempts' scratch folders. It is ready when control has taken its
+first call; control may still refuse its join token, and then it ends with control's sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import SystemRandom
+
+import stoker
+from stoker.agent.devices import NvmlSampler
+from stoker.agent.files import ScratchFolders
+from stoker.agent.grpc_stream import connect
+from stoker.agent.local_process import LocalSpawner
+from stoker.agent.node import Agent, AgentSettings
+from stoker.agent.objects import S3Objects
+from stoker.agent.outbox_disk import OutboxFile
+from stoker.cli.data_folder import held, write_private
+from stoker.cli.errors import CliError
+from stoker.cli.readiness import announce
+from stoker.cli.stopping import on_signals
+from stoker.wire.messages import Device
+from stoker.wire.names import short_id
+from stoker.wire.streams import AgentStream
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    control: str
+    join_token: str = field(repr=False)
+    data_dir: Path
+    name: str | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    ready_fd: int | None = None
+
+
+def run(options: AgentOptions) -> None:
+    asyncio.run(run_agent(options))
+
+
+def boottime() -> float:
+    """Goes on while the host sleeps: a lease does too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def run_agent(options: AgentOptions) -> None:
+    folder = options.data_dir.absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with held(folder / "agent.lock", f"another agent is running on {folder}"):
+        rng, objects = SystemRandom(), S3Objects()
+        sampler = NvmlSampler()
+        settings = AgentSettings(
+            node=node_id(folder),
+            name=options.name or socket.gethostname(),
+            join_token=options.join_token,
+            agent_version=stoker.__version__,
+        )
+        first = _AnnounceOnce(connector(options), sampler.inventory(), options.ready_fd)
+        agent = Agent(
+            settings,
+            first,
+            LocalSpawner(folder),
+            objects,
+            sampler,
+            ScratchFolders(folder / "scratch"),
+            OutboxFile(folder / "outbox"),
+            time.time,
+            rng,
+            boottime,
+        )
+        try:
+            with on_signals(agent.stop):
+                await agent.run()
+        finally:
+            await objects.close()
+
+
+def node_id(folder: Path) -> str:
+    """Drawn at the first start. Two agents with a copy of one folder are told apart by control."""
+    path = folder / "node_id"
+    if not path.exists():
+        write_private(path, short_id(SystemRandom()) + "\n")
+    found = path.read_text(encoding="utf-8").strip()
+    if not found:
+        raise CliError(f"{path} is empty; remove it and a new id is drawn")
+    return found
+
+
+def connector(options: AgentOptions) -> Callable[[], Awaitable[AgentStream]]:
+    """Reads the TLS files at each connect: a renewed certificate is used from the next one on."""
+
+    async def connect_once() -> AgentStream:
+        return await connect(
+            options.control,
+            ca=_read(options.tls_ca),
+            cert=_read(options.tls_cert),
+            key=_read(options.tls_key),
+        )
+
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise CliError("a certificate of the agent's own needs both --tls-cert and --tls-key")
+    return connect_once
+
+
+def _read(file: Path | None) -> bytes | None:
+    return None if file is None else file.read_bytes()
+
+
+class _AnnounceOnce:
+    """Connects, and says after the first time that this part is ready."""
+
+    def __init__(
+        self, connect: Callable[[], Awaitable[AgentStream]], devices: Sequence[Device], fd: int | None
+    ) -> None:
+        self._connect, self._devices, self._fd = connect, devices, fd
+        self._said = False
+
+    async def __call__(self) -> AgentStream:
+        stream = await self._connect()
+        if not self._said:
+            self._said = True
+            names = ", ".join(f"{device.name} ({device.kind})" for device in self._devices)
+            announce({"devices": names}, self._fd)
+            log.info("connected; devices: %s", names)
+        return stream

@@ -1,0 +1,70 @@
+"""The hosted endpoints: what the models declare in their torch-free modules, as endpoints of control.
+
+Which pipeline stands behind one is STOKER_PIPELINE's to say where it is set; else the worker takes the best
+that its machine has. Weights lie below one folder, and are made or fetched and verified before the start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from stoker.cli.errors import CliError
+from stoker.control.types import Endpoint, EndpointVersion
+from stoker.models.registry import MODELS, PIPELINES, UnknownPipeline, pipeline
+from stoker.wire.messages import Price
+
+PIPELINE = "STOKER_PIPELINE"
+WEIGHTS_DIR = "STOKER_WEIGHTS_DIR"
+
+
+def hosted_endpoints(
+    ids: Sequence[str],
+    weights: Path,
+    given: Mapping[str, str],
+    more_prices: Sequence[Price] = (),
+    account: str = "default",
+) -> list[Endpoint]:
+    """One worker each: the weights of a model are in memory once."""
+    return [_endpoint(model, weights, given, more_prices, account) for model in ids]
+
+
+def _endpoint(
+    model: str, weights: Path, given: Mapping[str, str], more_prices: Sequence[Price], account: str
+) -> Endpoint:
+    declared = MODELS.get(model)
+    if declared is None:
+        raise CliError(f"there is no hosted endpoint {model!r}; there are {', '.join(sorted(MODELS))}")
+    env = {WEIGHTS_DIR: str(weights)}
+    if chosen := _chosen(given):
+        env[PIPELINE] = chosen
+    prices = (*(Price(price["metric"], price["nano_usd"]) for price in declared.prices), *more_prices)
+    return Endpoint(
+        id=declared.id,
+        account=account,
+        name=declared.name,
+        version=1,
+        run=EndpointVersion(handler=declared.handler, env=env, schema=declared.schema, prices=prices),
+        hosted=True,
+        workers_min=1,
+        workers_max=1,
+        idle_timeout_s=3600,
+    )
+
+
+def _chosen(given: Mapping[str, str]) -> str | None:
+    asked = given.get(PIPELINE)
+    if not asked:
+        return None
+    try:
+        return pipeline(asked).name
+    except UnknownPipeline as error:
+        raise CliError(f"{PIPELINE}: {error}") from None
+
+
+def wanted_weights(ids: Sequence[str], given: Mapping[str, str] = os.environ) -> list[str]:
+    """The entries of weights.lock that a machine needs to serve these: small, or asked for by name."""
+    asked = _chosen(given)
+    names = [asked or MODELS[model].default_pipeline for model in ids if model in MODELS]
+    return sorted({PIPELINES[name].weights for name in names})

@@ -1,0 +1,60 @@
+"""`stoker key create|list|revoke`: works on the store in the data folder, beside a running control too.
+
+A running control remembers a key's verdict for five seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from stoker.cli.data_folder import DataFolder
+from stoker.cli.errors import CliError
+from stoker.control import keys
+from stoker.control.commit import run_batch
+from stoker.control.store import Conn, open_store
+
+T = TypeVar("T")
+
+
+def create(data_dir: Path, name: str, *, join: bool, console: Console) -> None:
+    make = keys.create_join_token if join else keys.create_key
+    record, token = _on_store(data_dir, lambda conn: make(conn, name=name, now=time.time()))
+    console.print(token, highlight=False, markup=False, soft_wrap=True)
+    Console(stderr=True).print(f"{record.id} ({name}); it is shown this once", highlight=False)
+
+
+def show(data_dir: Path, *, join: bool, console: Console) -> None:
+    records = _on_store(data_dir, lambda conn: keys.list_keys(conn, "join" if join else "key"))
+    table = Table("id", "name", "account", "created", "revoked")
+    for record in records:
+        revoked = "" if record.revoked_at is None else _day(record.revoked_at)
+        table.add_row(record.id, record.name, record.account, _day(record.created_at), revoked)
+    console.print(table)
+
+
+def revoke(data_dir: Path, key: str, console: Console) -> None:
+    if not _on_store(data_dir, lambda conn: keys.revoke_key(conn, key, time.time())):
+        raise CliError(f"there is no key {key} that was not revoked; `stoker key list` shows them")
+    console.print(f"{key} is revoked", highlight=False)
+
+
+def _on_store(data_dir: Path, work: Callable[[Conn], T]) -> T:
+    store = open_store(DataFolder.make(data_dir).store, now=time.time())
+    try:
+        ((value, error),) = run_batch(store.writer, [work])
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return]
+    finally:
+        store.close()
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,249 @@
+"""The `stoker` command: reads options, hands them to what does the work, tells errors in a sentence.
+
+Exit status: 0 done, 1 could not (the sentence says why), 2 wrong usage, 130 killed by a second Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from stoker.cli.errors import CliError
+
+app = typer.Typer(
+    name="stoker",
+    help="Feeds GPUs: runs handlers on your machines behind one HTTP interface.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+key_app = typer.Typer(help="API keys and join tokens.", no_args_is_help=True)
+weights_app = typer.Typer(help="What the hosted models load, pinned by weights.lock.", no_args_is_help=True)
+app.add_typer(key_app, name="key")
+app.add_typer(weights_app, name="weights")
+
+DataDir = Annotated[
+    Path, typer.Option("--data-dir", envvar="STOKER_DATA_DIR", help="Where everything is kept.")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Configuration; stoker.toml is taken where there is one.")
+]
+Host = Annotated[str, typer.Option(help="Address that HTTP binds to.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="HTTP port; 0 takes a free one.")]
+GrpcPort = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port that agents join at; 0 takes a free one.")
+]
+Hosted = Annotated[
+    list[str] | None, typer.Option("--hosted", help="A hosted endpoint to serve; may be given again.")
+]
+ReadyFd = Annotated[int | None, typer.Option(hidden=True)]
+TlsFile = Annotated[Path | None, typer.Option(exists=True, dir_okay=False)]
+Join = Annotated[bool, typer.Option("--join", help="Join tokens of agents instead of API keys.")]
+
+HOSTED = ("text-to-image",)
+DATA_DIR = Path(".stoker")
+
+
+@app.command()
+def up(
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
+    grpc_port: GrpcPort = 0,
+    hosted: Hosted = None,
+) -> None:
+    """Everything on this machine: control, agent, object store, hosted endpoints. Ctrl-C stops all of it."""
+    from stoker.cli.up import UpOptions, run
+
+    _log_to_stderr(logging.WARNING)
+    chosen = tuple(hosted) if hosted else HOSTED
+    raise typer.Exit(run(UpOptions(data_dir, _config(config), host, port, grpc_port, chosen)))
+
+
+@app.command()
+def control(
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
+    grpc_host: Annotated[str, typer.Option(help="Address that agents join at.")] = "127.0.0.1",
+    grpc_port: GrpcPort = 8001,
+    hosted: Hosted = None,
+    tls_cert: TlsFile = None,
+    tls_key: TlsFile = None,
+    tls_client_ca: TlsFile = None,
+    ready_fd: ReadyFd = None,
+) -> None:
+    """The control plane: HTTP for callers, gRPC for agents."""
+    given = _become_a_part()
+    from stoker.cli.control_process import ControlOptions, run
+
+    options = ControlOptions(
+        data_dir=data_dir,
+        config=_config(config),
+        host=host,
+        port=port,
+        grpc_host=grpc_host,
+        grpc_port=grpc_port,
+        hosted=tuple(hosted or ()),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        ready_fd=ready_fd,
+    )
+    run(options, given)
+
+
+@app.command()
+def agent(
+    control: Annotated[str, typer.Option(help="HOST:PORT of the control plane's gRPC.")],
+    join_token: Annotated[
+        str | None, typer.Option(help="Better in STOKER_JOIN_TOKEN: arguments are readable by everybody.")
+    ] = None,
+    data_dir: DataDir = DATA_DIR / "agent",
+    name: Annotated[
+        str | None, typer.Option(help="How the node is called; the host's name by default.")
+    ] = None,
+    tls_ca: TlsFile = None,
+    tls_cert: TlsFile = None,
+    tls_key: TlsFile = None,
+    ready_fd: ReadyFd = None,
+) -> None:
+    """The node agent: one per host with GPUs."""
+    given = _become_a_part()
+    token = join_token or given.get("STOKER_JOIN_TOKEN")
+    if not token:
+        raise CliError("an agent joins with a token: --join-token, or STOKER_JOIN_TOKEN in the environment")
+    from stoker.cli.agent_process import AgentOptions, run
+
+    options = AgentOptions(
+        control=control,
+        join_token=token,
+        data_dir=data_dir,
+        name=name,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        ready_fd=ready_fd,
+    )
+    run(options)
+
+
+@app.command()
+def image(
+    prompt: Annotated[str, typer.Argument(help="What to see.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write; .png or .jpg.")],
+    url: Annotated[
+        str, typer.Option(envvar="STOKER_URL", help="Where control is.")
+    ] = "http://127.0.0.1:8000",
+    endpoint: str = "text-to-image",
+    negative_prompt: Annotated[str | None, typer.Option(help="What not to see.")] = None,
+    width: int | None = None,
+    height: int | None = None,
+    steps: int | None = None,
+    guidance: float | None = None,
+    seed: Annotated[int | None, typer.Option(help="-1 draws one, and it is told.")] = None,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """A prompt goes in, a picture comes out."""
+    from stoker.cli.image import ImageRequest, run
+
+    _log_to_stderr(logging.WARNING)
+    request = ImageRequest(
+        prompt=prompt,
+        out=out,
+        url=url,
+        endpoint=endpoint,
+        negative_prompt=negative_prompt,
+        width=width,
+        height=height,
+        steps=steps,
+        guidance=guidance,
+        seed=seed,
+    )
+    run(request, data_dir, Console(stderr=True))
+
+
+@key_app.command("create")
+def key_create(
+    name: Annotated[str, typer.Option(help="What it is for.")] = "key",
+    join: Join = False,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """Makes one and shows it this once."""
+    from stoker.cli import key_commands
+
+    key_commands.create(data_dir, name, join=join, console=Console())
+
+
+@key_app.command("list")
+def key_list(join: Join = False, data_dir: DataDir = DATA_DIR) -> None:
+    """Their ids and names; never the keys themselves."""
+    from stoker.cli import key_commands
+
+    key_commands.show(data_dir, join=join, console=Console())
+
+
+@key_app.command("revoke")
+def key_revoke(
+    key: Annotated[str, typer.Argument(help="The id that `list` shows.")], data_dir: DataDir = DATA_DIR
+) -> None:
+    """From now on it opens nothing."""
+    from stoker.cli import key_commands
+
+    key_commands.revoke(data_dir, key, Console())
+
+
+def _config(given: Path | None) -> Path | None:
+    found = given or Path("stoker.toml")
+    if found.exists():
+        return found.absolute()
+    if given is not None:
+        raise CliError(f"there is no configuration file {given}")
+    return None
+
+
+def _become_a_part() -> dict[str, str]:
+    """For control and agent: end with whoever started us, log, keep our secrets from what we start."""
+    from stoker.cli.parents import end_with_parent
+    from stoker.cli.s3_settings import take_secrets
+
+    end_with_parent(os.environ)
+    _log_to_stderr(logging.INFO)
+    return take_secrets(os.environ)
+
+
+def _log_to_stderr(level: int) -> None:
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("botocore", "boto3", "urllib3", "s3transfer", "httpx"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def explained() -> tuple[type[Exception], ...]:
+    """The errors whose text is a sentence for whoever typed the command."""
+    from stoker.cli.sentences import SENTENCES
+
+    return SENTENCES
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    try:
+        return app(arguments)
+    except CliError as error:
+        _end(error)
+    except Exception as error:
+        if not isinstance(error, explained()):
+            raise
+        _end(error)
+
+
+def _end(error: Exception) -> None:
+    print(f"stoker: {error}", file=sys.stderr)
+    sys.exit(1)

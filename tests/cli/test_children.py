@@ -1,0 +1,128 @@
+"""Real processes under the supervisor: started in order, heard, started again, stopped, none left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from stoker.cli import supervisor
+from stoker.cli.children import AllFacts, Children, Launch, last_line
+
+PART = """
+import json, os, signal, sys
+stop = signal.sigwait
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("started", flush=True)
+fd = int(sys.argv[sys.argv.index("--ready-fd") + 1])
+os.write(fd, json.dumps({"ready": True, "pid": os.getpid(), "told": sys.argv[1]}).encode() + b"\\n")
+os.close(fd)
+stop([signal.SIGTERM])
+with open(sys.argv[2], "a") as file:
+    file.write(sys.argv[1] + "\\n")
+"""
+FAILS = "import sys; sys.exit('port 8000 is in use')"
+DEAF = PART.replace("stop([signal.SIGTERM])", "stop([signal.SIGUSR1])")
+
+
+class Story:
+    """Two parts, and what was said of them."""
+
+    def __init__(self, folder: Path, **scripts: str) -> None:
+        self.folder = folder
+        self.scripts = {"control": PART, "agent": PART, **scripts}
+        self.said: list[str] = []
+        self.ready: asyncio.Queue[AllFacts] = asyncio.Queue()
+        self.children = Children(
+            ("control", "agent"),
+            self.launch,
+            self.said.append,
+            lambda facts: self.ready.put_nowait(dict(facts)),
+        )
+
+    def launch(self, name: str, facts: AllFacts) -> Launch:
+        told = f"{name} after {' '.join(facts)}".strip()
+        ended = str(self.folder / "ended")
+        argv = (sys.executable, "-I", "-c", self.scripts[name], told, ended)
+        return Launch(argv, dict(os.environ), self.folder / f"{name}.log")
+
+    def ended(self) -> list[str]:
+        return (self.folder / "ended").read_text().split("\n")[:-1]
+
+
+def exists(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_they_start_in_order_and_one_stop_ends_them_in_reverse(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.children.run())
+    facts = await story.ready.get()
+    assert facts["agent"]["told"] == "agent after control"
+    story.children.stop()
+    assert await running == 0
+    assert [line.split()[0] for line in story.ended()] == ["agent", "control"]
+    assert not any(exists(part["pid"]) for part in facts.values())
+
+
+async def test_one_that_dies_is_started_again_and_told_what_it_said_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_S", 0.001)
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.children.run())
+    facts = await story.ready.get()
+    os.kill(int(facts["control"]["pid"]), signal.SIGKILL)
+    again = await story.ready.get()
+    assert again["control"]["told"] == "control after control agent"
+    assert again["agent"]["pid"] == facts["agent"]["pid"], "the agent was left alone"
+    (said,) = story.said
+    assert "control ended unexpectedly: killed by SIGKILL" in said
+    assert "the last line of control.log: started" in said
+    story.children.stop()
+    assert await running == 0
+
+
+async def test_one_that_never_starts_ends_all_with_its_own_words(tmp_path: Path) -> None:
+    story = Story(tmp_path, agent=FAILS)
+    assert await story.children.run() == 1
+    assert story.said == [
+        "agent did not start: exit status 1; the last line of agent.log: port 8000 is in use"
+    ]
+    assert [line.split()[0] for line in story.ended()] == ["control"]
+
+
+async def test_a_second_stop_kills_the_deaf(tmp_path: Path) -> None:
+    story = Story(tmp_path, agent=DEAF)
+    running = asyncio.create_task(story.children.run())
+    facts = await story.ready.get()
+    story.children.stop()
+    story.children.stop()
+    assert await running == 130
+    assert not any(exists(part["pid"]) for part in facts.values())
+
+
+async def test_an_error_of_our_own_leaves_nothing_running(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.children.run())
+    facts = await story.ready.get()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not any(exists(part["pid"]) for part in facts.values())
+
+
+def test_the_last_line_that_says_something(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("first\n" + "x" * 20_000 + "\nError: it broke\n\n   \n")
+    assert last_line(log) == "Error: it broke"
+    log.write_text("")
+    assert last_line(log) == ""

@@ -1,0 +1,134 @@
+"""The command line: what it says when something is wrong, and what each part may know."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stoker.cli.errors import CliError
+from stoker.cli.main import main
+from stoker.cli.s3_settings import from_config, from_environment, take_secrets, to_environment
+from stoker.control.config import load_config
+from stoker.outbound.objects import ObjectStoreConfig
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the surroundings: no stoker.toml, no .env, no variable."""
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("STOKER_"):
+            monkeypatch.delenv(name)
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == 1
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return said.err
+
+
+def works(*arguments: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == 0
+
+
+def test_a_key_is_shown_once_and_listed_without_its_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    works("key", "create", "--name", "laptop")
+    token = capsys.readouterr().out.strip()
+    assert token.startswith("sk_")
+    _, key, secret = token.split("_")
+    works("key", "list")
+    listed = capsys.readouterr().out
+    assert key in listed
+    assert "laptop" in listed
+    assert secret not in listed
+    works("key", "revoke", key)
+    capsys.readouterr()
+    assert "no key" in fails(capsys, "key", "revoke", key)
+
+
+def test_join_tokens_are_a_list_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    works("key", "create", "--join", "--name", "hosts")
+    assert capsys.readouterr().out.startswith("jt_")
+    works("key", "list")
+    assert "hosts" not in capsys.readouterr().out
+    works("key", "list", "--join")
+    assert "hosts" in capsys.readouterr().out
+
+
+def test_an_agent_without_a_token_says_how_to_give_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "STOKER_JOIN_TOKEN" in fails(capsys, "agent", "--control", "127.0.0.1:1")
+
+
+def test_a_configuration_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no configuration file nowhere.toml" in fails(capsys, "control", "--config", "nowhere.toml")
+
+
+def test_a_wrong_field_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("stoker.toml").write_text("local_root = []\n")
+    assert "local_root is not a known field" in fails(capsys, "control", "--port", "0", "--grpc-port", "0")
+
+
+def test_an_open_grpc_port_needs_tls(capsys: pytest.CaptureFixture[str]) -> None:
+    said = fails(capsys, "control", "--port", "0", "--grpc-port", "0", "--grpc-host", "0.0.0.0")
+    assert "in the clear" in said
+
+
+def test_an_unknown_hosted_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    said = fails(capsys, "control", "--port", "0", "--grpc-port", "0", "--hosted", "text-to-smell")
+    assert "there is no hosted endpoint 'text-to-smell'; there are text-to-image" in said
+
+
+def test_half_a_tls_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("cert.pem").write_text("")
+    assert "--tls-key" in fails(
+        capsys, "control", "--port", "0", "--grpc-port", "0", "--tls-cert", "cert.pem"
+    )
+
+
+def test_a_data_folder_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("")
+    assert "cannot be made" in fails(capsys, "key", "list", "--data-dir", "file/data")
+
+
+def test_wrong_usage_is_status_two() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["control", "--port", "70000"])
+    assert ended.value.code == 2
+
+
+# ---- the object store's settings
+
+STORE = ObjectStoreConfig("http://s3:1", "https://pub", "eu", "bucket", "id", "secret", folder="/objects")
+
+
+def test_what_up_hands_to_control_arrives() -> None:
+    assert from_environment(to_environment(STORE)) == STORE
+
+
+def test_no_object_store_is_not_half_of_one() -> None:
+    assert from_environment({}) is None
+    with pytest.raises(CliError, match="STOKER_S3_ACCESS_SECRET"):
+        from_environment({**to_environment(STORE), "STOKER_S3_ACCESS_SECRET": ""})
+
+
+def test_the_configuration_names_one() -> None:
+    Path("stoker.toml").write_text(
+        '[s3]\nendpoint_url = "https://s3"\nbucket = "pictures"\naccess_id = "id"\naccess_secret = "secret"\n'
+    )
+    found = from_config(load_config("stoker.toml"))
+    assert found == ObjectStoreConfig("https://s3", "", "us-east-1", "pictures", "id", "secret")
+    assert from_config(load_config(None)) is None
+
+
+def test_our_variables_are_taken_out_of_the_environment() -> None:
+    environ = {"STOKER_API_KEY": "sk", "PATH": "/bin", **to_environment(STORE)}
+    taken = take_secrets(environ)
+    assert environ == {"PATH": "/bin"}
+    assert taken["STOKER_API_KEY"] == "sk"

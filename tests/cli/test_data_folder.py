@@ -1,0 +1,82 @@
+"""Secrets on disk, `.env`, and one process at a time."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from stoker.cli.data_folder import DataFolder, held, kept_token, read_private, write_private
+from stoker.cli.dotenv import lookup, parse
+from stoker.cli.errors import CliError
+
+
+def test_a_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+    token, made = kept_token(tmp_path / "api_key", "sk")
+    assert made
+    assert token.startswith("sk_")
+    assert stat.S_IMODE((tmp_path / "api_key").stat().st_mode) == 0o600
+    assert kept_token(tmp_path / "api_key", "sk") == (token, False)
+    assert [path.name for path in tmp_path.iterdir()] == ["api_key"], "nothing half written stays"
+
+
+def test_a_secret_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "api_key"
+    write_private(path, "sk_1_2\n")
+    path.chmod(0o644)
+    with pytest.raises(CliError, match=r"others may read it .*chmod 600"):
+        read_private(path)
+
+
+def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
+    write_private(tmp_path / "api_key", "\n")
+    with pytest.raises(CliError, match="is empty"):
+        read_private(tmp_path / "api_key")
+
+
+def test_the_data_folder_is_the_owners_alone(tmp_path: Path) -> None:
+    folder = DataFolder.make(tmp_path / "deep" / "data")
+    assert stat.S_IMODE(folder.root.stat().st_mode) == 0o700
+    assert folder.root.is_absolute()
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CliError, match="cannot be made: Not a directory"):
+        DataFolder.make(tmp_path / "file" / "data")
+
+
+def test_a_second_holder_is_refused_and_the_first_end_frees_it(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with held(lock, "taken"), pytest.raises(CliError, match="taken"), held(lock, "taken"):
+        pass
+    with held(lock, "taken"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("A=1", {"A": "1"}),
+        ("export A=1\n\n# A=2\n", {"A": "1"}),
+        ("A = 'x y # z'", {"A": "x y # z"}),
+        ('A="x=y"', {"A": "x=y"}),
+        ("A=1 # one", {"A": "1"}),
+        ("A=a#b", {"A": "a#b"}),
+        ("not a line\n=3\n1A=2", {}),
+        ("A='half", {"A": "'half"}),
+        ("A=", {"A": ""}),
+    ],
+)
+def test_dotenv_lines(text: str, values: dict[str, str]) -> None:
+    assert parse(text) == values
+
+
+def test_the_environment_wins_over_the_file_and_empty_is_not_set(tmp_path: Path) -> None:
+    assert lookup("KEY", {}, tmp_path) is None
+    (tmp_path / ".env").write_text("KEY=file\n")
+    assert lookup("KEY", {"KEY": "environment"}, tmp_path) == "environment"
+    assert lookup("KEY", {"KEY": ""}, tmp_path) == "file"
+    (tmp_path / ".env").write_text("KEY=\n")
+    assert lookup("KEY", {}, tmp_path) is None

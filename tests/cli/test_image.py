@@ -1,0 +1,156 @@
+"""`stoker image` against a scripted service on loopback."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from stoker.cli.data_folder import write_private
+from stoker.cli.errors import CliError
+from stoker.cli.image import ImageRequest, find_key, run, step_of
+from stoker.client import BadRequest, Event, JobFailed
+
+PICTURE = b"\x89PNG and so on"
+
+
+class Service(ThreadingHTTPServer):
+    """Plays one job. `events` are what its stream says before its end."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.asked: list[tuple[str, str, Any]] = []
+        self.run_answer: tuple[int, Any] = (200, {"id": "j-u1", "status": "IN_QUEUE"})
+        output = {"image_url": f"{self.url}/signed.png", "seed": 7, "cost": 0.02097152}
+        self.record = {"id": "j-u1", "status": "COMPLETED", "executionTime": 812, "output": output}
+        self.events = [("progress", {"output": {"step": step, "steps": 4}}) for step in range(1, 5)]
+        self.says_end = True
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Service
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(("POST", self.path, body))
+        self._send(self.server.run_answer[0], json.dumps(self.server.run_answer[1]).encode())
+
+    def do_GET(self) -> None:
+        self.server.asked.append(("GET", self.path, self.headers.get("Authorization")))
+        if self.path == "/signed.png":
+            self._send(200, PICTURE)
+        elif self.path.startswith("/v2/text-to-image/stream/"):
+            events = list(self.server.events)
+            if self.server.says_end:
+                events.append(("end", self.server.record))
+            text = "".join(f"event: {kind}\ndata: {json.dumps(value)}\n\n" for kind, value in events)
+            self._send(200, text.encode())
+        else:
+            self._send(200, json.dumps(self.server.record).encode())
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Silent."""
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setenv("STOKER_API_KEY", "sk_1_2")
+    with Service() as service:
+        thread = threading.Thread(target=service.serve_forever, args=(0.01,))
+        thread.start()
+        yield service
+        service.shutdown()
+        thread.join()
+
+
+def ask(service: Service, out: Path, **fields: Any) -> str:
+    said = io.StringIO()
+    run(ImageRequest("a lighthouse", out, service.url, **fields), out.parent, Console(file=said, width=200))
+    return said.getvalue()
+
+
+def test_the_picture_is_there_and_cost_and_time_are_told(service: Service, tmp_path: Path) -> None:
+    said = ask(service, tmp_path / "new" / "out.png", width=512, steps=4, seed=7)
+    assert (tmp_path / "new" / "out.png").read_bytes() == PICTURE
+    assert "4/4" in said
+    assert "seed 7: 0.02097152 USD, made in 0.81 s" in said
+    assert service.asked[0] == (
+        "POST",
+        "/v2/text-to-image/run",
+        {
+            "input": {
+                "prompt": "a lighthouse",
+                "width": 512,
+                "num_inference_steps": 4,
+                "seed": 7,
+                "image_format": "png",
+            }
+        },
+    )
+    assert service.asked[-1] == ("GET", "/signed.png", None), "the signed URL gets no key"
+
+
+def test_a_stream_that_breaks_off_loses_nothing(service: Service, tmp_path: Path) -> None:
+    service.says_end = False
+    ask(service, tmp_path / "out.jpg")
+    assert (tmp_path / "out.jpg").read_bytes() == PICTURE
+    assert ("GET", "/v2/text-to-image/status-sync/j-u1?wait=90000", "Bearer sk_1_2") in service.asked
+
+
+def test_a_job_that_failed_is_told_and_nothing_is_written(service: Service, tmp_path: Path) -> None:
+    service.record = {"id": "j-u1", "status": "FAILED", "error": "out of memory"}
+    with pytest.raises(JobFailed, match="FAILED: out of memory"):
+        ask(service, tmp_path / "out.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_input_is_told(service: Service, tmp_path: Path) -> None:
+    service.run_answer = (400, {"id": "j", "status": "FAILED", "error": "width is 1000"})
+    with pytest.raises(BadRequest, match="width is 1000"):
+        ask(service, tmp_path / "out.png", width=1000)
+
+
+def test_another_kind_of_file_is_refused_before_anything_is_asked(service: Service, tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"must end in one of \.png, \.jpg, \.jpeg"):
+        ask(service, tmp_path / "out.gif")
+    assert service.asked == []
+
+
+def test_the_key_that_up_keeps_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STOKER_API_KEY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CliError, match="no API key: set STOKER_API_KEY"):
+        find_key(tmp_path)
+    write_private(tmp_path / "api_key", "sk_kept_1\n")
+    assert find_key(tmp_path) == "sk_kept_1"
+    (tmp_path / ".env").write_text("STOKER_API_KEY=sk_env_1\n")
+    assert find_key(tmp_path) == "sk_env_1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "step"),
+    [
+        ("progress", {"output": {"step": 3, "steps": 28}}, (3, 28)),
+        ("chunk", {"output": {"step": 3, "steps": 28, "preview": "…"}}, (3, 28)),
+        ("progress", {"output": {"step": 3}}, None),
+        ("progress", {"output": "half"}, None),
+        ("chunk", [], None),
+        ("reset", {"attempt": 2}, None),
+    ],
+)
+def test_what_tells_of_a_step(kind: str, value: Any, step: tuple[int, int] | None) -> None:
+    assert step_of(Event(kind, "1-0", value)) == step
