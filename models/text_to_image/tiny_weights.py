@@ -41,7 +41,7 @@ VAE_BLOCKS = 6
 CLIP_LENGTH = 77
 SALT = "stoker flux-tiny 1"
 
-_BLUR = np.outer((1, 2, 1), (1, 2, 1)).astype(np.float32) / 16
+_BLUR: Array = np.float32(1 / 16) * np.outer((1, 2, 1), (1, 2, 1)).astype(np.float32)
 
 
 def draw(name: str, *shape: int, scale: float) -> Array:
@@ -225,7 +225,11 @@ def t5(vocabulary: int) -> Weights:
         weights[name] = draw(name, WIDTH, WIDTH, scale=0.25)
     name = f"{block}.layer.0.SelfAttention.relative_attention_bias.weight"
     weights[name] = draw(name, 32, HEADS, scale=1.0)
-    for part, wide, narrow in (("wi_0", 2 * WIDTH, WIDTH), ("wi_1", 2 * WIDTH, WIDTH), ("wo", WIDTH, 2 * WIDTH)):
+    for part, wide, narrow in (
+        ("wi_0", 2 * WIDTH, WIDTH),
+        ("wi_1", 2 * WIDTH, WIDTH),
+        ("wo", WIDTH, 2 * WIDTH),
+    ):
         name = f"{block}.layer.1.DenseReluDense.{part}.weight"
         weights[name] = draw(name, wide, narrow, scale=0.25)
     for name in (f"{block}.layer.0.layer_norm", f"{block}.layer.1.layer_norm", "encoder.final_layer_norm"):

@@ -1,4 +1,4 @@
-"""Weights come in through weights.lock and no other way: locked by sha256, safetensors only. No torch here."""
+"""Weights come in through weights.lock and no other way: locked by sha256, safetensors only."""
 
 from __future__ import annotations
 

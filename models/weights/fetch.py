@@ -1,9 +1,9 @@
 """Brings a model's weights to this machine, and fills the lock.
 
-    fetch   from the hub at the locked commit, from a mirror, or made here; into `.NAME.part` beside the
-            folder, verified there, and renamed: a folder with the model's name is always a whole one.
-            What an interrupted fetch has left is taken up by the next.
-    lock    sizes and digests from the hub's own records, or from a folder that is trusted as it is
+fetch   from the hub at the locked commit, from a mirror, or made here; into `.NAME.part` beside the
+        folder, verified there, and renamed: a folder with the model's name is always a whole one.
+        What an interrupted fetch has left is taken up by the next.
+lock    sizes and digests from the hub's own records, or from a folder that is trusted as it is
 """
 
 from __future__ import annotations

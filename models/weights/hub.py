@@ -27,7 +27,7 @@ class Hub(Protocol):
         """The commit that a revision names (None: the newest), and the files at it."""
 
     def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
-        """Bring `path` to `folder / path`. May leave notes of its own below `folder`, which `tidy` removes."""
+        """Bring `path` to `folder / path`. It may leave notes below `folder`, which `tidy` removes."""
 
     def tidy(self, folder: Path) -> None:
         """Remove what `download` left there beside the files."""

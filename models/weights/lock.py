@@ -115,7 +115,9 @@ def read_lock(path: Path | None = None) -> Lock:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise WeightsError(f"cannot read {path.name}: {error}") from error
     if data.get("version") != VERSION:
-        raise WeightsError(f"{path.name}: version {data.get('version')!r} is not understood; this is {VERSION}")
+        raise WeightsError(
+            f"{path.name}: version {data.get('version')!r} is not understood; this is {VERSION}"
+        )
     try:
         return Lock(_entry(name, table) for name, table in data.get("models", {}).items())
     except (KeyError, TypeError, ValueError, AttributeError) as error:

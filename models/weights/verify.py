@@ -143,9 +143,7 @@ def _fetch_hint(entry: Entry) -> str:
     return f". Get them with: stoker weights fetch {entry.name}"
 
 
-def _hash_all(
-    folder: Path, files: tuple[LockedFile, ...], memory: Memory, threads: int | None
-) -> Memory:
+def _hash_all(folder: Path, files: tuple[LockedFile, ...], memory: Memory, threads: int | None) -> Memory:
     """The digest of each file; the largest first, so that the threads end together."""
     order = sorted(files, key=lambda file: -(file.size or 0))
     with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1), "verify") as pool:
@@ -159,7 +157,7 @@ def _hash(folder: Path, path: str, memory: Memory) -> tuple[Stamp, str]:
         if known is not None and known[0] == stamp:
             return known
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        # Written to while it was read: the digest belongs to no state of the file, and is not remembered as one.
+        # Written to while it was read: the digest belongs to no state of the file.
         return (stamp, digest) if _stamp(os.fstat(file.fileno())) == stamp else ((0, 0, 0), "changing")
 
 

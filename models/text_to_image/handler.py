@@ -1,0 +1,110 @@
+"""The handler of the hosted image model: one job, one picture.
+
+    set-up   choose the pipeline, verify its weights against the lock, load, fit the previews
+    run      check the input ─> steps (progress, previews, cancel) ─> picture in the job's scratch folder
+
+Environment: STOKER_PIPELINE names a pipeline of `stoker.models.registry` (else the best that is there);
+STOKER_WEIGHTS_DIR is the folder that holds one folder of weights a model (else the user's cache). Weights
+that Stoker makes itself (`flux-tiny`) are made there when they are missing; others must have been fetched.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import stoker
+from stoker.models import registry, weights
+from stoker.models.text_to_image import flux, metadata, previews
+from stoker.models.text_to_image.request import ImageRequest, InvalidInput
+from stoker.worker import Device, File, HandlerError, Job
+
+__all__ = ["TextToImage"]
+
+SEEDS = 2**32
+"""-1 draws a seed below this: as many as torch's CPU generator tells apart, and exact in any JSON parser."""
+
+
+class TextToImage:
+    """Output: `{"image_url": <the file>, "seed": <the seed it was made with>}`.
+
+    Progress: `{"step": 3, "steps": 28}` after each step. Partial output: `{"preview": {"step", "format",
+    "width", "height", "data"}}`, a small JPEG in base64; for the first and the last step always, and for
+    those between at most every 0.2 s. Measures `output_pixels`.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+
+    def setup(self, device: Device) -> None:
+        folder = weights.weights_folder()
+        lock = weights.read_lock()
+        self.pipeline = registry.choose_pipeline(
+            os.environ.get("STOKER_PIPELINE"), device.kind, lambda name: (folder / name).is_dir()
+        )
+        if self.pipeline.needs_gpu and device.kind == "cpu":
+            raise HandlerError(
+                f"the pipeline {self.pipeline.name} needs a GPU, and this worker was given none"
+            )
+        self._entry = lock.entry(self.pipeline.weights)
+        place = folder / self._entry.name
+        if self._entry.is_built:
+            weights.fetch(self._entry, place)
+        else:
+            weights.verify(self._entry, place)
+        self.device = device.torch_device
+        self.pipe = flux.load(place, self.device)
+        self._previewer = previews.fit(self.pipe, self.pipeline.text_tokens)
+
+    def run(self, job: Job) -> dict[str, Any]:
+        try:
+            request = ImageRequest.parse(job.input)
+        except InvalidInput as error:
+            raise HandlerError(str(error)) from error
+        seed = secrets.randbelow(SEEDS) if request.seed == -1 else request.seed
+        try:
+            image = flux.generate(
+                self.pipe,
+                request,
+                seed=seed,
+                text_tokens=self.pipeline.text_tokens,
+                on_step=self._reporter(job, request),
+            )
+        except flux.Interrupted:
+            job.raise_if_cancelled()
+            raise
+        path = job.scratch / f"image.{request.image_format}"
+        path.write_bytes(metadata.encode(image, request.image_format, self._made(request, seed)))
+        job.measure("output_pixels", image.width * image.height)
+        return {"image_url": File(path, metadata.MEDIA_TYPES[request.image_format]), "seed": seed}
+
+    def _reporter(self, job: Job, request: ImageRequest) -> Callable[[flux.Step], bool]:
+        throttle = previews.Throttle()
+
+        def on_step(step: flux.Step) -> bool:
+            if job.cancelled:
+                return False
+            job.progress({"step": step.number, "steps": step.of})
+            if throttle.due(step, self._clock()):
+                job.emit(self._previewer.chunk(self.pipe, step, request.height, request.width))
+            return True
+
+        return on_step
+
+    def _made(self, request: ImageRequest, seed: int) -> dict[str, Any]:
+        """What the file says about itself; see `metadata`."""
+        return {
+            "seed": seed,
+            "steps": request.num_inference_steps,
+            "guidance": request.guidance,
+            "width": request.width,
+            "height": request.height,
+            "pipeline": self.pipeline.name,
+            "profile": self.pipeline.profile,
+            "weights": f"sha256:{self._entry.digest}",
+            "device": self.device,
+            "versions": {"stoker": stoker.__version__, **flux.versions()},
+        }

@@ -1,0 +1,55 @@
+"""How a picture was made, kept in its file: a tEXt chunk of a PNG, the EXIF UserComment of a JPEG.
+
+What the text holds is enough to make the picture again, except for the prompt: a picture is passed on to
+people for whom the prompt was not written. There is no time in it, so equal requests give equal bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from PIL import ExifTags, Image, PngImagePlugin
+
+__all__ = ["MEDIA_TYPES", "encode", "read"]
+
+MEDIA_TYPES: Final = {"png": "image/png", "jpeg": "image/jpeg"}
+
+_KEY = "stoker"
+_ASCII = b"ASCII\0\0\0"
+"""EXIF's mark for a UserComment in ASCII."""
+_QUALITY = 95
+
+
+def encode(image: Image.Image, image_format: str, made: dict[str, Any]) -> bytes:
+    """The picture as a file of its format, with `made` inside."""
+    text = json.dumps(made, sort_keys=True, separators=(",", ":"))
+    file = io.BytesIO()
+    if image_format == "png":
+        info = PngImagePlugin.PngInfo()
+        info.add_text(_KEY, text)
+        image.save(file, "PNG", pnginfo=info)
+    else:
+        exif = Image.Exif()
+        exif[ExifTags.Base.Software] = f"stoker {made.get('versions', {}).get('stoker', '')}".strip()
+        exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.UserComment] = _ASCII + text.encode("ascii")
+        image.save(file, "JPEG", quality=_QUALITY, subsampling=0, exif=exif)
+    return file.getvalue()
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """What `encode` put into the file, or None where there is nothing of the kind."""
+    with Image.open(path) as image:
+        text = image.info.get(_KEY)
+        if text is None:
+            comment = image.getexif().get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.UserComment)
+            if not isinstance(comment, bytes) or not comment.startswith(_ASCII):
+                return None
+            text = comment.removeprefix(_ASCII).decode("ascii", "replace")
+    try:
+        made = json.loads(text)
+    except ValueError:
+        return None
+    return made if isinstance(made, dict) else None
