@@ -69,6 +69,11 @@ def test_short_clean_text_stays_as_it_is() -> None:
     assert clean("a\x00b\x1b[31m\udcff") == "a\ufffdb\ufffd[31m?"
 
 
+def test_a_text_is_cut_from_one_byte_too_many() -> None:
+    assert clean("x" * ERROR_MAX) == "x" * ERROR_MAX
+    assert "…" in clean("x" * (ERROR_MAX + 1))
+
+
 def test_a_long_text_loses_its_middle() -> None:
     text = clean("first line\n" + "é" * ERROR_MAX + "\nlast line")
     assert text.startswith("first line\né")

@@ -101,11 +101,21 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
         list(FrameReader().feed(data))
 
 
-@pytest.mark.parametrize("size", [-1, BODY_MAX + 1, "5", 6])
-def test_a_body_that_is_not_as_announced_is_refused_and_its_descriptors_closed(size: object) -> None:
+@pytest.mark.parametrize(
+    ("size", "sentence"),
+    [
+        (-1, "a frame announces a body of -1 bytes"),
+        (BODY_MAX + 1, "a frame announces a body of 67108865 bytes"),
+        ("5", "a frame announces a body of '5' bytes"),
+        (6, "a body announced as 6 bytes has 5"),
+    ],
+)
+def test_a_body_that_is_not_as_announced_is_refused_and_its_descriptors_closed(
+    size: object, sentence: str
+) -> None:
     file, body = os.memfd_create("file"), os.memfd_create("body")
     os.write(body, b"12345")
-    with pytest.raises(FrameError):
+    with pytest.raises(FrameError, match=sentence):
         list(FrameReader().feed(announced({"t": "file", "fd": 1, "memfd": size}), [file, body]))
 
 

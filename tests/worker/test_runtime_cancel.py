@@ -130,6 +130,16 @@ def test_a_stop_ends_an_idle_worker(start_worker: Any, handler: str) -> None:
     assert agent.log.read_text() == ""
 
 
+@pytest.mark.parametrize("handler", ["echo.py", "async_echo.py"])
+def test_what_comes_after_a_stop_is_not_begun(start_worker: Any, handler: str) -> None:
+    agent = start_worker(f"{handler}:handler")
+    agent.setup()
+    run = Frame("run", {"job": "j", "attempt": 1, "scratch": str(agent.scratch)}, b"1")
+    agent.sock.sendall(encode(Frame("stop"))[0] + encode(run)[0])
+    assert agent.wait() == 0
+    assert agent.sock.recv(1) == b""
+
+
 @pytest.mark.parametrize("handler", ["slow_until_cancelled.py", "async_until_cancelled.py"])
 def test_a_stop_waits_for_the_running_job(start_worker: Any, handler: str) -> None:
     agent = start_worker(f"{handler}:handler")
