@@ -1,0 +1,32 @@
+"""Why a process ended, in words. Pure."""
+
+from __future__ import annotations
+
+import signal
+
+_KNOWN = {
+    signal.SIGKILL: "killed, likely out of memory",
+    signal.SIGSEGV: "crashed: segmentation fault (SIGSEGV)",
+    signal.SIGABRT: "crashed: aborted (SIGABRT)",
+    signal.SIGBUS: "crashed: bus error (SIGBUS)",
+    signal.SIGILL: "crashed: illegal instruction (SIGILL)",
+    signal.SIGFPE: "crashed: arithmetic error (SIGFPE)",
+}
+
+
+def exit_words(status: int, killed: str | None, *, terminated: bool) -> str:
+    """`status` as subprocess gives it; `killed` is why the agent killed it, when it did."""
+    if killed is not None and status == -signal.SIGKILL:
+        return killed
+    if status >= 0:
+        return f"exited with code {status}"
+    if terminated and status == -signal.SIGTERM:
+        return "stopped by the agent (SIGTERM)"
+    return _KNOWN.get(-status) or f"ended by {_name(-status)}"  # type: ignore[call-overload]
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,119 @@
+"""The scratch folders of attempts, and what of them a handler may hand over.
+
+A handler hands over an open descriptor. The agent may see more than the handler (it may be root, it holds
+other jobs' files), so it judges the file behind the descriptor, and never opens a name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stoker.agent.seams import FileRefused
+from stoker.wire.messages import AttemptKey
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """`path` is where the file lay when it was judged, for words only."""
+
+    size: int
+    path: str
+
+
+def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> FileFacts:
+    """What is behind `fd`, when it is a regular file of `uid`'s below `scratch` and has no other name.
+
+    Raises FileRefused with a sentence.
+    """
+    facts = os.fstat(fd)
+    path = os.readlink(f"/proc/self/fd/{fd}")
+    name = os.path.basename(path)
+    if not stat.S_ISREG(facts.st_mode):
+        raise FileRefused(
+            f"{name} is {_KINDS.get(stat.S_IFMT(facts.st_mode), 'no file')}, not a regular file"
+        )
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    if flags & os.O_PATH or flags & os.O_ACCMODE == os.O_WRONLY:
+        raise FileRefused(f"{name} is not open for reading")
+    if facts.st_uid != uid:
+        raise FileRefused(f"{name} belongs to another user")
+    if facts.st_nlink == 0:
+        raise FileRefused(f"{name.removesuffix(' (deleted)')} was deleted")
+    if facts.st_nlink > 1:
+        raise FileRefused(f"{name} is a hard link: it has {facts.st_nlink} names; hand over a copy")
+    if not path.startswith(os.path.realpath(scratch) + os.sep):
+        raise FileRefused(f"{name} lies outside the job's scratch folder; write it below job.scratch")
+    return FileFacts(facts.st_size, path)
+
+
+class ScratchFolders:
+    """Below `root`, a folder of mode 0700 for each attempt. Made empty: what an earlier agent left goes.
+
+    `user` is (uid, gid) of the workers where that is not the agent's own.
+    """
+
+    def __init__(self, root: Path, user: tuple[int, int] | None = None) -> None:
+        self._root = root.absolute()
+        self._user = user
+        _remove(self._root)
+        # Another user passes through to its own folder, and sees no other's name.
+        self._root.mkdir(mode=0o700 if user is None else 0o711, parents=True)
+
+    def make(self, key: AttemptKey) -> str:
+        path = self._path(key)
+        path.mkdir(mode=0o700, exist_ok=True)
+        if self._user is not None:
+            os.chown(path, *self._user)
+        return str(path)
+
+    def remove(self, key: AttemptKey) -> None:
+        _remove(self._path(key))
+
+    def check(self, key: AttemptKey, fd: int) -> int:
+        uid = os.geteuid() if self._user is None else self._user[0]
+        try:
+            return check_file(fd, self._path(key), uid).size
+        except OSError as error:
+            raise FileRefused(f"the file cannot be read: {error.strerror}") from None
+
+    def _path(self, key: AttemptKey) -> Path:
+        """One name, not a path: a job's id is drawn by control, but a folder is not made where it says."""
+        return self._root / f"{_UNSAFE.sub('_', key.job)}.{key.attempt}"
+
+
+def _remove(path: Path) -> None:
+    """Follows no symbolic link (rmtree walks by descriptors) and never raises."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path, onerror=_open_up)
+
+
+def _open_up(remove: Callable[..., Any], path: str, error: object) -> None:
+    """A handler may have taken the agent's right to look into a folder of its own: put it back, once."""
+    with contextlib.suppress(OSError):
+        folder = path if os.path.isdir(path) else os.path.dirname(path)
+        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            os.chmod(f"/proc/self/fd/{fd}", 0o700)
+        finally:
+            os.close(fd)
+        shutil.rmtree(path, ignore_errors=True) if folder == path else os.unlink(path)

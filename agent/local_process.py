@@ -1,0 +1,314 @@
+"""Python workers as plain processes on this host: the real Spawner.
+
+    spawn -> running --the process ended (pidfd)--> ended: its group killed, it reaped, its frames handed on
+                                                      | look for what it left, kill, look again
+                                                      v nobody is left, or GIVE_UP_S passed
+                                                    reported: on_exit, once
+
+- Everything happens on the loop's thread: no SIGCHLD handler, no thread. Spawning too, for the tie to the
+  agent's life holds only as long as the thread that spawned.
+- The end is the process's end, never the socket's: a helper that it forked may hold the socket open.
+- The worker gets the environment that its endpoint declares, what it needs to find this package, and its
+  marks; of the agent's own environment and descriptors nothing.
+- Killed is whatever the handler started, in sessions of its own too (agent.process_tree says how).
+
+Not here: what to do about an exit, when to stop whom, the frames' meaning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import stoker
+from stoker.agent.exit_words import exit_words
+from stoker.agent.frame_socket import FrameSocket
+from stoker.agent.log_tail import LogTail
+from stoker.agent.process_tree import (
+    AGENT_MARK,
+    WORKER_MARK,
+    Family,
+    become_subreaper,
+    kill_all,
+    kill_leftovers,
+    look,
+    reap_strays,
+)
+from stoker.agent.seams import SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.wire.messages import Device, WorkerSpec
+from stoker.worker.frames import Frame
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 0.005
+GIVE_UP_S = 5.0
+"""How long what a dead worker left may take to die: a process inside a driver call cannot be hurried."""
+
+STRAYS_S = 30.0
+PIPE_READ = 64 * 1024
+
+LogSink = Callable[[str, str], None]
+"""Hears (worker, line)."""
+
+
+class LocalSpawner:
+    """`folder` is the agent's data folder: its workers' homes lie below, and its name marks them, so that a
+    later agent of the same folder ends what this one left. `user` is (uid, gid), where the agent may choose.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        module: str = "stoker.worker.runtime",
+        log_sink: LogSink | None = None,
+        user: tuple[int, int] | None = None,
+    ) -> None:
+        self._folder = folder.absolute()
+        self._module = module
+        self._log_sink = log_sink
+        self._user = user
+        self._living: dict[int, LocalProcess] = {}
+        self._strays: asyncio.TimerHandle | None = None
+        become_subreaper()
+        if left := kill_leftovers(str(self._folder)):
+            log.warning("killed %d processes that an earlier agent left", left)
+        shutil.rmtree(self._folder / "homes", ignore_errors=True)
+
+    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> LocalProcess:
+        home = self._home(spec.worker)
+        ours, theirs = socket.socketpair()
+        log_end, log_start = os.pipe()
+        try:
+            popen = subprocess.Popen(
+                self._command(theirs.fileno()),
+                cwd=_working_folder(spec.handler, home),
+                env=_environment(spec, device, home, self._folder),
+                stdin=subprocess.DEVNULL,
+                stdout=log_start,
+                stderr=log_start,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                user=None if self._user is None else self._user[0],
+                group=None if self._user is None else self._user[1],
+                extra_groups=None if self._user is None else (),
+            )
+        except (OSError, ValueError) as error:
+            ours.close()
+            os.close(log_end)
+            shutil.rmtree(home, ignore_errors=True)
+            raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
+        finally:
+            theirs.close()
+            os.close(log_start)
+        process = LocalProcess(spec.worker, popen, ours, log_end, watcher, self._tail(spec.worker))
+        self._living[process.pid] = process
+        process.ended.add_done_callback(lambda _: self._gone(process.pid, home))
+        self._watch_strays()
+        return process
+
+    def _command(self, fd: int) -> Sequence[str]:
+        launch = [sys.executable, "-P", "-m", "stoker.agent.launch", str(os.getpid())]
+        return [*launch, self._module, "--fd", str(fd)]
+
+    def _tail(self, worker: str) -> LogTail:
+        sink = self._log_sink
+        return LogTail(None if sink is None else lambda line: sink(worker, line))
+
+    def _home(self, worker: str) -> Path:
+        """The worker's HOME, for as long as it lives."""
+        home = self._folder / "homes" / worker
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._user is not None:
+                os.chown(home, *self._user)
+        except OSError as error:
+            raise SpawnFailed(f"no home for worker {worker}: {error}") from None
+        return home
+
+    def _gone(self, pid: int, home: Path) -> None:
+        self._living.pop(pid, None)
+        shutil.rmtree(home, ignore_errors=True)
+
+    def _watch_strays(self) -> None:
+        if self._strays is None:
+            self._strays = asyncio.get_running_loop().call_later(STRAYS_S, self._reap_strays)
+
+    def _reap_strays(self) -> None:
+        self._strays = None
+        reap_strays(set(self._living))
+        if self._living:
+            self._watch_strays()
+
+    async def close(self) -> None:
+        """Kills and reaps whatever is left; every watcher has heard of its end when this returns."""
+        waiting = [process.ended for process in self._living.values()]
+        for process in list(self._living.values()):
+            process.kill()
+        await asyncio.gather(*waiting)
+        if self._strays is not None:
+            self._strays.cancel()
+        reap_strays(set())
+
+
+class LocalProcess:
+    """See the module. `ended` is done after `on_exit` was called."""
+
+    def __init__(
+        self,
+        worker: str,
+        popen: subprocess.Popen[bytes],
+        sock: socket.socket,
+        log_end: int,
+        watcher: WorkerWatcher,
+        tail: LogTail,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._popen = popen
+        self._watcher = watcher
+        self._tail = tail
+        self._family = Family(worker, popen.pid)
+        self._killed: str | None = None  # why we killed it
+        self._terminated = False
+        self._gave_up_at = 0.0
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._frames = FrameSocket(sock, self._loop, watcher.on_frame, self._broken)
+        self._log_end = log_end
+        os.set_blocking(log_end, False)
+        self._loop.add_reader(log_end, self._read_log)
+        self._pidfd = os.pidfd_open(popen.pid)
+        self._loop.add_reader(self._pidfd, self._exited)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def _alive(self) -> bool:
+        return self._popen.returncode is None
+
+    def send(self, frame: Frame) -> None:
+        """Raises FrameError for a body over the limit of a frame."""
+        if self._alive:
+            self._frames.send(frame)
+
+    def pause(self) -> None:
+        if self._alive:
+            self._frames.pause()
+
+    def resume(self) -> None:
+        if self._alive:
+            self._frames.resume()
+
+    def terminate(self) -> None:
+        if self._alive:
+            self._terminated = True
+            self._signal_group(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._kill("killed by the agent")
+
+    def _kill(self, why: str) -> None:
+        if self._alive and self._killed is None:
+            self._killed = why
+            # Looked at before anyone dies: a child of a dead process can no longer be told from another's.
+            found = look(self._family)
+            self._signal_group(signal.SIGKILL)
+            kill_all(found)
+
+    def _broken(self, why: str) -> None:
+        self._kill(f"broke the worker protocol ({why}) and was killed")
+
+    def _signal_group(self, number: int) -> None:
+        """Only before the leader is reaped: until then nobody else can have its number."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def _exited(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._signal_group(signal.SIGKILL)
+        self._popen.wait()
+        self._frames.finish()
+        self._gave_up_at = self._loop.time() + GIVE_UP_S
+        self._clear_up()
+
+    def _clear_up(self) -> None:
+        """Until nobody is left of what the worker started."""
+        found = look(self._family)
+        if found and self._loop.time() < self._gave_up_at:
+            kill_all(found)
+            self._loop.call_later(LOOK_AGAIN_S, self._clear_up)
+            return
+        if found:
+            log.error("worker %s left processes that do not die: %s", self._family.worker, found)
+        self._report()
+
+    def _report(self) -> None:
+        for _ in range(256):  # a helper that does not die may print for ever
+            if not self._read_log():
+                break
+        self._close_log()
+        self._tail.close()
+        status = self._popen.returncode
+        reason = exit_words(status, self._killed, terminated=self._terminated)
+        try:
+            self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
+        finally:
+            self.ended.set_result(None)
+
+    def _read_log(self) -> bool:
+        """Whether something came. One read at each turn of the loop: a worker that floods starves nobody."""
+        if self._log_end < 0:
+            return False
+        try:
+            data = os.read(self._log_end, PIPE_READ)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close_log()
+        self._tail.feed(data)
+        return bool(data)
+
+    def _close_log(self) -> None:
+        if self._log_end >= 0:
+            self._loop.remove_reader(self._log_end)
+            os.close(self._log_end)
+            self._log_end = -1
+
+
+def _working_folder(handler: str, home: Path) -> Path:
+    """The handler's folder, so that it finds its files; a module's handler starts in the worker's home."""
+    path, _, _ = handler.rpartition(":")
+    if "/" not in path and not path.endswith(".py"):
+        return home
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise OSError(f"there is no folder {folder}")
+    return folder
+
+
+def _environment(spec: WorkerSpec, device: Device | None, home: Path, folder: Path) -> dict[str, str]:
+    """What the endpoint declares wins over the defaults, never over the device and the marks."""
+    package = str(Path(stoker.__file__).parents[1])
+    declared = dict(spec.env)
+    search = [package, *filter(None, [declared.pop("PYTHONPATH", "")])]
+    return {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        **declared,
+        "PYTHONPATH": os.pathsep.join(search),
+        "CUDA_VISIBLE_DEVICES": device.uuid if device is not None and device.kind != "cpu" else "",
+        WORKER_MARK: spec.worker,
+        AGENT_MARK: str(folder),
+    }
