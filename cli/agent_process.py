@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import pwd
 import socket
+import stat
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import SystemRandom
 
@@ -24,15 +27,19 @@ from stoker.agent.local_process import LocalSpawner
 from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.objects import S3Objects
 from stoker.agent.outbox_disk import OutboxFile
+from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
 from stoker.cli.data_folder import held, write_private
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_signals
-from stoker.wire.messages import Device
+from stoker.models.weights import weights_folder
+from stoker.wire.messages import Device, WorkerSpec
 from stoker.wire.names import short_id
 from stoker.wire.streams import AgentStream
 
 log = logging.getLogger(__name__)
+
+WEIGHTS_DIR = "STOKER_WEIGHTS_DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +52,12 @@ class AgentOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     ready_fd: int | None = None
+    worker_user: str | None = None
 
 
-def run(options: AgentOptions) -> None:
-    asyncio.run(run_agent(options))
+def run(options: AgentOptions, given: Mapping[str, str]) -> None:
+    """`given` are the STOKER_ variables that came with the environment."""
+    asyncio.run(run_agent(options, given))
 
 
 def boottime() -> float:
@@ -56,9 +65,10 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-async def run_agent(options: AgentOptions) -> None:
+async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
     folder = options.data_dir.absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    user = worker_user(options.worker_user, folder)
     with held(folder / "agent.lock", f"another agent is running on {folder}"):
         rng, objects = SystemRandom(), S3Objects()
         sampler = NvmlSampler()
@@ -72,10 +82,10 @@ async def run_agent(options: AgentOptions) -> None:
         agent = Agent(
             settings,
             first,
-            LocalSpawner(folder),
+            _OnThisHost(LocalSpawner(folder, user=user), host_environment(given)),
             objects,
             sampler,
-            ScratchFolders(folder / "scratch"),
+            ScratchFolders(folder / "scratch", user),
             OutboxFile(folder / "outbox"),
             time.time,
             rng,
@@ -86,6 +96,44 @@ async def run_agent(options: AgentOptions) -> None:
                 await agent.run()
         finally:
             await objects.close()
+
+
+def host_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """What workers are told of this host. Their HOME is a folder of their own, so a cache must be named."""
+    return {WEIGHTS_DIR: given.get(WEIGHTS_DIR) or str(weights_folder().absolute())}
+
+
+def worker_user(name: str | None, folder: Path) -> tuple[int, int] | None:
+    """Uid and gid that workers run as; None: our own. The user must be able to pass into `folder`."""
+    if name is None:
+        return None
+    if os.geteuid() != 0:
+        raise CliError(f"only root can run workers as another user ({name})")
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise CliError(f"there is no user {name} on this host") from None
+    folder.chmod(0o711)
+    for above in folder.parents:
+        if not above.stat().st_mode & stat.S_IXOTH:
+            raise CliError(
+                f"workers run as {name}, who may not pass through {above}: chmod o+x it, or"
+                " give another --data-dir"
+            )
+    return entry.pw_uid, entry.pw_gid
+
+
+class _OnThisHost:
+    """A spawner that adds this host's environment; what the endpoint declares wins."""
+
+    def __init__(self, spawner: Spawner, environment: Mapping[str, str]) -> None:
+        self._spawner, self._environment = spawner, environment
+
+    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> WorkerProcess:
+        return self._spawner.spawn(replace(spec, env={**self._environment, **spec.env}), device, watcher)
+
+    async def close(self) -> None:
+        await self._spawner.close()
 
 
 def node_id(folder: Path) -> str:

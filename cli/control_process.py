@@ -74,7 +74,7 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
     stop = asyncio.Event()
     folder = DataFolder.make(options.data_dir)
     config = load_config(options.config)
-    endpoints = declared(config, options.hosted, folder, given)
+    endpoints = declared(config, options.hosted, given)
     async with AsyncExitStack() as stack:
         stack.enter_context(on_signals(stop.set))
         store = open_store(folder.store, now=time.time())
@@ -109,11 +109,9 @@ def _facts(
     return {"http": http.url, "grpc": f"{host}:{grpc.port}", "endpoints": ids}
 
 
-def declared(
-    config: Config, hosted: Sequence[str], folder: DataFolder, given: Mapping[str, str]
-) -> list[Endpoint]:
+def declared(config: Config, hosted: Sequence[str], given: Mapping[str, str]) -> list[Endpoint]:
     """The endpoints of the configuration and the hosted ones; an id may be taken once."""
-    models = hosted_endpoints(hosted, folder.weights, given, device_prices(config))
+    models = hosted_endpoints(hosted, given, device_prices(config))
     endpoints = [*models, *to_endpoints(config)]
     ids = [endpoint.id for endpoint in endpoints]
     for endpoint in ids:

@@ -33,7 +33,7 @@ class DataFolder:
         folder = cls(root.absolute())
         try:
             folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path in (folder.agent, folder.weights, folder.logs):
+            for path in (folder.agent, folder.logs):
                 path.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise CliError(f"the data folder {root} cannot be made: {error.strerror}") from error
@@ -46,10 +46,6 @@ class DataFolder:
     @property
     def agent(self) -> Path:
         return self.root / "agent"
-
-    @property
-    def weights(self) -> Path:
-        return self.root / "weights"
 
     @property
     def logs(self) -> Path:

@@ -1,14 +1,13 @@
 """The hosted endpoints: what the models declare in their torch-free modules, as endpoints of control.
 
 Which pipeline stands behind one is STOKER_PIPELINE's to say where it is set; else the worker takes the best
-that its machine has. Weights lie below one folder, and are made or fetched and verified before the start.
+that its machine has. Where weights lie is the affair of the agent's host, which tells its workers.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from stoker.cli.errors import CliError
 from stoker.control.types import Endpoint, EndpointVersion
@@ -16,29 +15,24 @@ from stoker.models.registry import MODELS, PIPELINES, UnknownPipeline, pipeline
 from stoker.wire.messages import Price
 
 PIPELINE = "STOKER_PIPELINE"
-WEIGHTS_DIR = "STOKER_WEIGHTS_DIR"
 
 
 def hosted_endpoints(
     ids: Sequence[str],
-    weights: Path,
     given: Mapping[str, str],
     more_prices: Sequence[Price] = (),
     account: str = "default",
 ) -> list[Endpoint]:
     """One worker each: the weights of a model are in memory once."""
-    return [_endpoint(model, weights, given, more_prices, account) for model in ids]
+    return [_endpoint(model, given, more_prices, account) for model in ids]
 
 
-def _endpoint(
-    model: str, weights: Path, given: Mapping[str, str], more_prices: Sequence[Price], account: str
-) -> Endpoint:
+def _endpoint(model: str, given: Mapping[str, str], more_prices: Sequence[Price], account: str) -> Endpoint:
     declared = MODELS.get(model)
     if declared is None:
         raise CliError(f"there is no hosted endpoint {model!r}; there are {', '.join(sorted(MODELS))}")
-    env = {WEIGHTS_DIR: str(weights)}
-    if chosen := _chosen(given):
-        env[PIPELINE] = chosen
+    chosen = _chosen(given)
+    env = {PIPELINE: chosen} if chosen else {}
     prices = (*(Price(price["metric"], price["nano_usd"]) for price in declared.prices), *more_prices)
     return Endpoint(
         id=declared.id,

@@ -87,13 +87,16 @@ def find_key(data_dir: Path) -> str:
 def _watch(stoker: Client, request: ImageRequest, job: str, console: Console) -> JobRecord:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("waiting", total=None)
+        task, steps = bar.add_task("waiting", total=None), None
         for event in stoker.events(request.endpoint, job):
             if event.kind == "end":
-                return JobRecord.read(event.value)
+                record = JobRecord.read(event.value)
+                if record.succeeded and steps is not None:
+                    bar.update(task, completed=steps)  # not every step is told: at most one a second
+                return record
             if (step := step_of(event)) is not None:
-                done, total = step
-                bar.update(task, description="step", completed=done, total=total)
+                done, steps = step
+                bar.update(task, description="step", completed=done, total=steps)
     # The connection ended before the job did: its record is there all the same.
     return stoker.wait(request.endpoint, job)
 

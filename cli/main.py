@@ -58,13 +58,14 @@ def up(
     config: ConfigFile = None,
     grpc_port: GrpcPort = 0,
     hosted: Hosted = None,
+    ready_fd: ReadyFd = None,
 ) -> None:
     """Everything on this machine: control, agent, object store, hosted endpoints. Ctrl-C stops all of it."""
     from stoker.cli.up import UpOptions, run
 
     _log_to_stderr(logging.WARNING)
     chosen = tuple(hosted) if hosted else HOSTED
-    raise typer.Exit(run(UpOptions(data_dir, _config(config), host, port, grpc_port, chosen)))
+    raise typer.Exit(run(UpOptions(data_dir, _config(config), host, port, grpc_port, chosen, ready_fd)))
 
 
 @app.command()
@@ -114,6 +115,9 @@ def agent(
     tls_ca: TlsFile = None,
     tls_cert: TlsFile = None,
     tls_key: TlsFile = None,
+    worker_user: Annotated[
+        str | None, typer.Option(help="As root: run handlers as this user instead.")
+    ] = None,
     ready_fd: ReadyFd = None,
 ) -> None:
     """The node agent: one per host with GPUs."""
@@ -132,8 +136,9 @@ def agent(
         tls_cert=tls_cert,
         tls_key=tls_key,
         ready_fd=ready_fd,
+        worker_user=worker_user,
     )
-    run(options)
+    run(options, given)
 
 
 @app.command()
@@ -199,6 +204,54 @@ def key_revoke(
     from stoker.cli import key_commands
 
     key_commands.revoke(data_dir, key, Console())
+
+
+WeightsDir = Annotated[
+    Path | None,
+    typer.Option("--dir", envvar="STOKER_WEIGHTS_DIR", help="Where weights lie; a cache by default."),
+]
+Names = Annotated[list[str] | None, typer.Argument(help="Names in weights.lock.")]
+
+
+@weights_app.command("lock")
+def weights_lock(
+    name: Annotated[str, typer.Argument(help="The entry of weights.lock to fill.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--from", help="Trust this folder, instead of asking the hub.", file_okay=False),
+    ] = None,
+    lock_file: Annotated[Path | None, typer.Option("--lock", help="Another weights.lock.")] = None,
+) -> None:
+    """Writes size and sha256 of each file into weights.lock."""
+    from stoker.cli import weights_commands
+
+    weights_commands.lock(name, folder, lock_file, Console())
+
+
+@weights_app.command("fetch")
+def weights_fetch(
+    names: Names = None,
+    folder: WeightsDir = None,
+    mirror: Annotated[
+        str | None, typer.Option(help="A folder or s3://bucket/prefix, instead of the hub.")
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Brings what the lock names, at the locked commit, and verifies it."""
+    from stoker.cli import weights_commands
+    from stoker.models.weights import weights_folder
+
+    where = folder or weights_folder()
+    weights_commands.fetch_all(names or (), where, mirror, _config(config), os.environ, Console())
+
+
+@weights_app.command("verify")
+def weights_verify(names: Names = None, folder: WeightsDir = None) -> None:
+    """Compares what is here with the lock; whatever is missing, altered or unlocked is named."""
+    from stoker.cli import weights_commands
+    from stoker.models.weights import weights_folder
+
+    weights_commands.verify_all(names or (), folder or weights_folder(), Console())
 
 
 def _config(given: Path | None) -> Path | None:

@@ -11,6 +11,7 @@ from stoker.control.grpc_stream import CannotListen as CannotListenGrpc
 from stoker.control.grpc_stream import NotLoopback
 from stoker.control.secrets import SecretKeyError
 from stoker.control.store import StoreError
+from stoker.models.weights import WeightsError
 from stoker.outbound.errors import OutboundError
 
 SENTENCES: tuple[type[Exception], ...] = (
@@ -24,4 +25,5 @@ SENTENCES: tuple[type[Exception], ...] = (
     OutboundError,
     SecretKeyError,
     StoreError,
+    WeightsError,
 )

@@ -20,12 +20,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from stoker.cli import dotenv, s3_settings
+from stoker.cli import dotenv, s3_settings, weights_commands
 from stoker.cli.children import AllFacts, Children, Launch
 from stoker.cli.data_folder import DataFolder, held, kept_token
-from stoker.cli.hosted import prepare_weights
+from stoker.cli.hosted import wanted_weights
+from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_signals
 from stoker.control.config import load_config
+from stoker.models.weights import weights_folder
 from stoker.outbound.local_s3 import LocalS3
 
 CONTROL, AGENT = "control", "agent"
@@ -39,6 +41,7 @@ class UpOptions:
     port: int
     grpc_port: int
     hosted: tuple[str, ...]
+    ready_fd: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ async def run_up(options: UpOptions, console: Console) -> int:
     with held(folder.lock, f"another `stoker up` is running on {folder.root}"):
         config = load_config(options.config)
         secrets = find_secrets(folder, os.environ, Path.cwd())
-        await prepare_weights(options.hosted, folder.weights, console.print)
+        weights_commands.prepare(wanted_weights(options.hosted, os.environ), weights_folder())
         async with AsyncExitStack() as stack:
             store = s3_settings.from_config(config) or s3_settings.from_environment(os.environ)
             if store is None:
@@ -141,6 +144,8 @@ class _Up:
                 soft_wrap=True,
             )
         self._say("ready; Ctrl-C stops all of it")
+        if self._options.ready_fd is not None:
+            announce(facts[CONTROL], self._options.ready_fd)
 
     def _table(self, facts: AllFacts) -> Table:
         control, agent = facts[CONTROL], facts[AGENT]

@@ -17,7 +17,7 @@ import io
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -163,6 +163,19 @@ class ObjectStore:
         if sha256 and hashlib.sha256(data).hexdigest() != sha256:
             raise ObjectDamaged(f"the object {key} was altered: it is not the one that was stored")
         return data
+
+    def get_file(self, key: str, path: str | os.PathLike[str]) -> None:
+        """The object into a file, piece by piece; no part of it stays if it does not come whole."""
+        try:
+            with self._explained(f"reading {key}"), open(path, "wb") as file:
+                body = self._own.get_object(Bucket=self.config.bucket, Key=key)["Body"]
+                with closing(body):
+                    for piece in body.iter_chunks(_PIECE):
+                        file.write(piece)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            raise
 
     def presign_get(self, key: str, seconds: int = SEVEN_DAYS) -> str:
         """A URL that anybody may read the object with, until it expires. Connects nowhere."""
