@@ -203,8 +203,11 @@ class Host:
         self.new_agent()
 
     async def holds_work(self) -> None:
+        await self.until(self.agent.attempts.held)
+
+    async def until(self, done: Callable[[], object]) -> None:
         """Virtual time costs nothing: it is polled finely."""
-        while not self.agent.attempts.held():
+        while not done():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     def check_clean(self) -> None:

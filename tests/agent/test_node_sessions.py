@@ -1,8 +1,9 @@
-"""Stories of connections and workers: what breaks, what is sent again, what is stopped, what is left behind."""
+"""Stories of connections and workers: what breaks, what is sent again, what is stopped."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 
 import pytest
@@ -101,7 +102,7 @@ def test_reconnects_are_backed_off_and_jittered(play):
         host.agent._connect = counted
         host.control.up = False
         await asyncio.sleep(300)
-        waits = [b - a for a, b in zip(tries, tries[1:], strict=False)]
+        waits = [b - a for a, b in itertools.pairwise(tries)]
         assert 0.05 <= waits[0] <= 0.2
         assert max(waits) <= 10.0
         assert waits[-1] >= 5.0
@@ -138,7 +139,7 @@ def test_beats_carry_each_sample_once_and_keep_the_lease(play, a_worker, a_job):
         await host.control.assign(a_job("j1", b'{"run_s": 300}'))
         assert (await host.control.outcome("j1")).end == "completed"
         times = [at for at, _ in host.control.beats]
-        assert {round(b - a) for a, b in zip(times, times[1:], strict=False)} == {5}
+        assert {round(b - a) for a, b in itertools.pairwise(times)} == {5}
         assert all(len(beat.samples) <= 1 for _, beat in host.control.beats)
         # a sample and a beat due at the same moment come in any order
         assert sum(len(beat.samples) for _, beat in host.control.beats) >= len(times) / 2
@@ -154,8 +155,7 @@ def test_an_agent_cut_off_longer_than_its_lease_stops_its_own_work(play, a_worke
         host.control.up = False
         host.control.stream.cut()
         last_beat = host.control.beats[-1][0]
-        while host.agent.attempts.held():
-            await asyncio.sleep(0.5)
+        await host.until(lambda: not host.agent.attempts.held())
         assert 45 <= now() - last_beat <= 45 + 5 + 1
         host.control.up = True
         outcome = await host.control.outcome("j1")

@@ -1,0 +1,352 @@
+"""What must hold of the attempt machine. Each check takes the module, so that mutants can be put to it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from stoker.agent import attempt_events as ev
+
+LOSER = ev.Verdict("cancelled", "cancelled")
+TIMEOUT_S, TTL_S = 5.0, 60.0
+AT_THE_WORKER = ("Fetching", "Running", "Cancelling", "Terminating", "Killed")
+
+
+def name(state: Any) -> str:
+    return type(state).__name__
+
+
+def kinds(commands: Any) -> list[str]:
+    return [type(command).__name__ for command in commands]
+
+
+GOES_ON = {
+    "Fetching": [ev.Fetched],
+    "Running": [lambda at: ev.Done(at, upload=True), ev.Tick],
+    "Cancelling": [ev.Tick],
+    "Terminating": [ev.Tick],
+    "Killed": [ev.Tick, lambda at: ev.WorkerGone(at, "killed", planned=True)],
+    "Reporting": [ev.Tick, ev.Acked],
+    "Uploading": [lambda at: ev.UploadFailed(at, "down", retryable=True), ev.Tick, ev.LeaseLost],
+}
+
+
+def events_at(at: float, draw: Any, state: Any, machine: Any) -> Any:
+    """Any event, with ticks biased to the moment that the machine asked for."""
+    wake = machine.wake_at(state)
+    if draw(range(3)):
+        # mostly what moves a life on: endings are many, and would leave little of it
+        choices = GOES_ON.get(name(state), ())
+        if choices:
+            return draw([make(wake if wake is not None and wake > at else at) for make in choices])
+    choices = [
+        ev.Fetched(at),
+        ev.FetchFailed(at, "gone"),
+        ev.Done(at, upload=False),
+        ev.Done(at, upload=True),
+        ev.HandlerFailed(at, "bad", retryable=False),
+        ev.HandlerFailed(at, "bad", retryable=True),
+        ev.Stop(at, LOSER),
+        ev.LeaseLost(at),
+        ev.Dropped(at),
+        ev.WorkerGone(at, "died", planned=False),
+        ev.WorkerGone(at, "killed", planned=True),
+        ev.Uploaded(at),
+        ev.UploadFailed(at, "down", retryable=True),
+        ev.UploadFailed(at, "never", retryable=False),
+        ev.Acked(at),
+        ev.Tick(at),
+    ]
+    ticks = [ev.Tick(wake)] * 8 if wake is not None and wake >= at else []
+    return draw(choices + ticks)
+
+
+def walk(machine: Any, draw: Any, steps: int = 25) -> None:
+    """One life, with the invariants checked after each step."""
+    fetch = draw([True, False, False])
+    state, commands = machine.begin(0.0, TIMEOUT_S, TTL_S, fetch=fetch)
+    told = Told()
+    told.hear(name(state), name(state), None, commands)
+    at, dead = 0.0, 0
+    for _ in range(steps):
+        dead += name(state) == "Over"
+        if dead > 2:
+            return
+        at += draw([0.0, 0.1, 1.0])
+        event = events_at(at, draw, state, machine)
+        at = event.at
+        before = state
+        state, commands = machine.step(state, event)
+        told.hear(name(before), name(state), event, commands)
+        told.check(state, machine)
+        wake = machine.wake_at(state)
+        if isinstance(event, ev.Tick) and wake is not None:
+            # a tick never asks for the same moment again: the shell would spin
+            assert wake > at or state != before or wake > event.at, (before, event, state)
+
+
+class Told:
+    """What the outside was told in one life."""
+
+    def __init__(self) -> None:
+        self.reports: list[ev.Verdict] = []
+        self.left = self.runs = self.forgets = self.cancels = 0
+        self.ladder: list[str] = []
+        self.verdict_fixed: Any = None
+
+    def hear(self, before: str, after: str, event: Any, commands: Any) -> None:
+        for command in commands:
+            match command:
+                case ev.SendRun():
+                    self.runs += 1
+                case ev.SendCancel():
+                    self.cancels += 1
+                    self.ladder.append("cancel")
+                case ev.TerminateWorker():
+                    self.ladder.append("term")
+                case ev.KillWorker():
+                    self.ladder.append("kill")
+                case ev.LeaveWorker():
+                    self.left += 1
+                case ev.Report(verdict):
+                    self.reports.append(verdict)
+                case ev.Forget():
+                    self.forgets += 1
+        if before in ("Terminating", "Killed") and after not in ("Terminating", "Killed"):
+            assert isinstance(event, ev.WorkerGone), "after SIGTERM only the worker's exit ends an attempt"
+        if before == after == "Over":
+            assert not commands
+
+    def check(self, state: Any, machine: Any) -> None:
+        assert len(self.reports) <= 1, "the first end wins"
+        assert self.runs <= 1
+        assert self.forgets <= 1
+        assert self.ladder == ["cancel", "term", "kill"][: len(self.ladder)], "no rung is left out"
+        at_worker = name(state) in AT_THE_WORKER
+        assert self.left == (0 if at_worker else 1), "it leaves its worker exactly once"
+        assert (machine.phase(state) == "running") == at_worker
+        if name(state) == "Reporting":
+            assert self.reports == [state.verdict], "what is reported is what was decided"
+        verdict = getattr(state, "verdict", None)
+        if self.verdict_fixed is not None and verdict is not None:
+            assert verdict == self.verdict_fixed, "a verdict, once fixed, stays"
+        self.verdict_fixed = verdict or self.verdict_fixed
+        if name(state) == "Over":
+            assert self.forgets == 1
+            assert machine.wake_at(state) is None
+
+
+def by_random_walks(machine: Any, lives: int = 400) -> None:
+    for seed in range(lives):
+        walk(machine, Random(seed).choice)
+
+
+# ---- one named example for each hazard
+
+
+def timeout_climbs_the_whole_ladder(m: Any) -> None:
+    state, commands = m.begin(10.0, TIMEOUT_S, TTL_S, fetch=False)
+    assert (state, commands) == (m.Running(10.0, 15.0, 70.0), (ev.SendRun(),))
+    assert m.wake_at(state) == 15.0
+    assert m.step(state, ev.Tick(14.9)) == (state, ())
+    state, commands = m.step(state, ev.Tick(15.0))
+    assert kinds(commands) == ["SendCancel"]
+    assert m.wake_at(state) == 17.0
+    state, commands = m.step(state, ev.Tick(17.0))
+    assert kinds(commands) == ["TerminateWorker"]
+    assert m.wake_at(state) == 20.0
+    state, commands = m.step(state, ev.Tick(20.0))
+    assert kinds(commands) == ["KillWorker"]
+    assert m.wake_at(state) is None
+    state, commands = m.step(state, ev.WorkerGone(20.1, "killed", planned=True))
+    assert kinds(commands) == ["LeaveWorker", "Report"]
+    assert commands[1].verdict.end == "timed_out"
+    assert "5 s" in commands[1].verdict.error
+    assert not commands[1].verdict.given_back
+
+
+def patience_can_be_chosen(m: Any) -> None:
+    ladder = m.Ladder(cooperative_s=0.5, term_s=0.25)
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    state, _ = m.step(state, ev.Tick(5.0), ladder)
+    assert m.wake_at(state) == 5.5
+    state, _ = m.step(state, ev.Tick(5.5), ladder)
+    assert m.wake_at(state) == 5.75
+
+
+def late_done_changes_nothing(m: Any) -> None:
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    state, _ = m.step(state, ev.Tick(5.0))
+    state, commands = m.step(state, ev.Done(5.1, upload=True))
+    assert [c.verdict.end for c in commands if isinstance(c, ev.Report)] == ["timed_out"]
+
+
+def done_while_terminating_waits_for_the_exit(m: Any) -> None:
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    state, _ = m.step(state, ev.Stop(1.0, LOSER))
+    state, _ = m.step(state, ev.Tick(3.0))
+    assert m.step(state, ev.Done(3.1, upload=False)) == (state, ())
+
+
+def ttl_stops_what_runs(m: Any) -> None:
+    state, _ = m.begin(0.0, 100.0, 50.0, fetch=False)
+    assert m.wake_at(state) == 50.0
+    state, commands = m.step(state, ev.Tick(50.0))
+    assert kinds(commands) == ["SendCancel"]
+    assert "ttl" in state.verdict.error
+
+
+def lease_spares_what_has_left_its_worker(m: Any) -> None:
+    running, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    stopping, commands = m.step(running, ev.LeaseLost(1.0))
+    assert kinds(commands) == ["SendCancel"]
+    assert (stopping.verdict.end, stopping.verdict.retryable) == ("lost", True)
+    uploading, _ = m.step(running, ev.Done(1.0, upload=True))
+    assert m.step(uploading, ev.LeaseLost(2.0)) == (uploading, ())
+    reporting, _ = m.step(running, ev.Done(1.0, upload=False))
+    assert m.step(reporting, ev.LeaseLost(2.0)) == (reporting, ())
+
+
+def uploading_outlives_the_timeout_and_ends_at_the_ttl(m: Any) -> None:
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    state, commands = m.step(state, ev.Done(4.0, upload=True))
+    assert kinds(commands) == ["LeaveWorker", "SayUploading", "Upload"]
+    assert m.wake_at(state) == TTL_S
+    assert m.step(state, ev.Tick(6.0)) == (state, ())
+    assert m.step(state, ev.WorkerGone(6.0, "died", planned=False)) == (state, ())
+    state, commands = m.step(state, ev.Tick(TTL_S))
+    assert kinds(commands) == ["StopTransfer", "Report"]
+    assert commands[1].verdict.end == "failed"
+
+
+def uploads_back_off(m: Any) -> None:
+    state, _ = m.begin(0.0, TIMEOUT_S, 1e6, fetch=False)
+    state, _ = m.step(state, ev.Done(0.0, upload=True))
+    at, waits = 0.0, []
+    for _ in range(9):
+        state, commands = m.step(state, ev.UploadFailed(at, "down", retryable=True))
+        assert commands == ()
+        wake = m.wake_at(state)
+        waits.append(wake - at)
+        at = wake
+        state, commands = m.step(state, ev.Tick(at))
+        assert kinds(commands) == ["Upload"]
+    assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    state, commands = m.step(state, ev.Uploaded(at))
+    assert kinds(commands) == ["Report"]
+    assert commands[0].verdict.end == "completed"
+
+
+def a_refused_upload_fails_for_good(m: Any) -> None:
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    state, _ = m.step(state, ev.Done(1.0, upload=True))
+    state, commands = m.step(state, ev.UploadFailed(2.0, "wrong key", retryable=False))
+    verdict = commands[-1].verdict
+    assert (verdict.end, verdict.error, verdict.retryable) == ("failed", "wrong key", False)
+
+
+def a_death_is_lost_and_a_neighbours_kill_is_handed_back(m: Any) -> None:
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    _, commands = m.step(state, ev.WorkerGone(1.0, "segfault", planned=False))
+    lost = commands[-1].verdict
+    assert (lost.end, lost.retryable, lost.given_back, lost.error) == ("lost", True, False, "segfault")
+    _, commands = m.step(state, ev.WorkerGone(1.0, "killed", planned=True))
+    assert commands[-1].verdict.given_back
+
+
+def dropped_work_is_stopped_and_not_reported(m: Any) -> None:
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    state, commands = m.step(state, ev.Dropped(1.0))
+    assert kinds(commands) == ["SendCancel"]
+    state, commands = m.step(state, ev.HandlerFailed(1.5, "cancelled", retryable=False))
+    # its reports go first: the one that frees the slot must not go with them
+    assert kinds(commands) == ["LeaveWorker", "Forget", "SayReleased"]
+    assert commands[1].reports
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    state, _ = m.step(state, ev.Stop(1.0, LOSER))
+    state, _ = m.step(state, ev.Dropped(1.1))
+    _, commands = m.step(state, ev.WorkerGone(1.2, "died", planned=False))
+    assert "Report" not in kinds(commands)
+
+
+def an_input_that_is_fetched_holds_the_slot_and_not_the_clock(m: Any) -> None:
+    state, commands = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=True)
+    assert kinds(commands) == ["Fetch"]
+    assert m.phase(state) == "running"
+    assert m.wake_at(state) == TTL_S
+    state, commands = m.step(state, ev.Fetched(20.0))
+    assert (state, kinds(commands)) == (m.Running(20.0, 25.0, TTL_S), ["SendRun"])
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=True)
+    _, commands = m.step(state, ev.Stop(1.0, LOSER))
+    assert kinds(commands) == ["StopTransfer", "LeaveWorker", "Report"]
+
+
+def an_outcome_is_kept_until_it_is_acknowledged(m: Any) -> None:
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    state, commands = m.step(state, ev.HandlerFailed(1.0, "bad", retryable=True))
+    assert commands[-1].verdict == ev.Verdict("failed", "bad", retryable=True)
+    assert m.phase(state) == "reporting"
+    for late in (ev.Stop(2.0, LOSER), ev.Tick(1e9), ev.WorkerGone(2.0, "x", planned=False)):
+        assert m.step(state, late) == (state, ())
+    state, commands = m.step(state, ev.Acked(3.0))
+    assert commands == (ev.Forget(),)
+    assert m.phase(state) is None
+
+
+EXAMPLES = [
+    timeout_climbs_the_whole_ladder,
+    patience_can_be_chosen,
+    late_done_changes_nothing,
+    done_while_terminating_waits_for_the_exit,
+    ttl_stops_what_runs,
+    lease_spares_what_has_left_its_worker,
+    uploading_outlives_the_timeout_and_ends_at_the_ttl,
+    uploads_back_off,
+    a_refused_upload_fails_for_good,
+    a_death_is_lost_and_a_neighbours_kill_is_handed_back,
+    dropped_work_is_stopped_and_not_reported,
+    an_input_that_is_fetched_holds_the_slot_and_not_the_clock,
+    an_outcome_is_kept_until_it_is_acknowledged,
+]
+ALL = [*EXAMPLES, lambda machine: by_random_walks(machine, 60)]
+
+MUTANTS = [
+    ("a timeout that never fires", "at >= min(state.deadline, state.ttl_at)", "at >= state.ttl_at"),
+    ("ttl does not stop the work", "return min(deadline, ttl_at)", "return deadline"),
+    ("straight to SIGKILL", "(TerminateWorker(_words(verdict)),)", "(KillWorker(_words(verdict)),)"),
+    (
+        "the last end wins",
+        "case Cancelling(), (Done() | HandlerFailed()):\n            return _leave(state.verdict)",
+        "case Cancelling(), (Done() | HandlerFailed()):\n            return _leave(COMPLETED)",
+    ),
+    ("an answer ends it after SIGTERM", "case Cancelling(), (Done()", "case _, (Done()"),
+    (
+        "the lease stops uploads",
+        "        case Stop(_, verdict):\n            return _end_upload(verdict)",
+        "        case LeaseLost():\n            return _end_upload(_LEASE)\n"
+        "        case Stop(_, verdict):\n            return _end_upload(verdict)",
+    ),
+    ("a neighbour's kill counts", "given_back=planned", "given_back=False"),
+    ("dropped is reported", "return replace(state, verdict=None), ()", "return state, ()"),
+    ("uploads are hammered", "2 ** min(state.failures, 16)", "1"),
+    (
+        "the slot is released before its reports are dropped",
+        "(Forget(reports=True), SayReleased())",
+        "(SayReleased(), Forget(reports=True))",
+    ),
+    (
+        "fetching counts as executing",
+        "return Running(at, at + state.timeout_s, state.ttl_at)",
+        "return Running(at, state.timeout_s, state.ttl_at)",
+    ),
+    (
+        "an ack is not waited for",
+        "return Reporting(verdict), (LeaveWorker(), Report(verdict))",
+        "return Over(), (LeaveWorker(), Report(verdict), Forget())",
+    ),
+    (
+        "SIGTERM needs no patience",
+        "return Terminating(at + ladder.term_s, verdict)",
+        "return Terminating(at, verdict)",
+    ),
+]

@@ -1,0 +1,61 @@
+"""Mutants of the pure modules: each is one plausible mistake, and the checks must see it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from stoker.agent import attempt, cost, outbox, process, restarts
+
+MODULES = {"attempt": attempt, "process": process, "restarts": restarts, "outbox": outbox, "cost": cost}
+
+
+def load_checks(name):
+    path = Path(__file__).with_name(f"checks_{name}.py")
+    spec = importlib.util.spec_from_file_location(f"agent_checks_of_mutants_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CHECKS = {name: load_checks(name) for name in MODULES}
+
+
+def mutant(name, old, new):
+    source = Path(MODULES[name].__file__).read_text()
+    assert source.count(old) == 1, f"the text to mutate is there {source.count(old)} times"
+    module = ModuleType(f"mutant_of_{name}")
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    try:
+        exec(compile(source.replace(old, new), f"<mutant of {name}>", "exec"), module.__dict__)
+    finally:
+        del sys.modules[module.__name__]
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        pytest.param(name, old, new, id=f"{name}-{words}")
+        for name, checks in CHECKS.items()
+        for words, old, new in checks.MUTANTS
+    ],
+)
+def test_is_killed(name, old, new):
+    module = mutant(name, old, new)
+    for check in CHECKS[name].ALL:
+        try:
+            check(module)
+        except Exception:
+            return
+    pytest.fail("no check notices this mutant")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_original_lives(name):
+    for check in CHECKS[name].ALL:
+        check(MODULES[name])
