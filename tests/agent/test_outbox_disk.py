@@ -1,0 +1,92 @@
+"""The outbox's file: what was saved comes back, what was torn is noticed."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from stoker.agent.outbox_disk import MemoryDisk, OutboxFile, decode, encode
+from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Span
+
+BODIES = [
+    Chunk("j1", 1, 0, b'"\xc3\xa9\\n"'),
+    Outcome("j1", 1, "w1", "completed", output=b"{}", wait_ms=3, execution_ms=4),
+    Outcome(
+        "j2",
+        2,
+        "w1",
+        "failed",
+        output_ref=Ref("k", 5, "abc"),
+        error="line\nline",
+        retryable=True,
+        spans=(Span("execution", "device_ms", 10, 20),),
+        artifacts=(Artifact("k", 1, "def", "image/png"),),
+    ),
+]
+
+
+def test_reports_come_back_as_they_were():
+    assert decode(encode(BODIES)) == BODIES
+    assert decode(encode([])) == []
+
+
+@pytest.mark.parametrize("make", [lambda path: MemoryDisk(), OutboxFile], ids=["memory", "file"])
+def test_the_last_save_is_what_loads(make, tmp_path):
+    disk = make(tmp_path / "data" / "outbox")
+    assert disk.load() is None
+    disk.save(b"one")
+    disk.save(encode(BODIES))
+    assert disk.load() == encode(BODIES)
+    disk.save(b"")
+    assert disk.load() == b""
+
+
+def test_a_second_life_finds_it_and_nobody_else_may_read_it(tmp_path):
+    path = tmp_path / "outbox"
+    OutboxFile(path).save(b"kept")
+    assert OutboxFile(path).load() == b"kept"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["outbox"]
+
+
+@pytest.mark.parametrize("cut", [0, 5, 16, 40, 48, 60, -1])
+def test_a_torn_file_is_noticed_wherever_it_is_torn(tmp_path, cut):
+    path = tmp_path / "outbox"
+    OutboxFile(path).save(encode(BODIES))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:cut])
+    assert OutboxFile(path).load() is None
+
+
+def test_one_altered_bit_is_noticed(tmp_path):
+    path = tmp_path / "outbox"
+    OutboxFile(path).save(encode(BODIES))
+    whole = bytearray(path.read_bytes())
+    whole[-10] ^= 1
+    path.write_bytes(whole)
+    assert OutboxFile(path).load() is None
+
+
+def test_a_save_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "outbox"
+    OutboxFile(path).save(b"old")
+
+    def full(fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        OutboxFile(path).save(b"new")
+    monkeypatch.undo()
+    assert OutboxFile(path).load() == b"old"
+
+
+def test_it_is_on_disk_before_it_takes_the_old_ones_place(tmp_path, monkeypatch):
+    calls = []
+    sync, rename = os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("fsync"), sync(fd)))
+    monkeypatch.setattr(os, "rename", lambda a, b: (calls.append("rename"), rename(a, b)))
+    OutboxFile(tmp_path / "outbox").save(b"x")
+    assert calls == ["fsync", "rename", "fsync"]
