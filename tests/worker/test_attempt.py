@@ -1,0 +1,87 @@
+"""One attempt says exactly one end, and closes what it opened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from stoker.worker import Job, OutputError, async_loop, sync_loop
+from stoker.worker.attempt import Attempt
+from stoker.worker.errors import JobOver
+from stoker.worker.frames import HEADER_MAX, Frame, FrameError
+
+
+class Recorder:
+    """A link that keeps what is sent. `cancel_at` cancels the attempt with its first frame of that kind."""
+
+    def __init__(self, cancel_at: str = "") -> None:
+        self.sent: list[Frame] = []
+        self.attempt = Attempt("j", 1, "/nowhere", self)
+        self._cancel_at = cancel_at
+
+    def send(self, frame: Frame) -> None:
+        if len(frame.body) > HEADER_MAX:
+            raise FrameError("too large")
+        self.sent.append(frame)
+        if frame.kind == self._cancel_at:
+            self.attempt.cancel("now")
+
+    def poll(self) -> None: ...
+
+    @property
+    def kinds(self) -> list[str]:
+        return [frame.kind for frame in self.sent]
+
+
+def test_the_first_end_wins() -> None:
+    link = Recorder()
+    link.attempt.done({"a": 1})
+    link.attempt.failed(ValueError("too late"))
+    with pytest.raises(JobOver, match="the job j is over; no done can be sent for it any more"):
+        link.attempt.done(None)
+    assert link.kinds == ["done"]
+
+
+def test_an_output_that_is_too_large_leaves_the_attempt_open_for_its_failure() -> None:
+    link = Recorder()
+    with pytest.raises(OutputError, match="too large"):
+        link.attempt.done("x" * (HEADER_MAX + 1))
+    link.attempt.failed(ValueError("told"))
+    assert link.kinds == ["failed"]
+
+
+def test_a_cancelled_generator_is_closed_where_somebody_keeps_it() -> None:
+    ended = []
+
+    def numbers() -> Iterator[int]:
+        try:
+            yield from range(9)
+        finally:
+            ended.append(True)
+
+    kept, link = numbers(), Recorder(cancel_at="chunk")
+    sync_loop.run_attempt(lambda job: kept, link.attempt, b"{}", aggregate=False)
+    assert (link.kinds, ended) == (["chunk", "failed"], [True])
+
+
+async def test_an_async_generator_whose_chunk_is_refused_is_closed_where_somebody_keeps_it() -> None:
+    ended = []
+
+    async def numbers() -> AsyncIterator[object]:
+        try:
+            yield object()
+            await asyncio.sleep(0)
+        finally:
+            ended.append(True)
+
+    kept, link = numbers(), Recorder()
+    await async_loop.run_attempt(lambda job: kept, link.attempt, b"{}", aggregate=False)
+    assert (link.kinds, ended) == (["failed"], [True])
+
+
+def test_a_job_is_what_its_attempt_says() -> None:
+    link = Recorder()
+    job = Job(link.attempt, {"x": 1})
+    assert (job.id, job.attempt, job.input, str(job.scratch)) == ("j", 1, {"x": 1}, "/nowhere")
