@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stoker.models.text_to_image import flux
-from stoker.models.text_to_image.declaration import SCHEMA
 from stoker.models.text_to_image.request import ImageRequest
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ EVERY_S: Final = 0.2
 _LONG_SIDE = 128
 _QUALITY = 70
 _FIT_PROMPTS = ("a red flower on a table", "the sea at night", "a green field in the sun", "a portrait")
-_FIT_SIDE: Final = SCHEMA["properties"]["width"]["minimum"]
+_FIT_SIDE = 512
 _FIT_STEPS = 4
 
 

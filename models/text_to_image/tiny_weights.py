@@ -43,6 +43,9 @@ SALT = "stoker flux-tiny 1"
 
 _BLUR: Array = np.float32(1 / 16) * np.outer((1, 2, 1), (1, 2, 1)).astype(np.float32)
 
+_MEAN = np.kron(np.eye(LATENTS), np.full((4, 4), 0.25)).astype(np.float32)
+"""Takes a token's channels to their means over its four latent pixels."""
+
 
 def draw(name: str, *shape: int, scale: float) -> Array:
     """Numbers in [-scale, scale), each an 8-bit integer times a power of two."""
@@ -83,8 +86,14 @@ def transformer() -> Weights:
     weights["norm_out.linear.weight"][:WIDTH] = 0
     weights["norm_out.linear.weight"][WIDTH : WIDTH + TOKEN] = _hue("norm_out.hue", 0.015625)
     weights |= linear("proj_out", TOKEN, WIDTH, 0.125)
+    _even(weights["proj_out.weight"])
     weights["proj_out.weight"][:, :TOKEN] = 3 * np.eye(TOKEN)
     return weights
+
+
+def _even(weight: Array) -> None:
+    """Make a layer write the same to the four latent pixels of a token: without this, checks appear."""
+    weight[:TOKEN] = np.repeat(weight[:TOKEN:4], 4, axis=0)
 
 
 def _hue(name: str, scale: float) -> Array:
@@ -110,13 +119,15 @@ def _double_block() -> Weights:
     weights |= _blur_and_read(f"{block}.attn")
     for part in ("ff", "ff_context"):
         weights |= linear(f"{block}.{part}.net.0.proj", 4 * WIDTH, WIDTH, 0.25)
-        weights |= linear(f"{block}.{part}.net.2", WIDTH, 4 * WIDTH, 0.03125)
+        weights |= linear(f"{block}.{part}.net.2", WIDTH, 4 * WIDTH, 0.015625)
+        _even(weights[f"{block}.{part}.net.2.weight"])
     return weights
 
 
 def _modulation(name: str, parts: int, gate: tuple[int, float]) -> Weights:
     """Shift, scale and gate from the modulation vector; the gate of attention stands at a fixed value."""
     weights = linear(name, parts * WIDTH, WIDTH, 0.0625)
+    weights[f"{name}.weight"][:WIDTH] *= 0.25
     part, value = gate
     weights[f"{name}.bias"][part * WIDTH : (part + 1) * WIDTH] = value
     return weights
@@ -137,9 +148,10 @@ def _blur_and_read(attn: str) -> Weights:
     weights[f"{attn}.add_k_proj.weight"][:HEAD] = 0
     weights[f"{attn}.add_k_proj.bias"][HEAD - 1] = 1
     weights[f"{attn}.add_k_proj.weight"][HEAD + ROPE_AXES[0] :] = 0
-    weights[f"{attn}.to_out.0.weight"] *= 0.125
+    weights[f"{attn}.to_out.0.weight"] *= 0.0625
+    _even(weights[f"{attn}.to_out.0.weight"])
     weights[f"{attn}.to_v.weight"][:HEAD] = np.eye(HEAD, WIDTH)
-    weights[f"{attn}.to_out.0.weight"][:TOKEN, :HEAD] = -np.eye(TOKEN, HEAD)
+    weights[f"{attn}.to_out.0.weight"][:TOKEN, :HEAD] = -_MEAN
     for part, value in (("norm_q", 5), ("norm_k", 5), ("norm_added_q", 1), ("norm_added_k", 1)):
         weights[f"{attn}.{part}.weight"] = full(value, HEAD)
     return weights
@@ -156,7 +168,8 @@ def _single_block() -> Weights:
             weights[f"{block}.attn.norm_{part[-1]}.weight"] = full(1, HEAD)
     weights |= linear(f"{block}.proj_mlp", 4 * WIDTH, WIDTH, 0.25)
     weights |= linear(f"{block}.proj_out", WIDTH, 5 * WIDTH, 0.0625)
-    weights[f"{block}.proj_out.weight"][:, WIDTH:] *= 0.25
+    weights[f"{block}.proj_out.weight"][:, WIDTH:] *= 0.125
+    _even(weights[f"{block}.proj_out.weight"])
     return weights
 
 
