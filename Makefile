@@ -4,6 +4,7 @@
 #   make test        the tests that take seconds          make test-slow   the ones that take longer
 #   make check       format, lint, types, import rules, generated stubs
 #   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
+#   make .venv       the virtual environment with everything in it; the others make it when they need it
 #   make clean       removes what the targets made; keeps .stoker/, the data folder
 
 PYTHON ?= python3
@@ -15,16 +16,18 @@ PYTEST := $(BIN)/python -m pytest
 MYPY := MYPYPATH=src $(BIN)/mypy
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check bench proto clean
+.PHONY: help .venv demo test test-slow check bench proto clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '3,7s/^# *//p' Makefile
+	@sed -n '3,8s/^# *//p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
+
+.venv: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/python -P deploy/demo.py

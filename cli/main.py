@@ -58,13 +58,16 @@ def up(
     config: ConfigFile = None,
     grpc_port: GrpcPort = 0,
     hosted: Hosted = None,
+    no_hosted: Annotated[
+        bool, typer.Option("--no-hosted", help="Serve the configuration's endpoints only.")
+    ] = False,
     ready_fd: ReadyFd = None,
 ) -> None:
     """Everything on this machine: control, agent, object store, hosted endpoints. Ctrl-C stops all of it."""
     from stoker.cli.up import UpOptions, run
 
     _log_to_stderr(logging.WARNING)
-    chosen = tuple(hosted) if hosted else HOSTED
+    chosen = () if no_hosted else tuple(hosted or HOSTED)
     raise typer.Exit(run(UpOptions(data_dir, _config(config), host, port, grpc_port, chosen, ready_fd)))
 
 

@@ -1,0 +1,151 @@
+"""`stoker up` with real processes: what it starts, what it starts again, and that nothing outlives it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+
+from stoker.cli.readiness import understand
+from stoker.client import Client
+
+HANDLERS = Path(__file__).parents[1] / "handlers"
+SOURCE = Path(__file__).parents[2] / "src"
+COMMAND = [sys.executable, "-P", "-m", "stoker.cli", "up", "--port", "0", "--no-hosted"]
+
+
+class Up:
+    """One `stoker up` in a folder of its own, with the echo handler behind an endpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "stoker.toml").write_text(
+            f'local_roots = [{json.dumps(str(HANDLERS))}]\n[[endpoints]]\nid = "echo"\nworkersMin = 1\n'
+            f'imageName = "local:{HANDLERS / "echo.py"}:handler"\n'
+        )
+        self.process, self.url = self._start()
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], str]:
+        given = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
+        read, write = os.pipe()
+        with open(self.folder / "said", "ab") as said:
+            process = subprocess.Popen(
+                [*COMMAND, "--ready-fd", str(write)],
+                env={**given, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"},
+                cwd=self.folder,
+                pass_fds=[write],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+        os.close(write)
+        with open(read, "rb") as pipe:
+            facts = understand(pipe.readline())
+        assert facts is not None, self.said()
+        return process, facts["http"]
+
+    def again(self) -> None:
+        self.process, self.url = self._start()
+
+    @property
+    def key(self) -> str:
+        return (self.folder / ".stoker" / "api_key").read_text().strip()
+
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+    def below(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def child(self, part: str) -> psutil.Process:
+        """Control or the agent."""
+        return next(child for child in self.below() if f"stoker.cli {part}" in " ".join(child.cmdline()))
+
+    def echo(self, value: object) -> object:
+        with Client(self.url, self.key, timeout_s=60) as stoker:
+            return stoker.runsync("echo", {"value": value}, wait_ms=60_000).output
+
+    def stop(self) -> None:
+        """One Ctrl-C. Everything that it had started has ended when it has."""
+        started = self.below()
+        assert started
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(60) == 0, self.said()
+        assert [process for process in started if process.is_running()] == []
+
+
+@contextlib.contextmanager
+def up(folder: Path) -> Iterator[Up]:
+    one = Up(folder)
+    try:
+        yield one
+    finally:
+        if one.process.poll() is None:
+            one.stop()
+
+
+def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) -> None:
+    with up(tmp_path) as one:
+        assert one.echo(1) == {"value": 1}
+        control, agent = one.child("control"), one.child("agent")
+        for process in (control, agent):
+            environment = process.environ()
+            assert "STOKER_API_KEY" not in " ".join(process.cmdline())
+            assert ("STOKER_API_KEY" in environment) is (process is control)
+            assert ("STOKER_S3_ACCESS_SECRET" in environment) is (process is control)
+        control.kill()
+        control.wait()
+        with httpx.Client(transport=httpx.HTTPTransport(retries=10)) as patient:
+            assert patient.get(f"{one.url}/ping", timeout=60).status_code == 200, "on the port that it had"
+        assert one.echo(2) == {"value": 2}
+        assert one.child("agent").pid == agent.pid, "the agent was left alone"
+    assert "control ended unexpectedly: killed by SIGKILL" in one.said()
+
+
+def test_a_key_is_made_once_and_shown_once(tmp_path: Path) -> None:
+    with up(tmp_path) as one:
+        assert f"export STOKER_API_KEY={one.key}" in one.said()
+        assert (tmp_path / ".stoker" / "api_key").stat().st_mode & 0o777 == 0o600
+        key = one.key
+        one.stop()
+        (tmp_path / "said").write_text("")
+        one.again()
+        assert one.key == key
+        assert key not in one.said()
+        assert one.echo("again") == {"value": "again"}, "what is kept is what is valid"
+
+
+def test_nothing_outlives_it_even_when_it_is_killed(tmp_path: Path) -> None:
+    with up(tmp_path) as one:
+        assert one.echo(1) == {"value": 1}
+        started = one.below()
+        assert len(started) >= 4, "control, agent, worker, object store"
+        one.process.kill()
+        one.process.wait()
+        _, alive = psutil.wait_procs(started, timeout=60)
+        assert alive == []
+
+
+def test_a_second_one_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+    with up(tmp_path):
+        second = subprocess.run(
+            COMMAND,
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert second.returncode == 1
+    assert "another `stoker up` is running" in second.stderr
