@@ -33,7 +33,7 @@ from stoker.wire.messages import (
     Released,
     Uploading,
 )
-from stoker.worker.frames import Frame
+from stoker.worker.frames import Frame, FrameError
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,8 @@ class Attempts:
 
     def assign(self, assign: Assign) -> None:
         """Idempotent by job and attempt."""
-        if assign.key in self._attempts or assign.key in self._over or self._is_stale(assign):
+        key = assign.key
+        if key in self._attempts or key in self._over or self._is_stale(assign):
             return
         worker = self._worker(assign.worker)
         refusal = self.closed or (
@@ -82,7 +83,7 @@ class Attempts:
         if worker is None or refusal is not None:
             self._reports.add(Refused(assign.job, assign.attempt, refusal or ""))
             return
-        self._take(assign, worker)
+        self._take(key, assign, worker)
 
     def _is_stale(self, assign: Assign) -> bool:
         """A newer attempt of the same job ends an older one that control has given up."""
@@ -92,20 +93,20 @@ class Attempts:
             self._tell(other, ev.Dropped(_now()))
         return False
 
-    def _take(self, assign: Assign, worker: Worker) -> None:
+    def _take(self, key: AttemptKey, assign: Assign, worker: Worker) -> None:
         now = _now()
         timeout_s = assign.execution_timeout_ms / 1000
         state, commands = begin(now, timeout_s, assign.ttl_s, fetch=assign.input_ref is not None)
         try:
-            folder = self._scratch.make(assign.key)
+            folder = self._scratch.make(key)
         except OSError as error:
             reason = f"no scratch folder could be made: {error.strerror or error}"
             self._reports.add(Refused(assign.job, assign.attempt, reason))
             return
         alarm = Alarm(lambda at: self._tell(attempt, ev.Tick(at)))
-        attempt = Attempt(assign, worker, now, state, alarm, folder, input=assign.input)
-        self._attempts[assign.key] = attempt
-        worker.running.add(assign.key)
+        attempt = Attempt(key, assign, worker, now, state, alarm, folder, input=assign.input)
+        self._attempts[key] = attempt
+        worker.running.add(key)
         self._perform(attempt, commands)
         attempt.alarm.set(wake_at(attempt.state))
 
@@ -281,7 +282,10 @@ class Attempts:
             "attempt": attempt.assign.attempt,
             "scratch": attempt.scratch,
         }
-        attempt.worker.send(Frame("run", fields, attempt.input or b"null"))
+        try:
+            attempt.worker.send(Frame("run", fields, attempt.input or b"null"))
+        except FrameError as error:
+            self._tell(attempt, ev.HandlerFailed(_now(), f"the input is too large: {error}", retryable=False))
         attempt.input = None
 
     def _report(self, attempt: Attempt, verdict: ev.Verdict) -> None:

@@ -20,6 +20,7 @@ from stoker.worker.frames import Frame
 class Attempt:
     """Times are the loop's."""
 
+    key: AttemptKey
     assign: Assign
     worker: Worker
     arrived: float
@@ -32,10 +33,6 @@ class Attempt:
     parcel: Parcel = field(default_factory=Parcel)
     spans: tuple[Span, ...] = ()
     transfer: asyncio.Task[None] | None = None
-
-    @property
-    def key(self) -> AttemptKey:
-        return self.assign.key
 
     @property
     def execution_ms(self) -> int:

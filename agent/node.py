@@ -133,6 +133,7 @@ class Agent:
                     task.cancel()
         except* AgentRefused as group:
             refused = next(error for error in group.exceptions if isinstance(error, AgentRefused))
+            self.reports.save()
         finally:
             self._silence()
             await self._spawner.close()

@@ -59,7 +59,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """`sent` is the highest number sent on this connection, `saved` the highest on disk (0: none is)."""
+    """Several are made for each job: `replace` would cost more than the rest of the bookkeeping.
+
+    `sent` is the highest number sent on this connection, `saved` the highest on disk (0: none is).
+    """
 
     next: int = 1
     items: tuple[Item, ...] = ()
@@ -118,7 +121,8 @@ def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
 
 def _append(box: Outbox, body: ReportBody, at: float) -> Outbox:
     item = Item(box.next, at, size_of(body), body)
-    return replace(box, next=box.next + 1, items=(*box.items, item), size=box.size + item.size)
+    size = box.size + item.size
+    return Outbox(box.next + 1, (*box.items, item), size, box.sent, box.progress, box.saved, box.saved_at)
 
 
 def _show(box: Outbox, key: AttemptKey, value: bytes, at: float) -> Outbox:
@@ -156,7 +160,10 @@ def take(box: Outbox, at: float, limit: int = BATCH_BYTES) -> tuple[Outbox, tupl
         if batch and size > limit:
             break
         batch.append(Report(item.number, item.body))
-    return (replace(box, sent=batch[-1].number) if batch else box), tuple(batch)
+    if not batch:
+        return box, ()
+    sent = batch[-1].number
+    return Outbox(box.next, box.items, box.size, sent, box.progress, box.saved, box.saved_at), tuple(batch)
 
 
 def _unsent(box: Outbox) -> tuple[Item, ...]:
@@ -200,7 +207,8 @@ def drop(box: Outbox, key: AttemptKey) -> Outbox:
 
 
 def _with(box: Outbox, items: tuple[Item, ...]) -> Outbox:
-    return replace(box, items=items, size=sum(item.size for item in items))
+    size = sum(item.size for item in items)
+    return Outbox(box.next, items, size, box.sent, box.progress, box.saved, box.saved_at)
 
 
 # ---- limits and the disk ------------------------------------------------------------------------

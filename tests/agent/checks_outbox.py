@@ -229,8 +229,8 @@ ALL = [*EXAMPLES, lambda m: by_random_walks(m, 40)]
 MUTANTS = [
     (
         "sent and forgotten",
-        "return (replace(box, sent=batch[-1].number) if batch else box), tuple(batch)",
-        "return (_with(box, box.items[len(batch) :]) if batch else box), tuple(batch)",
+        "box.items, box.size, sent, box.progress, box.saved, box.saved_at)",
+        "box.items[len(batch) :], 0, sent, box.progress, box.saved, box.saved_at)",
     ),
     ("nothing is sent again", "return _with(replace(box, sent=0), stays)", "return _with(box, stays)"),
     ("an ack covers one more", "if item.number > number))", "if item.number > number + 1))"),
