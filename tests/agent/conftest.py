@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
@@ -119,8 +120,10 @@ class Control:
         return Desired(self.revision, self.workers)
 
     async def say(self, message: FromControl) -> None:
+        """On a connection that has just been cut, what is said is lost."""
         assert self.stream is not None
-        await self.stream.send(message)
+        with contextlib.suppress(StreamEnded):
+            await self.stream.send(message)
 
     async def desire(self, *workers: WorkerSpec) -> None:
         self.workers = workers
