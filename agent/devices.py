@@ -61,6 +61,8 @@ class _Asker:
     def _run(self) -> None:
         while True:
             question, answer = self._questions.get()
+            if not answer.set_running_or_notify_cancel():
+                continue
             try:
                 answer.set_result(question())
             except Exception as error:
@@ -92,15 +94,21 @@ class NvmlSampler:
         answers = [gpu.asker.ask(partial(_sample, gpu)) for gpu in self._gpus if not gpu.asker.stuck]
         if answers:
             await _wait(answers, self._deadline_s)
-        return tuple(answer.result() for answer in answers if answer.done() and not answer.exception())
+        return tuple(
+            answer.result()
+            for answer in answers
+            if answer.done() and not answer.cancelled() and not answer.exception()
+        )
 
 
 async def _wait(answers: list[Future[DeviceSample]], deadline_s: float) -> None:
-    """Until all have come, or the deadline. Answers that come late are nobody's."""
-    waiting = [asyncio.wrap_future(answer) for answer in answers]
-    await asyncio.wait(waiting, timeout=deadline_s)
-    for one in waiting:
-        one.add_done_callback(lambda done: done.cancelled() or done.exception())
+    """Until all have come, or the deadline. Answers that come later are nobody's."""
+    done, late = await asyncio.wait([asyncio.wrap_future(answer) for answer in answers], timeout=deadline_s)
+    for one in late:
+        one.cancel()
+    for one in done:
+        if error := one.exception():
+            log.error("a GPU could not be looked at: %r", error)
 
 
 def _in_time(question: Callable[[], T], deadline_s: float) -> T:

@@ -69,12 +69,15 @@ class LocalSpawner:
         self,
         folder: Path,
         *,
+        python: str = sys.executable,
         module: str = "stoker.worker.runtime",
         log_sink: LogSink | None = None,
         user: tuple[int, int] | None = None,
     ) -> None:
         self._folder = folder.absolute()
+        self._python = python
         self._module = module
+        self._spawned = 0
         self._log_sink = log_sink
         self._user = user
         self._living: dict[int, LocalProcess] = {}
@@ -117,7 +120,7 @@ class LocalSpawner:
         return process
 
     def _command(self, fd: int) -> Sequence[str]:
-        launch = [sys.executable, "-P", "-m", "stoker.agent.launch", str(os.getpid())]
+        launch = [self._python, "-P", "-m", "stoker.agent.launch", str(os.getpid())]
         return [*launch, self._module, "--fd", str(fd)]
 
     def _tail(self, worker: str) -> LogTail:
@@ -125,8 +128,9 @@ class LocalSpawner:
         return LogTail(None if sink is None else lambda line: sink(worker, line))
 
     def _home(self, worker: str) -> Path:
-        """The worker's HOME, for as long as it lives."""
-        home = self._folder / "homes" / worker
+        """The process's HOME, for as long as it lives. A worker that is started again gets another."""
+        self._spawned += 1
+        home = self._folder / "homes" / f"{worker}.{self._spawned}"
         try:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._user is not None:

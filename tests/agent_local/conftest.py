@@ -1,0 +1,160 @@
+"""Real processes on the test's loop, and proof at the end of each test that none is left."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import select
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.agent.local_process import LocalProcess, LocalSpawner
+from stoker.agent.process_tree import process_table
+from stoker.agent.seams import WorkerExit
+from stoker.wire.messages import WorkerSpec
+from stoker.worker.frames import Frame
+
+HANDLERS = Path(__file__).parents[1] / "handlers"
+
+PROLOGUE = """
+import json, os, signal, socket, subprocess, sys
+from stoker.worker.frames import Frame, FrameReader, encode
+sock = socket.socket(fileno=int(sys.argv[2]))
+def say(kind, body=b"", fd=None, **fields):
+    data, fds = encode(Frame(kind, fields, body, fd))
+    sent = socket.send_fds(sock, [data], fds)
+    sock.sendall(data[sent:])
+reader = FrameReader()
+def forever():
+    while True:
+        signal.pause()
+def hear():
+    while True:
+        data, fds, _, _ = socket.recv_fds(sock, 65536, 8)
+        for frame in reader.feed(data, fds):
+            return frame
+        if not data:
+            raise SystemExit("the agent is gone")
+"""
+
+
+class Watcher:
+    """Keeps what it hears; a test waits for the next frame or for the exit."""
+
+    def __init__(self) -> None:
+        self.frames: asyncio.Queue[Frame] = asyncio.Queue()
+        self.exits: list[WorkerExit] = []
+        self.exit: asyncio.Future[WorkerExit] = asyncio.get_running_loop().create_future()
+
+    def on_frame(self, frame: Frame) -> None:
+        assert not self.exits, "a frame after the exit"
+        self.frames.put_nowait(frame)
+
+    def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
+        self.exits.append(exit)
+        if not self.exit.done():
+            self.exit.set_result(exit)
+
+    async def next(self, kind: str) -> Frame:
+        getting = asyncio.ensure_future(self.frames.get())
+        await asyncio.wait([getting, self.exit], return_when=asyncio.FIRST_COMPLETED)
+        if not getting.done():
+            getting.cancel()
+            raise AssertionError(f"no {kind}: {self.exits}")
+        frame = getting.result()
+        assert frame.kind == kind, frame
+        return frame
+
+
+def _dedent(script: str) -> str:
+    return inspect.cleandoc(script)
+
+
+Start = Callable[..., tuple[LocalProcess, Watcher]]
+
+
+@pytest.fixture
+async def spawner(tmp_path: Path) -> AsyncIterator[LocalSpawner]:
+    """Runs module `sinner`, which `start` writes."""
+    made = LocalSpawner(tmp_path / "data", module="sinner")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def start(spawner: LocalSpawner, tmp_path: Path) -> Start:
+    """`start(script)`: a worker that runs the script, with `say`, `hear` and `sock` at hand."""
+
+    def start_script(script: str, **spec: Any) -> tuple[LocalProcess, Watcher]:
+        (tmp_path / "sinner.py").write_text(PROLOGUE + _dedent(script))
+        env = {"PYTHONPATH": str(tmp_path), **spec.pop("env", {})}
+        watcher = Watcher()
+        fields = {"worker": "w1", "endpoint": "e", "version": 1, "handler": "module:handler", **spec}
+        return spawner.spawn(WorkerSpec(env=env, **fields), None, watcher), watcher
+
+    return start_script
+
+
+@pytest.fixture
+async def python_worker(tmp_path: Path) -> AsyncIterator[Callable[[str], tuple[LocalProcess, Watcher]]]:
+    """`python_worker("echo")`: the real runtime with a handler of tests/handlers, set up."""
+    spawner = LocalSpawner(tmp_path / "data")
+
+    def start_handler(name: str) -> tuple[LocalProcess, Watcher]:
+        handler = f"{HANDLERS / name}.py:handler"
+        watcher = Watcher()
+        process = spawner.spawn(WorkerSpec("w1", "e", 1, handler), None, watcher)
+        fields = {"handler": handler, "device": None, "concurrency": 1, "preload": []}
+        process.send(Frame("setup", fields))
+        return process, watcher
+
+    yield start_handler
+    await spawner.close()
+
+
+@pytest.fixture
+def new_watcher() -> type[Watcher]:
+    return Watcher
+
+
+@pytest.fixture
+def prologue() -> str:
+    return PROLOGUE
+
+
+@pytest.fixture
+def gone() -> Callable[[int], bool]:
+    return _gone
+
+
+def _gone(pid: int, within_s: float = 10.0) -> bool:
+    """Whether the process ends; waits for it without looking twice."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([fd], [], [], within_s)[0])
+    finally:
+        os.close(fd)
+
+
+def descriptors() -> set[str]:
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.add(f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}")
+    return {one for one in found if "/proc/" not in one}
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Iterator[None]:
+    before = descriptors()
+    yield
+    assert descriptors() <= before
+    assert [seen for seen in process_table().values() if seen.parent == os.getpid()] == []

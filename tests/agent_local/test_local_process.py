@@ -1,0 +1,384 @@
+"""Workers as real processes: what they are given, how they end, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.agent.local_process import LocalSpawner, _environment
+from stoker.agent.process_tree import process_table, reap_strays
+from stoker.agent.seams import SpawnFailed
+from stoker.wire.messages import Device, WorkerSpec
+from stoker.worker.frames import Frame
+
+SLEEP = "forever()"
+
+
+async def test_the_real_runtime_echoes(python_worker: Any) -> None:
+    process, watcher = python_worker("echo")
+    await watcher.next("ready")
+    process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b'{"a":1}'))
+    done = await watcher.next("done")
+    assert json.loads(done.body) == {"a": 1}
+    process.send(Frame("stop"))
+    assert (await watcher.exit).reason == "exited with code 0"
+
+
+# ---- what a worker is given -------------------------------------------------------------------
+
+
+async def test_the_environment_is_the_declared_one(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_API_KEY", "a secret of the platform")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    _, watcher = start('say("ready", **os.environ)', env={"TOKEN": "declared", "LANG": "de_DE.UTF-8"})
+    given = (await watcher.next("ready")).fields
+    assert set(given) <= {
+        *("PATH", "HOME", "LANG", "PYTHONPATH", "TOKEN"),
+        *("CUDA_VISIBLE_DEVICES", "STOKER_WORKER", "STOKER_AGENT", "LC_CTYPE"),
+    }
+    assert given["TOKEN"] == "declared"
+    assert given["LANG"] == "de_DE.UTF-8"
+    assert given["CUDA_VISIBLE_DEVICES"] == ""
+    assert given["STOKER_WORKER"] == "w1"
+    assert given["HOME"] == str(tmp_path / "data" / "homes" / "w1.1")
+    assert given["PYTHONPATH"].split(":")[1] == str(tmp_path)
+
+
+def test_the_marks_and_the_device_cannot_be_declared_away() -> None:
+    spec = WorkerSpec("w2", "e", 1, "m:h", env={"STOKER_WORKER": "other", "CUDA_VISIBLE_DEVICES": "all"})
+    made = _environment(spec, Device("GPU-1", "gpu", "a GPU"), Path("/home"), Path("/data"))
+    assert made["STOKER_WORKER"] == "w2"
+    assert made["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+
+
+async def test_no_descriptor_but_the_socket_comes_along(start: Any) -> None:
+    leaked = os.open("/etc/hostname", os.O_RDONLY)
+    os.set_inheritable(leaked, True)
+    try:
+        _, watcher = start(
+            """
+            fds = sorted(map(int, os.listdir("/proc/self/fd")))[:-1]  # the last is that of the listing
+            say("ready", fds=fds, stdin=os.readlink("/proc/self/fd/0"), session=os.getsid(0) == os.getpid())
+            """
+        )
+        given = (await watcher.next("ready")).fields
+    finally:
+        os.close(leaked)
+    assert given["fds"][:3] == [0, 1, 2]
+    assert len(given["fds"]) == 4
+    assert given["stdin"] == "/dev/null"
+    assert given["session"] is True
+
+
+async def test_the_working_folder_is_the_handlers(start: Any, tmp_path: Path) -> None:
+    _, watcher = start('say("ready", cwd=os.getcwd())', handler=f"{tmp_path}/handler.py:run")
+    assert (await watcher.next("ready")).fields["cwd"] == str(tmp_path)
+    await watcher.exit
+    _, watcher = start('say("ready", cwd=os.getcwd(), home=os.environ["HOME"])')
+    given = (await watcher.next("ready")).fields
+    assert given["cwd"] == given["home"]
+
+
+async def test_the_home_goes_with_the_worker(start: Any) -> None:
+    process, watcher = start('open("left", "w").close(); say("ready", home=os.getcwd()); hear()')
+    home = Path((await watcher.next("ready")).fields["home"])
+    assert home.stat().st_mode & 0o777 == 0o700
+    process.kill()
+    await process.ended
+    assert not home.exists()
+
+
+SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not reach the one of a virtual environment
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose another user")
+@pytest.mark.skipif(not os.path.exists(SYSTEM_PYTHON), reason="no interpreter that everybody may run")
+async def test_another_user_where_the_agent_may_choose(new_watcher: Any) -> None:
+    # Not below pytest's folder: another user cannot pass through that one.
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        (Path(folder) / "who.py").write_text("import os\nprint(os.getuid(), os.getgid(), os.getgroups())")
+        data = Path(folder) / "data"
+        spawner = LocalSpawner(data, python=SYSTEM_PYTHON, module="who", user=(65534, 65534))
+        watcher = new_watcher()
+        spawner.spawn(WorkerSpec("w", "e", 1, "m:h", env={"PYTHONPATH": folder}), None, watcher)
+        assert (await watcher.exit).log_tail == ("65534 65534 []",)
+        await spawner.close()
+
+
+async def test_a_folder_that_is_not_there(spawner: Any) -> None:
+    with pytest.raises(SpawnFailed, match="there is no folder /nowhere"):
+        spawner.spawn(WorkerSpec("w", "e", 1, "/nowhere/handler.py:run"), None, None)
+
+
+# ---- how it ends ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "reason"),
+    [
+        ("", 0, "exited with code 0"),
+        ("sys.exit(3)", 3, "exited with code 3"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, "killed, likely out of memory"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", -11, "crashed: segmentation fault (SIGSEGV)"),
+        ("os.kill(os.getpid(), signal.SIGUSR1)", -10, "ended by SIGUSR1"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 2)", -36, "ended by signal 36"),
+    ],
+)
+async def test_the_exit_in_words(start: Any, script: str, status: int, reason: str) -> None:
+    process, watcher = start(script)
+    ended = await watcher.exit
+    assert (ended.status, ended.reason) == (status, reason)
+    await process.ended
+    assert len(watcher.exits) == 1
+
+
+async def test_terminate_reaches_the_group(start: Any) -> None:
+    process, watcher = start(f'say("ready"); {SLEEP}')
+    await watcher.next("ready")
+    process.terminate()
+    assert (await watcher.exit).reason == "stopped by the agent (SIGTERM)"
+
+
+async def test_frames_before_the_exit_are_all_heard(start: Any) -> None:
+    _, watcher = start('[say("progress", n=n) for n in range(500)]; os._exit(1)')
+    await watcher.exit
+    assert [watcher.frames.get_nowait().fields["n"] for _ in range(500)] == list(range(500))
+
+
+async def test_after_death_nothing_is_an_error(start: Any) -> None:
+    process, watcher = start("")
+    await process.ended
+    for act in (process.kill, process.terminate, process.pause, process.resume):
+        act()
+    process.send(Frame("stop"))
+    assert len(watcher.exits) == 1
+
+
+# ---- nothing is left --------------------------------------------------------------------------
+
+CHILD = "[sys.executable, '-c', 'import signal; signal.pause()']"
+ORPHANED = f"""
+r, w = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    os.write(w, str(subprocess.Popen({CHILD}, start_new_session=True).pid).encode())
+    os._exit(0)
+child = int(os.read(r, 20))
+os.wait()
+"""
+GRANDCHILDREN = {
+    "in the group": f"child = subprocess.Popen({CHILD}).pid",
+    "in a session of its own": f"child = subprocess.Popen({CHILD}, start_new_session=True).pid",
+    "without its environment": f"child = subprocess.Popen({CHILD}, start_new_session=True, env={{}}).pid",
+    "orphaned": ORPHANED,
+    "holding the socket": "child = os.fork()\nchild or forever()",
+}
+
+
+@pytest.mark.parametrize("how", GRANDCHILDREN)
+async def test_kill_ends_whatever_it_started(start: Any, how: str) -> None:
+    process, watcher = start(f"{GRANDCHILDREN[how]}\nsay('ready', child=child)\n{SLEEP}")
+    child = (await watcher.next("ready")).fields["child"]
+    process.kill()
+    assert (await watcher.exit).reason == "killed by the agent"
+    assert child not in process_table()
+    assert process.pid not in process_table()
+
+
+@pytest.mark.parametrize("how", sorted(GRANDCHILDREN.keys() - {"without its environment"}))
+async def test_a_crash_leaves_nothing_either(start: Any, how: str) -> None:
+    _, watcher = start(f"{GRANDCHILDREN[how]}\nsay('ready', child=child)\nos.abort()")
+    child = (await watcher.next("ready")).fields["child"]
+    assert (await watcher.exit).reason == "crashed: aborted (SIGABRT)"
+    assert child not in process_table()
+
+
+async def test_handlers_that_sin_leave_nothing(python_worker: Any) -> None:
+    for name in ("leaves_a_child", "forks_a_helper", "ignores_sigterm_in_c"):
+        process, watcher = python_worker(name)
+        await watcher.next("ready")
+        process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b"{}"))
+        said = json.loads((await watcher.next("progress")).body)
+        process.terminate() if name == "ignores_sigterm_in_c" else None
+        process.kill()
+        await watcher.exit
+        assert not isinstance(said, dict) or said["child"] not in process_table()
+
+
+async def test_another_workers_processes_live_on(start: Any) -> None:
+    script = f"{GRANDCHILDREN['orphaned']}\nsay('ready', child=child)\n{SLEEP}"
+    first, first_watcher = start(script, worker="w1")
+    second, second_watcher = start(script, worker="w2")
+    await first_watcher.next("ready")
+    child = (await second_watcher.next("ready")).fields["child"]
+    first.kill()
+    await first_watcher.exit
+    assert not process_table()[child].zombie
+    assert not process_table()[second.pid].zombie
+
+
+async def test_orphans_that_end_by_themselves_are_reaped(start: Any) -> None:
+    # The daemon's way: the child leaves the session, its child is inherited by the agent and ends.
+    _, watcher = start(
+        """
+        r, w = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.write(w, str(os.getpid()).encode())
+                os._exit(0)
+            os._exit(0)
+        child = int(os.read(r, 20)); os.wait()
+        say("ready", child=child)
+        forever()
+        """
+    )
+    child = (await watcher.next("ready")).fields["child"]
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert process_table()[child].zombie
+    reap_strays(set())
+    assert child not in process_table()
+
+
+async def test_a_child_of_somebody_else_in_this_process_is_left_alone(start: Any) -> None:
+    # `stoker up` and the tests run other programs from the process that is a subreaper.
+    others = [subprocess.Popen(["true"], start_new_session=own) for own in (True, False)]
+    for other in others:
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+    process, _ = start("")
+    await process.ended
+    reap_strays(set())
+    assert [other.wait() for other in others] == [0, 0]
+
+
+async def test_close_ends_all(spawner: Any, start: Any) -> None:
+    watchers = [start(SLEEP, worker=f"w{n}")[1] for n in range(3)]
+    await spawner.close()
+    assert [watcher.exits[0].reason for watcher in watchers] == ["killed by the agent"] * 3
+
+
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+from stoker.agent.local_process import LocalSpawner
+from stoker.wire.messages import WorkerSpec
+class Watcher:
+    def on_frame(self, frame): print(worker.pid, frame.fields["child"], flush=True)
+    def on_exit(self, exit): print(exit, flush=True)
+async def main():
+    global worker
+    spawner = LocalSpawner(Path(sys.argv[1]), module="sinner")
+    worker = spawner.spawn(WorkerSpec("w", "e", 1, "m:h", env={"PYTHONPATH": sys.argv[2]}), None, Watcher())
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_agent_leaves_nothing_to_the_next(
+    start: Any, gone: Any, tmp_path: Path, prologue: str
+) -> None:
+    # The worker dies with the agent, even stuck in native code; what it had started in a session of its own
+    # is inherited by whoever is above, and ended by the next agent of the same folder.
+    child = f"child = subprocess.Popen({CHILD}, start_new_session=True).pid"
+    (tmp_path / "sinner.py").write_text(f"{prologue}\n{child}\nsay('ready', child=child)\n{SLEEP}")
+    data = tmp_path / "other"
+    command = [sys.executable, "-P", "-c", AGENT, str(data), str(tmp_path)]
+    agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert agent.stdout is not None
+    worker, child_pid = map(int, agent.stdout.readline().split())
+    agent.kill()
+    agent.wait()
+    agent.stdout.close()
+    assert gone(worker)
+    assert not process_table()[child_pid].zombie
+    await LocalSpawner(data, module="sinner").close()
+    assert gone(child_pid)
+    for pid in (worker, child_pid):  # inherited by this process, which is a subreaper too
+        os.waitpid(pid, 0)
+
+
+async def test_a_worker_whose_agent_died_before_the_tie_was_made(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "stoker.agent.launch", "1", "sinner"]
+    assert subprocess.run(command, check=False).returncode == 1
+
+
+# ---- what it prints ---------------------------------------------------------------------------
+
+
+async def test_the_last_lines_are_kept(start: Any) -> None:
+    _, watcher = start(
+        """
+        for n in range(100):
+            print("line", n, flush=True)
+        os.write(2, b"x" * 10_000 + b"\\n")
+        os.write(2, "no end \u00e4".encode() + b"\\xff")
+        """
+    )
+    tail = (await watcher.exit).log_tail
+    assert len(tail) == 64
+    assert tail[0] == "line 38"
+    assert tail[-2] == "x" * 4096
+    assert tail[-1] == "no end ä\ufffd"
+
+
+async def test_a_flood_of_output_does_not_grow_memory(start: Any) -> None:
+    process, watcher = start(
+        """
+        block = b"y" * 1_000_000  # one endless line
+        lines = b"a line of a hundred letters or so\\n" * 30_000
+        for _ in range(50):
+            os.write(1, block)
+            os.write(1, lines)
+        say("ready")
+        hear()
+        """
+    )
+    before = _resident()
+    await watcher.next("ready")
+    assert _resident() - before < 16 * 1024 * 1024
+    process.kill()
+    assert (await watcher.exit).log_tail[-1] == "a line of a hundred letters or so"
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_a_sink_hears_every_line(tmp_path: Path, new_watcher: Any) -> None:
+    heard: list[tuple[str, str]] = []
+    (tmp_path / "sinner.py").write_text("print('one')\nprint('two')")
+    spawner = LocalSpawner(tmp_path / "d", module="sinner", log_sink=lambda *line: heard.append(line))
+    watcher = new_watcher()
+    spawner.spawn(WorkerSpec("w", "e", 1, "m:h", env={"PYTHONPATH": str(tmp_path)}), None, watcher)
+    await watcher.exit
+    assert heard == [("w", "one"), ("w", "two")]
+    await spawner.close()
+
+
+async def test_a_module_that_does_not_exist_says_so(tmp_path: Path, new_watcher: Any) -> None:
+    spawner = LocalSpawner(tmp_path / "d", module="no_such_module")
+    watcher = new_watcher()
+    spawner.spawn(WorkerSpec("w", "e", 1, "m:h"), None, watcher)
+    ended = await watcher.exit
+    assert ended.status == 1
+    assert ended.log_tail[-1].endswith("No module named no_such_module")
+    await spawner.close()
+
+
+async def test_kill_in_the_middle_of_a_frame(start: Any) -> None:
+    process, watcher = start('sock.send(b"\\0\\0\\0\\x10\\0"); print("half", flush=True); say; hear()')
+    await asyncio.sleep(0)
+    process.kill()
+    assert (await watcher.exit).status == -signal.SIGKILL
