@@ -197,13 +197,15 @@ def _decoder() -> Weights:
         weights |= _resnet(f"{name}.resnets.0") | _resnet(f"{name}.resnets.1")
         if block < VAE_BLOCKS - 1:
             weights |= conv(f"{name}.upsamplers.0.conv", VAE_CHANNELS, VAE_CHANNELS, 0.25)
-            weights[f"{name}.upsamplers.0.conv.weight"] += _identity()
+            _pass_on(weights[f"{name}.upsamplers.0.conv.weight"])
     weights |= norm("decoder.conv_norm_out", VAE_CHANNELS)
     return weights | conv("decoder.conv_out", 3, VAE_CHANNELS, 1.0, bias=0.25)
 
 
-def _identity() -> Array:
-    return np.eye(VAE_CHANNELS, dtype=np.float32)[:, :, None, None] * _BLUR
+def _pass_on(weight: Array) -> None:
+    """Let a convolution hand each channel on, beside what it mixes in from the others."""
+    channels = np.arange(VAE_CHANNELS)
+    weight[channels, channels] = _BLUR
 
 
 def _resnet(name: str) -> Weights:

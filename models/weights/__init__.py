@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker.models.weights.fetch import Mirror, fetch, lock_from_folder, lock_from_hub, weights_folder
+from stoker.models.weights.fetching import Mirror, fetch, lock_from_folder, lock_from_hub, weights_folder
 from stoker.models.weights.hub import Hub, HubFile, HuggingFaceHub
 from stoker.models.weights.lock import (
     Entry,
@@ -14,7 +14,7 @@ from stoker.models.weights.lock import (
     read_lock,
     write_lock,
 )
-from stoker.models.weights.verify import Problem, WeightsRefused, memory_path, verify
+from stoker.models.weights.verification import Problem, WeightsRefused, memory_path, verify
 
 __all__ = [
     "Entry",

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from stoker.models.weights.hub import Hub, HuggingFaceHub
 from stoker.models.weights.lock import BUILT, HUB, Entry, LockedFile, WeightsError
-from stoker.models.weights.verify import Problem, WeightsRefused, check_format, verify
+from stoker.models.weights.verification import Problem, WeightsRefused, check_format, verify
 
 Mirror: TypeAlias = Path | Callable[[str, Path], None]
 """A folder that holds `<model>/<path>`, or a function that brings the object of that name to a path."""

@@ -1,0 +1,65 @@
+"""What the control plane reads about models: plain data, without any model library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from stoker.models.registry import MODELS, UnknownPipeline, choose_pipeline, pipeline
+
+_LIGHT = """
+import sys
+import stoker.models.registry, stoker.models.declaration, stoker.models.weights
+from stoker.models.text_to_image import declaration, request, tiny
+heavy = {"torch", "diffusers", "transformers", "accelerate", "huggingface_hub"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_declarations_and_weights_import_no_model_library() -> None:
+    subprocess.run([sys.executable, "-P", "-c", _LIGHT], check=True, timeout=60)
+
+
+def test_the_image_model_is_hosted() -> None:
+    model = MODELS["text-to-image"]
+    assert model.handler == "stoker.models.text_to_image.handler:TextToImage"
+    assert json.loads(json.dumps([dict(model.schema), list(model.prices)]))[1] == [
+        {"metric": "output_pixels", "nano_usd": 20}
+    ]
+    assert not pipeline(model.default_pipeline).needs_gpu
+
+
+def test_the_handler_reference_leads_to_a_handler() -> None:
+    from stoker.models.text_to_image.handler import TextToImage
+    from stoker.worker.registration import register
+
+    register(TextToImage)
+    module, _, name = MODELS["text-to-image"].handler.partition(":")
+    assert (TextToImage.__module__, TextToImage.__name__) == (module, name)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "here", "chosen"),
+    [
+        (None, "cpu", set(), "flux-tiny"),
+        (None, "cpu", {"flux-1-dev"}, "flux-tiny"),
+        (None, "gpu", set(), "flux-tiny"),
+        (None, "gpu", {"flux-1-dev"}, "flux-1-dev"),
+        (None, "mig", {"flux-1-dev"}, "flux-1-dev"),
+        ("", "gpu", {"flux-1-dev"}, "flux-1-dev"),
+        ("flux-1-schnell", "gpu", set(), "flux-1-schnell"),
+        ("flux-tiny", "gpu", {"flux-1-dev"}, "flux-tiny"),
+    ],
+)
+def test_which_pipeline_is_chosen(asked: str | None, kind: str, here: set[str], chosen: str) -> None:
+    assert choose_pipeline(asked, kind, here.__contains__).name == chosen
+
+
+def test_an_unknown_pipeline_is_answered_with_the_known() -> None:
+    with pytest.raises(
+        UnknownPipeline, match="no pipeline 'sdxl'; registered are flux-1-dev, flux-1-schnell"
+    ):
+        choose_pipeline("sdxl", "cpu", lambda _: True)

@@ -1,0 +1,270 @@
+"""The hosted image model, run with no platform on flux-tiny."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from stoker.models.registry import pipeline
+from stoker.models.text_to_image import flux, metadata, previews
+from stoker.models.text_to_image.handler import TextToImage
+from stoker.models.text_to_image.request import ImageRequest
+from stoker.models.weights import read_lock
+from stoker.worker import Device, HandlerError
+from stoker.worker.testing import LocalJob
+
+Paint = Callable[..., LocalJob]
+
+
+def picture(job: LocalJob) -> bytes:
+    assert job.error is None
+    data: bytes = job.output["image_url"].read_bytes()
+    return data
+
+
+def opened(path: Path) -> Image.Image:
+    """The picture in a file, read to its end, so that nothing stays open."""
+    with Image.open(path) as image:
+        image.load()
+        return image
+
+
+def decoded(chunk: dict[str, Any]) -> Image.Image:
+    preview = chunk["preview"]
+    image = Image.open(io.BytesIO(base64.b64decode(preview["data"])))
+    image.load()
+    assert (image.format, image.size) == (preview["format"].upper(), (preview["width"], preview["height"]))
+    return image
+
+
+@pytest.mark.parametrize("image_format", ["png", "jpeg"])
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(paint: Paint, image_format: str) -> None:
+    first, again, other = (paint(seed=seed, image_format=image_format) for seed in (1, 1, 2))
+    assert picture(first) == picture(again)
+    assert picture(first) != picture(other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"prompt": "a fox"}, {"guidance": 2.0}, {"num_inference_steps": 3}, {"negative_prompt": "rocks"}],
+)
+def test_every_parameter_reaches_the_picture(paint: Paint, change: dict[str, Any]) -> None:
+    plain, changed = paint(image_format="png"), paint(image_format="png", **change)
+    assert opened(plain.files[0].path).tobytes() != opened(changed.files[0].path).tobytes()
+
+
+def test_an_empty_negative_prompt_is_none(paint: Paint) -> None:
+    assert picture(paint()) == picture(paint(negative_prompt="  "))
+
+
+def test_a_negative_prompt_doubles_the_forwards(paint: Paint, model: TextToImage) -> None:
+    calls = []
+    hook = model.pipe.transformer.register_forward_hook(lambda *_: calls.append(1))
+    paint()
+    plain = len(calls)
+    paint(negative_prompt="rocks")
+    hook.remove()
+    assert (plain, len(calls)) == (2, 2 + 4)
+
+
+def test_minus_one_draws_a_seed_and_tells_it(paint: Paint) -> None:
+    first, second = paint(seed=-1), paint(seed=-1)
+    assert first.output["seed"] != second.output["seed"]
+    assert 0 <= first.output["seed"] < 2**32
+    assert picture(first) == picture(paint(seed=first.output["seed"]))
+
+
+def test_the_largest_seed_works(paint: Paint) -> None:
+    assert paint(seed=2**63 - 1).output["seed"] == 2**63 - 1
+
+
+@pytest.mark.parametrize(("width", "height"), [(256, 256), (320, 256), (256, 448)])
+def test_size_format_and_what_is_measured(paint: Paint, width: int, height: int) -> None:
+    for image_format, media_type in (("png", "image/png"), ("jpeg", "image/jpeg")):
+        job = paint(width=width, height=height, image_format=image_format)
+        image = opened(job.files[0].path)
+        assert (image.size, image.format, image.mode) == ((width, height), image_format.upper(), "RGB")
+        assert job.files[0].media_type == media_type
+        assert job.metrics == {"output_pixels": width * height}
+
+
+def test_the_default_is_1024_squared_in_jpeg(model: TextToImage) -> None:
+    job = LocalJob(model.run, {"prompt": "a lighthouse", "num_inference_steps": 1}).run()
+    assert job.metrics == {"output_pixels": 1024 * 1024}
+    assert job.files[0].name == "image.jpeg"
+
+
+@pytest.mark.parametrize("image_format", ["png", "jpeg"])
+def test_the_file_tells_how_it_was_made(paint: Paint, image_format: str) -> None:
+    job = paint(image_format=image_format, seed=7, guidance=3.5)
+    made = metadata.read(job.files[0].path)
+    assert made is not None
+    versions = made.pop("versions")
+    assert set(versions) == {"stoker", "torch", "diffusers", "transformers"}
+    assert made == {
+        "seed": 7,
+        "steps": 2,
+        "guidance": 3.5,
+        "width": 256,
+        "height": 256,
+        "pipeline": "flux-tiny",
+        "profile": "exact",
+        "weights": f"sha256:{read_lock().entry('flux-tiny').digest}",
+        "device": "cpu",
+    }
+
+
+def test_a_file_of_somebody_else_tells_nothing(tmp_path: Path) -> None:
+    for name in ("plain.png", "plain.jpeg"):
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+        assert metadata.read(tmp_path / name) is None
+
+
+def test_progress_after_each_step(paint: Paint) -> None:
+    assert paint(num_inference_steps=3).progress == [{"step": step, "steps": 3} for step in (1, 2, 3)]
+
+
+def test_previews_open_and_end_with_the_last_step(paint: Paint) -> None:
+    job = paint(num_inference_steps=4)
+    steps = [chunk["preview"]["step"] for chunk in job.chunks]
+    assert (steps[0], steps[-1]) == (1, 4)
+    assert [decoded(chunk).size for chunk in job.chunks] == [(128, 128)] * len(steps)
+
+
+def test_previews_are_at_most_every_fifth_of_a_second(model: TextToImage) -> None:
+    now = iter(step * 0.07 for step in range(100))
+    model_clock, model._clock = model._clock, lambda: next(now)
+    try:
+        job = LocalJob(
+            model.run, {"prompt": "x", "width": 256, "height": 256, "num_inference_steps": 8}
+        ).run()
+    finally:
+        model._clock = model_clock
+    assert [chunk["preview"]["step"] for chunk in job.chunks] == [1, 4, 7, 8]
+
+
+def test_one_step_has_one_preview(paint: Paint) -> None:
+    assert [chunk["preview"]["step"] for chunk in paint(num_inference_steps=1).chunks] == [1]
+
+
+def test_the_last_preview_looks_like_the_picture(model: TextToImage) -> None:
+    """Rough: fitted to other pictures, yet far nearer to its own picture than a plain grey is."""
+    job = LocalJob(
+        model.run, {"prompt": "a red flower on a table", "width": 512, "height": 512, "seed": 0}
+    ).run()
+    shown = decoded(job.chunks[-1]).resize((16, 16), Image.Resampling.BOX)
+    true = opened(job.files[0].path).resize((16, 16), Image.Resampling.BOX)
+    pairs = list(zip(shown.tobytes(), true.tobytes(), strict=True))
+    mean = sum(b for _, b in pairs) / len(pairs)
+    assert sum((a - b) ** 2 for a, b in pairs) < 0.8 * sum((mean - b) ** 2 for _, b in pairs)
+
+
+def test_cancel_between_steps_ends_it_without_a_picture(model: TextToImage) -> None:
+    decodes = []
+    hook = model.pipe.vae.decoder.register_forward_hook(lambda *_: decodes.append(1))
+    job = LocalJob(
+        model.run,
+        {"prompt": "x", "width": 256, "height": 256, "num_inference_steps": 50},
+        on_progress=lambda value: job.cancel() if value["step"] == 3 else None,
+    )
+    job.run()
+    hook.remove()
+    assert job.progress[-1] == {"step": 3, "steps": 50}
+    assert (job.error, job.files, decodes) == ("cancelled: cancelled by the test", [], [])
+
+
+def test_after_a_cancel_the_next_job_is_as_if_nothing_had_been(paint: Paint, model: TextToImage) -> None:
+    before = picture(paint())
+    job = LocalJob(model.run, {"prompt": "x", "num_inference_steps": 50}, on_progress=lambda _: job.cancel())
+    job.run()
+    assert picture(paint()) == before
+
+
+def test_the_picture_is_the_one_that_diffusers_makes(model: TextToImage, paint: Paint) -> None:
+    """The noise drawn here and the latents decoded here change nothing against the bare pipeline."""
+    import torch
+
+    bare = model.pipe(
+        "a lighthouse",
+        width=256,
+        height=256,
+        num_inference_steps=2,
+        guidance_scale=7.5,
+        max_sequence_length=pipeline("flux-tiny").text_tokens,
+        generator=torch.Generator("cpu").manual_seed(1),
+    ).images[0]
+    assert opened(paint(image_format="png").files[0].path).tobytes() == bare.tobytes()
+
+
+def test_the_estimate_is_exact_at_the_last_step(model: TextToImage) -> None:
+    seen: list[flux.Step] = []
+    request = ImageRequest.parse({"prompt": "x", "width": 256, "height": 256, "num_inference_steps": 2})
+
+    def on_step(step: flux.Step) -> bool:
+        seen.append(step)
+        return True
+
+    image = flux.generate(model.pipe, request, seed=0, text_tokens=128, on_step=on_step)
+    import torch
+
+    with torch.inference_mode():
+        again = flux.decode(model.pipe, seen[-1].estimate(), 256, 256)
+    assert image.tobytes() == again.tobytes()
+
+
+def test_the_throttle_shows_the_first_and_the_last() -> None:
+    throttle = previews.Throttle(every=1.0)
+    steps = [flux.Step(number, 4, lambda: pytest.fail("not asked for")) for number in (1, 2, 3, 4)]
+    assert [throttle.due(step, 0.0) for step in steps] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"width": 1000},
+            "width: 1000 is not allowed; it must be an integer from 256 to 1536, divisible by 64",
+        ),
+        (
+            {"height": 64},
+            "height: 64 is not allowed; it must be an integer from 256 to 1536, divisible by 64",
+        ),
+        ({"num_inference_steps": 51}, "num_inference_steps: 51 is not allowed"),
+        ({"image_format": "gif"}, 'image_format: "gif" is not allowed; it must be png or jpeg'),
+        ({"prompt": ""}, 'prompt: "" is not allowed; it must be text of at least one letter'),
+    ],
+)
+def test_bad_input_fails_the_job_with_one_sentence(paint: Paint, given: dict[str, Any], message: str) -> None:
+    job = paint(**given)
+    assert job.error is not None
+    assert job.error.startswith(message)
+    assert (job.retryable, job.progress, "Traceback" in job.error) == (False, [], False)
+
+
+def test_a_pipeline_for_gpus_is_refused_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_PIPELINE", "flux-1-dev")
+    with pytest.raises(HandlerError, match="flux-1-dev needs a GPU"):
+        TextToImage().setup(Device())
+
+
+def test_weights_nobody_fetched_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STOKER_PIPELINE", "flux-1-dev")
+    monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(tmp_path))
+    with pytest.raises(Exception, match=r"no such folder.*stoker weights fetch flux-1-dev"):
+        TextToImage().setup(Device("GPU-1", "gpu", "a GPU"))
+
+
+def test_weights_that_were_changed_are_made_anew(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """flux-tiny is Stoker's own product: after an update its old files make way for the new ones."""
+    victim = folder / "vae" / "config.json"
+    right = victim.read_bytes()
+    victim.write_bytes(right.replace(b"1024", b"2048"))
+    monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(folder.parent))
+    TextToImage().setup(Device())
+    assert victim.read_bytes() == right
