@@ -255,6 +255,7 @@ class Workers:
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
         self._workers: dict[str, Worker] = {}
+        self._closed = False
 
     def get(self, name: str) -> Worker | None:
         return self._workers.get(name)
@@ -266,7 +267,12 @@ class Workers:
         return len(self._workers)
 
     def desire(self, specs: Iterable[WorkerSpec]) -> None:
-        """Idempotent: what is named and missing starts, what is here and not named drains and stops."""
+        """Idempotent: what is named and missing starts, what is here and not named drains and stops.
+
+        Nothing is started once `stop_all` was called: the agent goes, whatever control still wants of it.
+        """
+        if self._closed:
+            return
         wanted = {spec.worker: spec for spec in specs}
         for worker in list(self._workers.values()):
             if worker.name in wanted:
@@ -284,6 +290,7 @@ class Workers:
             worker.pause(paused)
 
     def stop_all(self, why: str) -> None:
+        self._closed = True
         for worker in list(self._workers.values()):
             worker.stop(why)
 

@@ -289,6 +289,8 @@ class Nodes:
         for report in reports:
             if isinstance(report.body, WorkerState):
                 self._worker_news(session, report.body)
+            elif isinstance(report.body, Refused):
+                log.warning("node %s refused job %s: %s", session.node, report.body.job, report.body.reason)
 
     def _worker_news(self, session: NodeSession, news: WorkerState) -> None:
         worker = self._floor.workers.get(news.worker)
@@ -298,6 +300,8 @@ class Nodes:
             self._floor.remove_worker(news.worker)
         elif worker.state != "stopping":
             worker.state, worker.reason = news.state, news.reason
+            if news.state == "stopping":
+                worker.spec = None
             worker.log_tail = news.log_tail
             worker.idle_since = self._clock()
             self._dispatch.look(worker.endpoint)

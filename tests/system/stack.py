@@ -65,6 +65,8 @@ class Stack:
         for hosted in self.hosted:
             command += ["--hosted", hosted]
         self.control, self.facts = self._start(command, "control", {"STOKER_API_KEY": self.key})
+        if hasattr(self, "http"):
+            self.http.close()
         headers = {"Authorization": f"Bearer {self.key}"}
         url = f"{self.facts['http']}/v2"
         self.http = httpx.Client(base_url=url, headers=headers, timeout=120, trust_env=False)
