@@ -6,6 +6,7 @@ recvmsg -> FrameReader -> on_frame, unless paused: then the kernel's buffer fill
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import os
@@ -77,7 +78,7 @@ class FrameSocket:
         while self._outgoing:
             first = self._outgoing[0]
             try:
-                sent = socket.send_fds(self._socket, [first.data], first.fds, socket.MSG_NOSIGNAL)
+                sent = _send(self._socket, first.data, first.fds)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
@@ -103,9 +104,7 @@ class FrameSocket:
     def _read(self) -> int | None:
         """How much came; None when nothing is there now, 0 at the end."""
         try:
-            data, fds, flags, _ = socket.recv_fds(
-                self._socket, READ_MAX, FDS_MAX, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
-            )
+            data, fds, whole = _receive(self._socket)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError:
@@ -113,7 +112,7 @@ class FrameSocket:
         try:
             for frame in self._reader.feed(data, fds):
                 self._hand_on(frame)
-            if flags & socket.MSG_CTRUNC:
+            if not whole:
                 raise FrameError(f"more than {FDS_MAX} descriptors came at once")
         except FrameError as error:
             self._stop_reading()
@@ -172,6 +171,23 @@ class FrameSocket:
     def _drop_outgoing(self) -> None:
         while self._outgoing:
             _close_all(self._outgoing.popleft().fds)
+
+
+def _send(sock: socket.socket, data: memoryview, fds: list[int]) -> int:
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    return sock.sendmsg([data], rights, socket.MSG_NOSIGNAL)
+
+
+def _receive(sock: socket.socket) -> tuple[bytes, list[int], bool]:
+    """Bytes, descriptors, and whether all descriptors came. Not socket.recv_fds: Python 3.11's drops its
+    flags, and a descriptor would pass on to the next worker."""
+    rights = array.array("i")
+    room = socket.CMSG_SPACE(FDS_MAX * rights.itemsize)
+    data, ancillary, flags, _ = sock.recvmsg(READ_MAX, room, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            rights.frombytes(content[: len(content) - len(content) % rights.itemsize])
+    return data, list(rights), not flags & socket.MSG_CTRUNC
 
 
 def _close_all(fds: list[int]) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: ASYNC220, ASYNC221, ASYNC222, ASYNC240  # waiting for real processes is what these tests do
 """Workers as real processes: what they are given, how they end, and that nothing of them is left."""
 
 from __future__ import annotations

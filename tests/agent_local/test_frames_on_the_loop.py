@@ -1,0 +1,185 @@
+"""Frames between the agent's loop and a real process: large, many, with descriptors, and broken ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.worker.frames import Frame, FrameError
+
+MIB = 1024 * 1024
+
+
+@contextlib.contextmanager
+def closing_descriptor(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("size", [0, 1, MIB, MIB + 1, 16 * MIB])
+async def test_bodies_of_any_size_both_ways(start: Any, size: int) -> None:
+    process, watcher = start("got = hear(); say('done', got.body)")
+    body = os.urandom(size)
+    process.send(Frame("run", {"job": "j", "attempt": 1}, body))
+    assert (await watcher.next("done")).body == body
+
+
+async def test_sending_never_waits_for_a_worker_that_does_not_read(start: Any) -> None:
+    process, watcher = start(
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        say("ready")
+        signal.sigwait([signal.SIGUSR1])
+        for n in range(200):
+            got = hear()
+            assert (got.fields["n"], len(got.body)) == (n, 100_000), got.fields
+        say("done")
+        """
+    )
+    await watcher.next("ready")
+    for n in range(200):  # 20 MB, a hundred times what the socket takes
+        process.send(Frame("run", {"n": n}, b"x" * 100_000))
+    os.kill(process.pid, signal.SIGUSR1)
+    await watcher.next("done")
+
+
+async def test_a_descriptor_each_way(start: Any, tmp_path: Any) -> None:
+    process, watcher = start(
+        """
+        got = hear()
+        say("file", fd=got.fd, said=os.read(got.fd, 10).decode())
+        hear()
+        """
+    )
+    (tmp_path / "given").write_bytes(b"hello")
+    with closing_descriptor(tmp_path / "given") as given:
+        process.send(Frame("run", fd=given))
+        answer = await watcher.next("file")
+        assert answer.fields["said"] == "hello"
+        assert answer.fd is not None
+        assert os.fstat(answer.fd).st_ino == os.fstat(given).st_ino
+        assert not os.get_inheritable(answer.fd)
+        os.close(answer.fd)
+
+
+async def test_descriptors_that_were_never_sent_are_closed(start: Any, tmp_path: Any) -> None:
+    # The worker reads nothing; what waits in the agent's buffer is dropped with it (the leak check looks).
+    process, watcher = start("say('ready'); forever()")
+    await watcher.next("ready")
+    for _ in range(3):
+        process.send(Frame("run", {}, b"x" * 500_000))
+        process.send(Frame("run", {}, b"x" * (MIB + 1)))
+    process.kill()
+    await watcher.exit
+
+
+async def test_paused_frames_wait_and_come_in_order(start: Any) -> None:
+    process, watcher = start(
+        """
+        for n in range(3000):
+            say("progress", b"x" * 1000, n=n)
+        say("done")
+        hear()
+        """
+    )
+    first = await watcher.next("progress")
+    process.pause()
+    waiting = watcher.frames.qsize()
+    for _ in range(100):  # turns of the loop: a reader would be called at each
+        await asyncio.sleep(0)
+    assert watcher.frames.qsize() == waiting
+    process.resume()
+    rest = [await watcher.next("progress") for _ in range(2999)]
+    assert [frame.fields["n"] for frame in (first, *rest)] == list(range(3000))
+    await watcher.next("done")
+
+
+async def test_pausing_from_within_a_frame_holds_the_next_one(start: Any) -> None:
+    process, watcher = start(
+        "data = b''.join(encode(Frame('progress'))[0] for _ in range(9)); sock.sendall(data); hear()"
+    )
+    heard = watcher.on_frame
+
+    def pause_at_each(frame: Frame) -> None:
+        heard(frame)
+        process.pause()
+        process.resume()
+        process.pause()
+
+    process._frames._on_frame = pause_at_each
+    for _ in range(9):
+        await watcher.next("progress")
+        assert watcher.frames.empty()
+        process.resume()
+
+
+async def test_frames_held_while_paused_come_before_the_exit(start: Any) -> None:
+    process, watcher = start("[say('progress', n=n) for n in range(50)]")
+    process.pause()
+    await watcher.exit
+    assert watcher.frames.qsize() == 50
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("sock.sendall(b'\\xff' * 64)", "a frame announces"),
+        ("sock.sendall(b'\\0\\0\\0\\2\\0\\0\\0\\0[]')", "not a JSON object"),
+        ('sock.sendall(b\'\\0\\0\\0\\x10\\0\\0\\0\\0\' + b\'{"t":"x","fd":1}\')', "did not come"),
+        ("[socket.send_fds(sock, [b'\\0'], [0, 0]) for _ in range(7)]", "descriptors came that no frame"),
+        ("socket.send_fds(sock, [b'\\0'], [0] * 200)", "more than 8 descriptors"),
+    ],
+)
+async def test_a_worker_that_breaks_the_protocol_is_killed(start: Any, script: str, why: str) -> None:
+    process, watcher = start(f"{script}\nforever()")
+    ended = await watcher.exit
+    assert ended.reason.startswith("broke the worker protocol (")
+    assert why in ended.reason
+    await process.ended
+
+
+async def test_no_flood_of_descriptors_exhausts_the_agent(start: Any) -> None:
+    # Inside the body of one frame that never ends: only the count can tell.
+    _, watcher = start(
+        """
+        sock.sendall(b"\\0\\0\\0\\2" + (1 << 20).to_bytes(4, "big"))
+        for _ in range(100_000):
+            socket.send_fds(sock, [b"x"], [0, 0])
+        """
+    )
+    assert "descriptors came that no frame" in (await watcher.exit).reason
+    assert len(os.listdir("/proc/self/fd")) < resource.getrlimit(resource.RLIMIT_NOFILE)[0] / 2
+
+
+async def test_a_frame_over_the_limit_is_the_senders_error(start: Any) -> None:
+    process, watcher = start("say('ready', got=hear().kind)")
+    with pytest.raises(FrameError, match="over the limit"):
+        process.send(Frame("run", {}, bytes(65 * MIB)))
+    process.send(Frame("stop"))
+    assert (await watcher.next("ready")).fields["got"] == "stop"
+
+
+async def test_a_helper_that_writes_for_ever_does_not_hold_up_the_exit(start: Any) -> None:
+    _, watcher = start(
+        """
+        if os.fork() == 0:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            os.setsid()
+            while True:
+                say("progress")
+        say("ready")
+        os._exit(0)
+        """
+    )
+    assert (await watcher.exit).status == 0

@@ -1,0 +1,37 @@
+"""The last lines, however the bytes were cut on their way."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.agent.log_tail import KEPT, LINE_MAX, LogTail
+
+
+@given(st.lists(st.binary(max_size=30), max_size=30), st.booleans())
+def test_pieces_make_the_same_lines_as_the_whole(pieces: list[bytes], heard: bool) -> None:
+    lines: list[str] = []
+    tail, at_once = LogTail(lines.append if heard else None), LogTail()
+    for piece in pieces:
+        tail.feed(piece)
+    at_once.feed(b"".join(pieces))
+    tail.close()
+    at_once.close()
+    assert tail.lines == at_once.lines
+    assert not heard or tuple(lines[-KEPT:]) == tail.lines
+
+
+@given(st.lists(st.text(st.characters(codec="ascii", exclude_characters="\n\r"), min_size=1), max_size=200))
+def test_the_last_lines_are_kept(lines: list[str]) -> None:
+    tail = LogTail()
+    tail.feed("\n".join(lines).encode())
+    tail.close()
+    assert tail.lines == tuple(lines[-KEPT:])
+
+
+def test_a_long_line_is_cut_and_its_rest_is_no_line() -> None:
+    tail = LogTail()
+    for _ in range(3):
+        tail.feed(b"x" * LINE_MAX)
+    tail.feed(b"y\nnext\r\n")
+    assert tail.lines == ("x" * LINE_MAX, "next")
