@@ -41,6 +41,7 @@ from stoker.control.types import (
     JobState,
     JobView,
     NewJob,
+    S3Config,
     StreamEvent,
     StreamPoll,
     Submission,

@@ -313,6 +313,20 @@ def test_stop_lets_a_job_end_and_takes_no_new_one(play, a_worker, a_job):
     play(story)
 
 
+def test_a_worker_that_control_still_wants_does_not_start_again_after_stop(play, a_worker):
+    async def story(host):
+        await host.control.ready(a_worker())
+        begun = now()
+        host.agent.stop()
+        await host.control.worker_is("w1", "stopping")
+        await host.control.desire(a_worker())
+        assert (await host.control.worker_is("w1", "gone")).reason == "the agent is shutting down"
+        assert len(host.spawner.spawned) == 1
+        assert now() - begun < 1
+
+    play(story)
+
+
 def test_stop_hands_back_what_does_not_end_in_time(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
