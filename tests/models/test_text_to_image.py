@@ -73,6 +73,10 @@ def test_a_negative_prompt_doubles_the_forwards(paint: Paint, model: TextToImage
     assert (plain, len(calls)) == (2, 2 + 4)
 
 
+def test_a_prompt_of_any_length_is_read_as_far_as_the_model_reads(paint: Paint) -> None:
+    assert picture(paint(prompt="a fox " * 6_000)) == picture(paint(prompt="a fox " * 1_000_000))
+
+
 def test_minus_one_draws_a_seed_and_tells_it(paint: Paint) -> None:
     first, second = paint(seed=-1), paint(seed=-1)
     assert first.output["seed"] != second.output["seed"]
