@@ -4,8 +4,8 @@
 
 Both make the same picture on the same loaded pipeline, in turns. The handler adds what a caller gets
 besides: checks, progress, previews, the file with its metadata. Prints seconds (mean and spread), steps per
-second, the ratio, and on a GPU the most memory that was in use. The pipeline is the one that the environment names
-(STOKER_PIPELINE, STOKER_WEIGHTS_DIR), else the best that is here.
+second, the ratio, and on a GPU the most memory that was in use. The pipeline is the one that the environment
+names (STOKER_PIPELINE, STOKER_WEIGHTS_DIR), else the best that is here.
 """
 
 from __future__ import annotations

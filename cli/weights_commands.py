@@ -18,6 +18,7 @@ from stoker.control.config import load_config
 from stoker.models.weights import (
     Entry,
     LockedFile,
+    Mirror,
     fetch,
     lock_from_folder,
     lock_from_hub,
@@ -26,7 +27,6 @@ from stoker.models.weights import (
     verify,
     write_lock,
 )
-from stoker.models.weights.fetch import Mirror
 from stoker.outbound.objects import ObjectStore
 
 S3 = "s3://"

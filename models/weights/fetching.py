@@ -53,10 +53,12 @@ def fetch(
     if entry.unknown:
         unknown = tuple(Problem(path, "its digest is unknown") for path in entry.unknown)
         raise WeightsRefused(entry, unknown, f". Fill the lock with: stoker weights lock {entry.name}")
+    if folder.exists() and _is_whole(entry, folder):
+        return  # nothing was written: a worker may have no right to
     try:
         with _alone(folder):
             if folder.exists() and _is_whole(entry, folder):
-                return
+                return  # another process has brought it while this one waited
             part = folder.parent / f".{folder.name}.part"
             part.mkdir(exist_ok=True)
             _bring_all(entry, part, mirror, hub or HuggingFaceHub(), on_file)

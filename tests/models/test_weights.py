@@ -254,6 +254,13 @@ class TestFetch:
         weights.fetch(entry, folder, hub=hub)
         assert hub.asked == []
 
+    def test_what_is_whole_needs_no_right_to_write(self, entry: Entry, folder: Path) -> None:
+        weights.fetch(entry, folder)
+        assert sorted(path.name for path in folder.parent.iterdir()) == [
+            ".flux-tiny.digests.json",
+            "flux-tiny",
+        ]
+
     def test_what_is_there_and_wrong_is_left_to_its_owner(self, entry: Entry, folder: Path) -> None:
         alter(folder / VAE)
         with pytest.raises(WeightsError, match=r"Remove .* to fetch it anew"):
