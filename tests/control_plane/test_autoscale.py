@@ -66,3 +66,7 @@ def test_idle_workers_go_only_after_the_timeout_and_never_below_the_minimum() ->
 
 def test_a_low_priority_job_keeps_the_workers_that_are_there() -> None:
     assert decide(ScaleSample(0, 0, 1, (99.0,), low_priority_queued=1), ScalePolicy(0, 5, 5)).workers == 1
+
+
+def test_idle_workers_that_waiting_jobs_need_stay() -> None:
+    assert decide(ScaleSample(1, 1, 3, (99.0, 99.0)), ScalePolicy(0, 5, 5)).workers == 2

@@ -282,7 +282,7 @@ async def test_a_follower_hears_a_reset_when_a_new_attempt_begins() -> None:
 
         async def listen() -> None:
             async for event in w.plane.follow("default", "echo", job.id, None):
-                events.append((event.kind, event.attempt, event.n))  # noqa: PERF401  # heard one by one
+                events.append((event.kind, event.attempt, event.n))  # heard one by one
                 chunk_heard.set()
 
         listening = tasks.create_task(listen())

@@ -1,0 +1,88 @@
+"""Broken copies of the pure modules: each is one plausible mistake that the tests beside it must see."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from stoker.control import autoscale, placement
+
+MUTANTS = {
+    "autoscale": {
+        "never rounds up": (
+            "-(-(sample.queued + sample.in_progress)",
+            "((sample.queued + sample.in_progress)",
+        ),
+        "running jobs are no demand": ("sample.queued + sample.in_progress", "sample.queued + 0"),
+        "no maximum": ("min(wanted, policy.workers_max)", "wanted"),
+        "no minimum when idle": ("- tired, demand, policy.workers_min)", "- tired, demand)"),
+        "stops what is needed": ("max(sample.workers - tired, demand,", "max(sample.workers - tired,"),
+        "stops one tick early": ("idle >= policy.idle_timeout_s", "idle >= policy.idle_timeout_s - 0.2"),
+        "low priority lets workers go": ("if sample.low_priority_queued:", "if False:"),
+        "too many stay": ("if sample.workers > policy.workers_max:", "if False:"),
+    },
+    "placement": {
+        "a GPU is shared": ('CPU_WORKERS if device.kind == "cpu" else 1', "CPU_WORKERS"),
+        "a full device takes one more": ("< capacity(device)", "<= capacity(device)"),
+        "a CPU before a GPU": ('(device.kind == "cpu", sum', '(device.kind != "cpu", sum'),
+        "the fullest node first": ("sum(room.held.values())", "-sum(room.held.values())"),
+        "the cold worker first": ("-last_used.get(slot.worker, 0.0)", "last_used.get(slot.worker, 0.0)"),
+        "shares before spreading": ("(-slot.free,", "(slot.free,"),
+        "the shortest idle stop": ("(-workers[w], w)", "(workers[w], w)"),
+        "keeps nobody": ("if worker not in keep", "if True"),
+    },
+}
+MODULES = {"autoscale": autoscale, "placement": placement}
+
+
+def load(name: str, path: Path, source: str) -> types.ModuleType:
+    spec = importlib.util.spec_from_loader(name, loader=None)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        exec(compile(source, str(path), "exec"), module.__dict__)
+    finally:
+        del sys.modules[name]
+    return module
+
+
+def survives(name: str, mutant: types.ModuleType) -> bool:
+    """Whether every test of this module passes with the mutant in its place."""
+    path = Path(__file__).with_name(f"test_{name}.py")
+    tests = load(f"tests_of_{name}", path, path.read_text())
+    for word in vars(mutant):
+        if hasattr(tests, word) and not word.startswith("_"):
+            setattr(tests, word, getattr(mutant, word))
+    try:
+        for word, test in list(vars(tests).items()):
+            if word.startswith("test_"):
+                test()
+    except Exception:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        pytest.param(name, old, new, id=f"{name}: {words}")
+        for name, mutants in MUTANTS.items()
+        for words, (old, new) in mutants.items()
+    ],
+)
+def test_a_mutant_is_killed(name: str, old: str, new: str) -> None:
+    path = Path(MODULES[name].__file__ or "")
+    source = path.read_text()
+    assert source.count(old) == 1, f"the text to mutate is there {source.count(old)} times"
+    assert not survives(name, load(f"mutant_of_{name}", path, source.replace(old, new)))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_original_lives(name: str) -> None:
+    path = Path(MODULES[name].__file__ or "")
+    assert survives(name, load(f"copy_of_{name}", path, path.read_text()))
