@@ -41,7 +41,7 @@ test-slow: $(STAMP)
 	$(PYTEST) tests -m slow --timeout 600
 
 check: $(STAMP)
-	$(BIN)/ruff format --check -q .
+	$(BIN)/ruff format --check -q --exclude '*.md' .
 	$(BIN)/ruff check -q .
 	$(MYPY)
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo

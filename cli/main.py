@@ -48,6 +48,8 @@ Join = Annotated[bool, typer.Option("--join", help="Join tokens of agents instea
 
 HOSTED = ("text-to-image",)
 DATA_DIR = Path(".stoker")
+NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx", "uvicorn")
+"""Loggers that are heard from WARNING on."""
 
 
 @app.command()
@@ -278,7 +280,7 @@ def _become_a_part() -> dict[str, str]:
 
 def _log_to_stderr(level: int) -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for noisy in ("botocore", "boto3", "urllib3", "s3transfer", "httpx"):
+    for noisy in NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

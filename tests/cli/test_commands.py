@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stoker.cli.errors import CliError
-from stoker.cli.main import main
+from stoker.cli.main import NOISY, main
 from stoker.cli.s3_settings import from_config, from_environment, take_secrets, to_environment
 from stoker.control.config import load_config
 from stoker.outbound.objects import ObjectStoreConfig
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A command sets the log up for its whole process, which here is everybody's."""
+    loggers = [logging.getLogger(name) for name in (None, *NOISY)]
+    levels, handlers = [logger.level for logger in loggers], list(logging.root.handlers)
+    yield
+    logging.root.handlers = handlers
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture(autouse=True)
