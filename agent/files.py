@@ -75,19 +75,24 @@ class ScratchFolders:
     def __init__(self, root: Path, user: tuple[int, int] | None = None) -> None:
         self._root = root.absolute()
         self._user = user
-        _remove(self._root)
+        _remove(str(self._root))
         # Another user passes through to its own folder, and sees no other's name.
         self._root.mkdir(mode=0o700 if user is None else 0o711, parents=True)
 
     def make(self, key: AttemptKey) -> str:
         path = self._path(key)
-        path.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
         if self._user is not None:
             os.chown(path, *self._user)
-        return str(path)
+        return path
 
     def remove(self, key: AttemptKey) -> None:
-        _remove(self._path(key))
+        path = self._path(key)
+        try:
+            os.rmdir(path)  # most are empty, and a walk costs four times as much
+        except OSError:
+            _remove(path)
 
     def check(self, key: AttemptKey, fd: int) -> int:
         uid = os.geteuid() if self._user is None else self._user[0]
@@ -96,12 +101,12 @@ class ScratchFolders:
         except OSError as error:
             raise FileRefused(f"the file cannot be read: {error.strerror}") from None
 
-    def _path(self, key: AttemptKey) -> Path:
+    def _path(self, key: AttemptKey) -> str:
         """One name, not a path: a job's id is drawn by control, but a folder is not made where it says."""
-        return self._root / f"{_UNSAFE.sub('_', key.job)}.{key.attempt}"
+        return f"{self._root}/{_UNSAFE.sub('_', key.job)}.{key.attempt}"
 
 
-def _remove(path: Path) -> None:
+def _remove(path: str) -> None:
     """Follows no symbolic link (rmtree walks by descriptors) and never raises."""
     with contextlib.suppress(OSError):
         shutil.rmtree(path, onerror=_open_up)

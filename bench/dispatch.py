@@ -28,7 +28,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-KEY = "sk_bench_" + "0" * 32
+KEY = "sk_" + "b" * 12 + "_" + "0" * 48
 CONFIG = """
 local_roots = ["."]
 
@@ -100,8 +100,8 @@ def drive(
     cpu = {name: (after[name] - before[name]) / requests * 1e6 for name in processes}
     return Load(
         connections,
-        milliseconds(found(r"50%\s+(\S+)", done.stdout)),
-        milliseconds(found(r"99%\s+(\S+)", done.stdout)),
+        milliseconds(found(r"\n\s+50%\s+(\S+)", done.stdout)),
+        milliseconds(found(r"\n\s+99%\s+(\S+)", done.stdout)),
         float(found(r"Requests/sec:\s+(\S+)", done.stdout)),
         requests,
         cpu,
@@ -180,8 +180,8 @@ def measure_echo(folder: Path, seconds: int) -> list[Load]:
 def measure_platform(folder: Path, seconds: int, workers: int) -> list[Load]:
     (folder / "stoker.toml").write_text(CONFIG.format(workers=workers))
     (folder / "noop.py").write_text(HANDLER)
-    stoker = [sys.executable, "-m", "stoker.cli.main"]
-    env = {**os.environ, "STOKER_JOIN_TOKEN": "jt_bench_" + "0" * 32, "STOKER_API_KEY": KEY}
+    stoker = [sys.executable, "-P", "-m", "stoker.cli"]
+    env = {**os.environ, "STOKER_JOIN_TOKEN": "jt_" + "c" * 12 + "_" + "0" * 48, "STOKER_API_KEY": KEY}
     common = ["--data-dir", str(folder / "data"), "--config", str(folder / "stoker.toml")]
     control = [*stoker, "control", "--port", "0", "--grpc-port", "0", *common]
     with running(control, folder, env) as first:

@@ -56,7 +56,12 @@ class AgentOptions:
 
 
 def run(options: AgentOptions, given: Mapping[str, str]) -> None:
-    """`given` are the STOKER_ variables that came with the environment."""
+    """`given` are the STOKER_ variables that came with the environment.
+
+    Starting a process as another user forks without vfork, and gRPC's own fork handlers crash the child
+    (seen: SIGSEGV before its exec). It is read when the first channel is made.
+    """
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     asyncio.run(run_agent(options, given))
 
 

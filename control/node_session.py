@@ -28,6 +28,9 @@ from stoker.wire.streams import ControlStream, StreamEnded
 
 log = logging.getLogger(__name__)
 
+INBOX_MOST = 256
+"""Messages that wait for the store: past this, the agent's stream is not read."""
+
 SILENCE_S = 60.0
 """An agent that sends nothing for so long is gone, whatever the connection says."""
 
@@ -53,6 +56,8 @@ class NodeSession:
         self._ack: Ack | None = None
         self._acked = Ack(0, 0)
         self._wake = asyncio.Event()
+        self._inbox: list[FromAgent] = []
+        self._came, self._taken = asyncio.Event(), asyncio.Event()
 
     # -- what the plane decides; all return at once
 
@@ -84,6 +89,7 @@ class NodeSession:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._send_all(), name=f"send to {self.node}")
                 tasks.create_task(self._receive_all(), name=f"receive from {self.node}")
+                tasks.create_task(self._handle_all(), name=f"handle what {self.node} reports")
         except* StreamEnded as ended:
             reason = str(ended.exceptions[0])
         finally:
@@ -97,12 +103,27 @@ class NodeSession:
                     message = await self._stream.receive()
             except TimeoutError:
                 raise StreamEnded(f"no message for {SILENCE_S:.0f} s") from None
-            await self._received(message)
+            self._inbox.append(message)
+            self._came.set()
+            if len(self._inbox) >= INBOX_MOST:
+                self._taken.clear()
+                await self._taken.wait()
 
-    async def _received(self, message: FromAgent) -> None:
-        await self._handle(self, message.reports, message.beat)
-        report = message.reports[-1].number if message.reports else self._acked.report
-        beat = message.beat.number if message.beat else self._acked.beat
+    async def _handle_all(self) -> None:
+        """Whatever came while one transaction was under way makes up the next."""
+        while True:
+            await self._came.wait()
+            self._came.clear()
+            messages, self._inbox = self._inbox, []
+            self._taken.set()
+            await self._received(messages)
+
+    async def _received(self, messages: Sequence[FromAgent]) -> None:
+        reports = [report for message in messages for report in message.reports]
+        beats = [message.beat for message in messages if message.beat is not None]
+        await self._handle(self, reports, beats[-1] if beats else None)
+        report = reports[-1].number if reports else self._acked.report
+        beat = beats[-1].number if beats else self._acked.beat
         self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
         self._wake.set()
 

@@ -27,6 +27,8 @@ GAP_S = 5.0
 SETTLE_S = 10.0
 """A new process waits so long for nodes that were alive a moment ago before it starts workers elsewhere."""
 
+STAFF_PAUSE_S = 0.05
+
 ARTIFACTS_EVERY = 60
 
 
@@ -115,6 +117,7 @@ class Sweeper:
         loop = asyncio.get_running_loop()
         started = loop.time()
         while True:
+            self._staffing.wake.clear()
             try:
                 demand = await self._commits.read(store.queue_sample)
             except ControlError as error:
@@ -128,7 +131,8 @@ class Sweeper:
             await self._wait()
 
     async def _wait(self) -> None:
-        self._staffing.wake.clear()
+        """A burst of submissions is one reason to look, not a thousand: the sample reads an index."""
+        await asyncio.sleep(STAFF_PAUSE_S)
         try:
             async with asyncio.timeout(1.0):
                 await self._staffing.wake.wait()
