@@ -108,6 +108,8 @@ class ScratchFolders:
 
 def _remove(path: str) -> None:
     """Follows no symbolic link (rmtree walks by descriptors) and never raises."""
+    if not os.path.isdir(path):
+        return  # rmtree would complain of it, and `_open_up` would then touch the folder above
     with contextlib.suppress(OSError):
         shutil.rmtree(path, onerror=_open_up)
 

@@ -13,6 +13,8 @@ import os
 import pwd
 import socket
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,12 +58,7 @@ class AgentOptions:
 
 
 def run(options: AgentOptions, given: Mapping[str, str]) -> None:
-    """`given` are the STOKER_ variables that came with the environment.
-
-    Starting a process as another user forks without vfork, and gRPC's own fork handlers crash the child
-    (seen: SIGSEGV before its exec). It is read when the first channel is made.
-    """
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    """`given` are the STOKER_ variables that came with the environment."""
     asyncio.run(run_agent(options, given))
 
 
@@ -125,7 +122,29 @@ def worker_user(name: str | None, folder: Path) -> tuple[int, int] | None:
                 f"workers run as {name}, who may not pass through {above}: chmod o+x it, or"
                 " give another --data-dir"
             )
+    _try_to_run_as(name, (entry.pw_uid, entry.pw_gid))
     return entry.pw_uid, entry.pw_gid
+
+
+def _try_to_run_as(name: str, user: tuple[int, int]) -> None:
+    """Better now, in a sentence, than in every job: an interpreter below /root is nobody else's."""
+    source = str(Path(stoker.__file__).parents[1])
+    try:
+        subprocess.run(
+            [sys.executable, "-P", "-c", "import stoker.worker"],
+            env={"PYTHONPATH": source},
+            cwd="/",
+            user=user[0],
+            group=user[1],
+            extra_groups=[],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise CliError(
+            f"workers run as {name}, who cannot run {sys.executable} with {source}: {error}"
+        ) from None
 
 
 class _OnThisHost:

@@ -130,6 +130,9 @@ def agent(
     token = join_token or given.get("STOKER_JOIN_TOKEN")
     if not token:
         raise CliError("an agent joins with a token: --join-token, or STOKER_JOIN_TOKEN in the environment")
+    # A worker of another user is started by fork, not vfork, and gRPC's own fork handlers crash the child
+    # (seen: SIGSEGV before its exec). gRPC looks when it is imported.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     from stoker.cli.agent_process import AgentOptions, run
 
     options = AgentOptions(
