@@ -7,7 +7,6 @@ first call; control may still refuse its join token, and then it ends with contr
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import pwd
@@ -20,6 +19,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import SystemRandom
+
+import uvloop
 
 import stoker
 from stoker.agent.devices import NvmlSampler
@@ -59,7 +60,7 @@ class AgentOptions:
 
 def run(options: AgentOptions, given: Mapping[str, str]) -> None:
     """`given` are the STOKER_ variables that came with the environment."""
-    asyncio.run(run_agent(options, given))
+    uvloop.run(run_agent(options, given))
 
 
 def boottime() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stoker.agent.devices import DevicesUnknown
 from stoker.agent.seams import AgentRefused
 from stoker.client.errors import ClientError
 from stoker.control.api.server import CannotListen
@@ -21,6 +22,7 @@ SENTENCES: tuple[type[Exception], ...] = (
     ClientError,
     ConfigError,
     ControlError,
+    DevicesUnknown,
     NotLoopback,
     OutboundError,
     SecretKeyError,

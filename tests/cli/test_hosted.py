@@ -1,0 +1,98 @@
+"""The hosted endpoints, the weights they need, and what a host tells its workers."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from stoker.cli.agent_process import AgentOptions, connector, host_environment, node_id, worker_user
+from stoker.cli.control_process import declared
+from stoker.cli.errors import CliError
+from stoker.cli.hosted import hosted_endpoints, wanted_weights
+from stoker.control.config import Config, ConfigError, load_config
+from stoker.wire.messages import Price
+
+
+def test_the_image_model_brings_its_handler_schema_and_price() -> None:
+    (endpoint,) = hosted_endpoints(["text-to-image"], {}, [Price("device_ms", 5)])
+    assert endpoint.hosted
+    assert endpoint.run.handler == "stoker.models.text_to_image.handler:TextToImage"
+    assert endpoint.run.schema is not None
+    assert endpoint.run.prices == (Price("output_pixels", 20), Price("device_ms", 5))
+    assert endpoint.run.env == {}
+
+
+def test_a_pipeline_is_chosen_by_name() -> None:
+    given = {"STOKER_PIPELINE": "flux-1-dev"}
+    (endpoint,) = hosted_endpoints(["text-to-image"], given)
+    assert endpoint.run.env == {"STOKER_PIPELINE": "flux-1-dev"}
+    assert wanted_weights(["text-to-image"], given) == ["flux-1-dev"]
+    assert wanted_weights(["text-to-image"], {}) == ["flux-tiny"]
+    with pytest.raises(CliError, match="no pipeline 'flux-9'"):
+        hosted_endpoints(["text-to-image"], {"STOKER_PIPELINE": "flux-9"})
+
+
+def test_an_id_is_taken_once(tmp_path: Path) -> None:
+    (tmp_path / "echo.py").touch()
+    (tmp_path / "stoker.toml").write_text(
+        'local_roots = ["."]\n[[endpoints]]\nid = "text-to-image"\nimageName = "local:echo.py:handler"\n'
+    )
+    config = load_config(tmp_path / "stoker.toml")
+    with pytest.raises(CliError, match="text-to-image is a hosted one's"):
+        declared(config, ["text-to-image"], {})
+
+
+def test_an_alias_may_name_a_hosted_endpoint() -> None:
+    config = Config(aliases={"flux": "text-to-image"})
+    assert [endpoint.id for endpoint in declared(config, ["text-to-image"], {})] == ["text-to-image"]
+    with pytest.raises(ConfigError, match=r"aliases\.flux"):
+        declared(config, [], {})
+
+
+# ---- the agent's host
+
+
+def test_a_node_keeps_its_id(tmp_path: Path) -> None:
+    first = node_id(tmp_path)
+    assert node_id(tmp_path) == first
+    (tmp_path / "node_id").write_text("\n")
+    with pytest.raises(CliError, match="is empty"):
+        node_id(tmp_path)
+
+
+def test_workers_learn_where_weights_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("STOKER_WEIGHTS_DIR", raising=False)
+    assert host_environment({"STOKER_WEIGHTS_DIR": "/models"}) == {"STOKER_WEIGHTS_DIR": "/models"}
+    assert host_environment({}) == {"STOKER_WEIGHTS_DIR": str(tmp_path / "stoker" / "weights")}
+
+
+def test_half_a_certificate_is_refused(tmp_path: Path) -> None:
+    options = AgentOptions("127.0.0.1:1", "jt", tmp_path, tls_cert=tmp_path / "cert.pem")
+    with pytest.raises(CliError, match="--tls-key"):
+        connector(options)
+    assert "jt" not in repr(AgentOptions("127.0.0.1:1", "jt", tmp_path))
+
+
+def test_workers_run_as_us_unless_told(tmp_path: Path) -> None:
+    assert worker_user(None, tmp_path) is None
+
+
+def test_only_root_chooses_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(CliError, match="only root"):
+        worker_user("nobody", tmp_path)
+
+
+def test_a_user_who_is_not_there_or_may_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(CliError, match="no user nobody-of-this-name"):
+        worker_user("nobody-of-this-name", tmp_path)
+    closed, folder = tmp_path / "closed", tmp_path / "closed" / "agent"
+    folder.mkdir(parents=True)
+    closed.chmod(0o700)
+    with pytest.raises(CliError, match="may not pass through"):
+        worker_user(pwd.getpwuid(os.getuid()).pw_name, folder)
