@@ -28,6 +28,9 @@ from stoker.wire.streams import ControlStream, StreamEnded
 
 log = logging.getLogger(__name__)
 
+ACK_S = 0.02
+"""An acknowledgement waits so long for a next Assign to ride with: alone it costs as much as one."""
+
 INBOX_MOST = 256
 """Messages that wait for the store: past this, the agent's stream is not read."""
 
@@ -55,6 +58,8 @@ class NodeSession:
         self._desired: Desired | None = None
         self._ack: Ack | None = None
         self._acked = Ack(0, 0)
+        self._loop = asyncio.get_running_loop()
+        self._ack_timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._inbox: list[FromAgent] = []
         self._came, self._taken = asyncio.Event(), asyncio.Event()
@@ -94,6 +99,8 @@ class NodeSession:
             reason = str(ended.exceptions[0])
         finally:
             self._stream.end("the session is over")
+            if self._ack_timer is not None:
+                self._ack_timer.cancel()
         return reason
 
     async def _receive_all(self) -> None:
@@ -125,7 +132,13 @@ class NodeSession:
         report = reports[-1].number if reports else self._acked.report
         beat = beats[-1].number if beats else self._acked.beat
         self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
-        self._wake.set()
+        if self._ack_timer is None:
+            self._ack_timer = self._loop.call_later(ACK_S, self._ack_is_due)
+
+    def _ack_is_due(self) -> None:
+        self._ack_timer = None
+        if self._ack is not None:
+            self._wake.set()
 
     async def _send_all(self) -> None:
         while True:
