@@ -329,6 +329,7 @@ class Attempts:
             await deliver(attempt.parcel, grant, self._objects, attempt.assign.files_grant)
         except OutboundError as error:
             words = f"the result could not be uploaded: {error}"
+            log.warning("job %s: %s", attempt.assign.job, words)
             self._tell(attempt, ev.UploadFailed(_now(), words, error.retryable))
         except Exception as error:
             log.exception("uploading the result of %s failed", attempt.key)

@@ -7,6 +7,7 @@ other jobs' files), so it judges the file behind the descriptor, and never opens
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.agent.seams import FileRefused
+from stoker.outbound.disk import free_bytes
 from stoker.wire.messages import AttemptKey
 
 _KINDS = {
@@ -28,6 +30,9 @@ _KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
 }
+
+RESERVE = 64 << 20
+"""Bytes that must be free for a next attempt: one that starts on a full disk can only fail."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -81,6 +86,9 @@ class ScratchFolders:
 
     def make(self, key: AttemptKey) -> str:
         path = self._path(key)
+        if (free := free_bytes(self._root)) < RESERVE:
+            said = f"{free >> 20} MiB are free, {RESERVE >> 20} MiB are needed"
+            raise OSError(errno.ENOSPC, f"the disk under {self._root} is full: {said}")
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
         if self._user is not None:

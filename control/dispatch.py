@@ -103,6 +103,8 @@ class Dispatch:
                 await self.claim(due)
             except Exception as error:
                 await on_failure(error)
+                self._due.update(due)  # nothing else would look again
+                self._wake.set()
 
     async def claim(self, endpoints: Sequence[str]) -> None:
         """One claim for the free slots of these endpoints."""

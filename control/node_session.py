@@ -97,8 +97,11 @@ class NodeSession:
                 tasks.create_task(self._handle_all(), name=f"handle what {self.node} reports")
         except* StreamEnded as ended:
             reason = str(ended.exceptions[0])
+        except* Exception as broke:
+            log.error("the session of node %s failed", self.node, exc_info=broke)
+            reason = "control failed in this session"
         finally:
-            self._stream.end("the session is over")
+            self._stream.end(reason if reason != "ended" else "the session is over")
             if self._ack_timer is not None:
                 self._ack_timer.cancel()
         return reason

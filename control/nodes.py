@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.control import store
 from stoker.control.bells import Bells
@@ -95,6 +95,10 @@ class Nodes:
             opened = await self._open(stream, peer)
         except StreamEnded as ended:
             log.info("%s went before its Hello was answered: %s", peer, ended)
+            return
+        except Unavailable as error:
+            log.error("the node at %s cannot be taken in: %s", peer, error)
+            stream.end(str(error))  # not a refusal: the agent tries again
             return
         if opened is None:
             return
@@ -213,16 +217,21 @@ class Nodes:
     # -- what a node reports
 
     async def _received(self, session: NodeSession, reports: Sequence[Report], beat: Beat | None) -> None:
-        if beat is not None:
-            await self._beat(session, beat)
-        if not reports:
-            return
-        self._floor_news(session, reports)
+        try:
+            if beat is not None:
+                await self._beat(session, beat)
+            if reports:
+                self._floor_news(session, reports)
+                await self._commit_all(session, reports)
+        except Unavailable as error:
+            log.error("what node %s reports could not be stored: %s", session.node, error)
+            raise StreamEnded(f"{error}, and report again") from error
+
+    async def _commit_all(self, session: NodeSession, reports: Sequence[Report]) -> None:
         try:
             await self._commit(session, reports)
-        except Unavailable as error:
-            log.error("reports of node %s could not be stored: %s", session.node, error)
-            raise StreamEnded("the store is not available; report again") from error
+        except Unavailable:
+            raise
         except Exception:
             log.exception("a batch of reports of node %s failed; trying them one by one", session.node)
             await self._commit_one_by_one(session, reports)
@@ -269,8 +278,8 @@ class Nodes:
         for report in reports:
             try:
                 await self._commit(session, [report])
-            except Unavailable as error:
-                raise StreamEnded("the store is not available; report again") from error
+            except Unavailable:
+                raise
             except Exception:
                 log.exception("report %d of node %s is dropped: %r", report.number, session.node, report.body)
 
@@ -356,5 +365,5 @@ class Nodes:
                 self.apply(await self._commits.commit(requeue))
             except Unavailable as error:
                 log.error("the jobs of node %s could not be requeued yet: %s", broken.node, error)
-                self._broken.put_nowait(broken)
-                await asyncio.sleep(1.0)
+                # No node could come back meanwhile: that takes a commit, too.
+                self._broken.put_nowait(replace(broken, at=loop.time()))

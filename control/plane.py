@@ -113,6 +113,7 @@ class Plane:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.dispatch.run(self._claim_failed), name="dispatch")
             tasks.create_task(self.sweeper.run(), name="sweep")
+            tasks.create_task(self.sweeper.tidy(), name="tidy")
             tasks.create_task(self.sweeper.staff(), name="staff")
             tasks.create_task(self.nodes.watch_broken(), name="broken nodes")
 

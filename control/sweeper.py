@@ -1,8 +1,9 @@
 """What happens by the clock: expiry, silent nodes, demand, and the object store's leftovers.
 
 Everything here is idempotent and driven by the store, so a pass that fails is simply done again. A gap in
-this module's own runs (a suspended host, a long outage) is not held against nodes: silence is counted only
-while this process has been watching.
+this module's own runs (a suspended host, a store that is full) is not held against nodes: silence is counted
+only while this process has been watching. The object store is tidied beside all that: one that hangs holds
+nothing else up.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from stoker.control import store
 from stoker.control.artifacts import Artifacts
@@ -30,6 +32,7 @@ SETTLE_S = 10.0
 STAFF_PAUSE_S = 0.05
 
 ARTIFACTS_EVERY = 60
+TIDY_AGAIN_S = 10.0
 
 
 class Sweeper:
@@ -60,7 +63,6 @@ class Sweeper:
         """A pass each `sweep_s`, until cancelled."""
         loop = asyncio.get_running_loop()
         watching_since = last = loop.time()
-        passes = 0
         while True:
             await asyncio.sleep(self._settings.sweep_s)
             now = loop.time()
@@ -69,24 +71,39 @@ class Sweeper:
             last = now
             watched = now - watching_since >= self._settings.silence_s
             try:
-                await self._pass(watched, artifacts=passes % ARTIFACTS_EVERY == 0)
+                if watched:
+                    await self._lapse()
+                await self._expire()
             except ControlError as error:
                 log.error("a sweep failed and is done again: %s", error)
-            passes += 1
-
-    async def _pass(self, watched: bool, *, artifacts: bool) -> None:
-        if watched:
-            await self._lapse()
-        await self._expire()
-        await self._clear()
-        if artifacts:
-            await self._forget_artifacts()
+                watching_since = loop.time()  # what nodes said could not be stored either
 
     async def _expire(self) -> None:
         now = self._clock()
         expired = await self._commits.commit(lambda conn: store.expire(conn, now, BATCH))
         self._nodes.apply(expired.changed)
         self._nodes.leftovers += [*expired.keys, *expired.prefixes]
+
+    async def _lapse(self) -> None:
+        now = self._clock()
+        silent = now - self._settings.silence_s
+        self._nodes.apply(await self._commits.commit(lambda conn: store.lost_nodes(conn, silent, now)))
+
+    # -- the object store
+
+    async def tidy(self) -> None:
+        """Deletes in the object store what has had its time, until cancelled."""
+        passes = 0
+        while True:
+            await asyncio.sleep(self._settings.sweep_s)
+            try:
+                await self._clear()
+                if passes % ARTIFACTS_EVERY == 0:
+                    await self._forget_artifacts()
+                passes += 1
+            except ControlError as error:
+                log.error("what is to be deleted in the object store stays for now: %s", error)
+                await asyncio.sleep(TIDY_AGAIN_S)
 
     async def _clear(self) -> None:
         """Deletes what no record names any more; a prefix ends in a slash."""
@@ -97,18 +114,12 @@ class Sweeper:
             )
             self._nodes.leftovers.remove(name)
 
-    async def _lapse(self) -> None:
-        now = self._clock()
-        silent = now - self._settings.silence_s
-        self._nodes.apply(await self._commits.commit(lambda conn: store.lost_nodes(conn, silent, now)))
-
     async def _forget_artifacts(self) -> None:
         now = self._clock()
-        keys = await self._commits.read(lambda conn: store.expired_artifacts(conn, now, BATCH))
-        for key in keys:
-            await self._artifacts.delete(key)
-        if keys:
-            await self._commits.commit(lambda conn: store.forget_artifacts(conn, keys))
+        while keys := await self._commits.read(lambda conn: store.expired_artifacts(conn, now, BATCH)):
+            for key in keys:
+                await self._artifacts.delete(key)
+            await self._commits.commit(partial(store.forget_artifacts, keys=keys))
 
     # -- demand
 

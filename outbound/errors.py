@@ -8,13 +8,13 @@ OutboundError
  ├─ ObjectStoreError
  │   ├─ ObjectStoreDown      not reachable or failing inside: the same call may work later
  │   ├─ ObjectStoreRefused   permanent until somebody changes something: credentials, bucket, clock
- │   ├─ ObjectStoreFull      no room: its disk or its quota is used up
+ │   ├─ ObjectStoreFull      no room: its disk or its quota is used up, until somebody makes some
  │   ├─ ObjectMissing        there is no object under that key
  │   └─ ObjectDamaged        there is one, and it is not the one that was promised
  └─ LocalS3Failed        the embedded object store would not start, or ended
 
 Every text is a sentence for whoever must act on it. None holds a secret: URLs are shown without their query.
-`retryable` says whether the same call can be expected to work later with nobody changing anything.
+`retryable` says whether the same call may work later, as it stands.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class ObjectStoreRefused(ObjectStoreError):
 
 class ObjectStoreFull(ObjectStoreError):
     """The object store has no room."""
+
+    retryable = True
 
 
 class ObjectMissing(ObjectStoreError):

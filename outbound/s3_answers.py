@@ -33,7 +33,6 @@ from stoker.outbound.errors import (
 from stoker.outbound.s3_peers import PeerRefused
 
 _FULL_CODES = {
-    "EntityTooLarge",
     "InsufficientStorage",
     "QuotaExceeded",
     "XMinioAdminBucketQuotaExceeded",

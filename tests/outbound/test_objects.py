@@ -371,7 +371,8 @@ def page(*keys: str, more: str = "") -> bytes:
         (failing(507, "XMinioStorageFull", "Storage backend has reached its minimum"), ObjectStoreFull),
         (failing(500, "InternalError", "write /data: No space left on device"), ObjectStoreFull),
         (failing(403, "QuotaExceeded", "bucket quota exceeded"), ObjectStoreFull),
-        (failing(400, "EntityTooLarge", "Your proposed upload exceeds"), ObjectStoreFull),
+        # No room will ever help an object that is over the limit.
+        (failing(400, "EntityTooLarge", "Your proposed upload exceeds"), ObjectStoreRefused),
         (failing(500, "InternalError", "oops"), ObjectStoreDown),
         (failing(503, "SlowDown", "Please reduce your request rate"), ObjectStoreDown),
         (failing(429, "TooManyRequests"), ObjectStoreDown),
