@@ -6,10 +6,12 @@ import base64
 import io
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from PIL import Image
 
@@ -109,7 +111,13 @@ def test_bad_input_is_refused_before_it_is_queued(
 
 def test_a_hosted_timeout_reads_failed_with_that_reason(stack: Stack) -> None:
     slow = SMALL | {"width": 1536, "height": 1536, "num_inference_steps": 50}
-    record = stack.runsync("text-to-image", slow, policy={"executionTimeout": 5000})
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(stack.runsync, "text-to-image", slow, policy={"executionTimeout": 5000})
+        while not stack.http.get("/text-to-image/health").json()["jobs"]["inProgress"]:
+            assert not answer.done()
+        [worker] = [p for p in psutil.Process(stack.agent.pid).children() if "--fd" in p.cmdline()]
+        worker.suspend()  # it neither ends by itself nor hears a cancel
+        record = answer.result()
     assert record["status"] == "FAILED"
     assert "executionTimeout" in record["error"] or "timed out" in record["error"]
     assert picture(stack, seed=3)[0]["status"] == "COMPLETED"
