@@ -1,0 +1,47 @@
+"""A disk of its own, small enough to be filled: a tmpfs. Only root may mount one; elsewhere the test is skipped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+class SmallDisk:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ballast = folder / ".ballast"
+
+    @property
+    def free(self) -> int:
+        found = os.statvfs(self.folder)
+        return found.f_bavail * found.f_frsize
+
+    def fill(self, leave: int = 0) -> None:
+        """Until `leave` bytes are free, and again later: what was freed meanwhile is taken, too."""
+        with open(self._ballast, "ab") as file:
+            size = file.tell() + self.free - leave
+            os.posix_fallocate(file.fileno(), 0, size)
+
+    def clear(self) -> None:
+        self._ballast.unlink()
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, mebibytes: int) -> Iterator[SmallDisk]:
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "stoker-test", str(folder)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", b"") or str(error).encode()
+        pytest.skip(f"no disk of its own can be mounted here: {said.decode(errors='replace').strip()}")
+    try:
+        yield SmallDisk(folder)
+    finally:
+        # Lazily: a process that the test left behind by failing must not keep the mount.
+        subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)

@@ -1,0 +1,108 @@
+"""No room left, with real disks: nothing that was accepted is lost, callers are told, and all goes on with room."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small_disk import small_disk
+from stack import Stack, queue_endpoint, running
+
+ECHO = queue_endpoint("echo", "echo.py")
+WAITS = queue_endpoint("waits", "first_attempt_waits.py")
+FILE = queue_endpoint("file", "file_ok.py")
+FILLS = queue_endpoint("fills", "fills_scratch.py")
+OBJECTS_MIB = 300  # the embedded object store keeps 256 MiB free
+
+
+def refused(answer: httpx.Response) -> str:
+    """The sentence of a 503 that says when to come back."""
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers["retry-after"]) > 0
+    return answer.text
+
+
+def until_logged(stack: Stack, name: str, words: str, endpoint: str, job: str) -> dict[str, object]:
+    """Waits, by asking for the job's end, until a part has logged `words`; returns the job as it is then."""
+    while True:
+        record = stack.http.get(f"/{endpoint}/status-sync/{job}?wait=1000").json()
+        if words in (stack.folder / f"{name}.log").read_text():
+            return dict(record)
+        assert record["status"] in {"IN_QUEUE", "IN_PROGRESS"}, record
+
+
+def fill_the_store(stack: Stack) -> tuple[list[str], str]:
+    """Submits until it is refused; returns the ids that were accepted until then, and the sentence."""
+    accepted = []
+    while (answer := stack.http.post("/echo/run", json={"input": {"x": "y" * 4000}})).status_code == 200:
+        accepted.append(answer.json()["id"])
+    return accepted, refused(answer)
+
+
+def test_a_full_data_folder_refuses_new_jobs_and_loses_none(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "data", OBJECTS_MIB) as disk, running(tmp_path, ECHO, WAITS) as stack:
+        given = {"go": str(tmp_path / "go"), "runs": str(tmp_path / "runs")}
+        job = stack.run("waits", given)
+        stack.first_chunk("waits", job)
+        queued = stack.run("waits", given)
+        disk.fill()
+        accepted, sentence = fill_the_store(stack)
+        assert "the disk of the data folder is full" in sentence
+        # The handler ends while nothing can be stored: its outcome is not acknowledged, and the agent, whose
+        # session ends with that, cannot be taken in again either.
+        (tmp_path / "go").touch()
+        record = until_logged(stack, "control", "cannot be taken in: nothing was stored", "waits", job)
+        assert record["status"] == "IN_PROGRESS"
+        assert stack.control.poll() is None
+        refused(stack.http.post("/echo/run", json={"input": {}}))
+        disk.clear()
+        assert stack.end_of("waits", job)["output"] == {"attempt": 1}
+        assert stack.end_of("waits", queued)["status"] == "COMPLETED"
+        assert (tmp_path / "runs").read_text().split()[0] == "1"
+        for early in accepted:
+            assert stack.end_of("echo", early)["status"] == "COMPLETED"
+        assert stack.runsync("echo", {"x": 1})["output"] == {"x": 1}
+        jobs = stack.http.get("/waits/health").json()["jobs"]
+        assert (jobs["completed"], jobs["inQueue"], jobs["inProgress"]) == (2, 0, 0)
+        assert "Traceback" not in stack.log("control")
+
+
+def test_a_host_without_room_takes_no_job_until_there_is_some(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "agent", 80) as disk, running(tmp_path, ECHO) as stack:
+        assert stack.runsync("echo", {"x": 0})["status"] == "COMPLETED"
+        disk.fill(leave=8 << 20)
+        job = stack.run("echo", {"x": 1})
+        record = until_logged(stack, "control", "8 MiB are free, 64 MiB are needed", "echo", job)
+        assert record["status"] == "IN_QUEUE"
+        disk.clear()
+        record = stack.end_of("echo", job)
+        assert (record["status"], record["output"]) == ("COMPLETED", {"x": 1})
+        assert "retries" not in record, "a refusal is not the job's failure"
+
+
+def test_a_handler_that_fills_the_disk_fails_with_its_own_error(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "agent", 80), running(tmp_path, FILLS) as stack:
+        record = stack.runsync("fills", {"size": 1 << 30})
+        assert record["status"] == "FAILED"
+        assert "No space left on device" in str(record["error"])
+        # What it wrote is gone with it: the next one has room.
+        assert stack.runsync("fills", {"size": 1 << 20})["output"] == "written"
+
+
+def test_a_full_object_store_holds_results_and_refuses_large_inputs(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "data" / "objects", OBJECTS_MIB) as disk, running(tmp_path, FILE) as stack:
+        assert stack.runsync("file", {"text": "before"})["status"] == "COMPLETED"
+        disk.fill()
+        job = stack.run("file", {"text": "kept"})
+        record = until_logged(stack, "agent", "could not be uploaded", "file", job)
+        assert record["status"] == "IN_PROGRESS"
+        large = stack.http.post("/file/runsync", json={"input": {"text": "x" * 2_000_000}})
+        assert "is full" in refused(large)
+        disk.clear()
+        record = stack.end_of("file", job)
+        assert record["status"] == "COMPLETED", record
+        assert httpx.get(record["output"]["greeting"], trust_env=False).content == b"kept"
+        assert "retries" not in record
