@@ -1,4 +1,4 @@
-"""A disk of its own, small enough to be filled: a tmpfs. Only root may mount one; elsewhere the test is skipped."""
+"""A disk of its own, small enough to be filled: a tmpfs. Only root may mount one; others skip the test."""
 
 from __future__ import annotations
 

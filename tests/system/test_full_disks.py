@@ -1,4 +1,4 @@
-"""No room left, with real disks: nothing that was accepted is lost, callers are told, and all goes on with room."""
+"""No room left, with real disks: callers are told, nothing that was accepted is lost, all goes on with room."""
 
 from __future__ import annotations
 
