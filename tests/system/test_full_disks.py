@@ -1,4 +1,4 @@
-"""No room left, with real disks: callers are told, nothing that was accepted is lost, all goes on with room."""
+"""No room left, with real disks: callers are told, what was accepted is not lost, all goes on with room."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def refused(answer: httpx.Response) -> str:
 
 def until_logged(stack: Stack, name: str, words: str, endpoint: str, job: str) -> dict[str, object]:
     """Waits, by asking for the job's end, until a part has logged `words`; returns the job as it is then."""
-    while True:
+    for _ in range(15):
         record = stack.http.get(f"/{endpoint}/status-sync/{job}?wait=1000").json()
         if words in (stack.folder / f"{name}.log").read_text():
             return dict(record)
         assert record["status"] in {"IN_QUEUE", "IN_PROGRESS"}, record
+    raise AssertionError(f"{name} never said: {words}")
 
 
 def fill_the_store(stack: Stack) -> tuple[list[str], str]:
