@@ -4,89 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from random import Random
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
+from plane_world import endpoint, one, story, world
 from scripted_agent import ScriptedAgent
-from virtual_loop import VirtualLoop
-from virtual_loop import run as run_story
 
-from stoker.control.artifacts import MemoryArtifacts
-from stoker.control.commit import InlineCommitter
 from stoker.control.errors import InvalidInput, NotFound
-from stoker.control.keys import create_join_token, create_key
-from stoker.control.plane import Plane
-from stoker.control.settings import PlaneSettings
-from stoker.control.store import open_store
-from stoker.control.types import Endpoint, EndpointVersion, JobState, Submission
+from stoker.control.types import EndpointVersion, JobState, Submission
 from stoker.wire.messages import Chunk, HeldAttempt, HeldWorker, Outcome, Progress, Refused, Released
 
 SCHEMA = {"type": "object", "required": ["x"], "properties": {"x": {"type": "integer"}}}
-
-
-def endpoint(name: str = "echo", **changes: object) -> Endpoint:
-    fields = {"run": EndpointVersion("/h/echo.py:handler"), "workers_max": 1, **changes}
-    return Endpoint(id=name, account="default", name=name, version=1, **fields)  # type: ignore[arg-type]
-
-
-class World:
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.store = open_store(":memory:")
-        self.commits = InlineCommitter(self.store)
-        self.artifacts = MemoryArtifacts()
-        self.plane: Plane
-        self.token = ""
-        self.key = ""
-
-    def now(self) -> float:
-        return 1_000_000.0 + self.loop.time()
-
-    async def open(self, *endpoints: Endpoint) -> None:
-        _, self.token = await self.commits.commit(lambda c: create_join_token(c, name="t", now=0.0))
-        _, self.key = await self.commits.commit(lambda c: create_key(c, name="k", now=0.0))
-        self.plane = Plane(PlaneSettings(), self.commits, self.artifacts, self.now, Random(1))
-        await self.plane.start(endpoints or (endpoint(),))
-
-    def agent(self, **kw: str) -> ScriptedAgent:
-        return ScriptedAgent(self.plane, self.token, **kw)
-
-
-@asynccontextmanager
-async def world(*endpoints: Endpoint) -> AsyncIterator[tuple[World, asyncio.TaskGroup]]:
-    made = World()
-    await made.open(*endpoints)
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            background = tasks.create_task(made.plane.run())
-            yield made, tasks
-            background.cancel()
-            for task in asyncio.all_tasks():
-                if task is not asyncio.current_task():
-                    task.cancel()
-    finally:
-        made.store.close()
-
-
-def story(test):  # type: ignore[no-untyped-def]
-    """Runs an async test on virtual time, under three orders of events."""
-
-    @pytest.mark.parametrize("seed", [1, 2, 3])
-    def wrapped(seed: int) -> None:
-        run_story(VirtualLoop(seed), test())
-
-    wrapped.__name__, wrapped.__doc__ = test.__name__, test.__doc__
-    return wrapped
-
-
-def one(x: object = 1) -> Submission:
-    return Submission(input=f'{{"x":{x}}}'.encode())
 
 
 @story
