@@ -49,6 +49,13 @@ class Bells:
         for event in self._changes.get(job, ()):
             event.set()
 
+    def gone(self, job: str, error: Exception) -> None:
+        """The record was deleted: nobody will hear of an end."""
+        for future in self._ends.get(job, ()):
+            if not future.done():
+                future.set_exception(error)
+        self.changed(job)
+
     def ended(self, view: JobView) -> None:
         for future in self._ends.get(view.id, ()):
             if not future.done():

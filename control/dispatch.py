@@ -68,6 +68,9 @@ class Dispatch:
         self._floor.settle(slots, keys, self._clock())
         for job in claimed:
             self._assign(job)
+        if len(claimed) < sum(slot.free for slot in slots):
+            for endpoint in {slot.endpoint for slot in slots}:
+                self.look(endpoint)
 
     # -- the backlog
 
@@ -77,6 +80,11 @@ class Dispatch:
     def mark(self, endpoint: str) -> None:
         """A job of this endpoint may be waiting: look when a slot is free."""
         self._marks[endpoint] = self._marks.get(endpoint, 0) + 1
+        self.look(endpoint)
+
+    def remind(self, endpoint: str) -> None:
+        """The store has waiting jobs of this endpoint: look, whatever was noted here."""
+        self._marks.setdefault(endpoint, 1)
         self.look(endpoint)
 
     def look(self, endpoint: str) -> None:

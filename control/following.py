@@ -15,7 +15,9 @@ from stoker.control.errors import NotFound
 from stoker.control.store import Conn
 from stoker.control.types import Endpoint, JobView, StoredChunk, StreamEvent
 
-BATCH = 200
+BATCH = 32
+"""Chunks in memory at once: each may have 1 MB."""
+
 START = (0, -1)
 
 
@@ -37,6 +39,9 @@ async def follow(
                 yield StreamEvent("reset", chunk.attempt, -1, b"null")
             cursor = (chunk.attempt, chunk.n)
             yield StreamEvent("chunk", chunk.attempt, chunk.n, chunk.value)
+        if len(chunks) < BATCH and 0 < cursor[0] < view.attempt:
+            cursor = (view.attempt, -1)
+            yield StreamEvent("reset", view.attempt, -1, b"null")
         if view.progress and view.progress != progress:
             progress = view.progress
             yield StreamEvent("progress", view.attempt, cursor[1], progress)

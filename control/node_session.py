@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from stoker.wire.messages import (
     Ack,
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 ACK_S = 0.02
 """An acknowledgement waits so long for a next Assign to ride with: alone it costs as much as one."""
 
+MESSAGE_INPUTS = 4 * 1024 * 1024
+"""Bytes of inputs in one message; the stream takes 64 MiB, and a node should begin before the last came."""
+
 INBOX_MOST = 256
 """Messages that wait for the store: past this, the agent's stream is not read."""
 
@@ -46,7 +50,7 @@ class NodeSession:
         node: str,
         session: int,
         stream: ControlStream,
-        handle: Callable[[NodeSession, Sequence[Report], Beat | None], Awaitable[None]],
+        handle: Callable[[NodeSession, Sequence[Report], Beat | None], Coroutine[Any, Any, None]],
     ) -> None:
         self.node = node
         self.session = session
@@ -131,12 +135,28 @@ class NodeSession:
     async def _received(self, messages: Sequence[FromAgent]) -> None:
         reports = [report for message in messages for report in message.reports]
         beats = [message.beat for message in messages if message.beat is not None]
-        await self._handle(self, reports, beats[-1] if beats else None)
+        await self._finish(self._handle(self, reports, beats[-1] if beats else None))
         report = reports[-1].number if reports else self._acked.report
         beat = beats[-1].number if beats else self._acked.beat
         self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
         if self._ack_timer is None:
             self._ack_timer = self._loop.call_later(ACK_S, self._ack_is_due)
+
+    async def _finish(self, handling: Coroutine[Any, Any, None]) -> None:
+        """What is being committed is brought to its end, also when the stream ends meanwhile: its commit
+
+        may have ended jobs that callers wait for, and claimed others for other nodes.
+        """
+        work = asyncio.ensure_future(handling)
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work])
+            if not work.cancelled() and work.exception() is not None:
+                log.warning(
+                    "what node %s had reported failed as its stream ended: %s", self.node, work.exception()
+                )
+            raise
 
     def _ack_is_due(self) -> None:
         self._ack_timer = None
@@ -147,13 +167,26 @@ class NodeSession:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            assigns, self._assigns = _slice(self._assigns)
+            if self._assigns:
+                self._wake.set()
             message = FromControl(
                 welcome=self._welcome,
                 desired=self._desired,
                 ack=self._ack,
-                assigns=tuple(self._assigns),
+                assigns=assigns,
                 cancels=tuple(self._cancels),
             )
             self._welcome = self._desired = self._ack = None
-            self._assigns, self._cancels = [], []
+            self._cancels = []
             await self._stream.send(message)
+
+
+def _slice(assigns: list[Assign]) -> tuple[tuple[Assign, ...], list[Assign]]:
+    """As many as fit into one message, at least one; and the rest."""
+    size = 0
+    for n, assign in enumerate(assigns):
+        size += len(assign.input or b"")
+        if n and size > MESSAGE_INPUTS:
+            return tuple(assigns[:n]), assigns[n:]
+    return tuple(assigns), []

@@ -19,7 +19,7 @@ from stoker.control import store
 from stoker.control.bells import Bells
 from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
-from stoker.control.errors import Unavailable
+from stoker.control.errors import NotFound, Unavailable
 from stoker.control.floor import Floor, FloorNode, FloorWorker
 from stoker.control.keys import accept_join
 from stoker.control.node_session import NodeSession
@@ -50,6 +50,7 @@ from stoker.wire.streams import ControlStream, StreamEnded
 log = logging.getLogger(__name__)
 
 HELLO_S = 10.0
+RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +282,8 @@ class Nodes:
             except Unavailable:
                 raise
             except Exception:
-                log.exception("report %d of node %s is dropped: %r", report.number, session.node, report.body)
+                kind = type(report.body).__name__  # not its content, which is the caller's
+                log.exception("report %d of node %s, a %s, is dropped", report.number, session.node, kind)
 
     def _freed(self, report: Report) -> str | None:
         match report.body:
@@ -321,7 +323,9 @@ class Nodes:
     def apply(self, changed: Iterable[Changed]) -> None:
         """Rings for who waits, stops what must stop, and looks again where a job went back to the queue."""
         for change in changed:
-            if change.view is not None:
+            if change.gone:
+                self._bells.gone(change.job, NotFound(f"job {change.job}: its time has passed"))
+            elif change.view is not None:
                 self._bells.ended(change.view)
             else:
                 self._bells.changed(change.job)
@@ -363,7 +367,8 @@ class Nodes:
 
             try:
                 self.apply(await self._commits.commit(requeue))
-            except Unavailable as error:
+            except Exception as error:
                 log.error("the jobs of node %s could not be requeued yet: %s", broken.node, error)
+                await asyncio.sleep(RETRY_S)
                 # No node could come back meanwhile: that takes a commit, too.
                 self._broken.put_nowait(replace(broken, at=loop.time()))

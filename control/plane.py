@@ -11,6 +11,7 @@ it. It holds nothing that it cannot rebuild: the store is the truth, the floor i
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -24,7 +25,7 @@ from stoker.control.bells import Bells
 from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
 from stoker.control.endpoints import Endpoints
-from stoker.control.errors import BadRequest, ControlError, InvalidInput, NotFound
+from stoker.control.errors import BadRequest, ControlError, InvalidInput, NotFound, Unavailable
 from stoker.control.floor import Floor
 from stoker.control.following import follow
 from stoker.control.inputs import check_input, check_schema
@@ -59,7 +60,11 @@ INLINE_OUTPUT_BYTES = 20 * 1024 * 1024
 """A spilled output up to this size is put back into the record that the caller reads."""
 
 KEY_CACHE_S = 5.0
-POLL_CHUNKS = 1000
+KEYS_REMEMBERED = 10_000
+KEY_LETTERS = 256
+
+POLL_CHUNKS = 64
+"""Chunks in one answer: each may have 1 MB."""
 
 
 class Plane:
@@ -79,7 +84,7 @@ class Plane:
         self._clock = clock
         self._rng = rng
         self._bells = Bells()
-        self._keys: dict[str, tuple[float, str | None]] = {}
+        self._keys: dict[bytes, tuple[float, str]] = {}
         self.floor = Floor()
         self.endpoints = Endpoints(settings.aliases)
         self.dispatch = Dispatch(self.floor, commits, self.endpoints.by_id, self._assign, clock)
@@ -136,13 +141,23 @@ class Plane:
         found = self.endpoints.find(account, endpoint)
         new = await self._new_job(found, submission, sync=True)
         with self._bells.end_of(new.id) as ended:
-            await self._accept(found, new)
+            accepted = await self._accept(found, new)
             try:
                 async with asyncio.timeout(seconds):
                     view = await ended
             except TimeoutError:
-                view = await self._view(account, endpoint, new.id)
-        return await self._whole(view)
+                view = await self._view_or(accepted, account)
+        try:
+            return await self._whole(view)
+        except Unavailable:
+            return accepted  # with a 503 the caller would submit it again
+
+    async def _view_or(self, accepted: JobView, account: str) -> JobView:
+        """The view now; where the store does not answer, the one that the job was accepted with."""
+        try:
+            return await self._view(account, accepted.endpoint, accepted.id)
+        except Unavailable:
+            return accepted
 
     async def _accept(self, endpoint: Endpoint, new: NewJob) -> JobView:
         slots = self.dispatch.reserve([endpoint.id], limit=1)
@@ -151,6 +166,10 @@ class Plane:
             view, claimed = await self._commits.commit(
                 lambda conn: store.submit(conn, new, slots, new.created_at)
             )
+        except Unavailable:
+            if new.input_ref is not None:
+                self.nodes.leftovers.append(new.input_ref.key)
+            raise
         finally:
             self.dispatch.settle(slots, claimed)
         if not any(job.job == new.id for job in claimed):
@@ -241,16 +260,20 @@ class Plane:
 
     async def find_key(self, token: str) -> str | None:
         """The account of a bearer key, or None. Answers are remembered for five seconds."""
-        now = self._clock()
-        cached = self._keys.get(token)
+        if len(token) > KEY_LETTERS:
+            return None
+        now = asyncio.get_running_loop().time()
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        cached = self._keys.get(digest)
         if cached is not None and cached[0] > now:
             return cached[1]
         known = await self._commits.read(lambda conn: find_key(conn, token))
-        account = None if known is None else known[0]
-        if len(self._keys) > 10_000:
+        if known is None:
+            return None  # not remembered: strangers may send any number of them
+        if len(self._keys) >= KEYS_REMEMBERED:
             self._keys.clear()
-        self._keys[token] = (now + KEY_CACHE_S, account)
-        return account
+        self._keys[digest] = (now + KEY_CACHE_S, known[0])
+        return known[0]
 
     # -- streams
 
@@ -281,8 +304,9 @@ class Plane:
             if view is None:
                 return None
             cursor = store.stream_cursor(conn, job)
-            chunks = tuple(store.chunks(conn, job, cursor, POLL_CHUNKS))
-            if view.ended and len(chunks) == POLL_CHUNKS:
+            found = tuple(store.chunks(conn, job, cursor, POLL_CHUNKS + 1))
+            chunks = found[:POLL_CHUNKS]
+            if view.ended and len(found) > len(chunks):
                 view = replace(view, state=JobState.IN_PROGRESS)
             last = (chunks[-1].attempt, chunks[-1].n) if chunks else cursor
             return StreamPoll(view, chunks, last)

@@ -59,6 +59,7 @@ class Staffing:
         workers = [w for w in self._floor.of_endpoint(endpoint.id) if _counts(w, endpoint)]
         now = self._clock()
         idle = {w.worker: now - w.idle_since for w in workers if w.idle}
+        idle |= {w.worker: float("inf") for w in workers if w.state == "unhealthy" and not w.busy}
         sample = ScaleSample(
             queued=queue.queued,
             in_progress=queue.in_progress,

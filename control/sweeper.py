@@ -17,7 +17,7 @@ from stoker.control import store
 from stoker.control.artifacts import Artifacts
 from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
-from stoker.control.errors import ControlError
+from stoker.control.errors import ControlError, Unavailable
 from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
@@ -74,15 +74,18 @@ class Sweeper:
                 if watched:
                     await self._lapse()
                 await self._expire()
-            except ControlError as error:
-                log.error("a sweep failed and is done again: %s", error)
+            except Exception as error:  # whatever it is: the next pass does it again
+                log.error("a sweep failed and is done again: %r", error)
                 watching_since = loop.time()  # what nodes said could not be stored either
 
     async def _expire(self) -> None:
-        now = self._clock()
-        expired = await self._commits.commit(lambda conn: store.expire(conn, now, BATCH))
-        self._nodes.apply(expired.changed)
-        self._nodes.leftovers += [*expired.keys, *expired.prefixes]
+        while True:
+            now = self._clock()
+            expired = await self._commits.commit(partial(store.expire, now=now, limit=BATCH))
+            self._nodes.apply(expired.changed)
+            self._nodes.leftovers += [*expired.keys, *expired.prefixes]
+            if len(expired.changed) < BATCH:
+                return
 
     async def _lapse(self) -> None:
         now = self._clock()
@@ -101,18 +104,26 @@ class Sweeper:
                 if passes % ARTIFACTS_EVERY == 0:
                     await self._forget_artifacts()
                 passes += 1
-            except ControlError as error:
-                log.error("what is to be deleted in the object store stays for now: %s", error)
+            except Exception as error:
+                log.error("what is to be deleted in the object store stays for now: %r", error)
                 await asyncio.sleep(TIDY_AGAIN_S)
 
     async def _clear(self) -> None:
-        """Deletes what no record names any more; a prefix ends in a slash."""
-        while self._nodes.leftovers:
-            name = self._nodes.leftovers[-1]
-            await (
-                self._artifacts.delete_prefix(name) if name.endswith("/") else self._artifacts.delete(name)
-            )
-            self._nodes.leftovers.remove(name)
+        """Deletes what no record names any more. What cannot be deleted is tried again, after the rest."""
+        names, self._nodes.leftovers = self._nodes.leftovers, []
+        for n, name in enumerate(names):
+            try:
+                await self._delete(name)
+            except Unavailable:
+                self._nodes.leftovers += names[n:]
+                raise
+            except ControlError as error:
+                log.error("%s could not be deleted: %s", name, error)
+                self._nodes.leftovers.append(name)
+
+    async def _delete(self, name: str) -> None:
+        """A prefix ends in a slash."""
+        await (self._artifacts.delete_prefix(name) if name.endswith("/") else self._artifacts.delete(name))
 
     async def _forget_artifacts(self) -> None:
         now = self._clock()
@@ -131,14 +142,14 @@ class Sweeper:
             self._staffing.wake.clear()
             try:
                 demand = await self._commits.read(store.queue_sample)
-            except ControlError as error:
-                log.error("demand could not be sampled: %s", error)
+            except Exception as error:
+                log.error("demand could not be sampled: %r", error)
             else:
                 settled = self._expected <= self._nodes.connected() or loop.time() - started > SETTLE_S
                 self._staffing.staff(demand, may_start=settled)
                 for endpoint, sample in demand.items():
-                    if (sample.queued or sample.low) and not self._dispatch.may_wait(endpoint):
-                        self._dispatch.mark(endpoint)
+                    if sample.queued or sample.low:
+                        self._dispatch.remind(endpoint)
             await self._wait()
 
     async def _wait(self) -> None:
