@@ -1,4 +1,4 @@
-"""A plane with its real store, on virtual time: its clock may be moved, its store full, nodes are scripted."""
+"""A plane with its real store, on virtual time: the clock may jump, the store be full; nodes are scripted."""
 
 from __future__ import annotations
 
