@@ -48,11 +48,13 @@ class FileFacts:
 def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> FileFacts:
     """What is behind `fd`, when it is a regular file of `uid`'s below `scratch` and has no other name.
 
-    Raises FileRefused with a sentence.
+    Raises FileRefused with a sentence. Callers read it: it names the file as seen from the scratch folder,
+    and one outside by its bare name.
     """
     facts = os.fstat(fd)
     path = os.readlink(f"/proc/self/fd/{fd}")
-    name = os.path.basename(path)
+    inside = path.startswith(above := os.path.realpath(scratch) + os.sep)
+    name = path.removeprefix(above) if inside else os.path.basename(path)
     if not stat.S_ISREG(facts.st_mode):
         raise FileRefused(
             f"{name} is {_KINDS.get(stat.S_IFMT(facts.st_mode), 'no file')}, not a regular file"
@@ -66,7 +68,7 @@ def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> FileFacts:
         raise FileRefused(f"{name.removesuffix(' (deleted)')} was deleted")
     if facts.st_nlink > 1:
         raise FileRefused(f"{name} is a hard link: it has {facts.st_nlink} names; hand over a copy")
-    if not path.startswith(os.path.realpath(scratch) + os.sep):
+    if not inside:
         raise FileRefused(f"{name} lies outside the job's scratch folder; write it below job.scratch")
     return FileFacts(facts.st_size, path)
 

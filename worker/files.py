@@ -37,16 +37,17 @@ class OpenFile:
 
 
 def open_file(file: File, scratch: str) -> OpenFile:
-    """Open one File of an attempt. Raises FileRefused with a sentence that names the path."""
+    """Open one File of an attempt. Raises FileRefused with a sentence that names the file."""
     path = os.path.abspath(file.path)
+    shown = _shown(path, scratch)
     try:
-        _require_regular(path, os.lstat(path).st_mode)
+        _require_regular(shown, os.lstat(path).st_mode)
         fd = os.open(path, _FLAGS)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise FileRefused(f"{_shown(path)} cannot be opened: {_words(error)}") from None
+        raise FileRefused(f"{shown} cannot be opened: {_words(error)}") from None
     try:
-        _require_regular(path, os.fstat(fd).st_mode)
-        _require_below(path, os.readlink(f"/proc/self/fd/{fd}"), os.path.realpath(scratch))
+        _require_regular(shown, os.fstat(fd).st_mode)
+        _require_below(shown, os.readlink(f"/proc/self/fd/{fd}"), os.path.realpath(scratch))
     except BaseException:
         os.close(fd)
         raise
@@ -61,20 +62,23 @@ def media_type_of(name: str) -> str:
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
-def _require_regular(path: str, mode: int) -> None:
+def _require_regular(shown: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
-        raise FileRefused(f"{_shown(path)} is {kind}; a File must be a regular file")
+        raise FileRefused(f"{shown} is {kind}; a File must be a regular file")
 
 
-def _require_below(path: str, real: str, scratch: str) -> None:
+def _require_below(shown: str, real: str, scratch: str) -> None:
     """`real` is where the open file lies: folders on the way that are links have been followed in it."""
     if not real.startswith(scratch.rstrip("/") + "/"):
-        raise FileRefused(f"{_shown(path)} lies outside the job's scratch folder; write it below job.scratch")
+        raise FileRefused(f"{shown} lies outside the job's scratch folder; write it below job.scratch")
 
 
-def _shown(path: str) -> str:
-    return clean(path, 1024)
+def _shown(path: str, scratch: str) -> str:
+    """As seen from the scratch folder, else the bare name: callers read it, and the host's folders are not
+    their business."""
+    below = path.removeprefix(os.path.abspath(scratch).rstrip("/") + "/")
+    return clean(below if below != path else os.path.basename(path), 1024)
 
 
 def _words(error: OSError | ValueError) -> str:

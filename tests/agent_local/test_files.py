@@ -105,6 +105,15 @@ def test_a_hard_link_to_a_file_outside(scratch: Path, tmp_path: Path, opened: Op
     assert "hard link" in refused(opened(scratch / "mine"), scratch)
 
 
+def test_a_file_is_named_as_seen_from_the_scratch_folder(
+    scratch: Path, tmp_path: Path, opened: Opened
+) -> None:
+    (scratch / "deep").mkdir()
+    os.link(written(tmp_path / "secret"), scratch / "deep" / "y")
+    assert refused(opened(scratch / "deep" / "y"), scratch).startswith("deep/y is a hard link")
+    assert refused(opened(written(tmp_path / "far" / "z")), scratch).startswith("z lies outside")
+
+
 def test_another_users_file(scratch: Path, opened: Opened) -> None:
     assert "belongs to another user" in refused(opened(written(scratch / "x")), scratch, uid=ME + 1)
 

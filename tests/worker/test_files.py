@@ -83,6 +83,16 @@ def test_what_is_refused(scratch: Path, make: Callable[[Path], Path], words: str
     with pytest.raises(FileRefused) as caught:
         open_file(File(make(scratch)), str(scratch))
     assert words in str(caught.value)
+    assert str(scratch.parent) not in str(caught.value), "callers read it"
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [("deep/er/x", "deep/er/x"), ("deep/../x", "x"), ("../beside/x", "x"), ("/none/x", "x")],
+)
+def test_a_file_is_named_as_seen_from_the_scratch_folder(scratch: Path, path: str, shown: str) -> None:
+    with pytest.raises(FileRefused, match=f"^{shown} cannot be opened"):
+        open_file(File(scratch / path), str(scratch))
 
 
 def test_a_file_that_changes_between_the_look_and_the_open(

@@ -38,7 +38,7 @@ def test_plain_values_survive(value: Any) -> None:
 def test_a_file_is_found_wherever_it_stands(value: Any, first: int) -> None:
     """The path is no file at all: what matters is that the walk got there, and said where it was."""
     deep = {"a": [value, {"b": (1, File("/nowhere/x.png"))}]}
-    with pytest.raises(FileRefused, match=r"/nowhere/x\.png cannot be opened: no such file"):
+    with pytest.raises(FileRefused, match=r"^x\.png cannot be opened: no such file"):
         encode_value(deep, name="output", scratch="/nowhere", first_file=first)
 
 
