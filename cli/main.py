@@ -5,6 +5,7 @@ Exit status: 0 done, 1 could not (the sentence says why), 2 wrong usage, 130 kil
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -300,6 +301,8 @@ def main(arguments: list[str] | None = None) -> Any:
     except CliError as error:
         _end(error)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _end(CliError(f"there is no room on the disk: {error}"))
         if not isinstance(error, explained()):
             raise
         _end(error)

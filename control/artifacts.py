@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Callable, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
@@ -26,6 +27,8 @@ from stoker.outbound.errors import (
 )
 from stoker.outbound.objects import ObjectStore, ObjectStoreConfig, refuse_short_credentials
 from stoker.wire.messages import Grant, Ref
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Blobs = MutableMapping[tuple[str, str], bytes]
@@ -59,9 +62,15 @@ class S3Artifacts:
         self._running: set[Future[Any]] = set()
 
     async def start(self) -> None:
-        """Make the bucket if need be and prove that it can be written. Raises an OutboundError."""
+        """Make the bucket if need be and prove that it can be written. Raises an OutboundError.
+
+        A full one is only told of: what needs no room goes on, and results wait for it.
+        """
         await self._on_thread(self._store.ensure_bucket)
-        await self._on_thread(self._store.check)
+        try:
+            await self._on_thread(self._store.check)
+        except ObjectStoreFull as full:
+            log.error("%s; inputs over 1 MB are refused until there is room", full)
 
     async def put_bytes(self, key: str, data: bytes, media_type: str = "application/json") -> Ref:
         stored = await self._run(lambda: self._store.put_bytes(key, data, media_type))

@@ -60,11 +60,24 @@ def load_secrets(folder: Path, environ: Mapping[str, str]) -> Secrets:
 
 
 def _make(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Whole or not at all: half a key, left by a full disk, would have to be found and removed by hand."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write(part)
+            os.link(part, path)
+        finally:
+            part.unlink(missing_ok=True)
     except FileExistsError:
         return  # another process made it in this instant
+    except OSError as error:
+        raise SecretKeyError(f"the key file {path} cannot be written: {error.strerror}") from None
+
+
+def _write(path: Path) -> None:
+    path.unlink(missing_ok=True)  # of an earlier process that had our number
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(Fernet.generate_key())
         file.flush()

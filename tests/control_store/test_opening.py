@@ -131,3 +131,19 @@ def test_a_hosted_endpoint_serves_every_account(bench: Any) -> None:
     conn = bench.store.writer
     assert store.get_endpoint(conn, "someone", "mine") is None
     assert store.get_endpoint(conn, "someone", "all") is not None
+
+
+def test_a_key_that_could_not_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(SecretKeyError, match="cannot be written: No space left on device"):
+        load_secrets(tmp_path, {})
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    first = load_secrets(tmp_path, {})
+    assert load_secrets(tmp_path, {}).open(first.seal(b"x")) == b"x"
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_disk import small_disk
@@ -107,3 +108,26 @@ def test_a_full_object_store_holds_results_and_refuses_large_inputs(tmp_path: Pa
         assert record["status"] == "COMPLETED", record
         assert httpx.get(record["output"]["greeting"], trust_env=False).content == b"kept"
         assert "retries" not in record
+
+
+def test_no_room_at_the_start_is_a_sentence_and_spoils_nothing(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "data", OBJECTS_MIB) as disk:
+        disk.fill()
+        stack = Stack(tmp_path, ECHO)
+        with pytest.raises(AssertionError, match="No space left on device"):
+            stack.start_control()
+        assert "Traceback" not in stack.log("control")
+        disk.clear()
+        # Half a key or half a database would need somebody's hand now.
+        with running(tmp_path, ECHO) as stack:
+            assert stack.runsync("echo", {"x": 1})["output"] == {"x": 1}
+
+
+def test_control_starts_on_a_disk_that_has_no_room_for_objects(tmp_path: Path) -> None:
+    """Restarted with little room, it goes on with what needs none; uploads wait."""
+    with small_disk(tmp_path / "data", OBJECTS_MIB) as disk:
+        disk.fill(leave=40 << 20)
+        with running(tmp_path, ECHO) as stack:
+            assert "40 MiB are free" in stack.log("control") or "39 MiB are free" in stack.log("control")
+            assert stack.runsync("echo", {"x": 1})["output"] == {"x": 1}
+            refused(stack.http.post("/echo/runsync", json={"input": {"text": "x" * 2_000_000}}))
