@@ -20,6 +20,10 @@ KEPT_SCHEMAS = 256
 TOLD_ERRORS = 3
 """So many fields are named in one message; who sends more wrong ones learns of them next time."""
 
+NOT_BLANK = r"\S"
+"""The one pattern that has words of its own: text that is more than white space."""
+_INK = "at least one letter that is not white space"
+
 Schema = Mapping[str, Any]
 
 _FORMATS = FormatChecker(formats=())
@@ -115,7 +119,9 @@ _MUST: dict[str, Callable[[Schema], str]] = {
     "maxLength": lambda schema: f"must have at most {schema['maxLength']} characters",
     "minItems": lambda schema: f"must have at least {schema['minItems']} items",
     "maxItems": lambda schema: f"must have at most {schema['maxItems']} items",
-    "pattern": lambda schema: f"must match {schema['pattern']}",
+    "pattern": lambda schema: (
+        f"must have {_INK}" if schema["pattern"] == NOT_BLANK else f"must match {schema['pattern']}"
+    ),
     "format": lambda schema: _format(schema["format"]),
 }
 
@@ -151,7 +157,7 @@ def _allowed(schema: Schema) -> str:
     if "minimum" in schema or "maximum" in schema or "multipleOf" in schema:
         return _range(schema)
     if schema.get("type") == "string":
-        return _text_length(schema)
+        return _text(schema)
     if schema.get("format") == "uri":
         return "an http or https URL"
     return _types(schema) if "type" in schema else ""
@@ -171,10 +177,12 @@ def _range(schema: Schema) -> str:
     return f"{kind}{span}" + (f" in steps of {step}" if step is not None else "")
 
 
-def _text_length(schema: Schema) -> str:
+def _text(schema: Schema) -> str:
     if schema.get("format") == "uri":
         return "an http or https URL"
     low, high = schema.get("minLength"), schema.get("maxLength")
+    if schema.get("pattern") == NOT_BLANK:
+        return _INK if high is None else f"a string of {low or 1} to {high} characters, {_INK}"
     if low is not None and high is not None:
         return f"a string of {low} to {high} characters"
     if low is not None:

@@ -34,7 +34,12 @@ SCHEMA: Final[dict[str, Any]] = {
     "required": ["prompt"],
     "additionalProperties": False,
     "properties": {
-        "prompt": {"type": "string", "minLength": 1, "description": "What the picture shows."},
+        "prompt": {
+            "type": "string",
+            "minLength": 1,
+            "pattern": r"\S",
+            "description": "What the picture shows: at least one letter that is not white space.",
+        },
         "negative_prompt": {
             "type": "string",
             "description": "What to keep out of it. Turns true classifier-free guidance on: twice the work.",

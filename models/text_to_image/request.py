@@ -8,6 +8,7 @@ true is no number.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +86,10 @@ def _number_fits(given: Any, rule: Mapping[str, Any]) -> bool:
 
 
 def _string_fits(given: str, rule: Mapping[str, Any]) -> bool:
-    return len(given) >= rule.get("minLength", 0) and given in rule.get("enum", [given])
+    """A pattern may stand anywhere in the text, as JSON Schema has it."""
+    if len(given) < rule.get("minLength", 0) or not re.search(rule.get("pattern", ""), given):
+        return False
+    return given in rule.get("enum", [given])
 
 
 def _is_text(given: str) -> bool:
@@ -104,7 +108,7 @@ def _allowed(rule: Mapping[str, Any]) -> str:
     if "enum" in rule:
         return " or ".join(rule["enum"])
     if rule["type"] == "string":
-        return "text of at least one letter" if rule.get("minLength") else "text"
+        return "text with at least one letter that is not white space" if "pattern" in rule else "text"
     kind = "an integer" if rule["type"] == "integer" else "a number"
     step = f", divisible by {rule['multipleOf']}" if "multipleOf" in rule else ""
     return f"{kind} from {rule['minimum']} to {rule['maximum']}{step}"

@@ -7,6 +7,7 @@ from fake_plane import IMAGE_SCHEMA
 
 from stoker.control.errors import BadRequest
 from stoker.control.inputs import KEPT_SCHEMAS, _compiled, check_input, check_schema
+from stoker.models.registry import MODELS
 
 OBJECT = {"type": "object"}
 
@@ -28,6 +29,21 @@ WRONG = [
     (one(type="string", minLength=2, maxLength=3), {"x": "a"}, 'x must have at least 2 characters, got "a"'),
     (one(type="string", maxLength=1), {"x": "ab"}, 'x must have at most 1 characters, got "ab"'),
     (one(type="string", pattern="^a$"), {"x": "b"}, 'x must match ^a$, got "b"; allowed: a string'),
+    (
+        one(type="string", minLength=1, pattern=r"\S"),
+        {"x": "   "},
+        'x must have at least one letter that is not white space, got "   "',
+    ),
+    (
+        one(type="string", minLength=1, pattern=r"\S"),
+        {"x": ""},
+        'x must not be empty, got ""; allowed: at least one letter that is not white space',
+    ),
+    (
+        one(type="string", maxLength=2, pattern=r"\S"),
+        {"x": "abc"},
+        'x must have at most 2 characters, got "abc"; allowed: a string of 1 to 2 characters, at least one',
+    ),
     (one(const="a"), {"x": "b"}, 'x must be "a", got "b"'),
     (one(type="array", minItems=1), {"x": []}, "x must have at least 1 items, got []; allowed: a list"),
     (one(type="array", maxItems=0), {"x": [1]}, "x must have at most 0 items, got [1]; allowed: a list"),
@@ -56,6 +72,16 @@ def test_the_documented_message() -> None:
     assert str(raised.value) == (
         "Invalid parameter: width must be divisible by 64, got 1000; allowed: 256 to 1536 in steps of 64"
     )
+
+
+def test_a_prompt_of_nothing_but_white_space_is_refused_once_and_in_words() -> None:
+    """Against the schema that the hosted model declares."""
+    with pytest.raises(BadRequest) as raised:
+        check_input(MODELS["text-to-image"].schema, {"prompt": " \n "})
+    assert str(raised.value) == (
+        'Invalid parameter: prompt must have at least one letter that is not white space, got " \\n "'
+    )
+    check_input(MODELS["text-to-image"].schema, {"prompt": " a fox "})
 
 
 def test_a_few_fields_are_told_at_once_and_each_once() -> None:

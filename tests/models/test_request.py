@@ -35,6 +35,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"image_format": "gif"}, 'image_format: "gif" '),
     ({"image_format": "PNG"}, 'image_format: "PNG" '),
     ({"prompt": ""}, 'prompt: "" '),
+    ({"prompt": "   "}, 'prompt: "   " '),
+    ({"prompt": "\n\t\u3000"}, 'prompt: "\\n\\t\u3000" '),
     ({"prompt": 5}, "prompt: 5 "),
     ({"prompt": None}, "prompt: null "),
     ({"negative_prompt": ["x"]}, 'negative_prompt: ["x"] '),
@@ -104,6 +106,7 @@ anything = st.one_of(
     st.floats(0, 1600).map(round).map(float),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
     st.sampled_from(["png", "jpeg"]),
+    st.text(st.sampled_from(" \t\n\x00\x1f\x85\xa0\u200b\u3000\ufeffa"), max_size=3),
 )
 
 
@@ -115,6 +118,16 @@ def test_handler_and_schema_agree(value: dict[str, Any]) -> None:
     except InvalidInput:
         accepted = False
     assert accepted == VALIDATOR.is_valid(value)
+
+
+@given(st.text(st.sampled_from(" \t\n\x00\x1f\x85\xa0\u200b\u3000\ufeffa"), max_size=3))
+def test_handler_and_schema_agree_on_what_is_blank(prompt: str) -> None:
+    try:
+        ImageRequest.parse({"prompt": prompt})
+        accepted = True
+    except InvalidInput:
+        accepted = False
+    assert accepted == VALIDATOR.is_valid({"prompt": prompt}) == bool(prompt.strip())
 
 
 def test_the_schema_is_valid_and_plain_json() -> None:

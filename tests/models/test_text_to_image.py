@@ -241,7 +241,11 @@ def test_the_throttle_shows_the_first_and_the_last() -> None:
         ),
         ({"num_inference_steps": 51}, "num_inference_steps: 51 is not allowed"),
         ({"image_format": "gif"}, 'image_format: "gif" is not allowed; it must be png or jpeg'),
-        ({"prompt": ""}, 'prompt: "" is not allowed; it must be text of at least one letter'),
+        ({"prompt": ""}, 'prompt: "" is not allowed; it must be text with at least one letter that is'),
+        (
+            {"prompt": "   "},
+            'prompt: "   " is not allowed; it must be text with at least one letter that is not white space',
+        ),
     ],
 )
 def test_bad_input_fails_the_job_with_one_sentence(paint: Paint, given: dict[str, Any], message: str) -> None:
