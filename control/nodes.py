@@ -86,7 +86,6 @@ class Nodes:
         self._clock = clock
         self._sessions: dict[str, NodeSession] = {}
         self._broken: asyncio.Queue[_Broken] = asyncio.Queue()
-        self.leftovers: list[str] = []  # object keys and prefixes of attempts that do not count
 
     # -- a session's life
 
@@ -168,7 +167,9 @@ class Nodes:
             )
             if isinstance(session, str):
                 return session
-            return session, store.reconcile(conn, node=hello.node, session=session, held=held, now=now)
+            found = store.reconcile(conn, node=hello.node, session=session, held=held, now=now)
+            store.noted(conn, found.changed)
+            return session, found
 
         opened = await self._commits.commit(open_session)
         if isinstance(opened, str):
@@ -256,6 +257,8 @@ class Nodes:
 
         def work(conn: Conn) -> _Committed:
             reported = store.apply_reports(conn, node=node, session=number, reports=reports, now=now)
+            store.noted(conn, reported.changed)
+            store.note_leftovers(conn, [artifact.key for artifact in reported.orphans])
             claimed = store.claim(conn, slots, now) if slots else ()
             return _Committed(reported, claimed)
 
@@ -269,7 +272,6 @@ class Nodes:
         for endpoint in freed:
             self._dispatch.look(endpoint)
         self.apply(done.reported.changed)
-        self.leftovers.extend(artifact.key for artifact in done.reported.orphans)
         for key in done.reported.chunks:
             self._bells.changed(key.job)
         for key in done.reported.stale:
@@ -334,7 +336,6 @@ class Nodes:
             if change.cancel is not None:
                 node, key = change.cancel
                 self.cancel(node, Cancel(key.job, key.attempt, "expired" if change.gone else "cancelled"))
-            self.leftovers.extend(change.losers)
 
     def assign(self, node: str, assign: Assign) -> None:
         session = self._sessions.get(node)
@@ -363,7 +364,8 @@ class Nodes:
             now = self._clock()
 
             def requeue(conn: Conn, broken: _Broken = broken, now: float = now) -> tuple[Changed, ...]:
-                return store.requeue_node(conn, broken.node, broken.session, now, "its connection broke")
+                why = "its connection broke"
+                return store.noted(conn, store.requeue_node(conn, broken.node, broken.session, now, why))
 
             try:
                 self.apply(await self._commits.commit(requeue))

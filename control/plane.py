@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from random import Random
 
@@ -168,7 +168,8 @@ class Plane:
             )
         except Unavailable:
             if new.input_ref is not None:
-                self.nodes.leftovers.append(new.input_ref.key)
+                with suppress(ControlError):
+                    await self._artifacts.delete(new.input_ref.key)
             raise
         finally:
             self.dispatch.settle(slots, claimed)

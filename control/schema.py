@@ -215,6 +215,8 @@ artifacts = _table(
 )
 Index("artifacts_expiry", artifacts.c.expires_at)
 
+leftovers = _table("leftovers", Column("name", Text, primary_key=True))
+
 counters = _table(
     "counters",
     _text("account"),

@@ -1,7 +1,7 @@
 """What time takes: jobs past their expiry, artifacts past their seven days; and samples of the queue.
 
-Deletions in the object store come after the commit and may be lost in a crash; both are repeated by key,
-so `expired_artifacts` lists until `forget_artifacts` is told.
+Deletions in the object store come after the commit, and must not be lost in a crash: `expired_artifacts` and
+`leftovers` list until `forget_artifacts` and `forget_leftovers` are told.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from stoker.control.schema import artifacts, counters, inputs, jobs, results, sp
 from stoker.control.statements import guard
 from stoker.control.store_open import Conn
 from stoker.control.store_reports import prefixes
-from stoker.control.types import Changed, JobState, QueueSample, Swept
+from stoker.control.types import Changed, JobState, QueueSample
 from stoker.wire.messages import AttemptKey, Span
 
 _DELETE = f"DELETE FROM jobs WHERE seq = ? AND {guard('expire')}"
 
 
-def expire(conn: Conn, now: float, limit: int) -> Swept:
+def expire(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:
     """Deletes at most `limit` jobs whose time has passed, and names the running work to stop."""
     rows = conn.execute(
         select(
@@ -42,11 +42,8 @@ def expire(conn: Conn, now: float, limit: int) -> Swept:
         .limit(limit)
     ).all()
     conn.raw.executemany(_DELETE, [(row.seq,) for row in rows])
-    return Swept(
-        changed=tuple(_gone(row) for row in rows),
-        keys=tuple(key for row in rows for key in _keys(row)),
-        prefixes=tuple(prefix for row in rows for prefix in _leftovers(row)),
-    )
+    note_leftovers(conn, [name for row in rows for name in (*_keys(row), *_leftovers(row))])
+    return tuple(_gone(row) for row in rows)
 
 
 def _gone(row: Any) -> Changed:
@@ -82,6 +79,31 @@ def forget_artifacts(conn: Conn, keys: Collection[str]) -> None:
     """They are deleted from the object store."""
     if keys:
         conn.execute(delete(artifacts).where(artifacts.c.key.in_(list(keys))))
+
+
+# ---- what no record names any more --------------------------------------------------------------
+
+
+def note_leftovers(conn: Conn, names: Collection[str]) -> None:
+    """Object keys, and prefixes that end in a slash, to be deleted from the object store."""
+    if names:
+        statement = "INSERT INTO leftovers (name) VALUES (?) ON CONFLICT DO NOTHING"
+        conn.raw.executemany(statement, [(name,) for name in names])
+
+
+def noted(conn: Conn, changed: tuple[Changed, ...]) -> tuple[Changed, ...]:
+    """Notes what the attempts that do not count have left, in the transaction that gave them up."""
+    note_leftovers(conn, [prefix for change in changed for prefix in change.losers])
+    return changed
+
+
+def leftovers(conn: Conn, limit: int) -> tuple[str, ...]:
+    return tuple(name for (name,) in conn.raw.execute("SELECT name FROM leftovers LIMIT ?", (limit,)))
+
+
+def forget_leftovers(conn: Conn, names: Collection[str]) -> None:
+    """They are deleted from the object store."""
+    conn.raw.executemany("DELETE FROM leftovers WHERE name = ?", [(name,) for name in names])
 
 
 # ---- samples ------------------------------------------------------------------------------------

@@ -82,15 +82,16 @@ class Sweeper:
         while True:
             now = self._clock()
             expired = await self._commits.commit(partial(store.expire, now=now, limit=BATCH))
-            self._nodes.apply(expired.changed)
-            self._nodes.leftovers += [*expired.keys, *expired.prefixes]
-            if len(expired.changed) < BATCH:
+            self._nodes.apply(expired)
+            if len(expired) < BATCH:
                 return
 
     async def _lapse(self) -> None:
         now = self._clock()
         silent = now - self._settings.silence_s
-        self._nodes.apply(await self._commits.commit(lambda conn: store.lost_nodes(conn, silent, now)))
+        self._nodes.apply(
+            await self._commits.commit(lambda conn: store.noted(conn, store.lost_nodes(conn, silent, now)))
+        )
 
     # -- the object store
 
@@ -109,17 +110,19 @@ class Sweeper:
                 await asyncio.sleep(TIDY_AGAIN_S)
 
     async def _clear(self) -> None:
-        """Deletes what no record names any more. What cannot be deleted is tried again, after the rest."""
-        names, self._nodes.leftovers = self._nodes.leftovers, []
-        for n, name in enumerate(names):
+        """Deletes what no record names any more. What cannot be deleted stays noted and holds no other up."""
+        gone = []
+        for name in await self._commits.read(lambda conn: store.leftovers(conn, BATCH)):
             try:
                 await self._delete(name)
             except Unavailable:
-                self._nodes.leftovers += names[n:]
-                raise
+                break
             except ControlError as error:
                 log.error("%s could not be deleted: %s", name, error)
-                self._nodes.leftovers.append(name)
+            else:
+                gone.append(name)
+        if gone:
+            await self._commits.commit(partial(store.forget_leftovers, names=gone))
 
     async def _delete(self, name: str) -> None:
         """A prefix ends in a slash."""

@@ -229,15 +229,6 @@ class Reconciled:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """What expiry deleted: whose waiters are told, and what is to be deleted from the object store."""
-
-    changed: tuple[Changed, ...] = ()
-    keys: tuple[str, ...] = ()
-    prefixes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class QueueSample:
     """One endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`."""
 
@@ -279,5 +270,4 @@ __all__ = [
     "StreamEvent",
     "StreamPoll",
     "Submission",
-    "Swept",
 ]

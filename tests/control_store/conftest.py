@@ -21,7 +21,6 @@ from stoker.control.types import (
     Reconciled,
     Reported,
     Slot,
-    Swept,
 )
 from stoker.wire.messages import AttemptKey, Outcome, Report, ReportBody
 
@@ -98,8 +97,11 @@ class Bench:
     def view(self, now: float, job: str) -> JobView | None:
         return store.view(self.store.writer, ACCOUNT, E, job, now)
 
-    def expire(self, now: float, limit: int = 100) -> Swept:
+    def expire(self, now: float, limit: int = 100) -> tuple[Changed, ...]:
         return self.do(lambda conn: store.expire(conn, now, limit))
+
+    def leftovers(self) -> tuple[str, ...]:
+        return store.leftovers(self.store.writer, 100)
 
     def counters(self) -> dict[str, int]:
         return store.read_counters(self.store.writer, ACCOUNT, E)

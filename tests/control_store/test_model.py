@@ -156,7 +156,7 @@ class StoreMachine(RuleBasedStateMachine):
     def sweep(self) -> None:
         swept = self.bench.expire(self.now, 1_000)
         gone = [job for job in self.jobs if self.tell(job, machine.Expired(self.now))]
-        assert sorted(one.job for one in swept.changed) == sorted(gone)
+        assert sorted(one.job for one in swept) == sorted(gone)
         for job in gone:
             del self.jobs[job]
 

@@ -1,0 +1,214 @@
+"""Hazards that were found by looking for them: each test fails without its mend."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plane_world import endpoint, one, story, world
+from scripted_agent import ScriptedAgent
+
+from stoker.control import store
+from stoker.control.errors import ControlError, NotFound, Unavailable
+from stoker.control.keys import create_key, revoke_key
+from stoker.control.node_session import MESSAGE_INPUTS, _slice
+from stoker.control.store import Conn
+from stoker.control.types import JobState, Submission
+from stoker.wire.messages import Assign, Chunk, Outcome, WorkerState, accepts_protocol
+
+T = TypeVar("T")
+
+
+async def busy(agent: ScriptedAgent, tasks: asyncio.TaskGroup) -> None:
+    await agent.connect(tasks)
+    await agent.staffed()
+
+
+@story
+async def test_a_stream_that_breaks_during_its_commit_still_ends_the_job_for_who_waits() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await busy(agent, tasks)
+        waiting = tasks.create_task(w.plane.run_sync("default", "echo", one(), 90))
+        assign = await agent.assigned()
+        real = w.commits.commit
+
+        async def slow(fn: Callable[[Conn], T]) -> T:
+            result = await real(fn)
+            await asyncio.sleep(0.05)  # on the disk; the answer is on its way
+            return result
+
+        w.commits.commit = slow  # type: ignore[method-assign]
+        await agent.completes(assign)
+        await asyncio.sleep(0.02)
+        began = w.loop.time()
+        agent.stream.end("cut")
+        assert (await waiting).state is JobState.COMPLETED
+        assert w.loop.time() - began < 1
+
+
+@story
+async def test_a_job_that_was_queued_while_the_only_slot_was_reserved_in_vain_is_claimed() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await busy(agent, tasks)
+        await asyncio.sleep(1)
+        assert w.plane.floor.free_slots("echo", 1)
+        slots = w.plane.dispatch.reserve(["echo"])
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        w.plane.dispatch.settle(slots, ())
+        async with asyncio.timeout(2):
+            assert (await agent.assigned()).job == job.id
+
+
+@story
+async def test_a_mark_that_nobody_looks_at_is_looked_at_within_two_seconds() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await busy(agent, tasks)
+        first = await w.plane.submit("default", "echo", one(), sync=False)
+        second = await w.plane.submit("default", "echo", one(), sync=False)
+        assign = await agent.assigned()
+        assert assign.job == first.id
+        await agent.report(
+            Chunk(assign.job, 1, 2**62 * 4, b"0"),  # the store cannot take it: the batch is tried one by one
+            Outcome(assign.job, 1, assign.worker, "completed", b"1"),
+        )
+        async with asyncio.timeout(3):
+            assert (await agent.assigned()).job == second.id
+
+
+@story
+async def test_a_worker_in_a_crash_loop_gives_its_device_back_when_nobody_needs_it() -> None:
+    async with world(endpoint("a"), endpoint("b")) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        job = await w.plane.submit("default", "a", one(), sync=False)
+        while not agent.specs:
+            await agent.hear()
+        spec = next(iter(agent.specs.values()))
+        await agent.report(WorkerState(spec.worker, "a", 1, "unhealthy", "it dies", ("boom",)))
+        await asyncio.sleep(1)
+        assert (await w.plane.status("default", "a", job.id)).reason == "crash loop: boom"
+        await w.plane.cancel("default", "a", job.id)
+        async with asyncio.timeout(5):
+            while agent.specs:
+                await agent.hear()
+
+
+@story
+async def test_a_job_that_was_accepted_is_never_answered_with_try_again() -> None:
+    async with world() as (w, _):
+        real = w.commits.read
+
+        async def broken(fn: Callable[[Conn], T]) -> T:
+            raise Unavailable("the disk hiccups")
+
+        w.commits.read = broken  # type: ignore[method-assign]
+        view = await w.plane.run_sync("default", "echo", one(), 1)
+        w.commits.read = real  # type: ignore[method-assign]
+        assert view.state is JobState.IN_QUEUE
+        assert (await w.plane.status("default", "echo", view.id)).state is JobState.IN_QUEUE
+
+
+@story
+async def test_who_waits_for_a_job_is_told_when_its_time_passes() -> None:
+    async with world() as (w, _):
+        began = w.loop.time()
+        with pytest.raises(NotFound):
+            await w.plane.run_sync("default", "echo", Submission(input=b"{}", ttl_ms=10_000), 300)
+        assert w.loop.time() - began < 13
+
+
+@story
+async def test_chunks_of_a_lost_attempt_are_void_also_when_the_next_emits_none() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await busy(agent, tasks)
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        first = await agent.assigned()
+        await agent.report(Chunk(job.id, 1, 0, b"0"))
+        while not (await w.plane.poll_stream("default", "echo", job.id, 5)).chunks:
+            pass
+
+        async def listen() -> list[str]:
+            return [event.kind async for event in w.plane.follow("default", "echo", job.id, (1, 0))]
+
+        listening = tasks.create_task(listen())
+        await agent.report(Outcome(job.id, 1, first.worker, "lost", error="died"))
+        await agent.completes(await agent.assigned())
+        assert await listening == ["reset", "end"]
+
+
+@story
+async def test_expiry_keeps_up_with_any_number() -> None:
+    async with world() as (w, _):
+        for _ in range(1_200):
+            await w.plane.submit("default", "echo", Submission(input=b"{}", ttl_ms=10_000), sync=False)
+        await asyncio.sleep(12)
+        assert (await w.plane.health("default", "echo")).in_queue == 0
+
+
+@story
+async def test_an_object_that_cannot_be_deleted_holds_no_other_up() -> None:
+    async with world() as (w, _):
+        kept = await w.artifacts.put_bytes("good/1", b"x")
+        real = w.artifacts.delete
+
+        async def picky(key: str) -> None:
+            if key == "bad":
+                raise ControlError("no")
+            await real(key)
+
+        w.artifacts.delete = picky  # type: ignore[method-assign]
+        await w.commits.commit(lambda c: store.note_leftovers(c, ["bad", "good/1"]))
+        await asyncio.sleep(3)
+        with pytest.raises(NotFound):
+            await w.artifacts.get(kept)
+
+
+@story
+async def test_a_mistake_in_a_background_pass_ends_nothing() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        await asyncio.sleep(0.5)
+        w.commits.mistake = True
+        await asyncio.sleep(3)
+        agent = w.agent()
+        await busy(agent, tasks)
+
+
+@story
+async def test_a_revoked_key_lives_five_seconds_and_strangers_are_not_remembered() -> None:
+    async with world() as (w, _):
+        record, token = await w.commits.commit(lambda c: create_key(c, name="x", now=0.0))
+        assert await w.plane.find_key(token) == "default"
+        await w.commits.commit(lambda c: revoke_key(c, record.id, 1.0))
+        w.moved = -3_600.0  # a wall clock that is set back
+        await asyncio.sleep(5.1)
+        assert await w.plane.find_key(token) is None
+        assert await w.plane.find_key("sk_" + "x" * 1_000_000) is None
+        for n in range(100):
+            await w.plane.find_key(f"sk_nobody_{n}")
+        assert len(w.plane._keys) <= 1
+
+
+def test_assigns_leave_in_slices_that_a_message_can_hold() -> None:
+    assigns = [Assign(f"j{n}", 1, "w", input=b"x" * 1_000_000) for n in range(10)]
+    taken, rest = _slice(assigns)
+    assert [*taken, *rest] == assigns
+    assert 0 < sum(len(a.input or b"") for a in taken) <= MESSAGE_INPUTS
+    assert rest
+    huge = Assign("h", 1, "w", input=b"x" * (MESSAGE_INPUTS + 1))
+    assert _slice([huge, *assigns]) == ((huge,), assigns)
+    assert _slice([]) == ((), [])
+
+
+def test_the_protocol_before_is_spoken_and_no_other() -> None:
+    assert [theirs for theirs in range(6) if accepts_protocol(theirs, ours=3)] == [2, 3]
+    assert [theirs for theirs in range(4) if accepts_protocol(theirs, ours=1)] == [1]
