@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,8 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
     OutboundError,
 )
-from stoker.outbound.objects import ObjectStoreConfig
+from stoker.outbound.local_s3 import LocalS3
+from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
 from stoker.wire.messages import Grant
 
 
@@ -58,6 +61,21 @@ async def test_the_losers_prefix_goes_and_the_winners_stays(artifacts: Artifacts
         with pytest.raises(NotFound):
             await artifacts.get(ref)
     assert [await artifacts.get(ref) for ref in kept] == [b"x"] * 3
+
+
+async def test_a_prefix_of_more_files_than_one_listing_has_goes_whole(tmp_path: Path) -> None:
+    """An attempt may hand over a thousand files and an output; a listing of S3 ends at a thousand.
+
+    On a server of its own: rclone prints a line for each, and that one's loop reads them.
+    """
+    async with LocalS3(tmp_path, reserve=0) as s3:
+        artifacts = S3Artifacts(s3.config, threads=4)
+        await asyncio.gather(*(artifacts.put_bytes(f"e/j/1/{n}-a", b"x") for n in range(1001)))
+        kept = await artifacts.put_bytes("e/j/2/0-a", b"x")
+        await artifacts.delete_prefix("e/j/1/")
+        with ObjectStore(s3.config) as store:
+            assert store.keys("e/j/") == [kept.key]
+        await artifacts.close()
 
 
 @pytest.mark.parametrize("prefix", ["", "/", "e/j/1"])
