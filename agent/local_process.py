@@ -89,8 +89,16 @@ class LocalSpawner:
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> LocalProcess:
         home = self._home(spec.worker)
-        ours, theirs = socket.socketpair()
-        log_end, log_start = os.pipe()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise SpawnFailed(f"no socket for a worker: {error.strerror}") from None
+        try:
+            log_end, log_start = os.pipe()
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            raise SpawnFailed(f"no pipe for a worker: {error.strerror}") from None
         try:
             popen = subprocess.Popen(
                 self._command(theirs.fileno()),
@@ -113,7 +121,14 @@ class LocalSpawner:
         finally:
             theirs.close()
             os.close(log_start)
-        process = LocalProcess(spec.worker, popen, ours, log_end, watcher, self._tail(spec.worker))
+        try:
+            process = LocalProcess(spec.worker, popen, ours, log_end, watcher, self._tail(spec.worker))
+        except OSError as error:
+            popen.kill()
+            popen.wait()
+            ours.close()
+            os.close(log_end)
+            raise SpawnFailed(f"the worker cannot be watched: {error.strerror}") from None
         self._living[process.pid] = process
         process.ended.add_done_callback(lambda _: self._gone(process.pid, home))
         self._watch_strays()
@@ -185,11 +200,11 @@ class LocalProcess:
         self._terminated = False
         self._gave_up_at = 0.0
         self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._pidfd = os.pidfd_open(popen.pid)  # first: it is what may fail, for want of descriptors
         self._frames = FrameSocket(sock, self._loop, watcher.on_frame, self._broken)
         self._log_end = log_end
         os.set_blocking(log_end, False)
         self._loop.add_reader(log_end, self._read_log)
-        self._pidfd = os.pidfd_open(popen.pid)
         self._loop.add_reader(self._pidfd, self._exited)
 
     @property

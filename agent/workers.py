@@ -154,7 +154,7 @@ class Worker:
             if names and device is None:
                 raise SpawnFailed(f"this node has no device {names[0]}")
             handle = self._context.spawner.spawn(self.spec, device, self)
-        except SpawnFailed as error:
+        except (SpawnFailed, OSError) as error:
             self._after_end(restarts.StartFailed(_now(), str(error)), ())
             return
         state, commands = process.begin(_now(), self.spec.start_timeout_s)
@@ -237,7 +237,7 @@ class Worker:
         wait = decision.at - _now()
         log.info("worker %s starts again in %.1f s: %s", self.name, wait, decision.why)
         if decision.unhealthy:
-            last = log_tail[-1] if log_tail else decision.why
+            last = log_tail[-1] if log_tail else decision.why.partition("\n")[0]
             self._announce("unhealthy", f"crash loop: {last}", log_tail)
         else:
             self._announce("starting", decision.why, log_tail)

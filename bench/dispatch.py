@@ -17,6 +17,7 @@ import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -158,22 +159,25 @@ def wait_for(url: str, accept: str, headers: dict[str, str]) -> None:
 
 def measure_echo(folder: Path, seconds: int) -> list[Load]:
     (folder / "echo_app.py").write_text(ECHO)
+    with socket.socket() as listener:  # a port that is free
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     command = [
         sys.executable,
         "-m",
         "uvicorn",
         "echo_app:app",
         "--port",
-        "18899",
+        str(port),
         "--no-access-log",
         "--log-level",
         "error",
     ]
     with running(command, folder, dict(os.environ)) as process:
-        wait_for("http://127.0.0.1:18899/docs", "html", {})
+        wait_for(f"http://127.0.0.1:{port}/docs", "html", {})
         group = {"echo": [psutil.Process(process.pid)]}
         return [
-            drive("http://127.0.0.1:18899/echo", c, seconds, group, {"BENCH_KEY": "none"}) for c in (1, 32)
+            drive(f"http://127.0.0.1:{port}/echo", c, seconds, group, {"BENCH_KEY": "none"}) for c in (1, 32)
         ]
 
 

@@ -143,7 +143,7 @@ class Staffing:
         workers = [w for w in self._floor.of_endpoint(endpoint.id) if w.version == endpoint.version]
         sick = [w for w in workers if w.state == "unhealthy"]
         if sick and not any(w.state == "ready" for w in workers):
-            return f"crash loop: {sick[0].log_tail[-1] if sick[0].log_tail else sick[0].reason}"
+            return sick[0].reason  # "crash loop: <last log line>", as its agent says
         if any(w.state == "ready" for w in workers):
             return "every worker is busy"
         if any(w.state == "starting" for w in workers):

@@ -157,7 +157,7 @@ def _open_s3(conn: Conn, sealed: bytes | None) -> S3Config | None:
 # ---- cancel -------------------------------------------------------------------------------------
 
 _CANCEL = f"""
-UPDATE jobs SET state = 'CANCELLED', ended_at = :now, suspect = 0, uploading = 0, execution_ms = 0,
+UPDATE jobs SET state = 'CANCELLED', ended_at = :now, suspect = 0, uploading = 0,
     delay_ms = COALESCE(delay_ms, CAST((:now - created_at) * 1000 AS INTEGER)),
     expires_at = CASE WHEN sync = 1
                       THEN CASE WHEN expires_at < :until_sync THEN expires_at ELSE :until_sync END

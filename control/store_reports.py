@@ -266,16 +266,16 @@ def _refused(conn: Conn, node: str, key: AttemptKey, now: float, done: _Gathered
 # ---- ends that come too late ----------------------------------------------------------------------
 
 _CLOSE_CANCELLED = """
-UPDATE jobs SET node = NULL
+UPDATE jobs SET node = NULL, execution_ms = :execution_ms
 WHERE id = :job AND attempt = :attempt AND node = :node AND state = 'CANCELLED'
 RETURNING account, endpoint
 """
 
 
 def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> None:
-    """A loser's uploads are to be deleted. What a cancelled attempt had executed is billed, once."""
+    """A loser's uploads are to be deleted. What a cancelled attempt had executed is told and billed, once."""
     values = {"job": outcome.job, "attempt": outcome.attempt, "node": node}
-    row = conn.raw.execute(_CLOSE_CANCELLED, values).fetchone()
+    row = conn.raw.execute(_CLOSE_CANCELLED, values | {"execution_ms": outcome.execution_ms}).fetchone()
     if row is not None:
         bill(conn, outcome, _executed(outcome), row[0], row[1], now)
     if outcome.artifacts:

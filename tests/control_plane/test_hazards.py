@@ -93,7 +93,7 @@ async def test_a_worker_in_a_crash_loop_gives_its_device_back_when_nobody_needs_
         while not agent.specs:
             await agent.hear()
         spec = next(iter(agent.specs.values()))
-        await agent.report(WorkerState(spec.worker, "a", 1, "unhealthy", "it dies", ("boom",)))
+        await agent.report(WorkerState(spec.worker, "a", 1, "unhealthy", "crash loop: boom", ("boom",)))
         await asyncio.sleep(1)
         assert (await w.plane.status("default", "a", job.id)).reason == "crash loop: boom"
         await w.plane.cancel("default", "a", job.id)

@@ -124,11 +124,13 @@ class Stack:
         assert not self.left_over(), "something was left running"
 
     def left_over(self) -> list[str]:
-        """Command lines of living processes that name this stack's folder."""
+        """Living processes that name this stack's folder, on their command line or in a worker's mark."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                line = " ".join([*process.cmdline(), process.cwd()])
+                line = " ".join(
+                    [*process.cmdline(), process.cwd(), process.environ().get("STOKER_AGENT", "")]
+                )
                 if str(self.folder) in line and process.pid != os.getpid():
                     found.append(line)
         return found

@@ -49,13 +49,16 @@ def test_a_killed_agent_takes_its_workers_along_and_the_job_is_tried_again(tmp_p
     with running(tmp_path, ENDPOINT) as stack:
         job = stack.run("waits", given(tmp_path))
         worker = psutil.Process(stack.first_chunk("waits", job)["pid"])
+        assert any("stoker.worker" in line for line in stack.left_over())  # it is seen while it lives
         stack.kill("agent")
         gone, alive = psutil.wait_procs([worker], timeout=5)
         assert (gone, alive) == ([worker], [])
+        assert not any("stoker.worker" in line for line in stack.left_over())
         stack.start_agent()
         record = stack.end_of("waits", job)
         assert record["status"] == "COMPLETED"
         assert record["output"] == {"attempt": 2}
+        assert runs(tmp_path) == ["1", "2"]
         stays_ended(stack, job, record)
 
 
