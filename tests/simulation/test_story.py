@@ -122,6 +122,13 @@ def test_every_accepted_job_ends_once(seed: int) -> None:
         world.store.close()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("hundred", range(2, 12))
+def test_every_accepted_job_ends_once_over_many_seeds(hundred: int) -> None:
+    for seed in range(hundred * 100, hundred * 100 + 100):
+        test_every_accepted_job_ends_once(seed)
+
+
 def test_a_seed_reproduces_a_run() -> None:
     def trace() -> tuple[int, float, dict[str, Any]]:
         loop = VirtualLoop(7)
