@@ -31,7 +31,7 @@ from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.objects import S3Objects
 from stoker.agent.outbox_disk import OutboxFile
 from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
-from stoker.cli.data_folder import held, write_private
+from stoker.cli.data_folder import held_at_last, write_private
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_signals
@@ -72,9 +72,9 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
     folder = options.data_dir.absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     user = worker_user(options.worker_user, folder)
-    with held(folder / "agent.lock", f"another agent is running on {folder}"):
+    async with held_at_last(folder / "agent.lock", f"another agent is running on {folder}"):
+        sampler = NvmlSampler()  # first: what it raises must find nothing open
         rng, objects = SystemRandom(), S3Objects()
-        sampler = NvmlSampler()
         settings = AgentSettings(
             node=node_id(folder),
             name=options.name or socket.gethostname(),

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
@@ -21,17 +21,18 @@ from random import SystemRandom
 import uvloop
 
 from stoker.cli import s3_settings
-from stoker.cli.data_folder import DataFolder
+from stoker.cli.data_folder import DataFolder, held_at_last
 from stoker.cli.errors import CliError
-from stoker.cli.hosted import hosted_endpoints
+from stoker.cli.hosted import declared
 from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_signals
+from stoker.cli.token_source import API_KEY, JOIN_TOKEN, Source
 from stoker.control import keys
 from stoker.control.api.app import make_app
 from stoker.control.api.server import HttpServer, serve_http
 from stoker.control.artifacts import S3Artifacts
 from stoker.control.commit import Commits, Committer
-from stoker.control.config import Config, check_aliases, device_prices, load_config, to_endpoints
+from stoker.control.config import Config, load_config
 from stoker.control.grpc_stream import GrpcServer, TlsFiles, serve
 from stoker.control.plane import Plane
 from stoker.control.settings import PlaneSettings
@@ -76,6 +77,8 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
     config = load_config(options.config)
     endpoints = declared(config, options.hosted, given)
     async with AsyncExitStack() as stack:
+        otherwise = f"another control is running on {folder.root}"
+        await stack.enter_async_context(held_at_last(folder.control_lock, otherwise))
         stack.enter_context(on_signals(stop.set))
         store = open_store(folder.store, now=time.time())
         stack.callback(store.close)
@@ -93,7 +96,8 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
         await stack.enter_async_context(_running(plane, stop))
         grpc = await serve(options.grpc_host, options.grpc_port, plane.serve_node, options.tls())
         stack.push_async_callback(grpc.stop)
-        http = await stack.enter_async_context(await serve_http(make_app(plane), options.host, options.port))
+        http = await serve_http(make_app(plane), options.host, options.port)
+        await stack.enter_async_context(_serving(http, stop))
         facts = _facts(http, options.grpc_host, grpc, endpoints)
         log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
         announce(facts, options.ready_fd)
@@ -109,32 +113,21 @@ def _facts(
     return {"http": http.url, "grpc": f"{host}:{grpc.port}", "endpoints": ids}
 
 
-def declared(config: Config, hosted: Sequence[str], given: Mapping[str, str]) -> list[Endpoint]:
-    """The endpoints of the configuration and the hosted ones; an id may be taken once."""
-    models = hosted_endpoints(hosted, given, device_prices(config))
-    endpoints = [*models, *to_endpoints(config)]
-    ids = [endpoint.id for endpoint in endpoints]
-    for endpoint in ids:
-        if ids.count(endpoint) > 1:
-            raise CliError(f"the endpoint id {endpoint} is a hosted one's; give yours another")
-    check_aliases(config, endpoints)
-    return endpoints
-
-
 async def adopt_tokens(commits: Commits, given: Mapping[str, str]) -> None:
     """The API key and the join token that the environment brings are valid from now on."""
     now = time.time()
-    wanted: list[tuple[keys.Kind, str]] = [("key", "STOKER_API_KEY"), ("join", "STOKER_JOIN_TOKEN")]
+    wanted: list[tuple[keys.Kind, str]] = [("key", API_KEY), ("join", JOIN_TOKEN)]
     for kind, variable in wanted:
         token = given.get(variable)
         if not token:
             continue
+        source = Source.told(variable, given)
 
-        def adopt(conn: Conn, kind: keys.Kind = kind, token: str = token) -> bool:
-            return keys.adopt(conn, kind, token, name="environment", now=now)
+        def adopt(conn: Conn, kind: keys.Kind = kind, token: str = token, name: str = source.name) -> bool:
+            return keys.adopt(conn, kind, token, name=name, now=now)
 
         if not await commits.commit(adopt):
-            raise CliError(f"{variable} was revoked: take it out of the environment, or set another")
+            raise CliError(source.revoked)
 
 
 async def _object_store(
@@ -160,3 +153,20 @@ async def _running(plane: Plane, stop: asyncio.Event) -> AsyncIterator[None]:
         await asyncio.wait([work])
         if not work.cancelled():
             work.result()
+
+
+@asynccontextmanager
+async def _serving(http: HttpServer, stop: asyncio.Event) -> AsyncIterator[None]:
+    """HTTP beside the block. If it ends by itself, so does everything, with a sentence."""
+    ended = asyncio.create_task(http.wait(), name="http server watched")
+    ended.add_done_callback(lambda _: stop.set())
+    try:
+        yield
+    finally:
+        by_itself = ended.done()
+        with suppress(Exception):  # `ended` has it too
+            await http.stop()
+        await asyncio.wait([ended])
+        if by_itself or ended.exception():
+            why = ended.exception() or "nothing told it to"
+            raise CliError(f"the HTTP server ended: {why}") from ended.exception()

@@ -7,19 +7,30 @@
   agent/             a node's id, outbox, scratch   weights/     what the hosted models load
   logs/              what each part printed, and what it printed the time before
   up.lock            held while an `up` runs here: a second one is refused with a sentence
+  control.lock, agent/agent.lock   the same for those two, after a wait: one whose `up` was killed may still
+                     be ending its jobs
 """
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import logging
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.cli.errors import CliError
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 20.0
+"""An agent that winds down takes 10 s for its jobs, and some time to write its outbox."""
+
+LOOK_AGAIN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +74,51 @@ class DataFolder:
     def lock(self) -> Path:
         return self.root / "up.lock"
 
+    @property
+    def control_lock(self) -> Path:
+        return self.root / "control.lock"
+
 
 @contextmanager
 def held(lock: Path, otherwise: str) -> Iterator[None]:
     """Locked for the block, or CliError(`otherwise`). The kernel unlocks when the process ends."""
-    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = _open(lock)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CliError(otherwise) from None
+        if not _locked(fd):
+            raise CliError(otherwise)
         yield
     finally:
         os.close(fd)
+
+
+@asynccontextmanager
+async def held_at_last(lock: Path, otherwise: str) -> AsyncIterator[None]:
+    """As `held`, but waits for a holder that may just be ending, and says so once."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + PATIENCE_S
+    fd = _open(lock)
+    try:
+        if not _locked(fd):
+            log.warning("%s; waiting for it to end, at most %g s", otherwise, PATIENCE_S)
+            while not _locked(fd):
+                if loop.time() >= until:
+                    raise CliError(otherwise)
+                await asyncio.sleep(LOOK_AGAIN_S)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _open(lock: Path) -> int:
+    return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def kept_token(path: Path, prefix: str) -> tuple[str, bool]:

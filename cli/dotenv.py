@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+FILE = ".env"
+
 
 def parse(text: str) -> dict[str, str]:
     """Lines that are not `NAME=value` are ignored, as shells' own comments and blanks are."""
@@ -27,7 +29,7 @@ def lookup(name: str, environ: Mapping[str, str], folder: Path) -> str | None:
     if found := environ.get(name):
         return found
     try:
-        text = (folder / ".env").read_text(encoding="utf-8")
+        text = (folder / FILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     return parse(text).get(name) or None

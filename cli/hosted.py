@@ -10,11 +10,29 @@ import os
 from collections.abc import Mapping, Sequence
 
 from stoker.cli.errors import CliError
+from stoker.control.config import Config, check_aliases, device_prices, to_endpoints
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.models.registry import MODELS, PIPELINES, UnknownPipeline, pipeline
 from stoker.wire.messages import Price
 
 PIPELINE = "STOKER_PIPELINE"
+
+RESERVED = {"talking-video": "the hosted video model of a later version"}
+"""Ids that are nobody's yet, and what they are kept for."""
+
+
+def declared(config: Config, hosted: Sequence[str], given: Mapping[str, str]) -> list[Endpoint]:
+    """The endpoints of the configuration and the hosted ones; an id may be taken once."""
+    models = hosted_endpoints(hosted, given, device_prices(config))
+    endpoints = [*models, *to_endpoints(config)]
+    ids = [endpoint.id for endpoint in endpoints]
+    for taken in (*ids, *config.aliases):
+        if taken in RESERVED:
+            raise CliError(f"the id {taken} is reserved for {RESERVED[taken]}; give yours another")
+        if ids.count(taken) > 1:
+            raise CliError(f"the endpoint id {taken} is a hosted one's; give yours another")
+    check_aliases(config, endpoints)
+    return endpoints
 
 
 def hosted_endpoints(
@@ -28,18 +46,21 @@ def hosted_endpoints(
 
 
 def _endpoint(model: str, given: Mapping[str, str], more_prices: Sequence[Price], account: str) -> Endpoint:
-    declared = MODELS.get(model)
-    if declared is None:
-        raise CliError(f"there is no hosted endpoint {model!r}; there are {', '.join(sorted(MODELS))}")
+    found = MODELS.get(model)
+    if found is None:
+        why = (
+            f"{model} is {RESERVED[model]}" if model in RESERVED else f"there is no hosted endpoint {model!r}"
+        )
+        raise CliError(f"{why}; there are {', '.join(sorted(MODELS))}")
     chosen = _chosen(given)
     env = {PIPELINE: chosen} if chosen else {}
-    prices = (*(Price(price["metric"], price["nano_usd"]) for price in declared.prices), *more_prices)
+    prices = (*(Price(price["metric"], price["nano_usd"]) for price in found.prices), *more_prices)
     return Endpoint(
-        id=declared.id,
+        id=found.id,
         account=account,
-        name=declared.name,
+        name=found.name,
         version=1,
-        run=EndpointVersion(handler=declared.handler, env=env, schema=declared.schema, prices=prices),
+        run=EndpointVersion(handler=found.handler, env=env, schema=found.schema, prices=prices),
         hosted=True,
         workers_min=1,
         workers_max=1,

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stoker.cli import dotenv
 from stoker.cli.data_folder import DataFolder, read_private
 from stoker.cli.errors import CliError
-from stoker.client import Client, Event, JobFailed, JobRecord
+from stoker.client import Client, Event, JobFailed, JobRecord, Unreachable
 
 FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
 
@@ -55,19 +55,28 @@ class ImageRequest:
 def run(request: ImageRequest, data_dir: Path, console: Console) -> JobRecord:
     if request.out.suffix.lower() not in FORMATS:
         raise CliError(f"{request.out} must end in one of {', '.join(FORMATS)}")
+    if not request.out.parent.is_dir():
+        raise CliError(f"there is no folder {request.out.parent.absolute()} to write the picture to; make it")
     began = time.monotonic()
-    with Client(request.url, find_key(data_dir)) as stoker:
-        job = stoker.run(request.endpoint, request.input())
-        try:
-            record = _watch(stoker, request, job.id, console)
-        except KeyboardInterrupt:
-            stoker.cancel(request.endpoint, job.id)
-            raise CliError(f"cancelled job {job.id}") from None
+    try:
+        record = _submit_and_watch(request, find_key(data_dir), console)
+    except Unreachable as error:
+        raise CliError(f"{error}; is `stoker up` running at {request.url}?") from error
     if not record.succeeded:
         raise JobFailed(record)
     _download(record.output["image_url"], request.out)
     _tell(record, request.out, time.monotonic() - began, console)
     return record
+
+
+def _submit_and_watch(request: ImageRequest, key: str, console: Console) -> JobRecord:
+    with Client(request.url, key) as stoker:
+        job = stoker.run(request.endpoint, request.input())
+        try:
+            return _watch(stoker, request, job.id, console)
+        except KeyboardInterrupt:
+            stoker.cancel(request.endpoint, job.id)
+            raise CliError(f"cancelled job {job.id}") from None
 
 
 def find_key(data_dir: Path) -> str:
@@ -116,7 +125,6 @@ def _download(url: str, out: Path) -> None:
     """Whole or not at all. The signed URL needs no key, and gets none."""
     part = out.with_name(f".{out.name}.part")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         with httpx.stream("GET", url, timeout=60, trust_env=False) as answer, open(part, "wb") as file:
             answer.raise_for_status()
             for piece in answer.iter_bytes():
@@ -134,4 +142,4 @@ def _tell(record: JobRecord, out: Path, seconds: float, console: Console) -> Non
     output, execution = record.output, record.execution_time
     made = "" if execution is None else f", made in {execution / 1000:.2f} s"
     seed = f", seed {output['seed']}" if "seed" in output else ""
-    console.print(f"{out}{seed}: {output['cost']:.8f} USD{made}, {seconds:.2f} s in all", highlight=False)
+    console.print(f"{out}{seed}: {output['cost']:.8f} USD{made}, {seconds:.2f} s in all")

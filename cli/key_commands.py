@@ -16,6 +16,7 @@ from rich.table import Table
 
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
+from stoker.cli.terminal import plain_console
 from stoker.control import keys
 from stoker.control.commit import run_batch
 from stoker.control.store import Conn, open_store
@@ -26,8 +27,8 @@ T = TypeVar("T")
 def create(data_dir: Path, name: str, *, join: bool, console: Console) -> None:
     make = keys.create_join_token if join else keys.create_key
     record, token = _on_store(data_dir, lambda conn: make(conn, name=name, now=time.time()))
-    console.print(token, highlight=False, markup=False, soft_wrap=True)
-    Console(stderr=True).print(f"{record.id} ({name}); it is shown this once", highlight=False)
+    console.print(token, soft_wrap=True)
+    plain_console(stderr=True).print(f"{record.id} ({name}); it is shown this once")
 
 
 def show(data_dir: Path, *, join: bool, console: Console) -> None:
@@ -42,7 +43,7 @@ def show(data_dir: Path, *, join: bool, console: Console) -> None:
 def revoke(data_dir: Path, key: str, console: Console) -> None:
     if not _on_store(data_dir, lambda conn: keys.revoke_key(conn, key, time.time())):
         raise CliError(f"there is no key {key} that was not revoked; `stoker key list` shows them")
-    console.print(f"{key} is revoked", highlight=False)
+    console.print(f"{key} is revoked")
 
 
 def _on_store(data_dir: Path, work: Callable[[Conn], T]) -> T:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from stoker.cli.errors import CliError
+from stoker.cli.terminal import plain_console
 
 app = typer.Typer(
     name="stoker",
@@ -182,7 +182,7 @@ def image(
         guidance=guidance,
         seed=seed,
     )
-    run(request, data_dir, Console(stderr=True))
+    run(request, data_dir, plain_console(stderr=True))
 
 
 @key_app.command("create")
@@ -194,7 +194,7 @@ def key_create(
     """Makes one and shows it this once."""
     from stoker.cli import key_commands
 
-    key_commands.create(data_dir, name, join=join, console=Console())
+    key_commands.create(data_dir, name, join=join, console=plain_console())
 
 
 @key_app.command("list")
@@ -202,7 +202,7 @@ def key_list(join: Join = False, data_dir: DataDir = DATA_DIR) -> None:
     """Their ids and names; never the keys themselves."""
     from stoker.cli import key_commands
 
-    key_commands.show(data_dir, join=join, console=Console())
+    key_commands.show(data_dir, join=join, console=plain_console())
 
 
 @key_app.command("revoke")
@@ -212,7 +212,7 @@ def key_revoke(
     """From now on it opens nothing."""
     from stoker.cli import key_commands
 
-    key_commands.revoke(data_dir, key, Console())
+    key_commands.revoke(data_dir, key, plain_console())
 
 
 WeightsDir = Annotated[
@@ -234,7 +234,7 @@ def weights_lock(
     """Writes size and sha256 of each file into weights.lock."""
     from stoker.cli import weights_commands
 
-    weights_commands.lock(name, folder, lock_file, Console())
+    weights_commands.lock(name, folder, lock_file, plain_console())
 
 
 @weights_app.command("fetch")
@@ -251,7 +251,7 @@ def weights_fetch(
     from stoker.models.weights import weights_folder
 
     where = folder or weights_folder()
-    weights_commands.fetch_all(names or (), where, mirror, _config(config), os.environ, Console())
+    weights_commands.fetch_all(names or (), where, mirror, _config(config), os.environ, plain_console())
 
 
 @weights_app.command("verify")
@@ -260,7 +260,7 @@ def weights_verify(names: Names = None, folder: WeightsDir = None) -> None:
     from stoker.cli import weights_commands
     from stoker.models.weights import weights_folder
 
-    weights_commands.verify_all(names or (), folder or weights_folder(), Console())
+    weights_commands.verify_all(names or (), folder or weights_folder(), plain_console())
 
 
 def _config(given: Path | None) -> Path | None:

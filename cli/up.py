@@ -23,9 +23,11 @@ from rich.table import Table
 from stoker.cli import dotenv, s3_settings, weights_commands
 from stoker.cli.children import AllFacts, Children, Launch
 from stoker.cli.data_folder import DataFolder, held, kept_token
-from stoker.cli.hosted import wanted_weights
+from stoker.cli.hosted import declared, wanted_weights
 from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_signals
+from stoker.cli.terminal import plain_console
+from stoker.cli.token_source import API_KEY, JOIN_TOKEN, Source
 from stoker.control.config import load_config
 from stoker.models.weights import weights_folder
 from stoker.outbound.local_s3 import LocalS3
@@ -46,34 +48,37 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """`key_source` says where the key came from; `new_key` that it was made just now and is shown once."""
+    """`new_key` says that the key was made just now and is shown once."""
 
     api_key: str
-    key_source: str
+    key_source: Source
     new_key: bool
     join_token: str
+    join_source: Source
 
 
 def find_secrets(folder: DataFolder, environ: Mapping[str, str], here: Path) -> Secrets:
-    join_token, _ = kept_token(folder.join_token, "jt")
-    given = dotenv.lookup("STOKER_API_KEY", environ, here)
+    join = kept_token(folder.join_token, "jt")[0], Source(JOIN_TOKEN, folder.join_token)
+    given = dotenv.lookup(API_KEY, environ, here)
     if given is not None:
-        return Secrets(given, "STOKER_API_KEY", False, join_token)
+        file = None if environ.get(API_KEY) else here / dotenv.FILE
+        return Secrets(given, Source(API_KEY, file), False, *join)
     key, made = kept_token(folder.api_key, "sk")
-    return Secrets(key, str(folder.api_key), made, join_token)
+    return Secrets(key, Source(API_KEY, folder.api_key), made, *join)
 
 
 async def run_up(options: UpOptions, console: Console) -> int:
     folder = DataFolder.make(options.data_dir)
     with held(folder.lock, f"another `stoker up` is running on {folder.root}"):
         config = load_config(options.config)
+        declared(config, options.hosted, os.environ)  # better refused here than in control's log
         secrets = find_secrets(folder, os.environ, Path.cwd())
         weights_commands.prepare(wanted_weights(options.hosted, os.environ), weights_folder())
         async with AsyncExitStack() as stack:
             store = s3_settings.from_config(config) or s3_settings.from_environment(os.environ)
             if store is None:
                 store = (await stack.enter_async_context(LocalS3(folder.root))).config
-            up = _Up(options, folder, secrets, s3_settings.to_environment(store), console)
+            up = _Up(options, folder, secrets, s3_settings.to_environment(store), config.aliases, console)
             return await up.run()
 
 
@@ -84,10 +89,11 @@ class _Up:
         folder: DataFolder,
         secrets: Secrets,
         store: Mapping[str, str],
+        aliases: Mapping[str, str],
         console: Console,
     ) -> None:
         self._options, self._folder, self._secrets, self._store = options, folder, secrets, store
-        self._console = console
+        self._aliases, self._console = aliases, console
         self._ready_before = False
         self._children = Children((CONTROL, AGENT), self._launch, self._say, self._all_ready)
         for name in (CONTROL, AGENT):
@@ -98,19 +104,21 @@ class _Up:
             return await self._children.run()
 
     def _stop(self) -> None:
-        self._say("stopping; once more to kill")
+        self._say("stopping: the agent ends its running jobs, at most 10 s; once more to kill")
         self._children.stop()
 
     def _say(self, text: str) -> None:
-        self._console.print(f"stoker: {text}", highlight=False, markup=False)
+        self._console.print(f"stoker: {text}")
 
     def _launch(self, name: str, facts: AllFacts) -> Launch:
         command = self._control(facts) if name == CONTROL else self._agent(facts)
         env = {key: value for key, value in os.environ.items() if not key.startswith("STOKER_S3_")}
-        env.pop("STOKER_API_KEY", None)
-        env["STOKER_JOIN_TOKEN"] = self._secrets.join_token
+        env.pop(API_KEY, None)
+        secrets = self._secrets
+        env[JOIN_TOKEN] = secrets.join_token
         if name == CONTROL:
-            env |= {"STOKER_API_KEY": self._secrets.api_key, **self._store}
+            sources = secrets.key_source.tell() | secrets.join_source.tell()
+            env |= {API_KEY: secrets.api_key, **sources, **self._store}
         return Launch((*stoker_command(), *command), env, self._folder.logs / f"{name}.log")
 
     def _control(self, facts: AllFacts) -> list[str]:
@@ -137,10 +145,8 @@ class _Up:
         self._console.print(self._table(facts))
         if self._secrets.new_key:
             self._console.print(
-                f"The API key, shown this once and kept in {self._secrets.key_source}:\n\n"
+                f"The API key, shown this once and kept in {self._secrets.key_source.where}:\n\n"
                 f"    export STOKER_API_KEY={self._secrets.api_key}\n",
-                highlight=False,
-                markup=False,
                 soft_wrap=True,
             )
         self._say("ready; Ctrl-C stops all of it")
@@ -156,9 +162,11 @@ class _Up:
         table.add_row("documentation", f"{control['http']}/docs")
         for endpoint in filter(None, control.get("endpoints", "").split(" ")):
             table.add_row("endpoint", f"{control['http']}/v2/{endpoint}")
+        for alias, target in self._aliases.items():
+            table.add_row("alias", f"{control['http']}/v2/{alias} is {target}")
         table.add_row("devices", agent.get("devices", ""))
         table.add_row("nodes join at", control["grpc"])
-        table.add_row("API key", f"in {self._secrets.key_source}")
+        table.add_row("API key", self._secrets.key_source.where)
         table.add_row("data, logs", f"{self._folder.root}, {self._folder.logs}")
         return table
 
@@ -175,4 +183,4 @@ def _rotate(log: Path) -> None:
 
 
 def run(options: UpOptions) -> int:
-    return asyncio.run(run_up(options, Console()))
+    return asyncio.run(run_up(options, plain_console()))

@@ -40,7 +40,7 @@ def lock(name: str, folder: Path | None, file: Path | None, console: Console) ->
     filled = lock_from_hub(entry) if folder is None else lock_from_folder(entry, folder)
     write_lock(found.with_entry(filled), file)
     at = f" at {filled.commit}" if filled.commit else ""
-    console.print(f"locked {name}{at}: {len(filled.files)} files, {_size(filled)}", highlight=False)
+    console.print(f"locked {name}{at}: {len(filled.files)} files, {_size(filled)}")
 
 
 def fetch_all(
@@ -62,11 +62,11 @@ def fetch_all(
 
 def _fetch(entry: Entry, folder: Path, mirror: Mirror | None, console: Console) -> None:
     def told(file: LockedFile) -> None:
-        console.print(f"  {file.path}", highlight=False)
+        console.print(f"  {file.path}")
 
-    console.print(f"{entry.name} ({_size(entry)}, licence: {entry.licence})", highlight=False)
+    console.print(f"{entry.name} ({_size(entry)}, licence: {entry.licence})")
     fetch(entry, folder, mirror=mirror, on_file=told)
-    console.print(f"  complete and verified in {folder}", highlight=False, soft_wrap=True)
+    console.print(f"  complete and verified in {folder}", soft_wrap=True)
 
 
 def prepare(names: Sequence[str], folder: Path) -> None:
@@ -87,7 +87,7 @@ def verify_all(names: Sequence[str], folder: Path, console: Console) -> None:
             raise CliError(f"there are no weights in {folder}; get them with: stoker weights fetch NAME")
     for entry in entries:
         verify(entry, folder / entry.name)
-        console.print(f"{entry.name}: {len(entry.files)} files, {_size(entry)}, as locked", highlight=False)
+        console.print(f"{entry.name}: {len(entry.files)} files, {_size(entry)}, as locked")
 
 
 def _entries(names: Sequence[str]) -> list[Entry]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from stoker.agent.devices import DevicesUnknown
+from stoker.cli import agent_process, data_folder
 from stoker.cli.errors import CliError
 from stoker.cli.main import NOISY, main
 from stoker.cli.s3_settings import from_config, from_environment, take_secrets, to_environment
@@ -64,6 +66,93 @@ def test_a_key_is_shown_once_and_listed_without_its_secret(capsys: pytest.Captur
     works("key", "revoke", key)
     capsys.readouterr()
     assert "no key" in fails(capsys, "key", "revoke", key)
+
+
+def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    works("key", "create", "--name", "[dev] :fire:")
+    assert "[dev] :fire:" in capsys.readouterr().err
+    works("key", "list")
+    assert "[dev] :fire:" in capsys.readouterr().out
+
+
+CONTROL = ("control", "--port", "0", "--grpc-port", "0")
+
+
+@pytest.mark.parametrize(
+    ("variable", "source", "sentence"),
+    [
+        (
+            "STOKER_API_KEY",
+            None,
+            "STOKER_API_KEY was revoked: take it out of the environment, or set another",
+        ),
+        ("STOKER_API_KEY", "/d/api_key", "the API key in /d/api_key was revoked: remove the file, and"),
+        ("STOKER_API_KEY", "/h/.env", "STOKER_API_KEY in /h/.env was revoked: take the line out, or"),
+        ("STOKER_JOIN_TOKEN", "/d/join_token", "the join token in /d/join_token was revoked: remove the"),
+    ],
+)
+def test_a_revoked_token_is_named_by_where_it_came_from(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    source: str | None,
+    sentence: str,
+) -> None:
+    works("key", "create", *(["--join"] if variable == "STOKER_JOIN_TOKEN" else []))
+    token = capsys.readouterr().out.strip()
+    works("key", "revoke", token.split("_")[1])
+    monkeypatch.setenv(variable, token)
+    if source is not None:
+        monkeypatch.setenv(f"{variable}_SOURCE", source)
+    assert sentence in fails(capsys, *CONTROL)
+
+
+def test_a_token_is_listed_by_where_it_came_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_API_KEY", "sk_1_2")
+    monkeypatch.setenv("STOKER_API_KEY_SOURCE", "/d/api_key")
+    monkeypatch.setenv("STOKER_JOIN_TOKEN", "jt_2_2")
+    assert "in the clear" in fails(capsys, *CONTROL, "--grpc-host", "0.0.0.0")  # after it has taken them
+    works("key", "list")
+    assert "file api_key" in capsys.readouterr().out
+    works("key", "list", "--join")
+    assert "environment" in capsys.readouterr().out
+
+
+def test_devices_that_are_not_told_end_the_agent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_to_look() -> None:
+        raise DevicesUnknown("the NVIDIA driver does not tell its devices: Unknown Error")
+
+    monkeypatch.setattr(agent_process, "NvmlSampler", fails_to_look)
+    said = fails(capsys, "agent", "--control", "127.0.0.1:1", "--join-token", "jt_1_2")
+    assert said.endswith("stoker: the NVIDIA driver does not tell its devices: Unknown Error\n")
+
+
+@pytest.mark.parametrize(
+    ("lock", "command", "sentence"),
+    [
+        ("control.lock", CONTROL, "another control is running on"),
+        (
+            "agent/agent.lock",
+            ("agent", "--control", "x:1", "--join-token", "j"),
+            "another agent is running on",
+        ),
+    ],
+)
+def test_one_of_each_on_a_data_folder(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    lock: str,
+    command: tuple[str, ...],
+    sentence: str,
+) -> None:
+    monkeypatch.setattr(data_folder, "PATIENCE_S", 0.0)
+    with data_folder.held(data_folder.DataFolder.make(Path(".stoker")).root / lock, "held already"):
+        said = fails(capsys, *command)
+    assert f"stoker: {sentence}" in said.splitlines()[-1]
 
 
 def test_join_tokens_are_a_list_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:

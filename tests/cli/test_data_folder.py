@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from stoker.cli.data_folder import DataFolder, held, kept_token, read_private, write_private
+from stoker.cli.data_folder import DataFolder, held, held_at_last, kept_token, read_private, write_private
 from stoker.cli.dotenv import lookup, parse
 from stoker.cli.errors import CliError
 
@@ -53,6 +56,41 @@ def test_a_second_holder_is_refused_and_the_first_end_frees_it(tmp_path: Path) -
         pass
     with held(lock, "taken"):
         pass
+
+
+class Heard(logging.Handler):
+    """What was logged; `something` is set with the first of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+        self.something = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+        self.something.set()
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    handler = Heard()
+    logging.root.addHandler(handler)
+    yield handler
+    logging.root.removeHandler(handler)
+
+
+async def test_a_holder_that_is_ending_is_waited_for(tmp_path: Path, heard: Heard) -> None:
+    async def second() -> None:
+        async with held_at_last(tmp_path / "lock", "taken"):
+            with pytest.raises(CliError, match="held now"), held(tmp_path / "lock", "held now"):
+                pass
+
+    with held(tmp_path / "lock", "taken"):
+        waiting = asyncio.create_task(second())
+        await heard.something.wait()
+        assert not waiting.done()
+    await waiting
+    assert heard.said == ["taken; waiting for it to end, at most 20 s"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from stoker.cli.agent_process import AgentOptions, connector, host_environment, node_id, worker_user
-from stoker.cli.control_process import declared
 from stoker.cli.errors import CliError
-from stoker.cli.hosted import hosted_endpoints, wanted_weights
+from stoker.cli.hosted import declared, hosted_endpoints, wanted_weights
 from stoker.control.config import Config, ConfigError, load_config
 from stoker.wire.messages import Price
 
@@ -43,6 +42,20 @@ def test_an_id_is_taken_once(tmp_path: Path) -> None:
     config = load_config(tmp_path / "stoker.toml")
     with pytest.raises(CliError, match="text-to-image is a hosted one's"):
         declared(config, ["text-to-image"], {})
+
+
+def test_the_video_models_id_is_kept_for_it(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="talking-video is the hosted video model of a later version; there"):
+        hosted_endpoints(["talking-video"], {})
+    (tmp_path / "echo.py").touch()
+    (tmp_path / "stoker.toml").write_text(
+        'local_roots = ["."]\n[[endpoints]]\nid = "talking-video"\nimageName = "local:echo.py:handler"\n'
+    )
+    reserved = "the id talking-video is reserved for the hosted video model of a later version"
+    with pytest.raises(CliError, match=reserved):
+        declared(load_config(tmp_path / "stoker.toml"), [], {})
+    with pytest.raises(CliError, match=reserved):
+        declared(Config(aliases={"talking-video": "text-to-image"}), ["text-to-image"], {})
 
 
 def test_an_alias_may_name_a_hosted_endpoint() -> None:

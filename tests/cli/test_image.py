@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from stoker.cli.data_folder import write_private
 from stoker.cli.errors import CliError
 from stoker.cli.image import ImageRequest, find_key, run, step_of
+from stoker.cli.terminal import plain_console
 from stoker.client import BadRequest, Event, JobFailed
 
 PICTURE = b"\x89PNG and so on"
@@ -79,13 +80,17 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 def ask(service: Service, out: Path, **fields: Any) -> str:
     said = io.StringIO()
-    run(ImageRequest("a lighthouse", out, service.url, **fields), out.parent, Console(file=said, width=200))
+    run(
+        ImageRequest("a lighthouse", out, service.url, **fields),
+        out.parent,
+        plain_console(file=said, width=200),
+    )
     return said.getvalue()
 
 
 def test_the_picture_is_there_and_cost_and_time_are_told(service: Service, tmp_path: Path) -> None:
-    said = ask(service, tmp_path / "new" / "out.png", width=512, steps=4, seed=7)
-    assert (tmp_path / "new" / "out.png").read_bytes() == PICTURE
+    said = ask(service, tmp_path / "out.png", width=512, steps=4, seed=7)
+    assert (tmp_path / "out.png").read_bytes() == PICTURE
     assert "4/4" in said
     assert "seed 7: 0.02097152 USD, made in 0.81 s" in said
     assert service.asked[0] == (
@@ -128,6 +133,26 @@ def test_another_kind_of_file_is_refused_before_anything_is_asked(service: Servi
     with pytest.raises(CliError, match=r"must end in one of \.png, \.jpg, \.jpeg"):
         ask(service, tmp_path / "out.gif")
     assert service.asked == []
+
+
+def test_a_folder_that_is_not_there_is_refused_before_anything_is_asked(
+    service: Service, tmp_path: Path
+) -> None:
+    with pytest.raises(CliError, match=f"there is no folder {tmp_path / 'none'} to write"):
+        ask(service, tmp_path / "none" / "out.png")
+    assert service.asked == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_at_the_address_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_API_KEY", "sk_1_2")
+    with socket.socket() as taken:  # bound and not listening: refused
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(CliError, match=rf"refused; is `stoker up` running at {url}\?"):
+            run(ImageRequest("a lighthouse", tmp_path / "out.png", url), tmp_path, plain_console())
 
 
 def test_the_key_that_up_keeps_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,13 @@ def test_a_mirror_that_cannot_be_used(capsys: pytest.CaptureFixture[str], mirror
     assert sentence in said
 
 
+def test_a_licence_is_told_with_its_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    _, said = stoker(capsys, "fetch", "flux-1-dev", "--dir", "w", "--mirror", "empty")
+    assert read_lock().entry("flux-1-dev").licence in " ".join(said.split())
+    assert "[dev]" in said
+
+
 def test_an_entry_is_locked_from_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     stoker(capsys, "fetch", "flux-tiny", "--dir", "w")
     shutil.copyfile(lock_path(), "mine.lock")

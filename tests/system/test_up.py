@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 
 from stoker.cli.readiness import understand
 from stoker.client import Client
@@ -30,6 +31,9 @@ class Up:
         (folder / "stoker.toml").write_text(
             f'local_roots = [{json.dumps(str(HANDLERS))}]\n[[endpoints]]\nid = "echo"\nworkersMin = 1\n'
             f'imageName = "local:{HANDLERS / "echo.py"}:handler"\n'
+            f'[[endpoints]]\nid = "deaf"\nworkersMin = 1\n'
+            f'imageName = "local:{HANDLERS / "ignores_sigterm_in_c.py"}:handler"\n'
+            '[aliases]\nparrot = "echo"\n'
         )
         self.process, self.url = self._start()
 
@@ -93,9 +97,25 @@ def up(folder: Path) -> Iterator[Up]:
             one.stop()
 
 
+def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One that ends by itself."""
+    given = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
+    return subprocess.run(
+        [*COMMAND[:4], *arguments],
+        env={**given, "PYTHONPATH": str(SOURCE), "COLUMNS": "400"},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) -> None:
     with up(tmp_path) as one:
         assert one.echo(1) == {"value": 1}
+        assert f"{one.url}/v2/parrot is echo" in one.said()
         control, agent = one.child("control"), one.child("agent")
         for process in (control, agent):
             environment = process.environ()
@@ -109,6 +129,7 @@ def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) 
         assert one.echo(2) == {"value": 2}
         assert one.child("agent").pid == agent.pid, "the agent was left alone"
     assert "control ended unexpectedly: killed by SIGKILL" in one.said()
+    assert "stopping: the agent ends its running jobs, at most 10 s" in one.said()
 
 
 def test_a_key_is_made_once_and_shown_once(tmp_path: Path) -> None:
@@ -135,17 +156,42 @@ def test_nothing_outlives_it_even_when_it_is_killed(tmp_path: Path) -> None:
         assert alive == []
 
 
+@pytest.mark.slow
+def test_killed_in_mid_job_it_starts_again_once_the_old_agent_has_ended(tmp_path: Path) -> None:
+    with up(tmp_path) as one:
+        with Client(one.url, one.key, timeout_s=60) as stoker:
+            job = stoker.run("deaf", {}).id
+            assert next(iter(stoker.events("deaf", job))).value["output"] == "stuck"
+        started = one.below()
+        one.process.kill()
+        one.process.wait()
+        one.again()
+        assert "another agent is running on" in (tmp_path / ".stoker" / "logs" / "agent.log").read_text()
+        _, alive = psutil.wait_procs(started, timeout=60)
+        assert alive == []
+        assert one.echo(2) == {"value": 2}
+
+
+def test_a_revoked_key_that_it_keeps_is_named_by_its_file(tmp_path: Path) -> None:
+    with up(tmp_path) as one:
+        key = one.key
+    assert command(tmp_path, "key", "list").stdout.count("file api_key") == 1
+    assert command(tmp_path, "key", "revoke", key.split("_")[1]).returncode == 0
+    refused = command(tmp_path, *COMMAND[4:])
+    assert refused.returncode == 1
+    kept = tmp_path / ".stoker" / "api_key"
+    assert f"the API key in {kept} was revoked: remove the file" in refused.stdout
+
+
+def test_what_is_not_hosted_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    refused = command(tmp_path, "up", "--port", "0", "--hosted", "talking-video")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("stoker: talking-video is the hosted video model of a later version")
+    assert not list((tmp_path / ".stoker" / "logs").iterdir())
+
+
 def test_a_second_one_on_the_same_folder_is_refused(tmp_path: Path) -> None:
     with up(tmp_path):
-        second = subprocess.run(
-            COMMAND,
-            env={**os.environ, "PYTHONPATH": str(SOURCE)},
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        second = command(tmp_path, *COMMAND[4:])
     assert second.returncode == 1
     assert "another `stoker up` is running" in second.stderr
