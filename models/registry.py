@@ -26,6 +26,7 @@ class PipelineEntry:
 
     `family` names the adapter that loads it, `weights` its entry in weights.lock, `profile` the set of
     speed-ups (`exact`: none that changes the output). `text_tokens` is how much of a prompt T5 reads.
+    `wants_gpu`: too slow without one to be chosen there unasked.
     """
 
     name: str
@@ -33,7 +34,7 @@ class PipelineEntry:
     weights: str
     text_tokens: int
     profile: str = "exact"
-    needs_gpu: bool = True
+    wants_gpu: bool = True
     about: str = ""
 
 
@@ -46,7 +47,7 @@ PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
                 family="flux",
                 weights="flux-tiny",
                 text_tokens=128,
-                needs_gpu=False,
+                wants_gpu=False,
                 about="FLUX's classes with small made-up weights: patterns in under a second, on a CPU",
             ),
             PipelineEntry(

@@ -3,13 +3,15 @@
     set-up   choose the pipeline, verify its weights against the lock, load, fit the previews
     run      check the input ─> steps (progress, previews, cancel) ─> picture in the job's scratch folder
 
-Environment: STOKER_PIPELINE names a pipeline of `stoker.models.registry` (else the best that is there);
+Environment: STOKER_PIPELINE names a pipeline of `stoker.models.registry` (else the best that is there). It is
+obeyed on any device; one that is made for a GPU runs on a CPU too, slowly, and the log says so.
 STOKER_WEIGHTS_DIR is the folder that holds one folder of weights a model (else the user's cache). Weights
 that Stoker makes itself (`flux-tiny`) are made there when they are missing; others must have been fetched.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import time
@@ -23,6 +25,8 @@ from stoker.models.text_to_image.request import ImageRequest, InvalidInput
 from stoker.worker import Device, File, HandlerError, Job
 
 __all__ = ["TextToImage"]
+
+log = logging.getLogger(__name__)
 
 SEEDS = 2**32
 """-1 draws a seed below this: as many as torch's CPU generator tells apart, and exact in any JSON parser."""
@@ -45,16 +49,18 @@ class TextToImage:
         self.pipeline = registry.choose_pipeline(
             os.environ.get("STOKER_PIPELINE"), device.kind, lambda name: (folder / name).is_dir()
         )
-        if self.pipeline.needs_gpu and device.kind == "cpu":
-            raise HandlerError(
-                f"the pipeline {self.pipeline.name} needs a GPU, and this worker was given none"
-            )
         self._entry = lock.entry(self.pipeline.weights)
         place = folder / self._entry.name
         if self._entry.is_built:
             weights.fetch(self._entry, place)
         else:
             weights.verify(self._entry, place)
+        if self.pipeline.wants_gpu and device.kind == "cpu":
+            log.warning(
+                "the pipeline %s is made for a GPU, and this worker was given none; asked for by name, it"
+                " runs on the CPU all the same: minutes a picture, and twice its weights' size in memory",
+                self.pipeline.name,
+            )
         self.device = device.torch_device
         self.pipe = flux.load(place, self.device)
         self._previewer = previews.fit(self.pipe, self.pipeline.text_tokens)

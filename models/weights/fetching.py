@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from stoker.models.weights.hub import Hub, HuggingFaceHub
 from stoker.models.weights.lock import BUILT, HUB, Entry, LockedFile, WeightsError
-from stoker.models.weights.verification import Problem, WeightsRefused, check_format, verify
+from stoker.models.weights.verification import HUB_NOTES, Problem, WeightsRefused, check_format, verify
 
 Mirror: TypeAlias = Path | Callable[[str, Path], None]
 """A folder that holds `<model>/<path>`, or a function that brings the object of that name to a path."""
@@ -94,18 +94,30 @@ def lock_from_hub(entry: Entry, hub: Hub | None = None) -> Entry:
 
 
 def lock_from_folder(entry: Entry, folder: Path) -> Entry:
-    """The entry with the files of a folder, which is trusted as it is; pickles are refused even so."""
-    paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
-    problems = [
-        Problem(str(path.relative_to(folder)), why)
-        for path in paths
-        if (why := check_format(path, path.name)) is not None
-    ]
+    """The entry with digests from a folder, which is trusted as it is; pickles are refused even so.
+
+    Of a hub's folder, the files that the entry names: a whole snapshot also has pictures, a README and the
+    same numbers in a single file. With `files = []`, and of what Stoker makes itself: all that are there.
+    """
+    named = () if entry.is_built else tuple(file.path for file in entry.files)
+    paths = named or tuple(_all_files(folder))
+    problems = tuple(
+        Problem(path, why) for path in paths if (why := _why_not_locked(folder / path, path)) is not None
+    )
     if problems or not paths:
-        nothing = (Problem(str(folder), "there are no files"),)
-        raise WeightsRefused(entry, tuple(problems) or nothing)
-    files = tuple(_locked(folder, path.relative_to(folder).as_posix()) for path in paths)
-    return Entry(entry.name, entry.source, entry.licence, files, entry.commit)
+        raise WeightsRefused(entry, problems or (Problem(str(folder), "there are no files"),))
+    return Entry(
+        entry.name, entry.source, entry.licence, tuple(_locked(folder, path) for path in paths), entry.commit
+    )
+
+
+def _all_files(folder: Path) -> list[str]:
+    found = sorted(path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+    return [path.as_posix() for path in found if not path.is_relative_to(HUB_NOTES)]
+
+
+def _why_not_locked(path: Path, name: str) -> str | None:
+    return check_format(path, name) if path.is_file() else "is missing, or is no regular file"
 
 
 def _locked(folder: Path, path: str) -> LockedFile:

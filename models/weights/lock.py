@@ -25,7 +25,8 @@ VERSION = 1
 _HEADER = """\
 # The weights that Stoker may load: every file with its size and sha256. Anything else is refused.
 # Made and filled by `stoker weights lock`; source is a repository of the Hugging Face hub at a commit,
-# or a function of this package that makes the files.
+# or a function of this package that makes the files. Of a hub's repository only the files named here are
+# locked and fetched; `stoker weights lock NAME --from FOLDER` with `files = []` takes all of a folder.
 """
 
 

@@ -3,6 +3,9 @@
 A digest that was computed once is remembered in a file beside the folder, together with the file's size,
 time of change and inode: 33 GB are read once and not at each start. What is remembered are digests and not
 verdicts, so a changed lock is noticed. Whoever may write that file may write the weights too.
+
+Every other file is refused by name, a README too: only what is locked need be trusted or looked at. The one
+exception are the notes that the hub's library leaves in a folder it downloads to; no pipeline reads them.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ LOADED: Final = frozenset({".safetensors", ".json", ".txt", ".model"})
 """The kinds of file that a pipeline may consist of. None of them can hold code."""
 
 PICKLES: Final = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
+
+HUB_NOTES: Final = os.path.join(".cache", "huggingface")
+"""Where the hub's library keeps times and ETags of what it has brought."""
 
 _NAMED = 10
 _HEADER_MAX = 100_000_000
@@ -99,8 +105,9 @@ def _is_safetensors(path: Path) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below the folder, and every link to a folder, which is not followed."""
+    """Every file below the folder, and every link to a folder, which is not followed. Not the hub's notes."""
     for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not _is_hub_notes(folder, os.path.join(where, name))]
         links = [name for name in folders if os.path.islink(os.path.join(where, name))]
         for name in (*names, *links):
             path = os.path.join(where, name)
@@ -108,6 +115,10 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                 yield os.path.relpath(path, folder), os.stat(path)
             except FileNotFoundError:  # a link to nothing: as if it were not there
                 continue
+
+
+def _is_hub_notes(folder: Path, path: str) -> bool:
+    return os.path.relpath(path, folder) == HUB_NOTES and not os.path.islink(path)
 
 
 def _strangers(entry: Entry, found: Mapping[str, os.stat_result]) -> Iterator[Problem]:

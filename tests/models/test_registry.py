@@ -29,7 +29,7 @@ def test_the_image_model_is_hosted() -> None:
     assert json.loads(json.dumps([dict(model.schema), list(model.prices)]))[1] == [
         {"metric": "output_pixels", "nano_usd": 20}
     ]
-    assert not pipeline(model.default_pipeline).needs_gpu
+    assert not pipeline(model.default_pipeline).wants_gpu
 
 
 def test_the_handler_reference_leads_to_a_handler() -> None:

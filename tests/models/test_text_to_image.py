@@ -16,7 +16,7 @@ from stoker.models.text_to_image import flux, metadata, previews
 from stoker.models.text_to_image.handler import TextToImage
 from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import read_lock
-from stoker.worker import Device, HandlerError
+from stoker.worker import Device
 from stoker.worker.testing import LocalJob
 
 Paint = Callable[..., LocalJob]
@@ -253,12 +253,6 @@ def test_bad_input_fails_the_job_with_one_sentence(paint: Paint, given: dict[str
     assert job.error is not None
     assert job.error.startswith(message)
     assert (job.retryable, job.progress, "Traceback" in job.error) == (False, [], False)
-
-
-def test_a_pipeline_for_gpus_is_refused_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STOKER_PIPELINE", "flux-1-dev")
-    with pytest.raises(HandlerError, match="flux-1-dev needs a GPU"):
-        TextToImage().setup(Device())
 
 
 def test_weights_nobody_fetched_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

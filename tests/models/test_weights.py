@@ -1,12 +1,11 @@
-"""weights.lock: only what is locked, whole and unaltered is ever loaded; and how it gets here."""
+"""weights.lock: how it is filled, and how what it names gets here."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,175 +13,8 @@ import pytest
 from stoker.models import weights
 from stoker.models.registry import PIPELINES
 from stoker.models.weights import Entry, HubFile, Lock, LockedFile, WeightsError, WeightsRefused, verify
-from stoker.models.weights.verification import memory_path
 
 VAE = "vae/diffusion_pytorch_model.safetensors"
-
-
-def refused(entry: Entry, folder: Path) -> WeightsRefused:
-    with pytest.raises(WeightsRefused) as caught:
-        verify(entry, folder)
-    return caught.value
-
-
-def alter(path: Path, at: int = 5_000) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(bytes(data))
-
-
-def test_a_whole_folder_passes(entry: Entry, folder: Path) -> None:
-    verify(entry, folder)
-
-
-def test_one_altered_bit_is_found_and_named(entry: Entry, folder: Path) -> None:
-    alter(folder / VAE)
-    [problem] = refused(entry, folder).problems
-    assert problem.path == VAE
-    assert "sha256" in problem.why
-
-
-def test_a_file_cut_short_is_found_by_its_size(entry: Entry, folder: Path) -> None:
-    (folder / VAE).write_bytes((folder / VAE).read_bytes()[:-1])
-    assert "bytes where" in str(refused(entry, folder))
-
-
-def test_a_missing_file_is_named_with_the_remedy(entry: Entry, folder: Path) -> None:
-    (folder / VAE).unlink()
-    message = str(refused(entry, folder))
-    assert f"{VAE}: is missing" in message
-    assert "stoker weights fetch flux-tiny" in message
-
-
-def test_a_missing_folder(entry: Entry, tmp_path: Path) -> None:
-    assert "no such folder" in str(refused(entry, tmp_path / "nowhere"))
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("vae/extra.safetensors", "is not in weights.lock"),
-        ("notes.txt", "is not in weights.lock"),
-        ("unet/diffusion_pytorch_model.bin", "is a pickle"),
-        ("model.pt", "is a pickle"),
-        ("model.PTH", "is a pickle"),
-        ("model.ckpt", "is a pickle"),
-        ("modeling_flux.py", "is no kind that is ever loaded"),
-        (".cache/note", "is no kind that is ever loaded"),
-    ],
-)
-def test_whatever_is_not_locked_is_refused(entry: Entry, folder: Path, name: str, why: str) -> None:
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_bytes(b"x")
-    [problem] = refused(entry, folder).problems
-    assert (problem.path, why in problem.why) == (name, True)
-
-
-def test_a_pickle_is_refused_even_when_it_is_locked(entry: Entry, folder: Path) -> None:
-    (folder / "model.bin").write_bytes(b"x")
-    row = LockedFile("model.bin", 1, hashlib.sha256(b"x").hexdigest())
-    locked = Entry(entry.name, entry.source, entry.licence, (*entry.files, row))
-    assert "model.bin: is a pickle" in str(refused(locked, folder))
-
-
-def test_links_to_folders_and_pipes_are_refused_and_never_opened(entry: Entry, folder: Path) -> None:
-    (folder / "more").symlink_to(folder.parent)
-    os.mkfifo(folder / "pipe.json")
-    assert {problem.path for problem in refused(entry, folder).problems} == {"more", "pipe.json"}
-
-
-def test_a_link_to_a_file_is_read_through(entry: Entry, folder: Path, tmp_path: Path) -> None:
-    """As the hub's own cache has them."""
-    (folder / VAE).rename(tmp_path / "blob")
-    (folder / VAE).symlink_to(tmp_path / "blob")
-    verify(entry, folder)
-    alter(tmp_path / "blob")
-    refused(entry, folder)
-
-
-def test_an_unknown_digest_is_refused_with_the_remedy(entry: Entry, folder: Path) -> None:
-    files = (LockedFile(VAE), *(file for file in entry.files if file.path != VAE))
-    message = str(refused(Entry(entry.name, entry.source, entry.licence, files), folder))
-    assert f"{VAE}: its digest is unknown" in message
-    assert "stoker weights lock flux-tiny" in message
-
-
-def test_many_problems_are_counted(entry: Entry, folder: Path) -> None:
-    for number in range(20):
-        (folder / f"{number}.bin").touch()
-    error = refused(entry, folder)
-    assert len(error.problems) == 20
-    assert str(error).endswith("and 10 more")
-
-
-class TestMemory:
-    @pytest.fixture
-    def reads(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """The files that are hashed, as they are."""
-        seen: list[str] = []
-        digest = hashlib.file_digest
-
-        def spy(file: object, name: str) -> object:
-            seen.append(str(getattr(file, "name", "")))
-            return digest(file, name)  # type: ignore[arg-type,type-var]
-
-        monkeypatch.setattr(hashlib, "file_digest", spy)
-        return seen
-
-    def test_unchanged_files_are_not_read_again(self, entry: Entry, folder: Path, reads: list[str]) -> None:
-        verify(entry, folder)
-        assert len(reads) == len(entry.files)
-        reads.clear()
-        verify(entry, folder)
-        assert reads == []
-
-    @pytest.mark.parametrize("what", ["time", "inode", "size"])
-    def test_a_file_that_may_have_changed_is_read_again(
-        self, entry: Entry, folder: Path, reads: list[str], what: str
-    ) -> None:
-        verify(entry, folder)
-        reads.clear()
-        path = folder / VAE
-        before = path.stat()
-        if what == "time":
-            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-            verify(entry, folder)
-        elif what == "inode":  # another file with the same size and time
-            data = bytearray(path.read_bytes())
-            data[-1] ^= 1
-            other = path.with_name("other")
-            other.write_bytes(bytes(data))
-            other.replace(path)
-            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-            refused(entry, folder)
-        else:
-            path.write_bytes(path.read_bytes() + b" ")
-            refused(entry, folder)
-        assert reads == ([] if what == "size" else [str(path)])
-
-    def test_a_changed_lock_is_noticed(self, entry: Entry, folder: Path, reads: list[str]) -> None:
-        """Digests are remembered, verdicts are not."""
-        verify(entry, folder)
-        files = tuple(LockedFile(file.path, file.size, "0" * 64) for file in entry.files)
-        refused(Entry(entry.name, entry.source, entry.licence, files), folder)
-
-    def test_a_refused_file_stays_refused(self, entry: Entry, folder: Path) -> None:
-        alter(folder / VAE)
-        refused(entry, folder)
-        refused(entry, folder)
-
-    @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', '{"a": [1, 2]}', "null"])
-    def test_a_damaged_memory_is_no_memory(self, entry: Entry, folder: Path, text: str) -> None:
-        memory_path(folder).write_text(text)
-        verify(entry, folder)
-        assert set(json.loads(memory_path(folder).read_text())) == {file.path for file in entry.files}
-
-    def test_it_lies_beside_the_folder(self, entry: Entry, folder: Path) -> None:
-        verify(entry, folder)
-        assert sorted(path.name for path in folder.parent.iterdir()) == [
-            ".flux-tiny.digests.json",
-            "flux-tiny",
-        ]
 
 
 class FakeHub:
@@ -262,7 +94,7 @@ class TestFetch:
         ]
 
     def test_what_is_there_and_wrong_is_left_to_its_owner(self, entry: Entry, folder: Path) -> None:
-        alter(folder / VAE)
+        (folder / VAE).write_bytes((folder / VAE).read_bytes()[:-1])
         with pytest.raises(WeightsError, match=r"Remove .* to fetch it anew"):
             weights.fetch(entry, folder, hub=FakeHub(folder))
         assert folder.exists()
@@ -318,8 +150,30 @@ class TestLocking:
     @pytest.mark.parametrize("name", ["model.bin", "fake.safetensors", "run.py"])
     def test_a_folder_with_a_pickle_is_not_locked(self, entry: Entry, folder: Path, name: str) -> None:
         (folder / name).write_bytes(b"\x80\x04 pickled")
-        with pytest.raises(WeightsRefused, match=name):
+        every = replace(entry, files=())
+        naming = replace(entry, files=(LockedFile(name),))
+        for asking in (every, naming):
+            with pytest.raises(WeightsRefused, match=name):
+                weights.lock_from_folder(asking, folder)
+
+    def test_of_a_folder_only_the_files_that_the_entry_names_are_locked(
+        self, entry: Entry, folder: Path
+    ) -> None:
+        (folder / "README.md").write_text("not needed")
+        (folder / VAE).write_bytes((folder / "text_encoder/model.safetensors").read_bytes())
+        filled = weights.lock_from_folder(entry, folder)
+        assert [file.path for file in filled.files] == [file.path for file in entry.files]
+        assert filled.digest != entry.digest
+
+    def test_a_named_file_that_the_folder_lacks(self, entry: Entry, folder: Path) -> None:
+        (folder / VAE).unlink()
+        with pytest.raises(WeightsRefused, match=f"{VAE}: is missing"):
             weights.lock_from_folder(entry, folder)
+
+    def test_what_stoker_makes_is_locked_whole(self, entry: Entry, folder: Path) -> None:
+        """A new version of it may have other files."""
+        built = Entry("flux-tiny", "built:stoker.models.text_to_image.tiny:build", "x", (LockedFile("gone"),))
+        assert weights.lock_from_folder(built, folder).files == entry.files
 
     def test_written_and_read_it_is_the_same(self, entry: Entry, tmp_path: Path) -> None:
         blank = Entry("b", "huggingface:a/b", 'with "quotes"', (LockedFile("x.json"), LockedFile("y.txt", 5)))

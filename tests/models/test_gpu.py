@@ -1,0 +1,86 @@
+"""The image model on a GPU, in the number format that it computes in there; and that format without a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from stoker.models.text_to_image import flux, metadata, previews, tiny
+from stoker.models.text_to_image.handler import TextToImage
+from stoker.models.text_to_image.request import ImageRequest
+from stoker.worker import Device
+from stoker.worker.testing import LocalJob
+
+INPUT = {"prompt": "a lighthouse", "width": 512, "height": 512, "num_inference_steps": 4, "seed": 1}
+
+
+@pytest.fixture
+def gpu() -> Device:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip(f"there is no NVIDIA GPU that torch {torch.__version__} can use")
+    found = torch.cuda.get_device_properties(0)
+    return Device(uuid=f"GPU-{found.uuid}", kind="gpu", name=found.name)
+
+
+@pytest.mark.gpu
+def test_a_picture_on_a_gpu(gpu: Device, weights_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(weights_dir))
+    monkeypatch.setenv("STOKER_PIPELINE", "flux-tiny")
+    handler = TextToImage()
+    handler.setup(gpu)
+    assert_it_is_on_the_gpu(handler)
+    first, again, other = (LocalJob(handler.run, INPUT | {"seed": seed}).run() for seed in (1, 1, 2))
+    assert (first.error, again.error, other.error) == (None, None, None)
+    pictures = [job.files[0].path.read_bytes() for job in (first, again, other)]
+    assert pictures[0] == pictures[1] != pictures[2]
+    made = metadata.read(first.files[0].path)
+    assert made is not None
+    assert made["device"] == "cuda"
+    assert colours(first.files[0].path) > 100
+    assert [chunk["preview"]["step"] for chunk in first.chunks][-1] == 4
+    assert first.metrics == {"output_pixels": 512 * 512}
+
+
+def assert_it_is_on_the_gpu(handler: TextToImage) -> None:
+    """Each part on the GPU, in what the profile computes in."""
+    import torch
+
+    for part in (handler.pipe.transformer, handler.pipe.vae, handler.pipe.text_encoder):
+        for parameter in part.parameters():
+            assert (parameter.device.type, parameter.dtype) == ("cuda", torch.bfloat16)
+
+
+def colours(path: Path) -> int:
+    """How many different ones there are: a picture of NaN or of nothing has one."""
+    with Image.open(path) as image:
+        found = image.getcolors(maxcolors=image.width * image.height)
+    return len(found or ())
+
+
+@pytest.mark.slow
+def test_the_number_format_of_a_gpu_makes_previews_and_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the device: bfloat16 from the fit of the previews to the picture. A CPU is slow at it."""
+    import torch
+
+    monkeypatch.setattr(previews, "_FIT_SIDE", 256)
+    monkeypatch.setattr(previews, "_FIT_PROMPTS", ("a red flower",))
+    tiny.build(tmp_path / "tiny")
+    pipe = flux.load(tmp_path / "tiny", "cpu").to(torch.bfloat16)
+    previewer = previews.fit(pipe, text_tokens=16)
+    shown = []
+
+    def on_step(step: flux.Step) -> bool:
+        shown.append(previewer.chunk(pipe, step, 256, 256)["preview"]["step"])
+        return True
+
+    request = ImageRequest.parse(INPUT | {"width": 256, "height": 256})
+    image = flux.generate(pipe, request, seed=1, text_tokens=16, on_step=on_step)
+    image.save(tmp_path / "image.png")
+    assert (image.size, shown) == ((256, 256), [1, 2, 3, 4])
+    assert colours(tmp_path / "image.png") > 100

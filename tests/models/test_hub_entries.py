@@ -1,0 +1,314 @@
+"""`flux-1-dev` and `flux-1-schnell` from a folder of the hub's shape to a picture, by way of the lock.
+
+The folders have the names, the layout and the number formats of the two repositories: a transformer in three
+bfloat16 shards and a T5 in two, each with an index, slow and fast tokenizer files, schnell without guidance
+and without dynamic shifting. The numbers are those of flux-tiny, so that the picture is known beforehand.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stoker.models import weights
+from stoker.models.registry import pipeline
+from stoker.models.text_to_image import flux, metadata, tiny, tiny_weights
+from stoker.models.text_to_image.handler import TextToImage
+from stoker.models.text_to_image.request import ImageRequest
+from stoker.models.weights import Entry, Lock, LockedFile, WeightsRefused, lock_from_folder, read_lock, verify
+from stoker.worker import Device
+from stoker.worker.testing import LocalJob
+
+NAMES = ("flux-1-dev", "flux-1-schnell")
+INPUT = {"prompt": "a lighthouse", "width": 256, "height": 256, "num_inference_steps": 2, "seed": 1}
+INPUT |= {"image_format": "png"}
+
+BESIDE = (
+    ".gitattributes",
+    "LICENSE.md",
+    "README.md",
+    "ae.safetensors",
+    "dev_grid.jpg",
+    "flux1-dev.safetensors",
+)
+"""What the repositories also hold and no pipeline reads."""
+
+
+def flux_shaped(folder: Path, *, guided: bool) -> None:
+    files = tiny.files()
+    for old in (
+        "transformer/diffusion_pytorch_model.safetensors",
+        "text_encoder_2/model.safetensors",
+    ):
+        del files[old]
+    transformer = tiny_weights.transformer()
+    if not guided:
+        transformer = {name: array for name, array in transformer.items() if "guidance_embedder" not in name}
+        files["transformer/config.json"] = changed(files["transformer/config.json"], guidance_embeds=False)
+        files["scheduler/scheduler_config.json"] = changed(
+            files["scheduler/scheduler_config.json"], shift=1.0, use_dynamic_shifting=False
+        )
+    files |= sharded("transformer/diffusion_pytorch_model", transformer, 3)
+    files |= sharded("text_encoder_2/model", tiny_weights.t5(len(tiny.t5_vocabulary())), 2)
+    files |= special_tokens() | {"tokenizer_2/spiece.model": spiece()}
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def changed(config: bytes, **values: object) -> bytes:
+    return tiny.json_bytes(json.loads(config) | values)
+
+
+def sharded(stem: str, tensors: Mapping[str, Any], shards: int) -> dict[str, bytes]:
+    """In bfloat16, as the repositories hold them: exact for these numbers."""
+    import torch
+    from safetensors.torch import save
+
+    half = {name: torch.from_numpy(array.copy()).to(torch.bfloat16) for name, array in tensors.items()}
+    names = sorted(half)
+    files: dict[str, bytes] = {}
+    where: dict[str, str] = {}
+    for shard in range(shards):
+        path = f"{stem}-{shard + 1:05}-of-{shards:05}.safetensors"
+        part = {name: half[name] for name in names[shard::shards]}
+        files[path] = save(part, metadata={"format": "pt"})
+        where |= dict.fromkeys(part, path.rpartition("/")[2])
+    size = sum(2 * tensor.numel() for tensor in half.values())
+    return files | {
+        f"{stem}.safetensors.index.json": tiny.json_bytes(
+            {"metadata": {"total_size": size}, "weight_map": where}
+        )
+    }
+
+
+def special_tokens() -> dict[str, bytes]:
+    clip = {"bos_token": tiny.CLIP_START, "eos_token": tiny.CLIP_END, "unk_token": tiny.CLIP_END}
+    return {
+        "tokenizer/special_tokens_map.json": tiny.json_bytes(clip | {"pad_token": tiny.CLIP_END}),
+        "tokenizer_2/special_tokens_map.json": tiny.json_bytes(
+            {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+        ),
+    }
+
+
+def spiece() -> bytes:
+    """A SentencePiece model, which lies beside the fast tokenizer that is read in its stead."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a lighthouse on a cliff", "the sea at night"]),
+        model_writer=model,
+        vocab_size=24,
+        hard_vocab_limit=False,
+        minloglevel=3,
+    )
+    return model.getvalue()
+
+
+def add_what_lies_beside(folder: Path) -> None:
+    for name in BESIDE:
+        (folder / name).write_bytes(tiny.safetensors_bytes({}) if name.endswith("tensors") else b"beside")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """STOKER_WEIGHTS_DIR with both folders, and beside it the lock that was filled from them."""
+    home = tmp_path_factory.mktemp("hub")
+    lock = read_lock()
+    for name in NAMES:
+        flux_shaped(home / name, guided=name == "flux-1-dev")
+        lock = lock.with_entry(lock_from_folder(lock.entry(name), home / name))
+    weights.write_lock(lock, home / "weights.lock")
+    return home
+
+
+@pytest.fixture(scope="module")
+def loaded(home: Path, model: TextToImage) -> Mapping[str, Loaded]:
+    """The handler by the pipeline that was asked for, each set up on the CPU as in a worker."""
+    handlers = {}
+    with pytest.MonkeyPatch.context() as patch:
+        as_installed(patch, home, home / "weights.lock")
+        for asked in (*NAMES, ""):
+            patch.setenv("STOKER_PIPELINE", asked)
+            handler, said = TextToImage(), list[str]()
+            patch.setattr(
+                "stoker.models.text_to_image.handler.log.warning", lambda *a, to=said: to.append(a[0] % a[1:])
+            )
+            handler.setup(Device())
+            handlers[asked] = Loaded(handler, said)
+    return handlers
+
+
+@dataclass(frozen=True)
+class Loaded:
+    handler: TextToImage
+    warned: list[str]
+
+
+def as_installed(patch: pytest.MonkeyPatch, home: Path, lock: Path) -> None:
+    """What a worker finds: the weights' folder, and a lock as that of the installation."""
+    patch.setenv("STOKER_WEIGHTS_DIR", str(home))
+    patch.setattr("stoker.models.weights.lock.lock_path", lambda: lock)
+
+
+def painted(handler: TextToImage, **given: object) -> LocalJob:
+    job = LocalJob(handler.run, INPUT | given).run()
+    assert job.error is None
+    return job
+
+
+def pixels(job: LocalJob) -> bytes:
+    with Image.open(job.files[0].path) as image:
+        return image.tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestEntry:
+    def test_from_a_folder_to_a_picture(self, name: str, loaded: Mapping[str, Loaded], home: Path) -> None:
+        handler = loaded[name].handler
+        job = painted(handler)
+        made = metadata.read(job.files[0].path)
+        assert made is not None
+        assert made["pipeline"] == name
+        assert made["weights"] == f"sha256:{read_lock(home / 'weights.lock').entry(name).digest}"
+        assert job.metrics == {"output_pixels": 256 * 256}
+        assert [value["step"] for value in job.progress] == [1, 2]
+        assert pixels(job) == pixels(painted(handler))
+
+    def test_guidance_reaches_dev_and_does_nothing_to_schnell(
+        self, name: str, loaded: Mapping[str, Loaded]
+    ) -> None:
+        handler = loaded[name].handler
+        same = pixels(painted(handler)) == pixels(painted(handler, guidance=2.0))
+        assert same == (name == "flux-1-schnell")
+
+    def test_each_shard_is_read_and_no_number_lost(
+        self, name: str, loaded: Mapping[str, Loaded], model: TextToImage
+    ) -> None:
+        """The parts hold what flux-tiny's do, schnell but for its guidance."""
+        import torch
+
+        for part in ("transformer", "text_encoder", "text_encoder_2", "vae"):
+            pipes = (loaded[name].handler.pipe, model.pipe)
+            held, known = (getattr(pipe, part).state_dict() for pipe in pipes)
+            lacks = set(known) - set(held)
+            assert set(held) <= set(known)
+            assert all("guidance_embedder" in parameter for parameter in lacks)
+            assert bool(lacks) == (name == "flux-1-schnell" and part == "transformer")
+            assert all(torch.equal(held[parameter], known[parameter]) for parameter in held)
+
+    def test_asked_for_by_name_it_runs_on_a_cpu_and_says_so(
+        self, name: str, loaded: Mapping[str, Loaded]
+    ) -> None:
+        [sentence] = loaded[name].warned
+        assert sentence.startswith(f"the pipeline {name} is made for a GPU, and this worker was given none")
+
+    def test_with_unknown_digests_it_refuses_to_load(
+        self, name: str, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """The lock as it is shipped, filled in by nobody: nothing is loaded, and the remedy is named."""
+        entry = read_lock().entry(name)
+        unfilled = replace(entry, files=tuple(LockedFile(file.path) for file in entry.files))
+        weights.write_lock(Lock([unfilled]), tmp_path / "weights.lock")
+        as_installed(monkeypatch, home, tmp_path / "weights.lock")
+        monkeypatch.setenv("STOKER_PIPELINE", name)
+        monkeypatch.setattr(flux, "load", lambda *_: pytest.fail("it was loaded"))
+        with pytest.raises(WeightsRefused, match="its digest is unknown") as caught:
+            TextToImage().setup(Device("GPU-1", "gpu", "a GPU"))
+        assert str(caught.value).endswith(f". Fill the lock with: stoker weights lock {name}")
+
+    def test_a_folder_of_this_shape_has_every_file_of_the_lock(self, name: str, home: Path) -> None:
+        files = (path for path in (home / name).rglob("*") if path.is_file())
+        here = {path.relative_to(home / name).as_posix() for path in files}
+        assert here == {file.path for file in read_lock().entry(name).files}
+
+
+def test_unasked_a_cpu_gets_the_small_one(loaded: Mapping[str, Loaded]) -> None:
+    assert loaded[""].handler.pipeline.name == "flux-tiny"
+    assert loaded[""].warned == []
+
+
+def test_the_picture_of_dev_is_that_of_the_small_pipeline(
+    loaded: Mapping[str, Loaded], model: TextToImage
+) -> None:
+    """With as long a prompt; but for a rounding, since numbers from another file lie otherwise in memory."""
+    known = flux.generate(
+        model.pipe,
+        ImageRequest.parse(INPUT),
+        seed=1,
+        text_tokens=pipeline("flux-1-dev").text_tokens,
+        on_step=lambda _: True,
+    )
+    both = (pixels(painted(loaded["flux-1-dev"].handler)), known.tobytes())
+    one, other = (np.frombuffer(data, np.uint8).astype(int) for data in both)
+    assert np.abs(one - other).max() <= 1
+
+
+class TestWhatLiesBeside:
+    @pytest.fixture
+    def whole(self, tmp_path: Path) -> Path:
+        """A whole repository, with the files that the pipeline does not need."""
+        flux_shaped(tmp_path / "hub" / "flux-1-dev", guided=True)
+        add_what_lies_beside(tmp_path / "hub" / "flux-1-dev")
+        return tmp_path / "hub" / "flux-1-dev"
+
+    @pytest.fixture
+    def locked(self, whole: Path) -> Entry:
+        return lock_from_folder(read_lock().entry("flux-1-dev"), whole)
+
+    def test_it_is_not_locked(self, locked: Entry) -> None:
+        assert {file.path for file in locked.files}.isdisjoint(BESIDE)
+        assert not locked.unknown
+
+    def test_it_is_not_fetched_and_what_is_fetched_verifies(
+        self, locked: Entry, whole: Path, tmp_path: Path
+    ) -> None:
+        place = tmp_path / "here" / "flux-1-dev"
+        weights.fetch(locked, place, mirror=whole.parent)
+        verify(locked, place)
+        assert not any((place / name).exists() for name in BESIDE)
+
+    def test_in_the_folder_itself_each_is_refused_by_name(self, locked: Entry, whole: Path) -> None:
+        with pytest.raises(WeightsRefused) as caught:
+            verify(locked, whole)
+        assert {problem.path for problem in caught.value.problems} == set(BESIDE)
+
+    def test_a_download_restricted_to_the_list_verifies(self, locked: Entry, whole: Path) -> None:
+        """As the hub's library leaves it in a folder: with its notes of what it brought."""
+        for name in BESIDE:
+            (whole / name).unlink()
+        notes = whole / ".cache" / "huggingface"
+        (notes / "download" / "vae").mkdir(parents=True)
+        for note in (".gitignore", "CACHEDIR.TAG", "download/vae/config.json.metadata"):
+            (notes / note).write_text("*")
+        verify(locked, whole)
+        assert lock_from_folder(read_lock().entry("flux-1-dev"), whole) == locked
+
+    def test_a_snapshot_of_the_hubs_cache_verifies(self, locked: Entry, whole: Path, tmp_path: Path) -> None:
+        """There each file is a link to a blob, and the model's folder may be a link to the snapshot."""
+        snapshot = tmp_path / "cache" / "snapshots" / "3de623f"
+        for file in locked.files:
+            (snapshot / file.path).parent.mkdir(parents=True, exist_ok=True)
+            (snapshot / file.path).symlink_to(whole / file.path)
+        place = tmp_path / "here" / "flux-1-dev"
+        place.parent.mkdir()
+        place.symlink_to(snapshot)
+        verify(locked, place)
+
+    def test_notes_that_are_a_link_elsewhere_are_a_stranger(
+        self, locked: Entry, whole: Path, tmp_path: Path
+    ) -> None:
+        (whole / ".cache").mkdir()
+        (whole / ".cache" / "huggingface").symlink_to(tmp_path)
+        with pytest.raises(WeightsRefused, match=r"\.cache/huggingface: is not a regular file"):
+            verify(locked, whole)
