@@ -6,7 +6,8 @@ Both make the same picture on the same loaded pipeline, in turns, and each goes 
 handler adds what a caller gets besides: checks, progress, previews, the file with its metadata. Prints
 seconds (median, least and most), steps per second, the ratio of the medians, the hardware, and on a GPU the
 most memory that was in use. The pipeline is the one that the environment names (STOKER_PIPELINE,
-STOKER_WEIGHTS_DIR), else the best that is here. `load` is what else kept the machine busy at the start.
+STOKER_WEIGHTS_DIR), else the best that is here. `others` is how many cores other processes kept busy
+meanwhile: over 0.3 of them, the figures are not worth keeping.
 
 Where it is over 1: a preview costs 1 ms and the file 2 ms (512 x 512) or 5 ms (1024 x 1024), where flux-tiny
 takes 0.15 s and 0.75 s for the picture. Neither grows with the steps or the model.
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 import stoker
@@ -44,7 +46,10 @@ def main() -> None:
     model = TextToImage()
     set_up = timed(lambda: model.setup(device))
     print(f"{model.pipeline.name} ({model.pipeline.profile}) on {machine['device']}, set-up {set_up:.1f} s")
+    before = others()
+    started = time.perf_counter()
     figures = [measure(model, side, arguments.steps, arguments.runs) for side in arguments.side or [1024]]
+    machine["others"] = round((others() - before) / (time.perf_counter() - started), 2)
     if device.kind != "cpu":
         machine["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
     print(f"  {json.dumps(machine)}")
@@ -141,8 +146,14 @@ def report(side: int, steps: int, handler: list[float], bare: list[float]) -> di
 
 def hardware(device: Device) -> dict[str, object]:
     found: dict[str, object] = {"device": device.name, "cpu": cpu_name(), "cores": os.cpu_count()}
-    found |= {"threads": torch.get_num_threads(), "load": round(os.getloadavg()[0], 2)}
+    found["threads"] = torch.get_num_threads()
     return found if device.kind != "cpu" else found | {"device": cpu_name()}
+
+
+def others() -> float:
+    """Seconds of CPU time that all processes but this one have used."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system) - time.process_time()
 
 
 def cpu_name() -> str:
