@@ -311,4 +311,4 @@ def test_a_refused_file_fails_the_job_in_words(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     os.mkdir(scratch)
     local = LocalJob(lambda job: [File(outside)], scratch=scratch).run()
-    assert local.error == f"{outside} lies outside the job's scratch folder; write it below job.scratch"
+    assert local.error == f"{outside.name} lies outside the job's scratch folder; write it below job.scratch"
