@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from mutants import mutant
 
 from stoker.agent import attempt, cost, outbox, process, restarts
 
@@ -25,18 +27,6 @@ def load_checks(name):
 CHECKS = {name: load_checks(name) for name in MODULES}
 
 
-def mutant(name, old, new):
-    source = Path(MODULES[name].__file__).read_text()
-    assert source.count(old) == 1, f"the text to mutate is there {source.count(old)} times"
-    module = ModuleType(f"mutant_of_{name}")
-    sys.modules[module.__name__] = module  # dataclasses look their module up
-    try:
-        exec(compile(source.replace(old, new), f"<mutant of {name}>", "exec"), module.__dict__)
-    finally:
-        del sys.modules[module.__name__]
-    return module
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
@@ -46,7 +36,7 @@ def mutant(name, old, new):
     ],
 )
 def test_is_killed(name, old, new):
-    module = mutant(name, old, new)
+    module = mutant(MODULES[name], old, new)
     for check in CHECKS[name].ALL:
         try:
             check(module)

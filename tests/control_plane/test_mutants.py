@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import types
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from mutants import load, mutant
 
 from stoker.control import autoscale, placement
 
@@ -39,25 +41,13 @@ MUTANTS = {
 MODULES = {"autoscale": autoscale, "placement": placement}
 
 
-def load(name: str, path: Path, source: str) -> types.ModuleType:
-    spec = importlib.util.spec_from_loader(name, loader=None)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        exec(compile(source, str(path), "exec"), module.__dict__)
-    finally:
-        del sys.modules[name]
-    return module
-
-
-def survives(name: str, mutant: types.ModuleType) -> bool:
-    """Whether every test of this module passes with the mutant in its place."""
+def survives(name: str, module: types.ModuleType) -> bool:
+    """Whether every test of this module passes with the given one in its place."""
     path = Path(__file__).with_name(f"test_{name}.py")
     tests = load(f"tests_of_{name}", path, path.read_text())
-    for word in vars(mutant):
+    for word in vars(module):
         if hasattr(tests, word) and not word.startswith("_"):
-            setattr(tests, word, getattr(mutant, word))
+            setattr(tests, word, getattr(module, word))
     try:
         for word, test in list(vars(tests).items()):
             if word.startswith("test_"):
@@ -76,13 +66,9 @@ def survives(name: str, mutant: types.ModuleType) -> bool:
     ],
 )
 def test_a_mutant_is_killed(name: str, old: str, new: str) -> None:
-    path = Path(MODULES[name].__file__ or "")
-    source = path.read_text()
-    assert source.count(old) == 1, f"the text to mutate is there {source.count(old)} times"
-    assert not survives(name, load(f"mutant_of_{name}", path, source.replace(old, new)))
+    assert not survives(name, mutant(MODULES[name], old, new))
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_original_lives(name: str) -> None:
-    path = Path(MODULES[name].__file__ or "")
-    assert survives(name, load(f"copy_of_{name}", path, path.read_text()))
+    assert survives(name, MODULES[name])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import types
 from pathlib import Path
 
 import pytest
 
-from stoker.control import job as machine
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from mutants import load, mutant
 
-SOURCE = Path(machine.__file__).read_text(encoding="utf-8")
+from stoker.control import job as machine
 
 MUTANTS = {
     "a fourth attempt": ("MAX_ATTEMPTS = 3", "MAX_ATTEMPTS = 4"),
@@ -55,22 +55,9 @@ MUTANTS = {
 }
 
 
-def _load(name: str, path: Path, source: str) -> types.ModuleType:
-    spec = importlib.util.spec_from_loader(name, loader=None)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    module.__file__ = str(path)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        exec(compile(source, str(path), "exec"), module.__dict__)
-    finally:
-        del sys.modules[name]
-    return module
-
-
-def _survives(mutated: types.ModuleType) -> bool:
+def _survives() -> bool:
     path = Path(__file__).with_name("test_job.py")
-    tests = _load(
+    tests = load(
         "tests_of_a_mutant",
         path,
         path.read_text(encoding="utf-8").replace(
@@ -86,18 +73,15 @@ def _survives(mutated: types.ModuleType) -> bool:
     return True
 
 
-def _run(source: str, monkeypatch: pytest.MonkeyPatch) -> bool:
-    mutated = _load("mutant", Path(machine.__file__), source)
-    monkeypatch.setitem(sys.modules, "mutant", mutated)
-    return _survives(mutated)
+def _run(module: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setitem(sys.modules, "mutant", module)
+    return _survives()
 
 
 def test_the_machine_itself_survives(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _run(SOURCE, monkeypatch)
+    assert _run(machine, monkeypatch)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = MUTANTS[name]
-    assert SOURCE.count(old) == 1, "the machine was rewritten: write this mutant anew"
-    assert not _run(SOURCE.replace(old, new), monkeypatch)
+    assert not _run(mutant(machine, *MUTANTS[name]), monkeypatch)
