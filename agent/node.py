@@ -57,7 +57,7 @@ class AgentSettings:
 
 
 class Agent:
-    """`clock` is the wall clock, which nothing here needs yet. `boottime` goes on while the host sleeps."""
+    """`boottime` goes on while the host sleeps; the loop's time by default. No wall clock: durations only."""
 
     def __init__(
         self,
@@ -68,7 +68,6 @@ class Agent:
         sampler: Sampler,
         scratch: Scratch,
         outbox_disk: OutboxDisk,
-        clock: Callable[[], float],
         rng: Random,
         boottime: Callable[[], float] | None = None,
     ) -> None:

@@ -90,7 +90,6 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             sampler,
             ScratchFolders(folder / "scratch", user),
             OutboxFile(folder / "outbox"),
-            time.time,
             rng,
             boottime,
         )

@@ -143,9 +143,9 @@ class NodeSession:
             self._ack_timer = self._loop.call_later(ACK_S, self._ack_is_due)
 
     async def _finish(self, handling: Coroutine[Any, Any, None]) -> None:
-        """What is being committed is brought to its end, also when the stream ends meanwhile: its commit
+        """Brings what is being committed to its end, also when the stream ends meanwhile.
 
-        may have ended jobs that callers wait for, and claimed others for other nodes.
+        The commit may have ended jobs that callers wait for, and claimed others for other nodes.
         """
         work = asyncio.ensure_future(handling)
         try:

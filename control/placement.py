@@ -5,7 +5,7 @@ It starts nothing and claims nothing. A refusal is a sentence that the caller of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stoker.control.types import Slot
@@ -65,7 +65,7 @@ def offer(slots: Iterable[Slot], last_used: Mapping[str, float]) -> list[Slot]:
     return sorted(slots, key=lambda slot: (-slot.free, -last_used.get(slot.worker, 0.0), slot.worker))
 
 
-def choose_stops(workers: Mapping[str, float], surplus: int, keep: Collection[str] = ()) -> list[str]:
+def choose_stops(workers: Mapping[str, float], surplus: int) -> list[str]:
     """Which `surplus` idle workers to stop, the longest idle first. Values are seconds of idleness."""
-    tired = sorted((worker for worker in workers if worker not in keep), key=lambda w: (-workers[w], w))
+    tired = sorted(workers, key=lambda w: (-workers[w], w))
     return tired[:surplus]

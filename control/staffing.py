@@ -19,7 +19,6 @@ from stoker.control.types import Endpoint, QueueSample
 from stoker.wire.messages import Desired, WorkerSpec
 from stoker.wire.names import short_id
 
-TICK_S = 1.0
 NOTHING = QueueSample(endpoint="")
 
 

@@ -37,7 +37,7 @@ class WireError(Exception):
     """A message that cannot be written, or bytes that are none; the text says which and why."""
 
 
-def to_bytes(message: FromAgent | FromControl | Report) -> bytes:
+def to_bytes(message: FromAgent | FromControl) -> bytes:
     return to_proto(message).SerializeToString()
 
 
@@ -47,11 +47,6 @@ def from_agent(data: bytes) -> FromAgent:
 
 def from_control(data: bytes) -> FromControl:
     return _from_bytes(FromControl, agent_pb2.FromControl, data)
-
-
-def report_from(data: bytes) -> Report:
-    """One report by itself, as the outbox keeps it on disk."""
-    return _from_bytes(Report, agent_pb2.Report, data)
 
 
 def to_proto(message: Any) -> Message:

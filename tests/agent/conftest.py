@@ -195,7 +195,6 @@ class Host:
             FakeSampler(),
             self.scratch,
             self.disk,
-            lambda: 1e9,
             self.rng,
             boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
         )

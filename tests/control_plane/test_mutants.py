@@ -35,7 +35,6 @@ MUTANTS = {
         "the cold worker first": ("-last_used.get(slot.worker, 0.0)", "last_used.get(slot.worker, 0.0)"),
         "shares before spreading": ("(-slot.free,", "(slot.free,"),
         "the shortest idle stop": ("(-workers[w], w)", "(workers[w], w)"),
-        "keeps nobody": ("if worker not in keep", "if True"),
     },
 }
 MODULES = {"autoscale": autoscale, "placement": placement}

@@ -76,5 +76,4 @@ def test_the_warm_worker_is_offered_first_and_an_idle_one_before_a_shared_one() 
 
 def test_the_longest_idle_stop_first() -> None:
     assert choose_stops({"a": 1.0, "b": 3.0, "c": 2.0}, 2) == ["b", "c"]
-    assert choose_stops({"a": 1.0, "b": 3.0}, 1, keep={"b"}) == ["a"]
     assert choose_stops({"a": 1.0}, 0) == []

@@ -190,7 +190,6 @@ class World:
             sampler=FakeSampler((GPU,)),
             scratch=MemoryScratch(),
             outbox_disk=host.disk,
-            clock=self.clock,
             rng=Random(self.rng.random()),
         )
         self.loop.start(process, host.agent.run())

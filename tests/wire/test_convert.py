@@ -70,7 +70,8 @@ def test_bytes_from_control(message: FromControl) -> None:
 
 @given(instances(Report))
 def test_one_report_by_itself(report: Report) -> None:
-    assert convert.report_from(convert.to_bytes(report)) == report
+    alone = FromAgent(reports=(report,))
+    assert convert.from_agent(convert.to_bytes(alone)) == alone
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -124,4 +125,4 @@ def test_bytes_that_are_no_message() -> None:
 
 def test_a_report_body_of_a_later_version_is_refused() -> None:
     with pytest.raises(convert.WireError, match="report 9 has no body"):
-        convert.report_from(agent_pb2.Report(number=9).SerializeToString())
+        convert.from_agent(agent_pb2.FromAgent(reports=[agent_pb2.Report(number=9)]).SerializeToString())
