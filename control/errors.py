@@ -6,6 +6,8 @@ ControlError
  ├─ Unauthorized 401    no key, a wrong one, a revoked one
  ├─ NotFound 404        no such endpoint; no such job, or its time has passed
  ├─ TooLarge 413        a body over its limit
+ ├─ KeyReused 422       an idempotency key that came with another request before
+ ├─ TooMany 429         over a rate limit; says when to come back
  └─ Unavailable 503     the store or the object store is full or down: nothing was accepted, try again
 """
 
@@ -45,6 +47,22 @@ class NotFound(ControlError):
 class TooLarge(ControlError):
     status = 413
     title = "Payload Too Large"
+
+
+class KeyReused(ControlError):
+    status = 422
+    title = "Unprocessable Entity"
+
+
+class TooMany(ControlError):
+    """`limit` requests per window, or at once where `window_s` is None; `retry_after` is in seconds."""
+
+    status = 429
+    title = "Too Many Requests"
+
+    def __init__(self, message: str, *, limit: int, window_s: int | None, retry_after: int) -> None:
+        super().__init__(message)
+        self.limit, self.window_s, self.retry_after = limit, window_s, retry_after
 
 
 class Unavailable(ControlError):

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 metadata = MetaData()
 
@@ -94,6 +94,9 @@ endpoints = _table(
     _int("workers_max"),
     _int("idle_timeout_s"),
     _int("execution_timeout_ms"),
+    _int("ttl_ms", 86_400_000),
+    _int("max_attempts", 3),
+    _int("handler_retries", 0),
     _int("enabled", 1),
     _time("changed_at"),
 )
@@ -131,6 +134,8 @@ jobs = _table(
     _time("not_before"),
     _time("created_at"),
     _time("expires_at"),
+    _time("ttl_at"),  # the hard limit; expires_at is never later
+    _time("retention_s"),
     Column("claimed_at", _TIME),
     Column("ended_at", _TIME),
     _int("sync"),
@@ -139,8 +144,13 @@ jobs = _table(
     Column("webhook", Text),
     _int("own_bucket", 0),  # uploads go to the caller's bucket, which is not ours to tidy
     _int("attempt", 0),
+    _int("max_attempts", 3),
+    _int("handler_retries", 0),
     _int("failures", 0),
+    _int("handler_failures", 0),
     _int("refused", 0),
+    _int("given_before", 0),  # how often it was given out before its caller's last retry
+    Column("reason", Text),  # why the last attempt failed, or why it was cancelled
     _int("suspect", 0),  # requeued because its node was lost: counts once it is claimed again
     _int("uploading", 0),
     Column("node", Text),  # the node that may still end the current attempt
@@ -166,6 +176,7 @@ Index(
     postgresql_where=text("node IS NOT NULL"),
 )
 Index("jobs_expiry", jobs.c.expires_at)
+Index("jobs_listed", jobs.c.endpoint, jobs.c.seq)
 
 inputs = _table(
     "inputs", _job(primary_key=True), Column("body", LargeBinary), *_ref(), Column("s3", LargeBinary)
@@ -183,10 +194,64 @@ chunks = _table(
     _int("attempt"),
     _int("n"),
     Column("value", LargeBinary, nullable=False),
+    *_ref(),
     PrimaryKeyConstraint("seq", "attempt", "n"),
 )
 
-cursors = _table("cursors", _job(primary_key=True), _int("attempt"), _int("n"))
+cursors = _table(
+    "cursors",
+    _job(primary_key=True),
+    _int("attempt"),
+    _int("n"),
+    _int("told", 0),  # the end was told to pollers
+)
+
+logs = _table(
+    "logs",
+    _job(),
+    _int("attempt"),
+    _text("worker"),
+    _text("text"),
+    PrimaryKeyConstraint("seq", "attempt"),
+)
+
+idempotency = _table(
+    "idempotency",
+    _text("account"),
+    _text("endpoint"),
+    _text("key"),
+    Column("fingerprint", LargeBinary, nullable=False),
+    _text("job"),
+    _time("expires_at"),
+    PrimaryKeyConstraint("account", "endpoint", "key"),
+)
+Index("idempotency_expiry", idempotency.c.expires_at)
+
+webhooks = _table(  # what is still to be delivered, as it was when the job ended
+    "webhooks",
+    Column("id", Text, primary_key=True),
+    _text("job"),
+    _text("url"),
+    _text("state"),
+    _int("tries", 0),
+    _time("next_at"),
+    _time("created_at"),
+    _int("retries"),
+    Column("worker", Text),
+    Column("delay_ms", _INT),
+    Column("execution_ms", _INT),
+    Column("error", Text),
+    Column("reason", Text),
+    Column("input", LargeBinary),
+    Column("input_key", Text),
+    Column("input_size", _INT),
+    Column("input_sha256", Text),
+    Column("output", LargeBinary),
+    Column("output_key", Text),
+    Column("output_size", _INT),
+    Column("output_sha256", Text),
+)
+Index("webhooks_due", webhooks.c.next_at)
 
 spans = _table(
     "spans",

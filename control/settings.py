@@ -15,5 +15,7 @@ class PlaneSettings:
     silence_s: float = 60.0  # control requeues a silent node's jobs: later than the agent stopped them
     broken_s: float = 5.0  # a broken stream may come back
     sweep_s: float = 1.0
-    allow_private_addresses: bool = False  # may a caller's own bucket lie in a private range?
+    retention_s: float = 1800.0  # how long the record of an ended job is kept
+    retention_sync_s: float = 60.0
+    allow_private_addresses: bool = False  # may a caller's bucket or webhook lie in a private range?
     aliases: Mapping[str, str] = field(default_factory=dict)

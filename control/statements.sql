@@ -1,12 +1,14 @@
--- The hot statements, by name. `{from MOVE}` becomes the guard of that move in control.job.MOVES.
+-- The hot statements, by name, for SQLite and PostgreSQL. `{from MOVE}` becomes the guard of that move in
+-- control.job.MOVES; `{ms SECONDS}` whole milliseconds, cut off; `{skip locked}` what keeps two writers from
+-- the same job, where there can be two. Parameters are `:named`.
 -- Times are parameters; nothing here asks a clock. `node` is the holder of the current attempt: where it
 -- does not match, the news is stale and no row changes.
 
 -- name: insert_job
-INSERT INTO jobs (id, account, endpoint, state, rank, not_before, created_at, expires_at, sync, low,
-                  execution_timeout_ms, webhook, own_bucket)
-VALUES (:id, :account, :endpoint, 'IN_QUEUE', :rank, :created_at, :created_at, :expires_at, :sync, :low,
-        :execution_timeout_ms, :webhook, :own_bucket)
+INSERT INTO jobs (id, account, endpoint, state, rank, not_before, created_at, expires_at, ttl_at, retention_s,
+                  sync, low, execution_timeout_ms, max_attempts, handler_retries, webhook, own_bucket)
+VALUES (:id, :account, :endpoint, 'IN_QUEUE', :rank, :created_at, :created_at, :expires_at, :expires_at,
+        :retention_s, :sync, :low, :execution_timeout_ms, :max_attempts, :handler_retries, :webhook, :own_bucket)
 RETURNING seq
 
 -- name: insert_input
@@ -17,10 +19,10 @@ VALUES (:seq, :body, :ref_key, :ref_size, :ref_sha256, :s3)
 UPDATE jobs
 SET state = 'IN_PROGRESS', attempt = attempt + 1, failures = failures + suspect, suspect = 0, uploading = 0,
     node = :node, worker = :worker, claimed_at = :now,
-    delay_ms = CAST((:now - created_at) * 1000 AS INTEGER)
+    delay_ms = {ms :now - created_at}
 WHERE seq IN (SELECT seq FROM jobs
               WHERE endpoint = :endpoint AND {from claim} AND not_before <= :now AND expires_at > :now
-              ORDER BY rank, seq LIMIT :free)
+              ORDER BY rank, seq LIMIT :free {skip locked})
   AND EXISTS (SELECT 1 FROM nodes WHERE id = :node AND session = :session AND alive = 1)
 RETURNING seq, id, attempt, refused, account, created_at, expires_at, execution_timeout_ms
 
@@ -75,6 +77,16 @@ SELECT 1 FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node AND {
 
 -- name: renew
 UPDATE nodes SET seen_at = :now WHERE id = :node AND session = :session AND alive = 1
+
+-- name: is_current
+SELECT 1 FROM nodes WHERE id = :node AND session = :session AND alive = 1
+
+-- name: open_session
+INSERT INTO nodes (id, name, boot, session, alive, seen_at, opened_at, devices, facts)
+VALUES (:node, :name, :boot, :session, 1, :now, :now, :devices, :facts)
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, boot = excluded.boot, session = excluded.session,
+    alive = excluded.alive, seen_at = excluded.seen_at, opened_at = excluded.opened_at,
+    devices = excluded.devices, facts = excluded.facts
 
 -- name: view
 SELECT j.id, j.endpoint, j.state, j.created_at, j.sync, j.attempt, j.refused, j.worker, j.delay_ms,

@@ -67,8 +67,11 @@ def _insert(conn: Conn, new: NewJob) -> int:
         "rank": rank(low=new.low_priority, again=False),
         "created_at": new.created_at,
         "expires_at": new.expires_at,
+        "retention_s": new.retention_s,
         "sync": int(new.sync),
         "low": int(new.low_priority),
+        "max_attempts": new.max_attempts,
+        "handler_retries": new.handler_retries,
         "execution_timeout_ms": new.execution_timeout_ms,
         "webhook": new.webhook,
         "own_bucket": int(new.s3 is not None),
@@ -109,9 +112,7 @@ def _slot_values(slot: Slot, now: float) -> dict[str, Any]:
 
 def _is_current(conn: Conn, slot: Slot) -> bool:
     """Whether it was the queue that gave no more, and not the node's session that was refused."""
-    found = conn.raw.execute(
-        "SELECT 1 FROM nodes WHERE id = ? AND session = ? AND alive = 1", (slot.node, slot.session)
-    )
+    found = conn.run("is_current", {"node": slot.node, "session": slot.session})
     return found.fetchone() is not None
 
 
@@ -158,7 +159,7 @@ def _open_s3(conn: Conn, sealed: bytes | None) -> S3Config | None:
 
 _CANCEL = f"""
 UPDATE jobs SET state = 'CANCELLED', ended_at = :now, suspect = 0, uploading = 0,
-    delay_ms = COALESCE(delay_ms, CAST((:now - created_at) * 1000 AS INTEGER)),
+    delay_ms = COALESCE(delay_ms, {{ms :now - created_at}}),
     expires_at = CASE WHEN sync = 1
                       THEN CASE WHEN expires_at < :until_sync THEN expires_at ELSE :until_sync END
                       ELSE CASE WHEN expires_at < :until THEN expires_at ELSE :until END END
@@ -173,7 +174,7 @@ def cancel(
     """CANCELLED at once, if it had not ended. `node` stays: what the attempt cost may still be reported."""
     values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
     until = {"until": now + retention(False), "until_sync": now + retention(True)}
-    row = conn.raw.execute(_CANCEL, values | until).fetchone()
+    row = conn.run(_CANCEL, values | until).fetchone()
     found = view(conn, account, endpoint, job, now)
     if row is None or found is None:
         return found, None

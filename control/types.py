@@ -1,7 +1,7 @@
 """What the control plane's parts hand each other: submissions in, views of stored jobs out.
 
 Plain frozen data; times are seconds since the epoch, durations name their unit. Payloads stay JSON bytes.
-How a view reads on the wire is `control.api.records`; how it is stored is `control.store`.
+How a view reads on the wire is `control.records`; how it is stored is `control.store`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,24 @@ class S3Config:
 
 
 @dataclass(frozen=True, slots=True)
+class Once:
+    """An idempotency key, and a digest of the request that it came with."""
+
+    key: str
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """A checked submission body. `input` is the JSON text of its `input` value."""
 
     input: bytes
     webhook: str | None = None
     execution_timeout_ms: int | None = None
-    ttl_ms: int = 86_400_000
+    ttl_ms: int | None = None
     low_priority: bool = False
     s3: S3Config | None = None
+    once: Once | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,9 @@ class Endpoint:
     workers_max: int = 3
     idle_timeout_s: int = 5
     execution_timeout_ms: int = 600_000
+    ttl_ms: int = 86_400_000
+    max_attempts: int = 3
+    handler_retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,7 @@ class JobView:
     error: str | None = None
     reason: str | None = None
     webhook: str | None = None
+    not_before: float = 0.0
 
     @property
     def ended(self) -> bool:
@@ -109,11 +122,15 @@ class NewJob:
     expires_at: float
     execution_timeout_ms: int
     sync: bool
+    retention_s: float = 1800.0
+    max_attempts: int = 3
+    handler_retries: int = 0
     low_priority: bool = False
     webhook: str | None = None
     input: bytes | None = None
     input_ref: Ref | None = None
     s3: S3Config | None = None
+    once: Once | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +179,41 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class Submitted:
+    """`repeated`: the idempotency key was known, and `view` is the job of its first use."""
+
+    view: JobView
+    claimed: tuple[Claimed, ...] = ()
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StoredChunk:
+    """One piece of partial output; a piece over 1 MB lies where `ref` says, and `value` is empty then."""
+
     attempt: int
     n: int
     value: bytes
+    ref: Ref | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Up to where pollers of a stream have read; `told`: its end, too."""
+
+    attempt: int = 0
+    n: int = -1
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPoll:
-    """`cursor` is what to `advance` to once the answer was written."""
+    """`cursor` is what to `advance` to once the answer was written; `told`: pollers had heard of the end."""
 
     view: JobView
     chunks: tuple[StoredChunk, ...]
-    cursor: tuple[int, int]
+    cursor: Cursor
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +279,54 @@ class QueueSample:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """An endpoint's living jobs. `exact` is False where counting stopped at its limit."""
+
+    queued: int = 0
+    in_progress: int = 0
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which records of an endpoint are wanted, newest first. `before`: the cursor of an earlier page."""
+
+    state: JobState | None = None
+    since: float | None = None
+    limit: int = 100
+    before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`cursor` is where the next page begins; None where there is none."""
+
+    views: tuple[JobView, ...]
+    cursor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLog:
+    """The last lines that a handler wrote during one attempt."""
+
+    attempt: int
+    worker: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A webhook that is due: the job's record as it was when it ended, and its input. `id` stays the same."""
+
+    id: str
+    url: str
+    tries: int
+    view: JobView
+    input: bytes | None
+    input_ref: Ref | None
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRecord:
     """A key as it is listed; its secret half is known to its owner only."""
 
@@ -252,15 +339,22 @@ class KeyRecord:
 
 __all__ = [
     "TERMINAL",
+    "AttemptLog",
     "Changed",
     "Claimed",
+    "Counted",
+    "Cursor",
+    "Delivery",
     "Endpoint",
     "EndpointVersion",
     "Health",
     "JobState",
     "JobView",
     "KeyRecord",
+    "Listing",
     "NewJob",
+    "Once",
+    "Page",
     "QueueSample",
     "Reconciled",
     "Reported",
@@ -270,4 +364,5 @@ __all__ = [
     "StreamEvent",
     "StreamPoll",
     "Submission",
+    "Submitted",
 ]

@@ -152,16 +152,18 @@ class Progress(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Chunk(_message.Message):
-    __slots__ = ("job", "attempt", "n", "value")
+    __slots__ = ("job", "attempt", "n", "value", "ref")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     n: int
     value: bytes
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., n: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    ref: Ref
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., n: _Optional[int] = ..., value: _Optional[bytes] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ...) -> None: ...
 
 class Uploading(_message.Message):
     __slots__ = ("job", "attempt")
@@ -180,7 +182,7 @@ class Released(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts")
+    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts", "log")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +195,7 @@ class Outcome(_message.Message):
     EXECUTION_MS_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: str
@@ -205,7 +208,8 @@ class Outcome(_message.Message):
     execution_ms: int
     spans: _containers.RepeatedCompositeFieldContainer[Span]
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ...) -> None: ...
+    log: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., log: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ("kind", "unit", "quantity", "nano_usd")

@@ -113,11 +113,23 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Ref:
+    """Where a payload over 1 MB lies in the object store."""
+
+    key: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
+    """One piece of partial output. A piece over 1 MB lies where `ref` says; `value` is empty then."""
+
     job: str
     attempt: int
     n: int
     value: bytes
+    ref: Ref | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +142,6 @@ class Uploading:
 class Released:
     job: str
     attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """Where a payload over 1 MB lies in the object store."""
-
-    key: str
-    size: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,7 @@ class Outcome:
     execution_ms: int = 0
     spans: tuple[Span, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+    log: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

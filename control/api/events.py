@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 from starlette.types import Message, Receive, Scope, Send
 
-from stoker.control.api import records
+from stoker.control import records
 from stoker.control.errors import BadRequest
 from stoker.control.submissions import shown
 from stoker.control.types import StreamEvent

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from stoker.control.api import records
+from stoker.control import records
 from stoker.control.api.answers import Answer, json_answer
 from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
 from stoker.control.api.events import EventAnswer, parse_event_id

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from random import Random, SystemRandom
 from typing import Protocol
 
-from stoker.control.types import Endpoint, Health, JobView, StreamEvent, StreamPoll, Submission
+from stoker.control.types import (
+    AttemptLog,
+    Cursor,
+    Endpoint,
+    Health,
+    JobView,
+    Listing,
+    Page,
+    StreamEvent,
+    StreamPoll,
+    Submission,
+)
 
 
 class EndpointBook(Protocol):
@@ -35,13 +46,27 @@ class PlaneApi(Protocol):
 
     async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView: ...
 
-    async def status(self, account: str, endpoint: str, job: str) -> JobView: ...
+    async def status(self, account: str, endpoint: str, job: str, ttl_ms: int | None = None) -> JobView:
+        """`ttl_ms` shortens the record's life, and the job's, to so long from now."""
 
     async def cancel(self, account: str, endpoint: str, job: str) -> JobView: ...
 
+    async def retry(self, account: str, endpoint: str, job: str) -> JobView:
+        """BadRequest where the job is neither FAILED nor TIMED_OUT."""
+
+    async def purge(self, account: str, endpoint: str) -> int:
+        """How many queued jobs were cancelled."""
+
+    async def requests(self, account: str, endpoint: str, listing: Listing) -> Page: ...
+
+    async def logs(self, account: str, endpoint: str, job: str) -> tuple[AttemptLog, ...]: ...
+
+    def running_workers(self, endpoint: str) -> int:
+        """Of an endpoint's id."""
+
     async def poll_stream(self, account: str, endpoint: str, job: str, seconds: float) -> StreamPoll: ...
 
-    async def advance(self, job: str, cursor: tuple[int, int]) -> None: ...
+    async def advance(self, job: str, cursor: Cursor) -> None: ...
 
     def follow(
         self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
@@ -61,7 +86,7 @@ class ApiSettings:
     runsync_body_bytes: int = 20 * MIB
     wait_ms: int = 90_000
     hosted_wait_ms: int = 300_000
-    stream_wait_ms: int = 10_000
+    stream_wait_ms: int = 8_000  # below the 10 s after which the stock Python client gives up
     keepalive_s: float = 15.0
     version: str = "0.1.0"
     rng: Random = field(default_factory=SystemRandom)

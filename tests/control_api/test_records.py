@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from stoker.control.api import records
+from stoker.control import records
 from stoker.control.types import Health, JobState, JobView, StoredChunk
 
 
