@@ -1,9 +1,19 @@
-"""The hot statements of statements.sql, with the guards that control.job decides."""
+"""The hot statements of statements.sql, with the guards that control.job decides; and their two dialects.
+
+A statement is written once. What SQLite and PostgreSQL say differently is a macro in it, and `written` puts
+in the words of one of them:
+
+    {ms SECONDS}     whole milliseconds, cut off as int() does it (PostgreSQL's CAST rounds)
+    {skip locked}    rows that another writer holds are passed over; SQLite has one writer
+    :name            a parameter
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from importlib.resources import files
+from typing import Literal
 
 from stoker.control.job import MOVES
 
@@ -29,3 +39,56 @@ def _load() -> dict[str, str]:
 
 
 STATEMENTS = _load()
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one of the two databases is spoken to."""
+
+    name: Literal["sqlite", "postgresql"]
+    begin: str
+    """Starts a transaction that will write."""
+    begin_read: str
+    """Starts one that sees one snapshot."""
+    milliseconds: str
+    skip_locked: str
+
+
+SQLITE = Dialect(
+    name="sqlite",
+    begin="BEGIN IMMEDIATE",  # it takes the write lock now, so that it cannot fail later
+    begin_read="BEGIN",
+    milliseconds=r"CAST((\1) * 1000 AS INTEGER)",
+    skip_locked="",
+)
+POSTGRESQL = Dialect(
+    name="postgresql",
+    begin="BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+    begin_read="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    milliseconds=r"CAST(TRUNC((\1) * 1000) AS BIGINT)",
+    skip_locked="FOR UPDATE SKIP LOCKED",
+)
+
+_MILLISECONDS = re.compile(r"\{ms ([^}]+)\}")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
+
+
+def written(statement: str, dialect: Dialect) -> str:
+    """The statement of this name, or this text, as the driver of `dialect` takes it."""
+    text = STATEMENTS.get(statement, statement)
+    text = _MILLISECONDS.sub(dialect.milliseconds, text).replace("{skip locked}", dialect.skip_locked)
+    if dialect is POSTGRESQL:
+        text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+    return text
+
+
+class Written(dict[str, str]):
+    """What was written once in a dialect, to be looked up ever after."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__()
+        self.dialect = dialect
+
+    def __missing__(self, statement: str) -> str:
+        text = self[statement] = written(statement, self.dialect)
+        return text

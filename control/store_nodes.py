@@ -13,7 +13,6 @@ from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import exists, select, update
-from sqlalchemy.dialects.sqlite import insert
 
 from stoker.control.job import Again, after_drop, after_loss, retention
 from stoker.control.schema import jobs, nodes
@@ -48,17 +47,15 @@ def open_session(
         )
     session = 1 if found is None else int(found.session) + 1
     row = {
+        "node": node,
         "name": name,
         "boot": boot,
         "session": session,
-        "alive": 1,
-        "seen_at": now,
-        "opened_at": now,
+        "now": now,
         "devices": json.dumps([asdict(device) for device in devices]),
         "facts": json.dumps(dict(facts)),
     }
-    made = insert(nodes).values(id=node, **row)
-    conn.execute(made.on_conflict_do_update(index_elements=[nodes.c.id], set_=row))
+    conn.run("open_session", row)
     return session
 
 
@@ -102,7 +99,7 @@ def reconcile(conn: Conn, *, node: str, session: int, held: Collection[AttemptKe
     """Current attempts that the node holds go on, also from the queue; the node's others go back to it."""
     if not _is_current(conn, node, session):
         return Reconciled(stop=tuple(held))
-    rows = conn.raw.execute(_HELD, {"node": node}).fetchall()
+    rows = conn.run(_HELD, {"node": node}).fetchall()
     current = {AttemptKey(job, attempt): state for job, attempt, state in rows}
     changed: list[Changed] = []
     for key, state in current.items():
@@ -121,7 +118,7 @@ def _is_current(conn: Conn, node: str, session: int) -> bool:
 
 
 def _resume(conn: Conn, node: str, key: AttemptKey) -> list[Changed]:
-    row = conn.raw.execute(_RESUME, {"job": key.job, "attempt": key.attempt, "node": node}).fetchone()
+    row = conn.run(_RESUME, {"job": key.job, "attempt": key.attempt, "node": node}).fetchone()
     return [] if row is None else [Changed(key.job, row[0], JobState.IN_PROGRESS)]
 
 
@@ -167,8 +164,10 @@ WHERE id = :job AND attempt = :attempt AND node = :node
 _BACK = """
 UPDATE jobs SET state = 'IN_QUEUE', not_before = :not_before, rank = :rank, uploading = 0,
     failures = failures + suspect, suspect = :suspect, node = CASE WHEN :suspect = 1 THEN node ELSE NULL END
-WHERE id = :job AND attempt = :attempt AND node = :node AND {guard}
-"""
+WHERE id = :job AND attempt = :attempt AND node = :node AND """
+
+_DROP = _BACK + guard("drop")
+_LOSE = _BACK + guard("lose")
 
 _GIVE_UP = f"""
 UPDATE jobs SET state = 'FAILED', ended_at = :now, node = NULL, suspect = 0, uploading = 0,
@@ -181,7 +180,7 @@ RETURNING seq, account, endpoint
 def _put_back(conn: Conn, node: str, key: AttemptKey, now: float, lost: str | None = None) -> list[Changed]:
     """`lost`: why the node is lost. Its attempt stays open then: the node may come back and end it."""
     values: dict[str, Any] = {"job": key.job, "attempt": key.attempt, "node": node}
-    row = conn.raw.execute(_FACTS, values).fetchone()
+    row = conn.run(_FACTS, values).fetchone()
     if row is None:
         return []
     _, endpoint, failures, given, low, sync, own_bucket = row
@@ -190,9 +189,9 @@ def _put_back(conn: Conn, node: str, key: AttemptKey, now: float, lost: str | No
         values |= {"now": now, "until": now + retention(bool(sync))}
         return _give_up(conn, values, again.why, own_bucket=bool(own_bucket))
     values |= {"not_before": again.not_before, "rank": rank(low=bool(low), again=True)}
-    move = guard("drop" if lost is None else "lose")
-    cursor = conn.raw.execute(_BACK.format(guard=move), values | {"suspect": int(lost is not None)})
-    return [Changed(key.job, endpoint, JobState.IN_QUEUE)] if cursor.rowcount else []
+    back = _DROP if lost is None else _LOSE
+    found = conn.run(back, values | {"suspect": int(lost is not None)})
+    return [Changed(key.job, endpoint, JobState.IN_QUEUE)] if found.rowcount else []
 
 
 def _decide(node: str, lost: str | None, failures: int, given: int, now: float) -> Again:
@@ -202,7 +201,7 @@ def _decide(node: str, lost: str | None, failures: int, given: int, now: float) 
 
 
 def _give_up(conn: Conn, values: dict[str, Any], why: str, *, own_bucket: bool) -> list[Changed]:
-    row = conn.raw.execute(_GIVE_UP, values).fetchone()
+    row = conn.run(_GIVE_UP, values).fetchone()
     if row is None:
         return []
     seq, account, endpoint = row

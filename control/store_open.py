@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import sqlalchemy
 from sqlalchemy import Executable, insert, select
@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 
 from stoker.control import schema
 from stoker.control.secrets import SecretKeyError, Secrets, load_secrets, random_secrets
-from stoker.control.statements import STATEMENTS
+from stoker.control.statements import SQLITE, Dialect, Written
 
 DEFAULT_ACCOUNT = "default"
 _CHECK = b"stoker"
@@ -30,21 +30,37 @@ class StoreError(Exception):
     """The store cannot be opened; the text says why."""
 
 
-class Conn:
-    """One connection: `run` for hot statements by name, `execute` for SQLAlchemy ones."""
+class Rows(Protocol):
+    """What a statement gives, from either driver."""
 
-    def __init__(self, sql: sqlalchemy.Connection, secrets: Secrets) -> None:
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Conn:
+    """One connection. `run` takes a hot statement: its name in statements.sql, or its text in the same
+    dress (a constant: each text is kept). `execute` takes SQLAlchemy's."""
+
+    def __init__(self, sql: sqlalchemy.Connection, secrets: Secrets, dialect: Dialect = SQLITE) -> None:
         self.sql = sql
         self.secrets = secrets
         self.renewed: dict[str, tuple[int, float]] = {}
         """When a node's lease was last renewed here, and for which session."""
         self.raw = cast(sqlite3.Connection, sql.connection.dbapi_connection)
+        self._dialect = dialect
+        self._written = Written(dialect)
 
-    def run(self, name: str, values: Mapping[str, Any]) -> sqlite3.Cursor:
-        return self.raw.execute(STATEMENTS[name], values)
+    def run(self, statement: str, values: Mapping[str, Any]) -> Rows:
+        return self.raw.execute(self._written[statement], values)
 
-    def run_many(self, name: str, rows: list[dict[str, Any]]) -> None:
-        self.raw.executemany(STATEMENTS[name], rows)
+    def run_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.raw.executemany(self._written[statement], rows)
 
     def execute(
         self, statement: Executable, *rows: Mapping[str, Any]
@@ -52,12 +68,12 @@ class Conn:
         return self.sql.execute(statement, list(rows) if rows else None)
 
     def begin(self) -> None:
-        """A transaction that will write: it takes the write lock now, so that it cannot fail later."""
-        self.raw.execute("BEGIN IMMEDIATE")
+        """A transaction that will write."""
+        self.raw.execute(self._dialect.begin)
 
     def begin_read(self) -> None:
         """One snapshot for several reads."""
-        self.raw.execute("BEGIN")
+        self.raw.execute(self._dialect.begin_read)
 
     def commit(self) -> None:
         self.raw.execute("COMMIT")

@@ -223,7 +223,7 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     """Back to the queue after its back-off, or FAILED once it failed often enough. The attempt is over."""
     key = AttemptKey(outcome.job, outcome.attempt)
     values = {"job": key.job, "attempt": key.attempt, "node": node}
-    row = conn.raw.execute(_OPEN, values).fetchone()
+    row = conn.run(_OPEN, values).fetchone()
     if row is None:
         return False
     account, endpoint, failures, refused, low, own_bucket = row
@@ -239,7 +239,7 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
 
 
 def _requeue(conn: Conn, values: dict[str, Any], again: Again, failures: int, refused: int, low: int) -> None:
-    conn.raw.execute(
+    conn.run(
         _REQUEUE,
         values
         | {
@@ -254,7 +254,7 @@ def _requeue(conn: Conn, values: dict[str, Any], again: Again, failures: int, re
 def _refused(conn: Conn, node: str, key: AttemptKey, now: float, done: _Gathered) -> None:
     """Back to the queue, uncounted."""
     values = {"job": key.job, "attempt": key.attempt, "node": node}
-    row = conn.raw.execute(_OPEN, values).fetchone()
+    row = conn.run(_OPEN, values).fetchone()
     if row is None:
         done.stale[key] = None
         return
@@ -275,7 +275,7 @@ RETURNING account, endpoint
 def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> None:
     """A loser's uploads are to be deleted. What a cancelled attempt had executed is told and billed, once."""
     values = {"job": outcome.job, "attempt": outcome.attempt, "node": node}
-    row = conn.raw.execute(_CLOSE_CANCELLED, values | {"execution_ms": outcome.execution_ms}).fetchone()
+    row = conn.run(_CLOSE_CANCELLED, values | {"execution_ms": outcome.execution_ms}).fetchone()
     if row is not None:
         bill(conn, outcome, _executed(outcome), row[0], row[1], now)
     if outcome.artifacts:
@@ -289,8 +289,8 @@ def _executed(outcome: Outcome) -> list[Span]:
 
 def _not_kept(conn: Conn, outcome: Outcome) -> list[Artifact]:
     """Those that no accepted outcome had: a resent report must not delete what its first copy delivered."""
-    row = conn.raw.execute("SELECT own_bucket FROM jobs WHERE id = ?", (outcome.job,)).fetchone()
+    row = conn.run("SELECT own_bucket FROM jobs WHERE id = :job", {"job": outcome.job}).fetchone()
     if row is not None and row[0]:
         return []
-    kept = "SELECT 1 FROM artifacts WHERE key = ?"
-    return [one for one in outcome.artifacts if conn.raw.execute(kept, (one.key,)).fetchone() is None]
+    kept = "SELECT 1 FROM artifacts WHERE key = :key"
+    return [one for one in outcome.artifacts if conn.run(kept, {"key": one.key}).fetchone() is None]

@@ -18,7 +18,7 @@ from stoker.control.store_reports import prefixes
 from stoker.control.types import Changed, JobState, QueueSample
 from stoker.wire.messages import AttemptKey, Span
 
-_DELETE = f"DELETE FROM jobs WHERE seq = ? AND {guard('expire')}"
+_DELETE = f"DELETE FROM jobs WHERE seq = :seq AND {guard('expire')}"
 
 
 def expire(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:
@@ -41,7 +41,7 @@ def expire(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:
         .order_by(jobs.c.expires_at)
         .limit(limit)
     ).all()
-    conn.raw.executemany(_DELETE, [(row.seq,) for row in rows])
+    conn.run_many(_DELETE, [{"seq": row.seq} for row in rows])
     note_leftovers(conn, [name for row in rows for name in (*_keys(row), *_leftovers(row))])
     return tuple(_gone(row) for row in rows)
 
@@ -87,8 +87,8 @@ def forget_artifacts(conn: Conn, keys: Collection[str]) -> None:
 def note_leftovers(conn: Conn, names: Collection[str]) -> None:
     """Object keys, and prefixes that end in a slash, to be deleted from the object store."""
     if names:
-        statement = "INSERT INTO leftovers (name) VALUES (?) ON CONFLICT DO NOTHING"
-        conn.raw.executemany(statement, [(name,) for name in names])
+        statement = "INSERT INTO leftovers (name) VALUES (:name) ON CONFLICT DO NOTHING"
+        conn.run_many(statement, [{"name": name} for name in names])
 
 
 def noted(conn: Conn, changed: tuple[Changed, ...]) -> tuple[Changed, ...]:
@@ -98,12 +98,13 @@ def noted(conn: Conn, changed: tuple[Changed, ...]) -> tuple[Changed, ...]:
 
 
 def leftovers(conn: Conn, limit: int) -> tuple[str, ...]:
-    return tuple(name for (name,) in conn.raw.execute("SELECT name FROM leftovers LIMIT ?", (limit,)))
+    found = conn.run("SELECT name FROM leftovers LIMIT :limit", {"limit": limit})
+    return tuple(name for (name,) in found)
 
 
 def forget_leftovers(conn: Conn, names: Collection[str]) -> None:
     """They are deleted from the object store."""
-    conn.raw.executemany("DELETE FROM leftovers WHERE name = ?", [(name,) for name in names])
+    conn.run_many("DELETE FROM leftovers WHERE name = :name", [{"name": name} for name in names])
 
 
 # ---- samples ------------------------------------------------------------------------------------
