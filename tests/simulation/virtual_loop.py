@@ -6,12 +6,14 @@
 - Threads, sockets, pipes and subprocesses raise: whoever needs one in a shell has missed a seam.
 - Every callback belongs to the `Process` whose context made it. `kill` drops a process's callbacks without
   running any `finally`: its tasks simply never go on, as after a SIGKILL. (Cancellation is not a crash.)
+  `freeze` holds them back until `thaw`, as after a SIGSTOP.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import selectors
 from collections.abc import Coroutine
 from contextvars import ContextVar, copy_context
@@ -43,46 +45,85 @@ def current_process() -> Process | None:
     return _process.get()
 
 
-class _JumpingSelector(selectors.SelectSelector):
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
+class _NoSelector(selectors.SelectSelector):
+    """Never asked: the loop below has no descriptors to wait for."""
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Stuck("nothing is ready and no timer is set")
-        self.now += max(timeout, 0.0)
-        return []
+    def select(self, timeout: float | None = None) -> NoReturn:
+        raise RuntimeError("somebody waits for a descriptor in the simulation: a seam is missing")
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """See the module. `steps` counts callbacks run, `limit` bounds them."""
 
     def __init__(self, seed: int, *, limit: int = 2_000_000) -> None:
-        self._jumping = _JumpingSelector()
-        super().__init__(self._jumping)
-        self._order = Random(seed)
+        super().__init__(_NoSelector())
+        self._now = 0.0
+        self._draw = Random(seed).random
         self.steps = 0
         self.limit = limit
         self.over = False
         self._tasks: list[asyncio.Task[Any]] = []
+        self._frozen: dict[Process, list[asyncio.Handle]] = {}
         self.set_task_factory(_make_task)
 
     def time(self) -> float:
-        return self._jumping.now
+        return self._now
 
     def _run_once(self) -> None:
-        ready = [handle for handle in self._ready if not _is_dead(handle)]  # type: ignore[attr-defined]
-        self._order.shuffle(ready)
+        """One turn, as asyncio's own, but for the time, the order, and processes that are dead or frozen."""
+        self._take_due()
+        ready = list(self._ready)  # type: ignore[attr-defined]
         self._ready.clear()  # type: ignore[attr-defined]
-        self._ready.extend(ready)  # type: ignore[attr-defined]
-        for handle in self._scheduled:  # type: ignore[attr-defined]
-            if _is_dead(handle) and not handle._cancelled:
-                handle.cancel()
+        if len(ready) > 1:
+            self._shuffle(ready)
         self.steps += len(ready)
         if self.steps > self.limit:
             raise Stuck(f"over {self.limit} callbacks at {self.time():.3f} s")
-        super()._run_once()  # type: ignore[misc]
+        for handle in ready:
+            if handle._cancelled:
+                continue
+            process = handle._context.get(_process)  # type: ignore[attr-defined]
+            if process is None or not (process.dead or process in self._frozen):
+                handle._run()
+            elif not process.dead:
+                self._frozen[process].append(handle)
+
+    def _take_due(self) -> None:
+        """Moves what is due to the ready queue; where nothing is ready, time jumps to the next timer first."""
+        scheduled = self._scheduled  # type: ignore[attr-defined]
+        if self._timer_cancelled_count > 200 and self._timer_cancelled_count * 2 > len(scheduled):  # type: ignore[attr-defined]
+            scheduled[:] = [timer for timer in scheduled if not timer._cancelled]
+            heapq.heapify(scheduled)
+            self._timer_cancelled_count = 0
+        while scheduled and scheduled[0]._cancelled:
+            self._pop()
+        if not self._ready and not self._stopping:  # type: ignore[attr-defined]
+            if not scheduled:
+                raise Stuck("nothing is ready and no timer is set")
+            self._now = max(self._now, scheduled[0]._when)
+        while scheduled and scheduled[0]._when <= self._now:
+            self._ready.append(self._pop())  # type: ignore[attr-defined]
+
+    def _pop(self) -> asyncio.TimerHandle:
+        timer: asyncio.TimerHandle = heapq.heappop(self._scheduled)  # type: ignore[attr-defined]
+        timer._scheduled = False  # type: ignore[attr-defined]
+        if timer._cancelled:  # type: ignore[attr-defined]
+            self._timer_cancelled_count -= 1
+        return timer
+
+    def _shuffle(self, ready: list[asyncio.Handle]) -> None:
+        """As Random.shuffle, in a third of its time."""
+        draw = self._draw
+        for last in range(len(ready) - 1, 0, -1):
+            other = int(draw() * (last + 1))
+            ready[last], ready[other] = ready[other], ready[last]
+
+    def freeze(self, process: Process) -> None:
+        """SIGSTOP: its callbacks wait for `thaw`, while the clock and everybody else go on."""
+        self._frozen.setdefault(process, [])
+
+    def thaw(self, process: Process) -> None:
+        self._ready.extend(self._frozen.pop(process, ()))  # type: ignore[attr-defined]
 
     def start(self, process: Process, main: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Runs `main` as the main task of `process`: all that it starts belongs to that process."""
@@ -121,11 +162,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def subprocess_exec(self, *_: object, **__: object) -> NoReturn:  # type: ignore[override]
         raise RuntimeError("a subprocess in the simulation: a seam is missing")
-
-
-def _is_dead(handle: asyncio.Handle) -> bool:
-    process = handle._context.get(_process) if handle._context is not None else None  # type: ignore[attr-defined]
-    return process is not None and process.dead
 
 
 def run(loop: VirtualLoop, story: Coroutine[Any, Any, T]) -> T:
