@@ -38,10 +38,15 @@ from stoker.control.plane import Plane
 from stoker.control.settings import PlaneSettings
 from stoker.control.store import Conn, open_store
 from stoker.control.types import Endpoint
+from stoker.control.webhooks import Post
+from stoker.outbound.guard import Guard
 from stoker.outbound.local_s3 import LocalS3
 from stoker.outbound.objects import ObjectStoreConfig
 
 log = logging.getLogger(__name__)
+
+WEBHOOK_S = 10.0
+"""A receiver has so long to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
         settings = PlaneSettings(
             aliases=config.aliases, allow_private_addresses=config.allow_private_addresses
         )
-        plane = Plane(settings, commits, artifacts, time.time, SystemRandom())
+        plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)
         await stack.enter_async_context(_running(plane, stop))
         grpc = await serve(options.grpc_host, options.grpc_port, plane.serve_node, options.tls())
@@ -103,6 +108,16 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
         announce(facts, options.ready_fd)
         await stop.wait()
         log.info("control stops")
+
+
+def _poster(config: Config) -> Post:
+    """Webhooks go out through the guard."""
+    guard = Guard(allow_private=config.allow_private_addresses)
+
+    async def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        return await guard.post_json(url, body, headers, timeout=WEBHOOK_S)
+
+    return post
 
 
 def _facts(

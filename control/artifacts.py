@@ -41,6 +41,9 @@ class Artifacts(Protocol):
 
     async def get(self, ref: Ref) -> bytes: ...
 
+    async def url(self, ref: Ref) -> str:
+        """A signed address under which a caller can read it."""
+
     async def delete(self, key: str) -> None:
         """One that is not there is fine."""
 
@@ -78,6 +81,9 @@ class S3Artifacts:
 
     async def get(self, ref: Ref) -> bytes:
         return await self._run(lambda: self._store.get_bytes(ref.key, ref.size, ref.sha256))
+
+    async def url(self, ref: Ref) -> str:
+        return await self._run(lambda: self._store.presign_get(ref.key))
 
     async def delete(self, key: str) -> None:
         await self._run(lambda: self._store.delete_keys([key]))
@@ -131,6 +137,10 @@ class MemoryArtifacts:
         if hashlib.sha256(data).hexdigest() != ref.sha256:
             raise ControlError(f"the object {ref.key} was altered: it is not the one that was stored")
         return data
+
+    async def url(self, ref: Ref) -> str:
+        await self._called()
+        return f"{self._config.endpoint_url}/{self._config.bucket}/{ref.key}?signed"
 
     async def delete(self, key: str) -> None:
         await self._called()

@@ -38,7 +38,7 @@ async def follow(
             if 0 < cursor[0] < chunk.attempt:
                 yield StreamEvent("reset", chunk.attempt, -1, b"null")
             cursor = (chunk.attempt, chunk.n)
-            yield StreamEvent("chunk", chunk.attempt, chunk.n, chunk.value)
+            yield StreamEvent("chunk", chunk.attempt, chunk.n, chunk.value, ref=chunk.ref)
         if len(chunks) < BATCH and 0 < cursor[0] < view.attempt:
             cursor = (view.attempt, -1)
             yield StreamEvent("reset", view.attempt, -1, b"null")

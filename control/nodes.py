@@ -86,6 +86,7 @@ class Nodes:
         self._clock = clock
         self._sessions: dict[str, NodeSession] = {}
         self._broken: asyncio.Queue[_Broken] = asyncio.Queue()
+        self.webhook_due = asyncio.Event()
 
     # -- a session's life
 
@@ -329,6 +330,8 @@ class Nodes:
                 self._bells.gone(change.job, NotFound(f"job {change.job}: its time has passed"))
             elif change.view is not None:
                 self._bells.ended(change.view)
+                if change.view.webhook is not None:
+                    self.webhook_due.set()
             else:
                 self._bells.changed(change.job)
             if change.state is JobState.IN_QUEUE:

@@ -4,7 +4,7 @@ HTTP (`control.api`), gRPC (`control.grpc_stream`) and the simulation all call t
 it. It holds nothing that it cannot rebuild: the store is the truth, the floor is what the agents tell.
 
     submit ──> store ──> claim ──> Assign ──> agent ──> reports ──> store ──> bells ──> wait, stream, events
-                 ^                                        │
+    (intake)     ^                                        │                   └──> webhooks    (views)
                  └──────────── lost, refused ─────────────┘
 """
 
@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import replace
 from random import Random
 
 from stoker.control import store
@@ -25,10 +22,9 @@ from stoker.control.bells import Bells
 from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
 from stoker.control.endpoints import Endpoints
-from stoker.control.errors import BadRequest, ControlError, InvalidInput, NotFound, Unavailable
 from stoker.control.floor import Floor
-from stoker.control.following import follow
-from stoker.control.inputs import check_input, check_schema
+from stoker.control.inputs import check_schema
+from stoker.control.intake import Intake
 from stoker.control.keys import find_key
 from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
@@ -36,35 +32,30 @@ from stoker.control.staffing import Staffing
 from stoker.control.store import Conn
 from stoker.control.sweeper import Sweeper
 from stoker.control.types import (
+    AttemptLog,
     Claimed,
+    Cursor,
     Endpoint,
     Health,
-    JobState,
     JobView,
-    NewJob,
+    Listing,
+    Page,
     S3Config,
     StreamEvent,
     StreamPoll,
     Submission,
 )
+from stoker.control.views import Views
+from stoker.control.webhooks import Post, Webhooks
 from stoker.wire import names
 from stoker.wire.messages import Assign, Desired, Grant
 from stoker.wire.streams import ControlStream
 
 log = logging.getLogger(__name__)
 
-SPILL_BYTES = 1024 * 1024
-"""A payload over this lies in the object store: a row that holds 1 MB costs 6 ms to change."""
-
-INLINE_OUTPUT_BYTES = 20 * 1024 * 1024
-"""A spilled output up to this size is put back into the record that the caller reads."""
-
 KEY_CACHE_S = 5.0
 KEYS_REMEMBERED = 10_000
 KEY_LETTERS = 256
-
-POLL_CHUNKS = 64
-"""Chunks in one answer: each may have 1 MB."""
 
 
 class Plane:
@@ -77,20 +68,35 @@ class Plane:
         artifacts: Artifacts,
         clock: Callable[[], float],
         rng: Random,
+        post: Post,
     ) -> None:
         self._settings = settings
         self._commits = commits
         self._artifacts = artifacts
         self._clock = clock
-        self._rng = rng
-        self._bells = Bells()
         self._keys: dict[bytes, tuple[float, str]] = {}
-        self.floor = Floor()
+        bells = Bells()
+        self.floor = floor = Floor()
         self.endpoints = Endpoints(settings.aliases)
-        self.dispatch = Dispatch(self.floor, commits, self.endpoints.by_id, self._assign, clock)
-        self.staffing = Staffing(self.floor, self.endpoints.all, self._desire, clock, rng)
-        self.nodes = Nodes(settings, commits, self.floor, self.dispatch, self.staffing, self._bells, clock)
+        self.dispatch = Dispatch(floor, commits, self.endpoints.by_id, self._assign, clock)
+        self.staffing = Staffing(floor, self.endpoints.all, self._desire, clock, rng)
+        self.nodes = Nodes(settings, commits, floor, self.dispatch, self.staffing, bells, clock)
         self.sweeper = Sweeper(settings, commits, artifacts, self.staffing, self.dispatch, self.nodes, clock)
+        self.views = Views(commits, artifacts, bells, self.endpoints, floor, self.staffing, clock)
+        self.webhooks = Webhooks(commits, self.views, post, self.nodes.webhook_due, clock)
+        self.intake = Intake(
+            settings,
+            commits,
+            artifacts,
+            bells,
+            self.endpoints,
+            self.dispatch,
+            self.staffing,
+            self.nodes,
+            self.views,
+            clock,
+            rng,
+        )
 
     async def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Stores the endpoints that the configuration declares; to be awaited before `run`."""
@@ -121,6 +127,7 @@ class Plane:
             tasks.create_task(self.sweeper.tidy(), name="tidy")
             tasks.create_task(self.sweeper.staff(), name="staff")
             tasks.create_task(self.nodes.watch_broken(), name="broken nodes")
+            tasks.create_task(self.webhooks.run(), name="webhooks")
 
     async def _claim_failed(self, error: Exception) -> None:
         log.error("a claim failed: %s", error)
@@ -129,138 +136,49 @@ class Plane:
     # -- what a caller does
 
     async def submit(self, account: str, endpoint: str, submission: Submission, *, sync: bool) -> JobView:
-        """Stored and fsynced when it returns; claimed in the same transaction where a slot is free."""
-        found = self.endpoints.find(account, endpoint)
-        return await self._accept(found, await self._new_job(found, submission, sync=sync))
+        return await self.intake.submit(account, endpoint, submission, sync=sync)
 
     async def run_sync(self, account: str, endpoint: str, submission: Submission, seconds: float) -> JobView:
-        """Submits and waits: the terminal view, or the current one after `seconds`.
-
-        The bell is hung up before the job is stored, so that the way back needs no read.
-        """
-        found = self.endpoints.find(account, endpoint)
-        new = await self._new_job(found, submission, sync=True)
-        with self._bells.end_of(new.id) as ended:
-            accepted = await self._accept(found, new)
-            try:
-                async with asyncio.timeout(seconds):
-                    view = await ended
-            except TimeoutError:
-                view = await self._view_or(accepted, account)
-        try:
-            return await self._whole(view)
-        except Unavailable:
-            return accepted  # with a 503 the caller would submit it again
-
-    async def _view_or(self, accepted: JobView, account: str) -> JobView:
-        """The view now; where the store does not answer, the one that the job was accepted with."""
-        try:
-            return await self._view(account, accepted.endpoint, accepted.id)
-        except Unavailable:
-            return accepted
-
-    async def _accept(self, endpoint: Endpoint, new: NewJob) -> JobView:
-        slots = self.dispatch.reserve([endpoint.id], limit=1)
-        claimed: tuple[Claimed, ...] = ()
-        try:
-            view, claimed = await self._commits.commit(
-                lambda conn: store.submit(conn, new, slots, new.created_at)
-            )
-        except Unavailable:
-            if new.input_ref is not None:
-                with suppress(ControlError):
-                    await self._artifacts.delete(new.input_ref.key)
-            raise
-        finally:
-            self.dispatch.settle(slots, claimed)
-        if not any(job.job == new.id for job in claimed):
-            self.dispatch.mark(endpoint.id)
-            self.staffing.wake.set()
-        return view
-
-    async def _new_job(self, endpoint: Endpoint, submission: Submission, *, sync: bool) -> NewJob:
-        now, job = self._clock(), names.job_id(self._rng, sync=sync)
-        self._check_schema(endpoint, submission, job)
-        data, ref = submission.input, None
-        if len(data) > SPILL_BYTES:
-            ref = await self._artifacts.put_bytes(names.input_key(endpoint.id, job), data)
-        return NewJob(
-            id=job,
-            account=endpoint.account,
-            endpoint=endpoint.id,
-            created_at=now,
-            expires_at=now + (submission.ttl_ms or endpoint.ttl_ms) / 1000,
-            execution_timeout_ms=submission.execution_timeout_ms or endpoint.execution_timeout_ms,
-            sync=sync,
-            retention_s=self._settings.retention_sync_s if sync else self._settings.retention_s,
-            max_attempts=endpoint.max_attempts,
-            handler_retries=endpoint.handler_retries,
-            low_priority=submission.low_priority,
-            webhook=submission.webhook,
-            input=None if ref else data,
-            input_ref=ref,
-            s3=submission.s3,
-        )
-
-    def _check_schema(self, endpoint: Endpoint, submission: Submission, job: str) -> None:
-        if endpoint.run.schema is None:
-            return
-        try:
-            check_input(endpoint.run.schema, json.loads(submission.input))
-        except BadRequest as error:
-            raise (InvalidInput(str(error), job) if endpoint.hosted else error) from None
-
-    async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView:
-        """The terminal view as soon as there is one; after `seconds`, the view as it is then."""
-        with self._bells.end_of(job) as ended:
-            view = await self._view(account, endpoint, job)
-            if not view.ended:
-                try:
-                    async with asyncio.timeout(seconds):
-                        view = await ended
-                except TimeoutError:
-                    view = await self._view(account, endpoint, job)
-        return await self._whole(view)
-
-    async def status(self, account: str, endpoint: str, job: str) -> JobView:
-        return await self._whole(await self._view(account, endpoint, job))
+        return await self.intake.run_sync(account, endpoint, submission, seconds)
 
     async def cancel(self, account: str, endpoint: str, job: str) -> JobView:
-        """CANCELLED in the store at once; the slot is free when the agent says so."""
-        found = self.endpoints.find(account, endpoint)
-        now = self._clock()
-        view, changed = await self._commits.commit(
-            lambda conn: store.cancel(conn, found.account, found.id, job, now)
-        )
-        if view is None:
-            raise _no_job(job)
-        if changed is not None:
-            self.nodes.apply([changed])
-        return view
+        return await self.intake.cancel(account, endpoint, job)
+
+    async def retry(self, account: str, endpoint: str, job: str) -> JobView:
+        return await self.intake.retry(account, endpoint, job)
+
+    async def purge(self, account: str, endpoint: str) -> int:
+        return await self.intake.purge(account, endpoint)
+
+    async def status(self, account: str, endpoint: str, job: str, ttl_ms: int | None = None) -> JobView:
+        return await self.views.status(account, endpoint, job, ttl_ms)
+
+    async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView:
+        return await self.views.wait(account, endpoint, job, seconds)
+
+    async def poll_stream(self, account: str, endpoint: str, job: str, seconds: float) -> StreamPoll:
+        return await self.views.poll_stream(account, endpoint, job, seconds)
+
+    async def advance(self, job: str, cursor: Cursor) -> None:
+        await self.views.advance(job, cursor)
+
+    def follow(
+        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        return self.views.follow(account, endpoint, job, after)
+
+    async def logs(self, account: str, endpoint: str, job: str) -> tuple[AttemptLog, ...]:
+        return await self.views.logs(account, endpoint, job)
+
+    async def requests(self, account: str, endpoint: str, listing: Listing) -> Page:
+        return await self.views.requests(account, endpoint, listing)
 
     async def health(self, account: str, endpoint: str) -> Health:
-        found = self.endpoints.find(account, endpoint)
-        counted, sample = await self._commits.read(
-            lambda conn: (
-                store.read_counters(conn, account, found.id),
-                store.queue_sample(conn).get(found.id),
-            )
-        )
-        workers = self.floor.of_endpoint(found.id)
-        ready = [worker for worker in workers if worker.state == "ready"]
-        return Health(
-            completed=counted.get("completed", 0),
-            failed=counted.get("failed", 0),
-            retried=counted.get("retried", 0),
-            in_queue=sample.queued + sample.low if sample else 0,
-            in_progress=sample.in_progress if sample else 0,
-            idle=sum(1 for worker in ready if worker.idle),
-            ready=len(ready),
-            running=sum(1 for worker in ready if worker.busy),
-            initializing=sum(1 for worker in workers if worker.state == "starting"),
-            throttled=self.staffing.throttled(found.id),
-            unhealthy=sum(1 for worker in workers if worker.state == "unhealthy"),
-        )
+        return await self.views.health(account, endpoint)
+
+    def running_workers(self, endpoint: str) -> int:
+        """Workers of the endpoint of this id that are up, busy or not."""
+        return sum(1 for worker in self.floor.of_endpoint(endpoint) if worker.state == "ready")
 
     async def find_key(self, token: str) -> str | None:
         """The account of a bearer key, or None. Answers are remembered for five seconds."""
@@ -278,62 +196,6 @@ class Plane:
             self._keys.clear()
         self._keys[digest] = (now + KEY_CACHE_S, known[0])
         return known[0]
-
-    # -- streams
-
-    async def poll_stream(self, account: str, endpoint: str, job: str, seconds: float) -> StreamPoll:
-        """Chunks not yet delivered to pollers; held up to `seconds` while there is nothing to say.
-
-        A terminal state is told only together with the last chunk: until then the job reads IN_PROGRESS.
-        """
-        found = self.endpoints.find(account, endpoint)
-        deadline = asyncio.get_running_loop().time() + seconds
-        with self._bells.changes_of(job) as changed:
-            while True:
-                changed.clear()
-                poll = await self._poll(found, job)
-                if poll.chunks or poll.view.ended:
-                    return poll
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await changed.wait()
-                except TimeoutError:
-                    return poll
-
-    async def _poll(self, endpoint: Endpoint, job: str) -> StreamPoll:
-        now = self._clock()
-
-        def read(conn: Conn) -> StreamPoll | None:
-            view = store.view(conn, endpoint.account, endpoint.id, job, now)
-            if view is None:
-                return None
-            cursor = store.stream_cursor(conn, job)
-            found = tuple(store.chunks(conn, job, cursor, POLL_CHUNKS + 1))
-            chunks = found[:POLL_CHUNKS]
-            if view.ended and len(found) > len(chunks):
-                view = replace(view, state=JobState.IN_PROGRESS)
-            last = (chunks[-1].attempt, chunks[-1].n) if chunks else cursor
-            return StreamPoll(view, chunks, last)
-
-        poll = await self._commits.read(read)
-        if poll is None:
-            raise _no_job(job)
-        return poll
-
-    async def advance(self, job: str, cursor: tuple[int, int]) -> None:
-        """The answer with these chunks was written: pollers get what comes after."""
-        await self._commits.commit(lambda conn: store.advance(conn, job, cursor))
-
-    async def follow(
-        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
-    ) -> AsyncGenerator[StreamEvent, None]:
-        """Every event of the job, from the start or after an id, to its end. A reader may come back."""
-        found = self.endpoints.find(account, endpoint)
-        with self._bells.changes_of(job) as changed:
-            events = follow(self._commits, found, job, after, changed, self._clock)
-            async with aclosing(events):
-                async for event in events:
-                    yield replace(event, view=await self._whole(event.view)) if event.view else event
 
     # -- nodes
 
@@ -374,26 +236,3 @@ class Plane:
             access_secret=own.access_secret,
             guarded=not self._settings.allow_private_addresses,
         )
-
-    # -- views
-
-    async def _view(self, account: str, endpoint: str, job: str) -> JobView:
-        found = self.endpoints.find(account, endpoint)
-        now = self._clock()
-        view = await self._commits.read(lambda conn: store.view(conn, found.account, found.id, job, now))
-        if view is None:
-            raise _no_job(job)
-        if view.state is JobState.IN_QUEUE:
-            return replace(view, reason=self.staffing.reason(found))
-        return view
-
-    async def _whole(self, view: JobView) -> JobView:
-        """Puts a spilled output back, or names where it lies."""
-        ref = view.output_ref
-        if ref is None or ref.size > INLINE_OUTPUT_BYTES:
-            return view
-        return replace(view, output=await self._artifacts.get(ref), output_ref=None)
-
-
-def _no_job(job: str) -> ControlError:
-    return NotFound(f"no job {job!r} on this endpoint: the id is wrong, or its time has passed")

@@ -16,7 +16,18 @@ from stoker.control import schema
 from stoker.control.job import retention, retries
 from stoker.control.statements import guard
 from stoker.control.store_open import Conn
-from stoker.control.types import Changed, Claimed, JobState, JobView, NewJob, S3Config, Slot, StoredChunk
+from stoker.control.types import (
+    Changed,
+    Claimed,
+    Cursor,
+    JobState,
+    JobView,
+    NewJob,
+    S3Config,
+    Slot,
+    StoredChunk,
+    Submitted,
+)
 from stoker.wire.messages import AttemptKey, Ref
 
 _RETRY_RANK = {False: 0, True: 2}
@@ -40,7 +51,7 @@ def ref_of(key: str | None, size: int | None, sha256: str | None) -> Ref | None:
 # ---- submit and claim ---------------------------------------------------------------------------
 
 
-def submit(conn: Conn, new: NewJob, slots: Sequence[Slot], now: float) -> tuple[JobView, tuple[Claimed, ...]]:
+def submit(conn: Conn, new: NewJob, slots: Sequence[Slot], now: float) -> Submitted:
     """Stores the job and claims what the slots can take, which may be other jobs that waited longer."""
     seq = _insert(conn, new)
     claimed = claim(conn, slots, now, known={seq: new}) if slots else ()
@@ -56,7 +67,7 @@ def submit(conn: Conn, new: NewJob, slots: Sequence[Slot], now: float) -> tuple[
         delay_ms=None if mine is None else int((now - new.created_at) * 1000),
         webhook=new.webhook,
     )
-    return view, claimed
+    return Submitted(view, claimed)
 
 
 def _insert(conn: Conn, new: NewJob) -> int:
@@ -219,22 +230,26 @@ def chunks(conn: Conn, job: str, after: tuple[int, int], limit: int) -> tuple[St
     return tuple(StoredChunk(*row) for row in conn.run("chunks", values))
 
 
-def stream_cursor(conn: Conn, job: str) -> tuple[int, int]:
-    """Up to where pollers of /stream have read: (0, -1) before the first chunk."""
+def stream_cursor(conn: Conn, job: str) -> Cursor:
+    """Up to where pollers of /stream have read."""
     row = conn.execute(
-        select(schema.cursors.c.attempt, schema.cursors.c.n).join(schema.jobs).where(schema.jobs.c.id == job)
+        select(schema.cursors.c.attempt, schema.cursors.c.n, schema.cursors.c.told)
+        .join(schema.jobs)
+        .where(schema.jobs.c.id == job)
     ).first()
-    return (0, -1) if row is None else (row.attempt, row.n)
+    return Cursor() if row is None else Cursor(row.attempt, row.n, bool(row.told))
 
 
 _ADVANCE = text(
-    "INSERT INTO cursors (seq, attempt, n) SELECT seq, :attempt, :n FROM jobs WHERE id = :job "
-    "ON CONFLICT (seq) DO UPDATE SET attempt = excluded.attempt, n = excluded.n "
+    "INSERT INTO cursors (seq, attempt, n, told) SELECT seq, :attempt, :n, :told FROM jobs WHERE id = :job "
+    "ON CONFLICT (seq) DO UPDATE SET attempt = excluded.attempt, n = excluded.n, told = excluded.told "
     "WHERE excluded.attempt > cursors.attempt "
-    "OR (excluded.attempt = cursors.attempt AND excluded.n > cursors.n)"
+    "OR (excluded.attempt = cursors.attempt AND excluded.n > cursors.n) "
+    "OR (excluded.attempt = cursors.attempt AND excluded.n = cursors.n AND excluded.told > cursors.told)"
 )
 
 
-def advance(conn: Conn, job: str, cursor: tuple[int, int]) -> None:
+def advance(conn: Conn, job: str, cursor: Cursor) -> None:
     """Moves the pollers' cursor forward, never back."""
-    conn.execute(_ADVANCE, {"job": job, "attempt": cursor[0], "n": cursor[1]})
+    values = {"job": job, "attempt": cursor.attempt, "n": cursor.n, "told": int(cursor.told)}
+    conn.execute(_ADVANCE, values)

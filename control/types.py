@@ -225,6 +225,7 @@ class StreamEvent:
     n: int
     value: bytes
     view: JobView | None = None
+    ref: Ref | None = None
 
 
 @dataclass(frozen=True, slots=True)

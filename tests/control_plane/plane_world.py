@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -61,6 +62,17 @@ class World:
         self.plane: Plane
         self.token = ""
         self.key = ""
+        self.posted: list[tuple[float, str, Any, dict[str, str]]] = []
+        self.answers: list[int | Exception] = []
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        """A receiver of webhooks: what it got is in `posted`, what it answers comes from `answers`."""
+        self.posted.append((self.now(), url, json.loads(body), dict(headers)))
+        await asyncio.sleep(0)
+        answer = self.answers.pop(0) if self.answers else 200
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def now(self) -> float:
         return 1_000_000.0 + self.loop.time() + self.moved
@@ -68,7 +80,7 @@ class World:
     async def open(self, *endpoints: Endpoint) -> None:
         _, self.token = await self.commits.commit(lambda c: create_join_token(c, name="t", now=0.0))
         _, self.key = await self.commits.commit(lambda c: create_key(c, name="k", now=0.0))
-        self.plane = Plane(PlaneSettings(), self.commits, self.artifacts, self.now, Random(1))
+        self.plane = Plane(PlaneSettings(), self.commits, self.artifacts, self.now, Random(1), self.post)
         await self.plane.start(endpoints or (endpoint(),))
 
     def agent(self, **kw: str) -> ScriptedAgent:

@@ -69,7 +69,8 @@ class Bench:
             "input": b'{"x":1}',
         } | fields
         new = NewJob(**given)
-        return self.do(lambda conn: store.submit(conn, new, slots, now))
+        submitted = self.do(lambda conn: store.submit(conn, new, slots, now))
+        return submitted.view, submitted.claimed
 
     def claim(self, now: float, *slots: Slot) -> tuple[Claimed, ...]:
         return self.do(lambda conn: store.claim(conn, slots, now))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
@@ -135,7 +135,8 @@ class World:
         async def main() -> None:
             if not self.token:
                 _, self.token = await commits.commit(lambda c: create_join_token(c, name="sim", now=0.0))
-            plane = Plane(PlaneSettings(), commits, artifacts, self.clock, Random(self.rng.random()))
+            rng = Random(self.rng.random())
+            plane = Plane(PlaneSettings(), commits, artifacts, self.clock, rng, self.post)
             await plane.start([self.endpoint()])
             started.set_result(plane)
             await plane.run()
@@ -145,6 +146,11 @@ class World:
         done, _ = await asyncio.wait([started], timeout=30)
         if done:
             self.plane = started.result()
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        """The receiver of webhooks."""
+        await asyncio.sleep(0.01)
+        return 200
 
     def endpoint(self) -> Endpoint:
         return Endpoint(

@@ -1,0 +1,270 @@
+"""What is read of jobs: records, held waits, streams, lists, counts. Changes nothing but the pollers' cursor.
+
+A payload that was spilled to the object store is put back into what the caller reads up to a size; above
+that the caller gets `{"output_url", "size", "sha256"}`. An end is waited for with a bell that is hung up
+before the store is read, so that none is missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+from stoker.control import store
+from stoker.control.artifacts import Artifacts
+from stoker.control.bells import Bells
+from stoker.control.commit import Commits
+from stoker.control.endpoints import Endpoints
+from stoker.control.errors import ControlError, NotFound
+from stoker.control.floor import Floor
+from stoker.control.following import follow
+from stoker.control.staffing import Staffing
+from stoker.control.store import Conn
+from stoker.control.types import (
+    AttemptLog,
+    Counted,
+    Cursor,
+    Endpoint,
+    Health,
+    JobState,
+    JobView,
+    Listing,
+    Page,
+    StoredChunk,
+    StreamEvent,
+    StreamPoll,
+)
+from stoker.wire.messages import Ref
+
+INLINE_BYTES = 20 * 1024 * 1024
+"""A spilled payload up to this size is put back; and so much is in one answer to a stream's poller."""
+
+POLL_CHUNKS = 64
+
+COUNT_MOST = 10_000
+"""Jobs that are counted one by one for `/health`; a longer queue is counted now and then."""
+
+RECOUNT_S = 10.0
+_ALL = 1 << 40
+
+
+class Views:
+    def __init__(
+        self,
+        commits: Commits,
+        artifacts: Artifacts,
+        bells: Bells,
+        endpoints: Endpoints,
+        floor: Floor,
+        staffing: Staffing,
+        clock: Callable[[], float],
+    ) -> None:
+        self._commits = commits
+        self._artifacts = artifacts
+        self._bells = bells
+        self._endpoints = endpoints
+        self._floor = floor
+        self._staffing = staffing
+        self._clock = clock
+        self._counted: dict[str, tuple[float, Counted]] = {}
+
+    # -- one job
+
+    async def view(self, account: str, endpoint: str, job: str) -> JobView:
+        """As it is stored: a spilled output is only named. A waiting job says why it waits."""
+        found = self._endpoints.find(account, endpoint)
+        now = self._clock()
+        view = await self._commits.read(lambda conn: store.view(conn, found.account, found.id, job, now))
+        if view is None:
+            raise no_job(job)
+        return self._with_reason(found, view)
+
+    def _with_reason(self, endpoint: Endpoint, view: JobView) -> JobView:
+        if view.state is not JobState.IN_QUEUE or view.reason is not None:
+            return view
+        return replace(view, reason=self._staffing.reason(endpoint))
+
+    async def status(self, account: str, endpoint: str, job: str, ttl_ms: int | None = None) -> JobView:
+        if ttl_ms is not None:
+            await self._shorten(self._endpoints.find(account, endpoint), job, ttl_ms / 1000)
+        return await self.whole(await self.view(account, endpoint, job))
+
+    async def _shorten(self, endpoint: Endpoint, job: str, seconds: float) -> None:
+        now = self._clock()
+        known = await self._commits.commit(
+            lambda conn: store.shorten(conn, endpoint.account, endpoint.id, job, now + seconds, now)
+        )
+        if known is None:
+            raise no_job(job)
+
+    async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView:
+        """The terminal view as soon as there is one; after `seconds`, the view as it is then."""
+        with self._bells.end_of(job) as ended:
+            view = await self.view(account, endpoint, job)
+            if not view.ended:
+                try:
+                    async with asyncio.timeout(seconds):
+                        view = await ended
+                except TimeoutError:
+                    view = await self.view(account, endpoint, job)
+        return await self.whole(view)
+
+    async def logs(self, account: str, endpoint: str, job: str) -> tuple[AttemptLog, ...]:
+        found = self._endpoints.find(account, endpoint)
+        now = self._clock()
+        logs = await self._commits.read(lambda conn: store.job_logs(conn, found.account, found.id, job, now))
+        if logs is None:
+            raise no_job(job)
+        return logs
+
+    # -- payloads
+
+    async def whole(self, view: JobView) -> JobView:
+        """Puts a spilled output back, or says where it lies."""
+        if view.output_ref is None:
+            return view
+        return replace(view, output=await self.payload(view.output_ref), output_ref=None)
+
+    async def payload(self, ref: Ref) -> bytes:
+        """The JSON text that was spilled, or JSON that says where it lies and what it is."""
+        if ref.size <= INLINE_BYTES:
+            return await self._artifacts.get(ref)
+        place = {"output_url": await self._artifacts.url(ref), "size": ref.size, "sha256": ref.sha256}
+        return json.dumps(place).encode()
+
+    async def _whole_chunk(self, chunk: StoredChunk) -> StoredChunk:
+        if chunk.ref is None:
+            return chunk
+        return replace(chunk, value=await self.payload(chunk.ref), ref=None)
+
+    # -- streams
+
+    async def poll_stream(self, account: str, endpoint: str, job: str, seconds: float) -> StreamPoll:
+        """Chunks not yet delivered to pollers; held up to `seconds` while there is nothing to say.
+
+        A terminal state is told only together with the last chunk: until then the job reads IN_PROGRESS.
+        """
+        found = self._endpoints.find(account, endpoint)
+        deadline = asyncio.get_running_loop().time() + seconds
+        with self._bells.changes_of(job) as changed:
+            while True:
+                changed.clear()
+                poll = await self._poll(found, job)
+                if poll.chunks or poll.view.ended:
+                    chunks = [await self._whole_chunk(chunk) for chunk in poll.chunks]
+                    return replace(poll, chunks=tuple(chunks))
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await changed.wait()
+                except TimeoutError:
+                    return poll
+
+    async def _poll(self, endpoint: Endpoint, job: str) -> StreamPoll:
+        now = self._clock()
+
+        def read(conn: Conn) -> StreamPoll | None:
+            view = store.view(conn, endpoint.account, endpoint.id, job, now)
+            if view is None:
+                return None
+            cursor = store.stream_cursor(conn, job)
+            found = store.chunks(conn, job, (cursor.attempt, cursor.n), POLL_CHUNKS + 1)
+            chunks = found[: _fitting(found)]
+            if view.ended and len(found) > len(chunks):
+                view = replace(view, state=JobState.IN_PROGRESS)
+            last = (chunks[-1].attempt, chunks[-1].n) if chunks else (cursor.attempt, cursor.n)
+            return StreamPoll(view, chunks, Cursor(*last, told=view.ended), cursor.told)
+
+        poll = await self._commits.read(read)
+        if poll is None:
+            raise no_job(job)
+        return poll
+
+    async def advance(self, job: str, cursor: Cursor) -> None:
+        """The answer was written: pollers get what comes after."""
+        await self._commits.commit(lambda conn: store.advance(conn, job, cursor))
+
+    async def follow(
+        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Every event of the job, from the start or after an id, to its end. A reader may come back."""
+        found = self._endpoints.find(account, endpoint)
+        with self._bells.changes_of(job) as changed:
+            events = follow(self._commits, found, job, after, changed, self._clock)
+            async with aclosing(events):
+                async for event in events:
+                    yield await self._whole_event(event)
+
+    async def _whole_event(self, event: StreamEvent) -> StreamEvent:
+        if event.view is not None:
+            return replace(event, view=await self.whole(event.view))
+        if event.ref is not None:
+            return replace(event, value=await self.payload(event.ref), ref=None)
+        return event
+
+    # -- an endpoint
+
+    async def requests(self, account: str, endpoint: str, listing: Listing) -> Page:
+        found = self._endpoints.find(account, endpoint)
+        now = self._clock()
+        page = await self._commits.read(
+            lambda conn: store.list_jobs(conn, found.account, found.id, listing, now)
+        )
+        return replace(page, views=tuple(self._with_reason(found, view) for view in page.views))
+
+    async def health(self, account: str, endpoint: str) -> Health:
+        found = self._endpoints.find(account, endpoint)
+        ends, jobs = await self._commits.read(
+            lambda conn: (
+                store.read_counters(conn, account, found.id),
+                store.count_jobs(conn, found.id, COUNT_MOST),
+            )
+        )
+        if not jobs.exact:
+            jobs = await self._recount(found.id)
+        workers = self._floor.of_endpoint(found.id)
+        ready = [worker for worker in workers if worker.state == "ready"]
+        return Health(
+            completed=ends.get("completed", 0),
+            failed=ends.get("failed", 0),
+            retried=ends.get("retried", 0),
+            in_queue=jobs.queued,
+            in_progress=jobs.in_progress,
+            idle=sum(1 for worker in ready if worker.idle),
+            ready=len(ready),
+            running=sum(1 for worker in ready if worker.busy),
+            initializing=sum(1 for worker in workers if worker.state == "starting"),
+            throttled=self._staffing.throttled(found.id),
+            unhealthy=sum(1 for worker in workers if worker.state == "unhealthy"),
+        )
+
+    async def _recount(self, endpoint: str) -> Counted:
+        """A long queue takes long to count; what was counted is good for a while."""
+        now = asyncio.get_running_loop().time()
+        until, counted = self._counted.get(endpoint, (now, Counted()))
+        if until <= now:
+            counted = await self._commits.read(lambda conn: store.count_jobs(conn, endpoint, _ALL))
+            self._counted[endpoint] = now + RECOUNT_S, counted
+        return counted
+
+
+def _fitting(chunks: Sequence[StoredChunk]) -> int:
+    """How many of them make up one answer: at least one, and no more than the bounds allow."""
+    size = 0
+    for n, chunk in enumerate(chunks[:POLL_CHUNKS]):
+        size += _size(chunk)
+        if n and size > INLINE_BYTES:
+            return n
+    return min(len(chunks), POLL_CHUNKS)
+
+
+def _size(chunk: StoredChunk) -> int:
+    if chunk.ref is None:
+        return len(chunk.value)
+    return chunk.ref.size if chunk.ref.size <= INLINE_BYTES else 0
+
+
+def no_job(job: str) -> ControlError:
+    return NotFound(f"no job {job!r} on this endpoint: the id is wrong, or its time has passed")
