@@ -1,13 +1,19 @@
 """Group commit: many small transactions share one fsync, and nobody waits for a group to fill.
 
     loop:    commit(fn) --> queue                     <-- results, one wake-up for the whole batch
-    writer:  takes all that waits; BEGIN IMMEDIATE; fn, fn, fn; COMMIT (fsync)
+    writer:  takes all that waits; BEGIN; fn, fn, fn; COMMIT (fsync)
 
 Whatever arrives during one commit makes up the next. When a function of a batch raises, the batch is rolled
 back and each is run again in a transaction of its own, so that one culprit spoils nobody else's work; a
 function may thus run twice and must have no other effect than on its connection. Results are given out
 after the fsync, never before. A store that is full, locked or broken is `Unavailable`: nothing was
-accepted, and the process lives.
+accepted, and the process lives. A connection that broke is opened again by the next batch; where it broke
+during COMMIT, nobody knows on which side of it, and the batch is told so (`InDoubt`). A batch that another
+transaction was in the way of is run again, up to three times.
+
+There is one thread that writes, with PostgreSQL too. A second one would not commit sooner: grouping pays for
+the fsync already, the functions are Python and share one interpreter lock, and order within an endpoint
+would be lost. More than one control per database will need it, and `SKIP LOCKED` is in the claim for that.
 
 `InlineCommitter` does the same without a thread, for the simulation.
 """
@@ -15,7 +21,6 @@ accepted, and the process lives.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,24 +28,16 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-import sqlalchemy.exc
-
-from stoker.control.errors import Unavailable
+from stoker.control.errors import InDoubt, Unavailable
+from stoker.control.store_failures import is_clash, is_full, unavailable
 from stoker.control.store_open import Conn, Store
 
 T = TypeVar("T")
 _MOST = 512
 """Functions in one transaction: it keeps the wait of the first of them bounded."""
 
-_NOT_OURS = {
-    sqlite3.SQLITE_FULL: "the disk of the data folder is full",
-    sqlite3.SQLITE_IOERR: "the disk of the data folder does not answer as it should",
-    sqlite3.SQLITE_BUSY: "the database is locked by another process",
-    sqlite3.SQLITE_LOCKED: "the database is locked",
-    sqlite3.SQLITE_READONLY: "the database may not be written",
-    sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",
-    sqlite3.SQLITE_NOMEM: "there is no memory left",
-}
+_TRIES = 4
+"""Of a batch that another transaction was in the way of."""
 
 
 class Commits(Protocol):
@@ -53,27 +50,13 @@ class Commits(Protocol):
     async def close(self) -> None: ...
 
 
-def _code(error: Exception) -> int | None:
-    """SQLite's primary result code, if it was SQLite that failed."""
-    cause = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error
-    code = getattr(cause, "sqlite_errorcode", None) if isinstance(cause, sqlite3.Error) else None
-    return None if code is None else int(code) & 0xFF
-
-
-def _is_full(error: Exception) -> bool:
-    """One big payload may not fit where the small ones beside it do; nothing else is worth a second try."""
-    return _code(error) == sqlite3.SQLITE_FULL
-
-
 def said(error: Exception) -> Exception:
-    """A failing disk is said in words and may be tried again; every other error stays what it is."""
-    code = _code(error)
-    why = None if code is None else _NOT_OURS.get(code)
-    if why is None:
+    """A store that is down is said in words and may be tried again; every other error stays what it is."""
+    if isinstance(error, Unavailable) or (why := unavailable(error)) is None:
         return error
-    unavailable = Unavailable(f"nothing was stored: {why}; try again later")
-    unavailable.__cause__ = error
-    return unavailable
+    told = Unavailable(f"nothing was stored: {why}; try again later")
+    told.__cause__ = error
+    return told
 
 
 @dataclass(slots=True)
@@ -88,23 +71,44 @@ _Result = tuple[asyncio.Future[Any], Any, Exception | None]
 def run_batch(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, Exception | None]]:
     """Runs them in one transaction; if that fails, each in its own."""
     try:
-        return [(result, None) for result in _transact(conn, fns)]
+        return [(result, None) for result in _tried(conn, fns)]
     except Exception as error:
         told = said(error)
-        if len(fns) == 1 or (isinstance(told, Unavailable) and not _is_full(error)):
+        if len(fns) == 1 or (isinstance(told, Unavailable) and not is_full(error)):
             return [(None, told)] * len(fns)
     return [run_batch(conn, [fn])[0] for fn in fns]
+
+
+def _tried(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[Any]:
+    for _ in range(_TRIES - 1):
+        try:
+            return _transact(conn, fns)
+        except Exception as error:
+            if not is_clash(error):
+                raise
+    return _transact(conn, fns)
 
 
 def _transact(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[Any]:
     conn.begin()
     try:
         results = [fn(conn) for fn in fns]
-        conn.commit()
+        _commit(conn)
     except BaseException:
         conn.rollback()
         raise
     return results
+
+
+def _commit(conn: Conn) -> None:
+    try:
+        conn.commit()
+    except Exception as error:
+        if conn.broken:
+            raise InDoubt(
+                "the database went away in the very moment of storing: this may be stored, or not; try again"
+            ) from error
+        raise
 
 
 def _run_reads(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, Exception | None]]:

@@ -1,33 +1,62 @@
-"""Opens the store: its file, its tables, its version, the key to its secrets; and the connections to it.
+"""Opens the store: its database, its tables, its version, the key to its secrets; and the connections to it.
 
-SQLite is opened in WAL mode with synchronous=FULL: what was committed survives a power cut. Transactions
-are explicit: whoever holds a `Conn` begins and ends them (control.commit does). SQLAlchemy serves the cold
-statements and the raw driver the hot ones, on the same connection and in the same transaction.
+Where the tables lie is a `Database`: a file of SQLite's (control.store_sqlite) or a PostgreSQL database
+(control.store_postgres). Transactions are explicit: whoever holds a `Conn` begins and ends them
+(control.commit does). SQLAlchemy serves the cold statements and the raw driver the hot ones, on the same
+connection and in the same transaction.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
+import psycopg
 import sqlalchemy
 from sqlalchemy import Executable, insert, select
-from sqlalchemy.pool import NullPool
 
 from stoker.control import schema
 from stoker.control.secrets import SecretKeyError, Secrets, load_secrets, random_secrets
-from stoker.control.statements import SQLITE, Dialect, Written
+from stoker.control.statements import Dialect, Written
+from stoker.control.store_failures import driver_error
+from stoker.control.store_postgres import PostgresDatabase, Taken, is_url
+from stoker.control.store_sqlite import MEMORY, SqliteFile
 
 DEFAULT_ACCOUNT = "default"
 _CHECK = b"stoker"
-_BUSY_MS = 5_000
 
 
 class StoreError(Exception):
     """The store cannot be opened; the text says why."""
+
+
+class Database(Protocol):
+    """Where the tables are."""
+
+    name: str
+    """As sentences call it."""
+    instead: str
+    """What an operator may do who meant another one."""
+    shared: bool
+    """One connection serves all: a database in memory has no other."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def connect(self, *, reads_only: bool) -> sqlalchemy.Connection: ...
+
+    def lock_tables(self, raw: Any) -> None: ...
+
+    def is_broken(self, sql: sqlalchemy.Connection, raw: Any) -> bool: ...
+
+    def in_transaction(self, raw: Any) -> bool: ...
+
+    def words(self, error: Exception) -> str: ...
+
+    def close(self) -> None: ...
 
 
 class Rows(Protocol):
@@ -45,22 +74,39 @@ class Rows(Protocol):
 
 class Conn:
     """One connection. `run` takes a hot statement: its name in statements.sql, or its text in the same
-    dress (a constant: each text is kept). `execute` takes SQLAlchemy's."""
+    dress (a constant: each text is kept). `execute` takes SQLAlchemy's.
 
-    def __init__(self, sql: sqlalchemy.Connection, secrets: Secrets, dialect: Dialect = SQLITE) -> None:
-        self.sql = sql
+    A transaction that begins finds a connection that works, or raises what the driver says: a broken one is
+    opened again.
+    """
+
+    def __init__(self, database: Database, secrets: Secrets, *, reads_only: bool = False) -> None:
         self.secrets = secrets
         self.renewed: dict[str, tuple[int, float]] = {}
         """When a node's lease was last renewed here, and for which session."""
-        self.raw = cast(sqlite3.Connection, sql.connection.dbapi_connection)
-        self._dialect = dialect
-        self._written = Written(dialect)
+        self._database = database
+        self._reads_only = reads_only
+        self._begin = database.dialect.begin
+        self._begin_read = database.dialect.begin_read
+        self._written = Written(database.dialect)
+        self._open()
+
+    def _open(self) -> None:
+        self.sql = self._database.connect(reads_only=self._reads_only)
+        self.raw: Any = self.sql.connection.dbapi_connection
+        self.renewed.clear()
+
+    @property
+    def broken(self) -> bool:
+        return self._database.is_broken(self.sql, self.raw)
 
     def run(self, statement: str, values: Mapping[str, Any]) -> Rows:
-        return self.raw.execute(self._written[statement], values)
+        found: Rows = self.raw.execute(self._written[statement], values)
+        return found
 
     def run_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        self.raw.executemany(self._written[statement], rows)
+        """The same for each of the rows; what it gives is not looked at."""
+        self.raw.cursor().executemany(self._written[statement], rows)
 
     def execute(
         self, statement: Executable, *rows: Mapping[str, Any]
@@ -69,110 +115,131 @@ class Conn:
 
     def begin(self) -> None:
         """A transaction that will write."""
-        self.raw.execute(self._dialect.begin)
+        self._start(self._begin)
 
     def begin_read(self) -> None:
         """One snapshot for several reads."""
-        self.raw.execute(self._dialect.begin_read)
+        self._start(self._begin_read)
+
+    def _start(self, begin: str) -> None:
+        """Nothing is lost with a connection that turns out to be broken here."""
+        if not self.broken:
+            try:
+                self.raw.execute(begin)
+            except Exception:
+                if not self.broken:
+                    raise
+            else:
+                return
+        self.close()
+        self._open()
+        self.raw.execute(begin)
 
     def commit(self) -> None:
         self.raw.execute("COMMIT")
 
     def rollback(self) -> None:
-        # A full disk may have ended the transaction already.
-        if self.raw.in_transaction:
+        """Ends the transaction, if it has not been ended by what went wrong."""
+        if self._database.in_transaction(self.raw):
             self.raw.execute("ROLLBACK")
 
     def close(self) -> None:
-        self.sql.close()
+        with suppress(psycopg.Error, sqlalchemy.exc.DBAPIError):
+            self.sql.close()
 
 
 class Store:
-    """An open store: one writer; readers of their own where it is a file."""
+    """An open store: one writer; readers of their own where it is not in memory."""
 
-    def __init__(self, path: str, secrets: Secrets) -> None:
-        self.path = path
+    def __init__(self, database: Database, secrets: Secrets) -> None:
+        self.database = database
+        self.path = database.name
+        self.shared = database.shared
         self.secrets = secrets
-        self.shared = path == ":memory:"
-        """One connection serves all: a database in memory has no other."""
-        self._engine = sqlalchemy.create_engine(
-            f"sqlite:///{path}",
-            poolclass=NullPool,
-            isolation_level="AUTOCOMMIT",
-            connect_args={"check_same_thread": False, "cached_statements": 256},
-        )
-        sqlalchemy.event.listen(self._engine, "connect", _prepare)
-        self.writer = self._connect()
+        self.writer = Conn(database, secrets)
         self._readers: list[Conn] = []
-
-    def _connect(self) -> Conn:
-        return Conn(self._engine.connect(), self.secrets)
 
     def reader(self) -> Conn:
         """A connection for reads; it is closed with the store."""
         if self.shared:
             return self.writer
-        conn = self._connect()
-        conn.raw.execute("PRAGMA query_only = ON")
+        conn = Conn(self.database, self.secrets, reads_only=True)
         self._readers.append(conn)
         return conn
 
     def close(self) -> None:
         for conn in (*self._readers, self.writer):
             conn.close()
-        self._engine.dispose()
+        self.database.close()
 
 
-def _prepare(driver: sqlite3.Connection, _record: object) -> None:
-    for pragma in (
-        f"busy_timeout = {_BUSY_MS}",
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-        "cache_size = -16000",
-        "temp_store = MEMORY",
-    ):
-        driver.execute(f"PRAGMA {pragma}")
+def open_store(
+    where: Path | str,
+    *,
+    folder: Path | None = None,
+    secrets: Secrets | None = None,
+    alone: bool = True,
+    now: float = 0.0,
+) -> Store:
+    """The store at a path, in ":memory:" or at a postgresql:// URL, made when there is none.
 
-
-def open_store(path: Path | str, *, secrets: Secrets | None = None, now: float = 0.0) -> Store:
-    """The store at `path` (or ":memory:"), made when there is none. Raises StoreError, SecretKeyError."""
-    name = str(path)
+    `folder` is where the key to its secrets lies; by default beside the file. `alone`: no second process may
+    open a PostgreSQL database so, which is how control opens it. Raises StoreError, SecretKeyError.
+    """
+    name = str(where)
     if secrets is None:
-        secrets = random_secrets() if name == ":memory:" else load_secrets(Path(name).parent, os.environ)
+        secrets = _secrets(name, folder)
+    database = _database(name, alone=alone)
     store = None
     try:
-        store = _open_private(name, secrets)
+        store = Store(database, secrets)
         _check(store, now)
-    except (sqlite3.Error, sqlalchemy.exc.DBAPIError) as error:
+    except BaseException as error:
         if store is not None:
             store.close()
-        raise StoreError(f"the database {name} cannot be opened: {getattr(error, 'orig', error)}") from error
-    except BaseException:
-        if store is not None:
-            store.close()
+        else:
+            database.close()
+        if (why := _why_not(error, database)) is not None:
+            raise StoreError(f"the database {database.name} cannot be opened: {why}") from None
         raise
     return store
 
 
-def _open_private(name: str, secrets: Secrets) -> Store:
-    """The file is the owner's only: it holds callers' inputs. Its WAL gets the same mode from SQLite."""
-    if name != ":memory:":
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
-    return Store(name, secrets)
+def _secrets(name: str, folder: Path | None) -> Secrets:
+    if name == MEMORY:
+        return random_secrets()
+    if folder is None and is_url(name):
+        raise ValueError("the key to the secrets of a PostgreSQL database lies in a folder: name it")
+    return load_secrets(folder or Path(name).parent, os.environ)
+
+
+def _database(name: str, *, alone: bool) -> Database:
+    if not is_url(name):
+        return SqliteFile(name)
+    try:
+        return PostgresDatabase(name, alone=alone)
+    except ValueError as error:
+        raise StoreError(f"the URL of the database cannot be used: {error}") from None
+
+
+def _why_not(error: BaseException, database: Database) -> str | None:
+    if isinstance(error, Taken):
+        return str(error)
+    found = driver_error(error)
+    return None if found is None else database.words(found)
 
 
 def _check(store: Store, now: float) -> None:
     conn = store.writer
     conn.begin()
     try:
+        store.database.lock_tables(conn.raw)
         names = sqlalchemy.inspect(conn.sql).get_table_names()
         if not names:
             _create(conn, now)
         elif "meta" not in names:
             raise StoreError(f"the database {store.path} holds tables that are not Stoker's")
-        _check_version(conn, store.path)
+        _check_version(conn, store.database)
         _check_key(conn)
     except BaseException:
         conn.rollback()
@@ -190,12 +257,12 @@ def _create(conn: Conn, now: float) -> None:
     conn.execute(insert(schema.accounts), {"id": DEFAULT_ACCOUNT, "created_at": now})
 
 
-def _check_version(conn: Conn, path: str) -> None:
+def _check_version(conn: Conn, database: Database) -> None:
     found = _meta(conn, "schema_version").decode()
     if found != str(schema.SCHEMA_VERSION):
         raise StoreError(
-            f"the database {path} has schema version {found}, and this Stoker works with version "
-            f"{schema.SCHEMA_VERSION}: start the Stoker that wrote it, or give another --data-dir"
+            f"the database {database.name} has schema version {found}, and this Stoker works with version "
+            f"{schema.SCHEMA_VERSION}: start the Stoker that wrote it, or {database.instead}"
         )
 
 

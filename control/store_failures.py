@@ -1,0 +1,48 @@
+"""What a driver's error means: whether the store is down for a while, full, or worth another try.
+
+Whatever is none of these is a mistake, ours or a caller's, and stays the error that it is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import psycopg
+import sqlalchemy.exc
+
+from stoker.control import store_postgres, store_sqlite
+
+
+def driver_error(error: BaseException) -> sqlite3.Error | psycopg.Error | None:
+    """The driver's own, if one is in it."""
+    cause = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error
+    return cause if isinstance(cause, sqlite3.Error | psycopg.Error) else None
+
+
+def unavailable(error: BaseException) -> str | None:
+    """Why the store could not; None where it could and would not."""
+    match driver_error(error):
+        case sqlite3.Error() as found:
+            code = store_sqlite.code(found)
+            return None if code is None else store_sqlite.UNAVAILABLE.get(code)
+        case psycopg.Error() as found:
+            return store_postgres.why(found)
+        case _:
+            return str(error) if isinstance(error, store_postgres.Taken) else None
+
+
+def is_full(error: BaseException) -> bool:
+    """One big payload may not fit where the small ones beside it do."""
+    match driver_error(error):
+        case sqlite3.Error() as found:
+            return store_sqlite.code(found) == sqlite3.SQLITE_FULL
+        case psycopg.Error() as found:
+            return found.sqlstate == "53100"
+        case _:
+            return False
+
+
+def is_clash(error: BaseException) -> bool:
+    """Another transaction was in the way: the same again may well succeed."""
+    found = driver_error(error)
+    return isinstance(found, psycopg.Error) and found.sqlstate in store_postgres.AGAIN

@@ -1,0 +1,207 @@
+"""The store in PostgreSQL: how it is reached, who may write it, and what its failures mean.
+
+One control per database for now: the connection that writes holds an advisory lock for as long as it lives,
+and a second control is refused. The lock belongs to the session, so this must be PostgreSQL itself, or a
+pooler that gives whole sessions.
+
+A dead server must not hold anybody up: connecting, waiting for a lock and a single statement are bounded
+here, a silent peer is given up by TCP on both sides. What the URL itself says (`connect_timeout`, `sslmode`,
+...) goes before. The password is never part of a sentence: not even the driver's own words about a URL that
+it cannot read are repeated, since they quote it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import psycopg
+import sqlalchemy
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.string import StrDumperUnknown
+from sqlalchemy.pool import NullPool
+
+from stoker.control.statements import POSTGRESQL
+
+log = logging.getLogger(__name__)
+
+SCHEMES = ("postgresql://", "postgres://")
+PATIENCE_S = 5.0
+"""How long a new control waits for the lock: the server may not have noticed yet that the last one died."""
+
+_WRITER = 0x53746F6B6572  # the letters of Stoker
+_TABLES = _WRITER + 1
+_DEFAULTS = {
+    "application_name": "stoker",
+    "client_encoding": "utf8",
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "25000",
+}
+_SESSION = """
+SET statement_timeout = '30s';
+SET lock_timeout = '5s';
+SET idle_in_transaction_session_timeout = '60s';
+SET tcp_keepalives_idle = 10;
+SET tcp_keepalives_interval = 5;
+SET tcp_keepalives_count = 3;
+SET tcp_user_timeout = 25000;
+"""
+
+AGAIN = frozenset({"40001", "40P01"})
+"""Serialization failure and deadlock: the same transaction may well succeed when it is tried again."""
+
+_GONE = "the database went away"
+UNAVAILABLE = {
+    "08": _GONE,
+    "25006": "the database may not be written",
+    "25P03": "the database ended a transaction that stood still",
+    "28": "the database refuses this user or its password",
+    "3D000": "there is no such database any more",
+    "40": "other transactions were in the way",
+    "53100": "the disk of the database is full",
+    "53200": "the database has no memory left",
+    "53300": "the database has too many connections",
+    "53": "the database is short of a resource",
+    "55P03": "the database is locked by another process",
+    "57014": "the database took too long",
+    "57P01": "the database is shutting down",
+    "57P02": "the database crashed",
+    "57P03": "the database is not ready for connections",
+    "57P04": "the database was dropped",
+    "57P05": "the database ended an idle connection",
+    "58": "the disk of the database does not answer as it should",
+}
+"""By SQLSTATE, or by its class: the first two characters."""
+
+
+class Taken(Exception):
+    """Another control holds the database."""
+
+
+class _Text(StrDumperUnknown):
+    """PostgreSQL knows no NUL in a text, and no caller's text may be refused for one."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(obj.replace("\x00", "\ufffd"))
+
+
+class _Int(Int8BinaryDumper):
+    """One width for all numbers, so that a statement is prepared once and not once for each."""
+
+
+class PostgresDatabase:
+    """The database of a URL. Raises ValueError, in words without the URL."""
+
+    dialect = POSTGRESQL
+    shared = False
+    instead = "give another --database"
+
+    def __init__(self, url: str, *, alone: bool) -> None:
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error:
+            raise ValueError("it must read postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
+        self.name = _named(given)
+        self._password = str(given.get("password") or "")
+        self._alone = alone
+        self._conninfo = make_conninfo("", **{**_DEFAULTS, **given})
+        self._patience_s = PATIENCE_S
+        self._engine = sqlalchemy.create_engine(
+            "postgresql+psycopg://",
+            creator=self._connected,
+            poolclass=NullPool,
+            pool_reset_on_return=None,
+            isolation_level="AUTOCOMMIT",
+            use_native_hstore=False,
+        )
+
+    def connect(self, *, reads_only: bool) -> sqlalchemy.Connection:
+        """Raises the driver's errors, and Taken."""
+        sql = self._engine.connect()
+        try:
+            raw: Any = sql.connection.dbapi_connection
+            if reads_only:
+                raw.execute("SET default_transaction_read_only = on")
+            elif self._alone:
+                self._lock(raw)
+        except BaseException:
+            sql.close()
+            raise
+        return sql
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        raw = psycopg.connect(self._conninfo, autocommit=True)
+        raw.adapters.register_dumper(str, _Text)
+        raw.adapters.register_dumper(int, _Int)
+        try:
+            raw.execute(_SESSION)
+            _keep_promises(raw, self.name)
+        except BaseException:
+            raw.close()
+            raise
+        return raw
+
+    def _lock(self, raw: psycopg.Connection[Any]) -> None:
+        """Only the first time is worth a wait: later on, nobody else should want it."""
+        patience_ms = max(int(self._patience_s * 1000), 1)
+        raw.execute(f"SET lock_timeout = {patience_ms}")
+        try:
+            raw.execute("SELECT pg_advisory_lock(%s)", (_WRITER,))
+        except psycopg.errors.LockNotAvailable:
+            raise Taken("another control works on it") from None
+        self._patience_s = 0.5
+        raw.execute("SET lock_timeout = '5s'")
+
+    def lock_tables(self, raw: Any) -> None:
+        """Until the end of this transaction nobody else makes the tables."""
+        raw.execute("SELECT pg_advisory_xact_lock(%s)", (_TABLES,))
+
+    def is_broken(self, sql: sqlalchemy.Connection, raw: Any) -> bool:
+        return bool(raw.closed) or sql.closed or sql.invalidated
+
+    def in_transaction(self, raw: Any) -> bool:
+        status = raw.pgconn.transaction_status
+        return status in {psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR}
+
+    def words(self, error: Exception) -> str:
+        """What the server said, on one line."""
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        line = next((line for line in reversed(lines) if "failed: " in line), lines[0])
+        said = line.rpartition("failed: ")[2].removeprefix("FATAL:").strip()
+        return said.replace(self._password, "***") if self._password else said
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def is_url(where: str) -> bool:
+    return where.startswith(SCHEMES)
+
+
+def _named(given: dict[str, Any]) -> str:
+    """`stoker at db.example:5432`: all of a URL that may be told."""
+    host, port = given.get("host") or given.get("hostaddr") or "localhost", given.get("port") or "5432"
+    name = given.get("dbname") or given.get("user") or "postgres"
+    return f"{name} at {host}:{port}"
+
+
+def _keep_promises(raw: psycopg.Connection[Any], name: str) -> None:
+    """What was answered must be on the disk, whatever the server's settings are for others."""
+    row = raw.execute("SELECT current_setting('synchronous_commit'), current_setting('fsync')").fetchone()
+    commit, fsync = row or ("", "")
+    if commit == "off":
+        raw.execute("SET synchronous_commit = on")
+    if fsync == "off":
+        log.warning("the database %s runs with fsync = off: a power cut may lose what was answered", name)
+
+
+def why(error: psycopg.Error) -> str | None:
+    """In words, if it is the server's trouble and not the statement's."""
+    if error.sqlstate is not None:
+        return UNAVAILABLE.get(error.sqlstate) or UNAVAILABLE.get(error.sqlstate[:2])
+    lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return _GONE if lost else None

@@ -1,0 +1,94 @@
+"""The store in a file, or in memory: how SQLite is opened, and what its failures mean.
+
+WAL mode with synchronous=FULL: what was committed survives a power cut. The file is its owner's only, since
+it holds callers' inputs; its WAL gets the same mode from SQLite.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy.pool import NullPool
+
+from stoker.control.statements import SQLITE
+
+MEMORY = ":memory:"
+_BUSY_MS = 5_000
+
+_PRAGMAS = (
+    f"busy_timeout = {_BUSY_MS}",
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    "cache_size = -16000",
+    "temp_store = MEMORY",
+)
+
+UNAVAILABLE = {
+    sqlite3.SQLITE_FULL: "the disk of the data folder is full",
+    sqlite3.SQLITE_IOERR: "the disk of the data folder does not answer as it should",
+    sqlite3.SQLITE_BUSY: "the database is locked by another process",
+    sqlite3.SQLITE_LOCKED: "the database is locked",
+    sqlite3.SQLITE_READONLY: "the database may not be written",
+    sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",
+    sqlite3.SQLITE_NOMEM: "there is no memory left",
+}
+
+
+class SqliteFile:
+    """The database at a path."""
+
+    dialect = SQLITE
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self.instead = "give another --data-dir"
+        self.shared = path == MEMORY
+        if not self.shared:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._engine = sqlalchemy.create_engine(
+            f"sqlite:///{path}",
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            connect_args={"check_same_thread": False, "cached_statements": 256},
+        )
+        sqlalchemy.event.listen(self._engine, "connect", _prepare)
+
+    def connect(self, *, reads_only: bool) -> sqlalchemy.Connection:
+        sql = self._engine.connect()
+        if reads_only:
+            sql.exec_driver_sql("PRAGMA query_only = ON")
+        return sql
+
+    def lock_tables(self, raw: Any) -> None:
+        """BEGIN IMMEDIATE has locked the whole file."""
+
+    def is_broken(self, sql: sqlalchemy.Connection, raw: Any) -> bool:
+        """A file has no line that could break."""
+        return False
+
+    def in_transaction(self, raw: Any) -> bool:
+        """A full disk may have ended it."""
+        return bool(raw.in_transaction)
+
+    def words(self, error: Exception) -> str:
+        return str(error)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def _prepare(driver: sqlite3.Connection, _record: object) -> None:
+    for pragma in _PRAGMAS:
+        driver.execute(f"PRAGMA {pragma}")
+
+
+def code(error: sqlite3.Error) -> int | None:
+    """SQLite's primary result code."""
+    found = getattr(error, "sqlite_errorcode", None)
+    return None if found is None else int(found) & 0xFF
