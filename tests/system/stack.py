@@ -90,6 +90,7 @@ class Stack:
                 stdout=log,
                 stderr=log,
             )
+        setattr(self, name, process)  # at once: whatever happens, `stop` knows of it
         os.close(write)
         with open(read, "rb") as ready:
             line = ready.readline()

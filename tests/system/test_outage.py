@@ -1,0 +1,206 @@
+"""A minute without control, in real time: what finished is delivered, once; what runs on is stopped in time.
+
+    seconds  0         30               40..46             48             60
+    control  killed ───────────────────────────────────────────────────── started again
+    agent    keeps the results          stops what runs    killed, or not
+    jobs     early     late finished    over is stopped                   over runs again, queued runs
+
+Two platforms side by side go through it: in one of them the agent is killed, too, while control is away,
+and all that is left of its results is its outbox on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from stoker.agent.outbox_disk import OutboxFile, decode
+from stoker.wire.messages import Outcome
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stack import Stack, queue_endpoint, running
+
+OUTAGE_S = 60.0
+LEASE_S = 45.0
+BEAT_S = 5.0
+STOPPING_S = 4.0
+"""A look at the lease each second, the handler's answer to the cancel frame, and a slow machine."""
+
+ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py", workersMin=3, workersMax=3)
+MAKES = queue_endpoint("makes", "mixed_work.py")
+RUNNING = ("early", "late", "over")
+
+
+def until(done: Callable[[], bool], patience_s: float, what: str) -> None:
+    pause, deadline = threading.Event(), time.monotonic() + patience_s
+    while not done():
+        assert time.monotonic() < deadline, f"in {patience_s:.0f} s there was never: {what}"
+        pause.wait(0.05)
+
+
+class Platform:
+    """One stack with four jobs: three run, one waits for a worker."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.jobs = {name: self._submit(name) for name in RUNNING}
+        for job in self.jobs.values():
+            stack.first_chunk("waits", job)
+        self.jobs["queued"] = self._submit("queued")
+        self._down_since = 0.0
+
+    def _submit(self, name: str) -> str:
+        folder = self.stack.folder
+        go = "/" if name == "queued" else str(folder / f"{name}.go")
+        return self.stack.run("waits", {"go": go, "runs": str(folder / f"{name}.runs")})
+
+    def runs(self, name: str) -> list[str]:
+        return (self.stack.folder / f"{name}.runs").read_text().split()
+
+    # -- the outage
+
+    def kill_control(self) -> None:
+        self.stack.kill("control")
+        self._down_since = time.monotonic()
+
+    @property
+    def down_s(self) -> float:
+        return time.monotonic() - self._down_since
+
+    def wait_until(self, seconds: float) -> None:
+        until(lambda: self.down_s >= seconds, OUTAGE_S, f"second {seconds} of the outage")
+
+    def finish(self, name: str) -> None:
+        (self.stack.folder / f"{name}.go").touch()
+        self.wait_ended(name, 10.0)
+
+    def wait_ended(self, name: str, patience_s: float) -> None:
+        """Its scratch folder goes when its handler has come to an end."""
+        scratch, job = self.stack.folder / "agent" / "scratch", self.jobs[name]
+        until(lambda: not list(scratch.glob(f"*{job}*")), patience_s, f"an end of {name}")
+
+    def wait_kept(self, *names: str) -> None:
+        """Their outcomes are on the agent's disk."""
+        wanted = {self.jobs[name] for name in names}
+        until(lambda: self._on_disk() == wanted, 10.0, f"the outcomes of {names} on the disk")
+
+    def _on_disk(self) -> set[str]:
+        data = OutboxFile(self.stack.folder / "agent" / "outbox").load() or b""
+        return {body.job for body in decode(data) if isinstance(body, Outcome)}
+
+    # -- afterwards
+
+    def record(self, name: str) -> dict[str, Any]:
+        return self.stack.end_of("waits", self.jobs[name])
+
+    def check(self) -> None:
+        records = {name: self.record(name) for name in self.jobs}
+        for name in ("early", "late", "queued"):
+            assert records[name]["status"] == "COMPLETED", records[name]
+            assert records[name]["output"] == {"attempt": 1}
+            assert "retries" not in records[name]
+            assert self.runs(name) == ["1"], f"{name} was run a second time"
+        assert (records["over"]["status"], records["over"]["output"]) == ("COMPLETED", {"attempt": 2})
+        assert records["over"]["retries"] == 1
+        assert self.runs("over") == ["1", "2"]
+        self._check_delivered_once(records)
+
+    def _check_delivered_once(self, records: dict[str, dict[str, Any]]) -> None:
+        """Nothing is left to deliver, the records stay as they are, and each was counted once."""
+        until(lambda: not self._on_disk(), 15.0, "an empty outbox")
+        assert {name: self.record(name) for name in self.jobs} == records
+        jobs = self.stack.http.get("/waits/health").json()["jobs"]
+        assert (jobs["completed"], jobs["failed"], jobs["retried"]) == (4, 0, 1)
+        assert (jobs["inQueue"], jobs["inProgress"]) == (0, 0)
+
+
+def go_through(platform: Platform, *, kill_agent: bool, pool: ThreadPoolExecutor) -> None:
+    platform.kill_control()
+    platform.finish("early")
+    platform.wait_kept("early")
+    platform.wait_until(30.0)
+    platform.finish("late")
+    platform.wait_until(LEASE_S - BEAT_S - STOPPING_S)
+    assert platform.runs("over") == ["1"]
+    scratch = platform.stack.folder / "agent" / "scratch"
+    assert list(scratch.glob(f"*{platform.jobs['over']}*")), "it was stopped before its lease was over"
+    platform.wait_ended("over", LEASE_S + STOPPING_S - platform.down_s)
+    assert platform.down_s >= LEASE_S - BEAT_S - 1.0
+    platform.wait_kept(*RUNNING)
+    started: Future[None] | None = None
+    if kill_agent:
+        platform.stack.kill("agent")
+        started = pool.submit(platform.stack.start_agent)  # it is ready when it has reached control
+    platform.wait_until(OUTAGE_S)
+    platform.stack.start_control()
+    if started is not None:
+        started.result()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_minute_without_control_loses_no_finished_result_and_runs_none_again(tmp_path: Path) -> None:
+    for name in ("kept", "killed"):
+        (tmp_path / name).mkdir()
+    with (
+        running(tmp_path / "kept", ENDPOINT) as kept,
+        running(tmp_path / "killed", ENDPOINT) as killed,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        platforms = {False: Platform(kept), True: Platform(killed)}
+        outages = [
+            pool.submit(go_through, platform, kill_agent=kill, pool=pool)
+            for kill, platform in platforms.items()
+        ]
+        for outage in outages:
+            outage.result()
+        for platform in platforms.values():
+            platform.check()
+
+
+# ---- the object store -----------------------------------------------------------------------------
+
+
+def object_store(stack: Stack) -> psutil.Process | None:
+    for child in psutil.Process(stack.control.pid).children():
+        with contextlib.suppress(psutil.Error):
+            if Path(child.exe()).name == "rclone":
+                return child
+    return None
+
+
+def is_arriving(stack: Stack, job: str) -> bool:
+    """Some of the file is there, under its own name or under one for the time being."""
+    folders = [stack.folder / "data" / name for name in ("objects", "object-cache")]
+    return any(job in str(path) for folder in folders for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.slow
+def test_an_object_store_killed_in_the_middle_of_an_upload_costs_no_second_run(tmp_path: Path) -> None:
+    with running(tmp_path, MAKES) as stack:
+        given = {"n": 7, "kind": "file", "times": 12_000_000, "runs": str(tmp_path / "runs")}
+        job = stack.run("makes", given)
+        until(lambda: is_arriving(stack, job), 30.0, "something of the upload")
+        killed = object_store(stack)
+        assert killed is not None
+        killed.kill()
+        assert stack.http.get(f"/makes/status/{job}").json()["status"] == "IN_PROGRESS", "it was too late"
+        record = stack.end_of("makes", job)
+        assert (record["status"], record["output"]["attempt"]) == ("COMPLETED", 1), record
+        assert (tmp_path / "runs").read_text().splitlines() == [f"{job} 1"]
+        answer = httpx.get(record["output"]["file"], trust_env=False)
+        assert answer.content == b"made for 7" * given["times"]
+        again = object_store(stack)
+        assert again is not None
+        assert again.pid != killed.pid
+        assert "could not be uploaded" in stack.log("agent")
