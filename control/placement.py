@@ -48,7 +48,7 @@ def place_worker(rooms: Sequence[Room]) -> Place | NoPlace:
         return Place(node, (uuid,))
     if not rooms:
         return NoPlace("no capacity: no node is connected")
-    return NoPlace("no capacity: every device is taken")
+    return NoPlace("throttled: every device is taken")
 
 
 def capacity(device: Device) -> int:

@@ -21,6 +21,8 @@ from stoker.wire.names import short_id
 
 NOTHING = QueueSample(endpoint="")
 
+LOW_WAITS = "low priority: it starts no worker, and waits for one that other jobs start"
+
 
 class Staffing:
     def __init__(
@@ -72,6 +74,8 @@ class Staffing:
         if wanted > len(workers):
             return self._start(endpoint, wanted - len(workers)) if may_start else set()
         self._refusals.pop(endpoint.id, None)
+        if queue.low and not wanted:
+            self._refusals[endpoint.id] = (0, LOW_WAITS)
         surplus = placement.choose_stops(idle, len(workers) - wanted)
         return {node for name in surplus for node in self._stop(self._floor.workers[name])}
 
@@ -143,14 +147,14 @@ class Staffing:
         sick = [w for w in workers if w.state == "unhealthy"]
         if sick and not any(w.state == "ready" for w in workers):
             return sick[0].reason  # "crash loop: <last log line>", as its agent says
+        count, refusal = self._refusals.get(endpoint.id, (0, ""))
         if any(w.state == "ready" for w in workers):
-            return "every worker is busy"
+            return f"every worker is busy; {refusal}" if count else "every worker is busy"
         if any(w.state == "starting" for w in workers):
             return "starting"
         if endpoint.workers_max == 0:
             return "no capacity: workersMax is 0"
-        starting = "starting" if self._floor.nodes else "no capacity: no node is connected"
-        return self._refusals.get(endpoint.id, (0, starting))[1]
+        return refusal or ("starting" if self._floor.nodes else "no capacity: no node is connected")
 
     def throttled(self, endpoint: str) -> int:
         """Workers that are wanted and found no place."""

@@ -36,7 +36,7 @@ def test_a_gpu_belongs_to_one_worker() -> None:
     room = Room("n", (gpu(0), gpu(1)), {"GPU-0": 1})
     assert place_worker([room]) == Place("n", ("GPU-1",))
     full = Room("n", (gpu(0),), {"GPU-0": 1})
-    assert place_worker([full]) == NoPlace("no capacity: every device is taken")
+    assert place_worker([full]) == NoPlace("throttled: every device is taken")
 
 
 def test_a_cpu_carries_several_but_not_any_number() -> None:
