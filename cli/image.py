@@ -15,10 +15,9 @@ import httpx
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from stoker.cli import dotenv
-from stoker.cli.data_folder import DataFolder, read_private
+from stoker.cli.access import RESENDS, asking, find_key
 from stoker.cli.errors import CliError
-from stoker.client import Client, Event, JobFailed, JobRecord, Unreachable
+from stoker.client import Client, Event, JobFailed, JobRecord
 
 FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
 
@@ -58,10 +57,8 @@ def run(request: ImageRequest, data_dir: Path, console: Console) -> JobRecord:
     if not request.out.parent.is_dir():
         raise CliError(f"there is no folder {request.out.parent.absolute()} to write the picture to; make it")
     began = time.monotonic()
-    try:
+    with asking(request.url):
         record = _submit_and_watch(request, find_key(data_dir), console)
-    except Unreachable as error:
-        raise CliError(f"{error}; is `stoker up` running at {request.url}?") from error
     if not record.succeeded:
         raise JobFailed(record)
     _download(record.output["image_url"], request.out)
@@ -70,27 +67,13 @@ def run(request: ImageRequest, data_dir: Path, console: Console) -> JobRecord:
 
 
 def _submit_and_watch(request: ImageRequest, key: str, console: Console) -> JobRecord:
-    with Client(request.url, key) as stoker:
+    with Client(request.url, key, resends=RESENDS) as stoker:
         job = stoker.run(request.endpoint, request.input())
         try:
             return _watch(stoker, request, job.id, console)
         except KeyboardInterrupt:
             stoker.cancel(request.endpoint, job.id)
             raise CliError(f"cancelled job {job.id}") from None
-
-
-def find_key(data_dir: Path) -> str:
-    """STOKER_API_KEY from the environment or `.env`, else the key that `stoker up` keeps."""
-    given = dotenv.lookup("STOKER_API_KEY", os.environ, Path.cwd())
-    if given is not None:
-        return given
-    path = DataFolder(data_dir.absolute()).api_key
-    try:
-        return read_private(path)
-    except FileNotFoundError:
-        raise CliError(
-            f"no API key: set STOKER_API_KEY in the environment or in .env (there is none in {path} either)"
-        ) from None
 
 
 def _watch(stoker: Client, request: ImageRequest, job: str, console: Console) -> JobRecord:
@@ -106,8 +89,7 @@ def _watch(stoker: Client, request: ImageRequest, job: str, console: Console) ->
             if (step := step_of(event)) is not None:
                 done, steps = step
                 bar.update(task, description="step", completed=done, total=steps)
-    # The connection ended before the job did: its record is there all the same.
-    return stoker.wait(request.endpoint, job)
+    raise AssertionError("events end with `end`, or raise")
 
 
 def step_of(event: Event) -> tuple[int, int] | None:

@@ -1,32 +1,40 @@
 """What a caller's program imports: the API client, its records and its errors."""
 
 from stoker.client.api import Client
+from stoker.client.async_api import AsyncClient
 from stoker.client.errors import (
     ApiError,
     BadRequest,
     ClientError,
     JobFailed,
+    KeyReused,
+    NotEnded,
     NotFound,
+    RateLimited,
     TooLarge,
-    TooManyRequests,
     Unauthorized,
     Unavailable,
     Unreachable,
 )
-from stoker.client.records import Event, Health, JobRecord
+from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
 
 __all__ = [
     "ApiError",
+    "AsyncClient",
+    "AttemptLog",
     "BadRequest",
     "Client",
     "ClientError",
     "Event",
     "Health",
     "JobFailed",
+    "JobPage",
     "JobRecord",
+    "KeyReused",
+    "NotEnded",
     "NotFound",
+    "RateLimited",
     "TooLarge",
-    "TooManyRequests",
     "Unauthorized",
     "Unavailable",
     "Unreachable",

@@ -1,32 +1,34 @@
-"""The API client: the invocation calls of one service, over one pool of connections.
+"""The API client: every operation of an endpoint, over one pool of connections.
 
     with Client("http://127.0.0.1:8000", key) as stoker:
         job = stoker.run("text-to-image", {"prompt": "a lighthouse"})
-        for output in stoker.stream("text-to-image", job.id):
+        for event in stoker.events("text-to-image", job.id):
             ...
         print(stoker.wait("text-to-image", job.id).output["image_url"])
 
-It does not retry a submission: whether a second one is wanted, only the caller knows. Errors: `errors`.
+What is safe to send twice is sent again, at most `resends` times, when the connection broke or the service
+asked to come back (429 and 503 with Retry-After): reads, cancels, and submissions, since each carries an
+idempotency key and makes one job however often it arrives. `retry`, `purge_queue` and a poll of `stream` are
+sent once. Errors: `errors`. The same for asyncio: `async_api`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from stoker.client.errors import BY_STATUS, ApiError, ClientError, JobFailed, Unreachable
-from stoker.client.records import Event, Health, JobRecord
-from stoker.client.sse import read_events
+from stoker.client import calls, http_words, steps
+from stoker.client.calls import Call, Options
+from stoker.client.errors import ApiError, ClientError
+from stoker.client.following import Following
+from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
+from stoker.client.steps import Pause, Steps
 
-WAIT_MS = 90_000
-"""How long one held call asks the service to wait; more than one is made when that is not enough."""
-
-_SLACK_S = 15.0
-"""An answer to a held call may take this much longer than the wait that was asked for."""
+T = TypeVar("T")
 
 
 class Client:
@@ -38,16 +40,15 @@ class Client:
         api_key: str,
         *,
         timeout_s: float = 10.0,
+        resends: int = 3,
         transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._timeout_s = timeout_s
-        self._http = httpx.Client(
-            base_url=base_url.rstrip("/").removesuffix("/v2") + "/v2/",
-            headers={"Authorization": f"Bearer {api_key}"},
-            timeout=timeout_s,
-            transport=transport,
-            trust_env=False,
-        )
+        self._http = httpx.Client(**http_words.settings(base_url, api_key, timeout_s), transport=transport)
+        self._resends = resends
+        self._sleep = sleep or time.sleep
+        self._clock = clock
 
     def __enter__(self) -> Self:
         return self
@@ -64,14 +65,14 @@ class Client:
         self,
         endpoint: str,
         input: Mapping[str, Any],  # noqa: A002  the interface's own word
-        *,
-        webhook: str | None = None,
-        policy: Mapping[str, Any] | None = None,
-        s3_config: Mapping[str, str] | None = None,
+        **options: Unpack[Options],
     ) -> JobRecord:
-        """Queues a job and returns at once."""
-        body = _submission(input, webhook, policy, s3_config)
-        return JobRecord.read(self._call("POST", f"{endpoint}/run", json=body))
+        """Queues a job and returns at once.
+
+        Without an `idempotency_key` the call draws one, so that its own resend after a broken connection
+        makes no second job. Give one of your own to make a second call of yours as safe, for 24 hours.
+        """
+        return self._ask(calls.run(endpoint, input, options))
 
     def runsync(
         self,
@@ -79,132 +80,129 @@ class Client:
         input: Mapping[str, Any],  # noqa: A002
         *,
         wait_ms: int | None = None,
-        webhook: str | None = None,
-        policy: Mapping[str, Any] | None = None,
-        s3_config: Mapping[str, str] | None = None,
+        **options: Unpack[Options],
     ) -> JobRecord:
-        """Queues a job and waits for its end, or for `wait_ms`; then the record is not `ended` yet."""
-        body = _submission(input, webhook, policy, s3_config)
-        params = {} if wait_ms is None else {"wait": wait_ms}
-        held_s = (300_000 if wait_ms is None else wait_ms) / 1000 + _SLACK_S
-        return JobRecord.read(
-            self._call("POST", f"{endpoint}/runsync", json=body, params=params, timeout=held_s)
-        )
+        """Queues a job and waits for its end, or for `wait_ms`; then the record is not `ended` yet.
 
-    def status(self, endpoint: str, job: str) -> JobRecord:
-        return JobRecord.read(self._call("GET", f"{endpoint}/status/{job}"))
+        Is sent again as `run` is, and then waits for the job of the first time.
+        """
+        return self._ask(calls.runsync(endpoint, input, wait_ms, options))
 
-    def wait(self, endpoint: str, job: str) -> JobRecord:
-        """Returns the record of a job that COMPLETED; raises JobFailed when it ended otherwise."""
-        while True:
-            record = JobRecord.read(
-                self._call(
-                    "GET",
-                    f"{endpoint}/status-sync/{job}",
-                    params={"wait": WAIT_MS},
-                    timeout=WAIT_MS / 1000 + _SLACK_S,
-                )
-            )
-            if record.succeeded:
-                return record
-            if record.ended:
-                raise JobFailed(record)
+    def status(self, endpoint: str, job: str, *, ttl_ms: int | None = None) -> JobRecord:
+        """`ttl_ms` shortens the life of the record, and of the job, to so long from now."""
+        return self._ask(calls.status(endpoint, job, ttl_ms))
+
+    def wait(self, endpoint: str, job: str, *, timeout_s: float | None = None) -> JobRecord:
+        """The record, once the job COMPLETED; JobFailed if it ended otherwise, NotEnded after `timeout_s`."""
+        return self._carry_out(steps.wait(endpoint, job, timeout_s, self._clock, self._resends))
 
     def cancel(self, endpoint: str, job: str) -> JobRecord:
-        return JobRecord.read(self._call("POST", f"{endpoint}/cancel/{job}"))
+        """Stops the job; the record of one that had ended comes back unchanged."""
+        return self._ask(calls.cancel(endpoint, job))
+
+    def retry(self, endpoint: str, job: str) -> JobRecord:
+        """Queues a job that FAILED or TIMED_OUT once more, with the same id and input."""
+        return self._ask(calls.retry(endpoint, job))
+
+    def purge_queue(self, endpoint: str) -> int:
+        """Cancels every job of the endpoint that waits, and says how many."""
+        return self._ask(calls.purge_queue(endpoint))
+
+    def requests(
+        self,
+        endpoint: str,
+        *,
+        status: str | None = None,
+        since: int | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> JobPage:
+        """One page of the endpoint's jobs, newest first; `since` is in milliseconds since the epoch.
+
+        A page may hold fewer than `limit`, and none, and still have a next one.
+        """
+        return self._ask(calls.requests(endpoint, status, since, limit, cursor))
+
+    def all_requests(
+        self, endpoint: str, *, status: str | None = None, since: int | None = None, page: int | None = None
+    ) -> Iterator[JobRecord]:
+        """Every job of the endpoint, newest first, asked for page by page."""
+        cursor = None
+        while True:
+            found = self._ask(calls.requests(endpoint, status, since, page, cursor))
+            yield from found.jobs
+            cursor = found.cursor
+            if cursor is None:
+                return
+
+    def logs(self, endpoint: str, job: str) -> tuple[AttemptLog, ...]:
+        """The last lines that the handler wrote, attempt by attempt."""
+        return self._ask(calls.logs(endpoint, job))
 
     def health(self, endpoint: str) -> Health:
-        body = self._call("GET", f"{endpoint}/health")
-        return Health(jobs=body["jobs"], workers=body["workers"])
+        return self._ask(calls.health(endpoint))
 
-    def stream(self, endpoint: str, job: str, *, wait_ms: int = 10_000) -> Iterator[Any]:
-        """What the job gave so far and gives from now on, by polling, until it has ended."""
+    def stream(self, endpoint: str, job: str, *, wait_ms: int = 8_000) -> Iterator[Any]:
+        """What the job gave so far and gives from now on, by polling, until it has ended.
+
+        All pollers of a job share one place in its stream. `events` has none of that, and resumes.
+        """
         while True:
-            body = self._call(
-                "GET",
-                f"{endpoint}/stream/{job}",
-                params={"wait": wait_ms},
-                timeout=wait_ms / 1000 + _SLACK_S,
-            )
-            for chunk in body["stream"]:
-                yield chunk["output"]
-            if JobRecord.read({"id": job, **body}).ended:
+            poll = self._ask(calls.poll(endpoint, job, wait_ms))
+            yield from poll.outputs
+            if poll.ended:
                 return
 
     def events(self, endpoint: str, job: str, *, after: str | None = None) -> Iterator[Event]:
-        """The job's events as they happen, the last one being `end`; `after` is the last id that was seen."""
-        headers = {"Accept": "text/event-stream"}
-        if after is not None:
-            headers["Last-Event-ID"] = after
-        path = f"{endpoint}/stream/{job}"
-        timeout = httpx.Timeout(self._timeout_s, read=None)
+        """The job's events as they happen, the last one being `end`; `after` is the last id that was seen.
+
+        A connection that breaks is made anew where it broke, with growing pauses; nothing is given twice.
+        """
+        following = Following(endpoint, job, after, self._resends)
+        while not following.done:
+            broke: ClientError | None = None
+            request = http_words.events_request(self._http, following.call())
+            try:
+                yield from self._listen(request, following)
+            except httpx.TransportError as error:
+                broke = http_words.failure(request, error)
+            except ApiError as error:
+                broke = error
+            if not following.done:
+                self._sleep(following.broken(broke, self._clock()).seconds)
+
+    def _listen(self, request: httpx.Request, following: Following) -> Iterator[Event]:
+        response = self._http.send(request, stream=True)
         try:
-            with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
-                if response.status_code != 200:
-                    response.read()
-                    raise _error(response)
-                for raw in read_events(response.iter_lines()):
-                    yield Event(raw.kind, raw.id, _json(raw.data))
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from error
+            if response.status_code != 200:
+                response.read()
+                raise calls.refusal(http_words.reply(response))
+            following.opened(self._clock())
+            for data in response.iter_bytes():
+                yield from following.hear(data)
+        finally:
+            response.close()
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        json: Any = None,
-        params: Mapping[str, int] | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]:
+    def _ask(self, call: Call[T]) -> T:
+        return self._carry_out(steps.ask(call, self._resends))
+
+    def _carry_out(self, conversation: Steps[T]) -> T:
         try:
-            response = self._http.request(
-                method, path, json=json, params=params, timeout=timeout or self._timeout_s
-            )
-        except httpx.TransportError as error:
-            raise self._unreachable(error) from error
-        if response.status_code != 200:
-            raise _error(response)
-        body = _json(response.text)
-        if not isinstance(body, dict):
-            raise ClientError(f"{method} {path} answered {type(body).__name__} where an object was expected")
-        return body
-
-    def _unreachable(self, error: httpx.TransportError) -> Unreachable:
-        address = str(self._http.base_url).removesuffix("/v2/")
-        return Unreachable(f"no answer from {address}: {error or type(error).__name__}")
-
-
-def _submission(
-    given: Mapping[str, Any],
-    webhook: str | None,
-    policy: Mapping[str, Any] | None,
-    s3_config: Mapping[str, str] | None,
-) -> dict[str, Any]:
-    optional = {"webhook": webhook, "policy": policy, "s3Config": s3_config}
-    return {"input": given, **{name: value for name, value in optional.items() if value is not None}}
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise ClientError(f"the answer is not JSON: {text[:200]!r}") from None
-
-
-def _error(response: httpx.Response) -> ApiError:
-    try:
-        body = response.json()
-    except ValueError:
-        body = response.text
-    message = body.get("error") or body.get("detail") if isinstance(body, dict) else None
-    retry_after = response.headers.get("Retry-After", "")
-    return BY_STATUS.get(response.status_code, ApiError)(
-        str(message or f"the service answered {response.status_code} {response.reason_phrase}"),
-        status=response.status_code,
-        body=body,
-        retry_after=float(retry_after) if retry_after.isdigit() else None,
-    )
+            step = next(conversation)
+            while True:
+                if isinstance(step, Pause):
+                    self._sleep(step.seconds)
+                    step = next(conversation)
+                    continue
+                request = http_words.request(self._http, step)
+                try:
+                    reply = http_words.reply(self._http.send(request))
+                except httpx.TransportError as error:
+                    step = conversation.throw(http_words.failure(request, error))
+                else:
+                    step = conversation.send(reply)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
 
 __all__ = ["Client"]

@@ -2,13 +2,16 @@
 
 ClientError
  ├─ Unreachable          no answer: refused, cut off, or timed out
- ├─ ApiError             an answer that is not a success; `.status` is the HTTP code, `.body` what came
+ ├─ ApiError             an answer that is not a success; `.status` is the HTTP code, `.body` what came,
+ │   │                   `.retry_after` the seconds after which to ask again, where it says so
  │   ├─ BadRequest       400  the text names the field, the value and what is allowed
  │   ├─ Unauthorized     401  no key, a wrong one, a revoked one
  │   ├─ NotFound         404  no such endpoint or job, or its time has passed
  │   ├─ TooLarge         413  the body is over its limit
- │   ├─ TooManyRequests  429  wait, then again
- │   └─ Unavailable      503  nothing was accepted; `.retry_after` seconds, then again
+ │   ├─ KeyReused        422  the idempotency key came with another request before
+ │   ├─ RateLimited      429  more calls than the limit allows
+ │   └─ Unavailable      503  full or stopping; nothing was accepted
+ ├─ NotEnded             the job still waits or runs after the time given to `wait`; `.job` is its record
  └─ JobFailed            the job itself ended without a result; `.job` is its record
 """
 
@@ -54,19 +57,32 @@ class TooLarge(ApiError):
     """The body is over its limit."""
 
 
-class TooManyRequests(ApiError):
-    """More requests than the limit allows."""
+class KeyReused(ApiError):
+    """The idempotency key was used for another request."""
+
+
+class RateLimited(ApiError):
+    """More calls than the limit allows."""
 
 
 class Unavailable(ApiError):
-    """The service is full or down; nothing was accepted."""
+    """The service is full or stopping; nothing was accepted."""
+
+
+class NotEnded(ClientError):
+    """The job was waited for and has not ended."""
+
+    def __init__(self, job: JobRecord, seconds: float) -> None:
+        super().__init__(f"job {job.id} is {job.status} after a wait of {seconds:g} s")
+        self.job = job
 
 
 class JobFailed(ClientError):
     """The job ended FAILED, TIMED_OUT or CANCELLED."""
 
     def __init__(self, job: JobRecord) -> None:
-        super().__init__(f"job {job.id} ended {job.status}: {job.error or 'no reason was given'}")
+        why = job.error or job.reason or "no reason was given"
+        super().__init__(f"job {job.id} ended {job.status}: {why}")
         self.job = job
 
 
@@ -75,6 +91,7 @@ BY_STATUS: dict[int, type[ApiError]] = {
     401: Unauthorized,
     404: NotFound,
     413: TooLarge,
-    429: TooManyRequests,
+    422: KeyReused,
+    429: RateLimited,
     503: Unavailable,
 }

@@ -1,6 +1,7 @@
-"""Reads server-sent events: lines in, events out. Knows nothing of HTTP or of jobs.
+"""Reads server-sent events: bytes in, events out. Knows nothing of HTTP or of jobs.
 
-Only what the service sends is covered: `event`, `id`, `data` and comments; `retry` is ignored.
+Only what the service sends is covered: `event`, `id`, `data` and comments; `retry` is ignored. A line ends
+with a line feed and with nothing else: JSON text may hold the other letters that `splitlines` breaks at.
 """
 
 from __future__ import annotations
@@ -16,21 +17,45 @@ class RawEvent:
     data: str
 
 
-def read_events(lines: Iterable[str]) -> Iterator[RawEvent]:
+class EventReader:
     """An event is complete at its empty line; one that the end of the stream cut off is dropped."""
-    kind, data = "message", list[str]()
-    last_id = ""
-    for line in lines:
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []  # pieces of a line that has not ended
+        self._kind, self._data = "message", list[str]()
+        self._last_id = ""
+
+    def feed(self, data: bytes) -> Iterator[RawEvent]:
+        """The events that are complete with these bytes."""
+        *ended, rest = data.split(b"\n")
+        for line in ended:
+            whole = b"".join([*self._rest, line])
+            self._rest = []
+            event = self.line(whole.decode("utf-8", "replace").removesuffix("\r"))
+            if event is not None:
+                yield event
+        self._rest.append(rest)
+
+    def line(self, line: str) -> RawEvent | None:
+        """The event that this line, without its end, completes."""
         if not line:
-            if data:
-                yield RawEvent(kind, last_id, "\n".join(data))
-            kind, data = "message", []
-            continue
+            kind, data = self._kind, self._data
+            self._kind, self._data = "message", []
+            return RawEvent(kind, self._last_id, "\n".join(data)) if data else None
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":
-            kind = value
+            self._kind = value
         elif name == "id":
-            last_id = value
+            self._last_id = value
         elif name == "data":
-            data.append(value)
+            self._data.append(value)
+        return None
+
+
+def read_events(lines: Iterable[str]) -> Iterator[RawEvent]:
+    """The same from lines."""
+    reader = EventReader()
+    for line in lines:
+        if (event := reader.line(line)) is not None:
+            yield event

@@ -1,25 +1,29 @@
-"""The client against a scripted service: what it sends, what it makes of each answer."""
+"""Either client against a scripted service: what it sends, what it makes of each answer."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
+from service import Service, ok, refused, waiting
 
 from stoker.client import (
     ApiError,
+    AttemptLog,
     BadRequest,
-    Client,
     ClientError,
-    Event,
     JobFailed,
+    JobPage,
+    KeyReused,
+    NotEnded,
     NotFound,
+    RateLimited,
     TooLarge,
     Unauthorized,
     Unavailable,
-    Unreachable,
 )
 
 DONE = {
@@ -30,49 +34,13 @@ DONE = {
     "workerId": "w",
     "output": {"cost": 0.1},
 }
+QUEUED = {"id": "j-u1", "status": "IN_QUEUE"}
 
-
-class Service:
-    """Answers each call with the next scripted response, and keeps the requests."""
-
-    def __init__(self, *answers: httpx.Response | Exception) -> None:
-        self.requests: list[httpx.Request] = []
-        self._answers = list(answers)
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.requests.append(request)
-        answer = self._answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def asked(self) -> list[str]:
-        return [f"{request.method} {request.url.raw_path.decode()}" for request in self.requests]
-
-
-def ok(body: object) -> httpx.Response:
-    return httpx.Response(200, json=body)
-
-
-@pytest.fixture
-def connect() -> Iterator[Callable[..., tuple[Client, Service]]]:
-    clients: list[Client] = []
-
-    def make(*answers: httpx.Response | Exception) -> tuple[Client, Service]:
-        service = Service(*answers)
-        clients.append(Client("http://stoker", "sk-1", transport=httpx.MockTransport(service)))
-        return clients[-1], service
-
-    yield make
-    for client in clients:
-        client.close()
-
-
-Connect = Callable[..., tuple[Client, Service]]
+Connect = Callable[..., tuple[Any, Service]]
 
 
 def test_run_sends_the_input_and_the_key(connect: Connect) -> None:
-    client, service = connect(ok({"id": "j-u1", "status": "IN_QUEUE"}))
+    client, service = connect(ok(QUEUED))
     job = client.run("echo", {"x": 1}, policy={"ttl": 20_000})
     assert (job.id, job.status, job.ended) == ("j-u1", "IN_QUEUE", False)
     (request,) = service.requests
@@ -81,11 +49,47 @@ def test_run_sends_the_input_and_the_key(connect: Connect) -> None:
     assert json.loads(request.content) == {"input": {"x": 1}, "policy": {"ttl": 20_000}}
 
 
+def test_all_that_a_submission_may_say_is_sent(connect: Connect) -> None:
+    client, service = connect(ok(QUEUED))
+    client.run(
+        "echo", {}, webhook="http://w", s3_config={"bucketName": "b"}, policy=None, idempotency_key="k-1"
+    )
+    assert json.loads(service.requests[0].content) == {
+        "input": {},
+        "webhook": "http://w",
+        "s3Config": {"bucketName": "b"},
+    }
+    assert service.requests[0].headers["Idempotency-Key"] == "k-1"
+
+
+@pytest.mark.parametrize("option", ["ttl", "webook"])
+def test_an_option_that_there_is_not_is_refused(connect: Connect, option: str) -> None:
+    client, service = connect()
+    with pytest.raises(TypeError, match=option):
+        client.run("echo", {}, **{option: 1})
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("key", ["", "a b", "kö", "k" * 256, "a\nb"])
+def test_a_key_that_no_header_carries_is_told(connect: Connect, key: str) -> None:
+    client, service = connect()
+    with pytest.raises(ClientError, match="1 to 255 visible ASCII characters"):
+        client.run("echo", {}, idempotency_key=key)
+    assert service.requests == []
+
+
 def test_a_base_url_may_name_the_version_already() -> None:
     service = Service(ok(DONE))
-    with Client("http://stoker/v2/", "k", transport=httpx.MockTransport(service)) as client:
+    with waiting("http://stoker/v2/", "k", service) as client:
         client.status("echo", "j-u1")
     assert service.asked() == ["GET /v2/echo/status/j-u1"]
+
+
+def test_a_name_stays_one_segment_of_the_path(connect: Connect) -> None:
+    client, service = connect(refused(404, "no"))
+    with pytest.raises(NotFound):
+        client.status("a/../b", "../run?x=1")
+    assert service.asked() == ["GET /v2/a%2F..%2Fb/status/..%2Frun%3Fx%3D1"]
 
 
 def test_runsync_reads_the_whole_record(connect: Connect) -> None:
@@ -96,16 +100,39 @@ def test_runsync_reads_the_whole_record(connect: Connect) -> None:
     assert job.succeeded
 
 
+def test_a_held_call_may_take_as_long_as_it_asks_for(connect: Connect) -> None:
+    client, service = connect(ok(DONE), ok(DONE), ok(DONE), timeout_s=3.0)
+    client.runsync("echo", {}, wait_ms=200_000)
+    client.runsync("echo", {})
+    client.status("echo", "j-u1")
+    assert [request.extensions["timeout"]["read"] for request in service.requests] == [215.0, 315.0, 3.0]
+
+
 def test_what_was_not_sent_is_none_and_not_zero(connect: Connect) -> None:
-    client, _ = connect(ok({"id": "j", "status": "IN_QUEUE"}))
+    client, _ = connect(ok(QUEUED))
     job = client.status("echo", "j")
     assert (job.delay_time, job.execution_time, job.worker_id, job.error) == (None, None, None, None)
+
+
+def test_status_tells_why_a_job_waits_and_may_shorten_its_life(connect: Connect) -> None:
+    client, service = connect(ok(QUEUED | {"reason": "no worker is ready"}))
+    assert client.status("echo", "j", ttl_ms=5000).reason == "no worker is ready"
+    assert service.asked() == ["GET /v2/echo/status/j?ttl=5000"]
 
 
 def test_wait_asks_again_until_the_end(connect: Connect) -> None:
     client, service = connect(ok({"id": "j-u1", "status": "IN_PROGRESS"}), ok(DONE))
     assert client.wait("echo", "j-u1").succeeded
-    assert len(service.requests) == 2
+    assert service.asked() == ["GET /v2/echo/status-sync/j-u1?wait=90000"] * 2
+
+
+def test_wait_ends_after_its_time(connect: Connect) -> None:
+    client, service = connect(ok(QUEUED), ok(QUEUED), ok(QUEUED), takes=60.0)
+    with pytest.raises(NotEnded, match=r"job j-u1 is IN_QUEUE after a wait of 120\.5 s") as caught:
+        client.wait("echo", "j-u1", timeout_s=120.5)
+    assert caught.value.job.status == "IN_QUEUE"
+    waits = [request.url.params["wait"] for request in service.requests]
+    assert waits == ["90000", "60500", "1000"], "never below what the service allows"
 
 
 def test_wait_raises_when_the_job_ended_badly(connect: Connect) -> None:
@@ -113,6 +140,12 @@ def test_wait_raises_when_the_job_ended_badly(connect: Connect) -> None:
     with pytest.raises(JobFailed, match="TIMED_OUT: took longer than 5 s") as caught:
         client.wait("echo", "j")
     assert caught.value.job.status == "TIMED_OUT"
+
+
+def test_a_purged_job_says_so(connect: Connect) -> None:
+    client, _ = connect(ok({"id": "j", "status": "CANCELLED", "reason": "purged"}))
+    with pytest.raises(JobFailed, match="job j ended CANCELLED: purged"):
+        client.wait("echo", "j")
 
 
 def test_stream_gives_what_came_with_the_terminal_status_too(connect: Connect) -> None:
@@ -125,48 +158,81 @@ def test_stream_gives_what_came_with_the_terminal_status_too(connect: Connect) -
     assert service.asked() == ["GET /v2/echo/stream/j?wait=2000"] * 3
 
 
-def test_events_are_read_as_they_come(connect: Connect) -> None:
-    text = 'event: chunk\nid: 1-0\ndata: {"a": 1}\n\n: a comment\nevent: end\nid: 1-1\ndata: null\n\n'
-    client, service = connect(httpx.Response(200, text=text))
-    assert list(client.events("echo", "j", after="1-3")) == [
-        Event("chunk", "1-0", {"a": 1}),
-        Event("end", "1-1", None),
-    ]
-    assert service.requests[0].headers["Last-Event-ID"] == "1-3"
-    assert service.requests[0].headers["Accept"] == "text/event-stream"
-
-
-def test_events_of_an_unknown_job(connect: Connect) -> None:
-    client, _ = connect(httpx.Response(404, json={"error": "no job j"}))
-    with pytest.raises(NotFound, match="no job j"):
-        list(client.events("echo", "j"))
-
-
-def test_cancel_and_health(connect: Connect) -> None:
+def test_cancel_retry_purge_and_health(connect: Connect) -> None:
     client, service = connect(
-        ok({"id": "j", "status": "CANCELLED"}), ok({"jobs": {"inQueue": 2}, "workers": {"idle": 1}})
+        ok({"id": "j", "status": "CANCELLED"}),
+        ok({"id": "j", "status": "IN_QUEUE"}),
+        ok({"removed": 12, "status": "completed"}),
+        ok({"jobs": {"inQueue": 2}, "workers": {"idle": 1}}),
     )
     assert client.cancel("echo", "j").status == "CANCELLED"
+    assert client.retry("echo", "j").status == "IN_QUEUE"
+    assert client.purge_queue("echo") == 12
     health = client.health("echo")
     assert (health.jobs["inQueue"], health.workers["idle"]) == (2, 1)
-    assert service.asked() == ["POST /v2/echo/cancel/j", "GET /v2/echo/health"]
+    assert service.asked() == [
+        "POST /v2/echo/cancel/j",
+        "POST /v2/echo/retry/j",
+        "POST /v2/echo/purge-queue",
+        "GET /v2/echo/health",
+    ]
+
+
+def test_logs_are_told_attempt_by_attempt(connect: Connect) -> None:
+    body = {"id": "j", "logs": [{"attempt": 1, "worker": "w", "lines": ["a", "b"]}]}
+    client, service = connect(ok(body))
+    assert client.logs("echo", "j") == (AttemptLog(1, "w", ("a", "b")),)
+    assert service.asked() == ["GET /v2/echo/logs/j"]
+
+
+def test_one_page_of_requests(connect: Connect) -> None:
+    client, service = connect(ok({"requests": [QUEUED | {"createdAt": 1_700}], "cursor": "9"}))
+    page = client.requests("echo", status="IN_QUEUE", since=5, limit=10, cursor="20")
+    assert isinstance(page, JobPage)
+    assert page.cursor == "9"
+    assert [(job.id, job.created_at) for job in page.jobs] == [("j-u1", 1_700)]
+    assert service.asked() == ["GET /v2/echo/requests?status=IN_QUEUE&since=5&limit=10&cursor=20"]
+
+
+def test_all_requests_goes_on_over_an_empty_page_and_a_limit(connect: Connect) -> None:
+    client, service = connect(
+        ok({"requests": [QUEUED], "cursor": "8"}),
+        ok({"requests": [], "cursor": "5"}),
+        refused(429, "requests: at most 10 in 10 s", Retry_After="7"),
+        ok({"requests": [DONE], "cursor": None}),
+    )
+    jobs = list(client.all_requests("echo", page=2))
+    assert [job.status for job in jobs] == ["IN_QUEUE", "COMPLETED"]
+    assert [request.url.params.get("cursor") for request in service.requests] == [None, "8", "5", "5"]
+    assert service.slept == [7.0]
 
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(400, BadRequest), (401, Unauthorized), (404, NotFound), (413, TooLarge), (500, ApiError)],
+    [
+        (400, BadRequest),
+        (401, Unauthorized),
+        (404, NotFound),
+        (413, TooLarge),
+        (422, KeyReused),
+        (500, ApiError),
+    ],
 )
 def test_each_refusal_is_its_own_error(connect: Connect, status: int, kind: type[ApiError]) -> None:
-    client, _ = connect(httpx.Response(status, json={"error": "width is 1000; allowed: 256 to 1536"}))
+    client, service = connect(refused(status, "width is 1000; allowed: 256 to 1536"))
     with pytest.raises(kind, match="width is 1000") as caught:
         client.run("text-to-image", {"width": 1000})
     assert type(caught.value) is kind
     assert caught.value.status == status
+    assert len(service.requests) == 1, "what was refused is not sent again"
 
 
-def test_unavailable_says_when_to_come_back(connect: Connect) -> None:
-    client, _ = connect(httpx.Response(503, json={"error": "the disk is full"}, headers={"Retry-After": "2"}))
-    with pytest.raises(Unavailable) as caught:
+@pytest.mark.parametrize(("status", "kind"), [(503, Unavailable), (429, RateLimited)])
+def test_a_refusal_for_now_says_when_to_come_back(
+    connect: Connect, status: int, kind: type[ApiError]
+) -> None:
+    client, _ = connect(refused(status, "the disk is full", Retry_After="2"), resends=0)
+    with pytest.raises(kind) as caught:
         client.run("echo", {})
     assert caught.value.retry_after == 2
 
@@ -177,19 +243,7 @@ def test_an_error_that_is_not_json_is_still_told(connect: Connect) -> None:
         client.health("echo")
 
 
-def test_a_refused_connection_is_unreachable(connect: Connect) -> None:
-    client, _ = connect(httpx.ConnectError("Connection refused"))
-    with pytest.raises(Unreachable, match="no answer from http://stoker: Connection refused"):
-        client.status("echo", "j")
-
-
-def test_a_stream_that_breaks_is_unreachable(connect: Connect) -> None:
-    client, _ = connect(httpx.ReadError("reset"))
-    with pytest.raises(Unreachable, match="reset"):
-        list(client.events("echo", "j"))
-
-
-@pytest.mark.parametrize("text", ["not json", "[1]"])
+@pytest.mark.parametrize("text", ["not json", "[1]", '{"status": "IN_QUEUE"}', "null"])
 def test_an_answer_of_another_shape_is_told(connect: Connect, text: str) -> None:
     client, _ = connect(httpx.Response(200, text=text))
     with pytest.raises(ClientError):

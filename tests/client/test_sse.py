@@ -1,6 +1,6 @@
-"""Server-sent events from lines."""
+"""Server-sent events from lines and from bytes."""
 
-from stoker.client.sse import RawEvent, read_events
+from stoker.client.sse import EventReader, RawEvent, read_events
 
 
 def test_data_over_several_lines_is_joined() -> None:
@@ -18,3 +18,12 @@ def test_an_event_without_data_is_none() -> None:
 
 def test_an_event_that_was_cut_off_is_dropped() -> None:
     assert list(read_events(["data: whole", "", "data: half"])) == [RawEvent("message", "", "whole")]
+
+
+def test_bytes_may_be_cut_anywhere() -> None:
+    text = 'event: chunk\r\nid: 1-0\r\ndata: {"é": "\u2028"}\r\n\r\ndata: b\n\ndata: half'.encode()
+    whole = [RawEvent("chunk", "1-0", '{"é": "\u2028"}'), RawEvent("message", "1-0", "b")]
+    for size in range(1, len(text) + 1):
+        reader = EventReader()
+        pieces = [text[start : start + size] for start in range(0, len(text), size)]
+        assert [event for piece in pieces for event in reader.feed(piece)] == whole

@@ -1,0 +1,185 @@
+"""The API client for asyncio: the methods of `api.Client`, to be awaited. They say there what they do.
+
+    async with AsyncClient("http://127.0.0.1:8000", key) as stoker:
+        job = await stoker.run("text-to-image", {"prompt": "a lighthouse"})
+        async for event in stoker.events("text-to-image", job.id):
+            ...
+
+An iterator that is left before its end keeps its connection until it is closed: `contextlib.aclosing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx
+
+from stoker.client import calls, http_words, steps
+from stoker.client.calls import Call, Options
+from stoker.client.errors import ApiError, ClientError
+from stoker.client.following import Following
+from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
+from stoker.client.steps import Pause, Steps
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        timeout_s: float = 10.0,
+        resends: int = 3,
+        transport: httpx.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._http = httpx.AsyncClient(
+            **http_words.settings(base_url, api_key, timeout_s), transport=transport
+        )
+        self._resends = resends
+        self._sleep = sleep
+        self._clock = clock
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def run(
+        self,
+        endpoint: str,
+        input: Mapping[str, Any],  # noqa: A002
+        **options: Unpack[Options],
+    ) -> JobRecord:
+        return await self._ask(calls.run(endpoint, input, options))
+
+    async def runsync(
+        self,
+        endpoint: str,
+        input: Mapping[str, Any],  # noqa: A002
+        *,
+        wait_ms: int | None = None,
+        **options: Unpack[Options],
+    ) -> JobRecord:
+        return await self._ask(calls.runsync(endpoint, input, wait_ms, options))
+
+    async def status(self, endpoint: str, job: str, *, ttl_ms: int | None = None) -> JobRecord:
+        return await self._ask(calls.status(endpoint, job, ttl_ms))
+
+    async def wait(self, endpoint: str, job: str, *, timeout_s: float | None = None) -> JobRecord:
+        return await self._carry_out(steps.wait(endpoint, job, timeout_s, self._clock, self._resends))
+
+    async def cancel(self, endpoint: str, job: str) -> JobRecord:
+        return await self._ask(calls.cancel(endpoint, job))
+
+    async def retry(self, endpoint: str, job: str) -> JobRecord:
+        return await self._ask(calls.retry(endpoint, job))
+
+    async def purge_queue(self, endpoint: str) -> int:
+        return await self._ask(calls.purge_queue(endpoint))
+
+    async def requests(
+        self,
+        endpoint: str,
+        *,
+        status: str | None = None,
+        since: int | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> JobPage:
+        return await self._ask(calls.requests(endpoint, status, since, limit, cursor))
+
+    async def all_requests(
+        self, endpoint: str, *, status: str | None = None, since: int | None = None, page: int | None = None
+    ) -> AsyncGenerator[JobRecord, None]:
+        cursor = None
+        while True:
+            found = await self._ask(calls.requests(endpoint, status, since, page, cursor))
+            for job in found.jobs:
+                yield job
+            cursor = found.cursor
+            if cursor is None:
+                return
+
+    async def logs(self, endpoint: str, job: str) -> tuple[AttemptLog, ...]:
+        return await self._ask(calls.logs(endpoint, job))
+
+    async def health(self, endpoint: str) -> Health:
+        return await self._ask(calls.health(endpoint))
+
+    async def stream(self, endpoint: str, job: str, *, wait_ms: int = 8_000) -> AsyncGenerator[Any, None]:
+        while True:
+            poll = await self._ask(calls.poll(endpoint, job, wait_ms))
+            for output in poll.outputs:
+                yield output
+            if poll.ended:
+                return
+
+    async def events(
+        self, endpoint: str, job: str, *, after: str | None = None
+    ) -> AsyncGenerator[Event, None]:
+        following = Following(endpoint, job, after, self._resends)
+        while not following.done:
+            broke: ClientError | None = None
+            request = http_words.events_request(self._http, following.call())
+            try:
+                async with aclosing(self._listen(request, following)) as heard:
+                    async for event in heard:
+                        yield event
+            except httpx.TransportError as error:
+                broke = http_words.failure(request, error)
+            except ApiError as error:
+                broke = error
+            if not following.done:
+                await self._sleep(following.broken(broke, self._clock()).seconds)
+
+    async def _listen(self, request: httpx.Request, following: Following) -> AsyncGenerator[Event, None]:
+        response = await self._http.send(request, stream=True)
+        try:
+            if response.status_code != 200:
+                await response.aread()
+                raise calls.refusal(http_words.reply(response))
+            following.opened(self._clock())
+            async for data in response.aiter_bytes():
+                for event in following.hear(data):
+                    yield event
+        finally:
+            await response.aclose()
+
+    async def _ask(self, call: Call[T]) -> T:
+        return await self._carry_out(steps.ask(call, self._resends))
+
+    async def _carry_out(self, conversation: Steps[T]) -> T:
+        try:
+            step = next(conversation)
+            while True:
+                if isinstance(step, Pause):
+                    await self._sleep(step.seconds)
+                    step = next(conversation)
+                    continue
+                request = http_words.request(self._http, step)
+                try:
+                    reply = http_words.reply(await self._http.send(request))
+                except httpx.TransportError as error:
+                    step = conversation.throw(http_words.failure(request, error))
+                else:
+                    step = conversation.send(reply)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+__all__ = ["AsyncClient"]

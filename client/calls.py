@@ -1,0 +1,204 @@
+"""What each operation sends and how its answer reads: data only, for a client that waits and one that awaits.
+
+`again` marks a call that may be sent a second time when nobody knows whether the first arrived: reads,
+cancels, and submissions with an idempotency key.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypedDict, TypeVar
+from urllib.parse import quote
+
+from stoker.client.errors import BY_STATUS, ApiError, ClientError
+from stoker.client.records import AttemptLog, Health, JobPage, JobRecord, Poll
+
+T = TypeVar("T")
+
+HOSTED_WAIT_MS = 300_000
+"""The longest that `/runsync` is held when no wait is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """`path` is below `/v2/`. `held_ms`: the service may take so long on purpose."""
+
+    method: str
+    path: str
+    read: Callable[[Any], T]
+    body: Any = None
+    params: Mapping[str, str | int] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    held_ms: int = 0
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer, read to its end."""
+
+    status: int
+    phrase: str
+    text: str
+    retry_after: str = ""
+
+
+class Options(TypedDict, total=False):
+    """What a submission may say besides its input. None is the same as left out.
+
+    `policy`: `executionTimeout` and `ttl` in milliseconds, `lowPriority`. `idempotency_key`: the service
+    makes one job of all submissions that carry the same one; without it, each call draws its own.
+    """
+
+    idempotency_key: str | None
+    webhook: str | None
+    policy: Mapping[str, Any] | None
+    s3_config: Mapping[str, str] | None
+
+
+def run(endpoint: str, given: Mapping[str, Any], options: Options) -> Call[JobRecord]:
+    return Call("POST", _path(endpoint, "run"), JobRecord.read, **_submission(given, **options))
+
+
+def runsync(
+    endpoint: str, given: Mapping[str, Any], wait_ms: int | None, options: Options
+) -> Call[JobRecord]:
+    return Call(
+        "POST",
+        _path(endpoint, "runsync"),
+        JobRecord.read,
+        params=_params(wait=wait_ms),
+        held_ms=HOSTED_WAIT_MS if wait_ms is None else wait_ms,
+        **_submission(given, **options),
+    )
+
+
+def status(endpoint: str, job: str, ttl_ms: int | None = None) -> Call[JobRecord]:
+    return Call("GET", _path(endpoint, "status", job), JobRecord.read, params=_params(ttl=ttl_ms), again=True)
+
+
+def status_sync(endpoint: str, job: str, wait_ms: int) -> Call[JobRecord]:
+    path = _path(endpoint, "status-sync", job)
+    return Call("GET", path, JobRecord.read, params={"wait": wait_ms}, held_ms=wait_ms, again=True)
+
+
+def cancel(endpoint: str, job: str) -> Call[JobRecord]:
+    return Call("POST", _path(endpoint, "cancel", job), JobRecord.read, again=True)
+
+
+def retry(endpoint: str, job: str) -> Call[JobRecord]:
+    """Sent once: what a lost answer said about a second one would be that the job is no longer FAILED."""
+    return Call("POST", _path(endpoint, "retry", job), JobRecord.read)
+
+
+def purge_queue(endpoint: str) -> Call[int]:
+    """Sent once: a second one would take what was queued in between."""
+    return Call("POST", _path(endpoint, "purge-queue"), lambda body: int(body["removed"]))
+
+
+def requests(
+    endpoint: str, status: str | None, since: int | None, limit: int | None, cursor: str | None
+) -> Call[JobPage]:
+    params = _params(status=status, since=since, limit=limit, cursor=cursor)
+    return Call("GET", _path(endpoint, "requests"), _page, params=params, again=True)
+
+
+def logs(endpoint: str, job: str) -> Call[tuple[AttemptLog, ...]]:
+    return Call("GET", _path(endpoint, "logs", job), _logs, again=True)
+
+
+def health(endpoint: str) -> Call[Health]:
+    return Call(
+        "GET", _path(endpoint, "health"), lambda body: Health(body["jobs"], body["workers"]), again=True
+    )
+
+
+def poll(endpoint: str, job: str, wait_ms: int) -> Call[Poll]:
+    """Sent once: what the lost answer of a poll carried counts as read."""
+    return Call("GET", _path(endpoint, "stream", job), _poll, params={"wait": wait_ms}, held_ms=wait_ms)
+
+
+def events(endpoint: str, job: str, after: str | None) -> Call[None]:
+    headers = {"Accept": "text/event-stream"}
+    if after:
+        headers["Last-Event-ID"] = after
+    return Call("GET", _path(endpoint, "stream", job), lambda body: None, headers=headers, again=True)
+
+
+def result(call: Call[T], reply: Reply) -> T:
+    """What the answer says; raises what it refuses with."""
+    if reply.status != 200:
+        raise refusal(reply)
+    body = read_json(reply.text)
+    try:
+        return call.read(body)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ClientError(
+            f"{call.method} {call.path} answered something else: {reply.text[:200]!r}"
+        ) from None
+
+
+def refusal(reply: Reply) -> ApiError:
+    try:
+        body = json.loads(reply.text)
+    except ValueError:
+        body = reply.text
+    message = body.get("error") or body.get("detail") if isinstance(body, dict) else None
+    return BY_STATUS.get(reply.status, ApiError)(
+        str(message or f"the service answered {reply.status} {reply.phrase}"),
+        status=reply.status,
+        body=body,
+        retry_after=float(reply.retry_after) if reply.retry_after.isdecimal() else None,
+    )
+
+
+def read_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ClientError(f"the answer is not JSON: {text[:200]!r}") from None
+
+
+def _path(endpoint: str, operation: str, job: str | None = None) -> str:
+    parts = [endpoint, operation] if job is None else [endpoint, operation, job]
+    return "/".join(quote(part, safe="") for part in parts)
+
+
+def _params(**given: str | int | None) -> dict[str, str | int]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _submission(
+    given: Mapping[str, Any],
+    *,
+    idempotency_key: str | None = None,
+    webhook: str | None = None,
+    policy: Mapping[str, Any] | None = None,
+    s3_config: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The parts of a Call that every submission has."""
+    optional = {"webhook": webhook, "policy": policy, "s3Config": s3_config}
+    body = {"input": given, **{name: value for name, value in optional.items() if value is not None}}
+    key = secrets.token_hex(16) if idempotency_key is None else _checked(idempotency_key)
+    return {"body": body, "headers": {"Idempotency-Key": key}, "again": True}
+
+
+def _checked(key: str) -> str:
+    if not (0 < len(key) <= 255 and all("!" <= letter <= "~" for letter in key)):
+        raise ClientError(f"an idempotency key must be 1 to 255 visible ASCII characters; got {key[:300]!r}")
+    return key
+
+
+def _page(body: Mapping[str, Any]) -> JobPage:
+    return JobPage(tuple(JobRecord.read(job) for job in body["requests"]), body.get("cursor"))
+
+
+def _logs(body: Mapping[str, Any]) -> tuple[AttemptLog, ...]:
+    return tuple(AttemptLog(log["attempt"], log["worker"], tuple(log["lines"])) for log in body["logs"])
+
+
+def _poll(body: Mapping[str, Any]) -> Poll:
+    return Poll(str(body["status"]), tuple(chunk["output"] for chunk in body["stream"]))

@@ -1,0 +1,90 @@
+"""Follows a job's events over connections that break: where to go on, what was given, when to give up.
+
+    call ──> opened ──> hear ... hear ──> the event `end`: done
+     ^          │
+     └─ pause ──┴── broken (cut off, silent, ended early, asked to come back)
+
+Gives up when one connection after the other breaks and brings nothing new. Sends and reads nothing itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stoker.client import calls
+from stoker.client.calls import Call
+from stoker.client.errors import ClientError, Unreachable
+from stoker.client.records import Event
+from stoker.client.sse import EventReader, RawEvent
+from stoker.client.steps import PAUSES_S, Pause, pause_before_resend
+
+SILENCE_S = 60.0
+"""A connection that says nothing for so long is dead: the service sends a comment every 15 s."""
+
+STEADY_S = 10.0
+"""A connection that held for so long was a good one: its break is the first again."""
+
+_ID = re.compile(r"(\d+)-(-?\d+)", re.ASCII)
+
+
+class Following:
+    def __init__(self, endpoint: str, job: str, after: str | None, allowed: int) -> None:
+        self.done = False
+        self._endpoint, self._job = endpoint, job
+        self._after = after
+        self._progress: str | None = None
+        self._breaks, self._allowed = 0, allowed
+        self._opened_at: float | None = None
+        self._reader = EventReader()
+
+    def call(self) -> Call[None]:
+        return calls.events(self._endpoint, self._job, self._after)
+
+    def opened(self, now: float) -> None:
+        """From here on every break is waited out: the job is there, and somebody follows it."""
+        self._opened_at, self._allowed = now, len(PAUSES_S)
+        self._reader = EventReader()
+
+    def hear(self, data: bytes) -> Iterator[Event]:
+        for raw in self._reader.feed(data):
+            if self._known(raw):
+                continue
+            self.done = self.done or raw.kind == "end"
+            yield Event(raw.kind, raw.id, calls.read_json(raw.data))
+
+    def broken(self, error: ClientError | None, now: float) -> Pause:
+        """How long to wait before the next connection; raises when there is to be none."""
+        if self._opened_at is not None and now - self._opened_at >= STEADY_S:
+            self._breaks = 0
+        self._opened_at = None
+        problem = error or Unreachable(f"the events of job {self._job} broke off before its end")
+        pause = pause_before_resend(problem, self._breaks, self._allowed)
+        if pause is None:
+            raise problem
+        self._breaks += 1
+        return pause
+
+    def _known(self, raw: RawEvent) -> bool:
+        """Whether it was given before; remembers it if not. Progress has no number: a value is given once."""
+        if raw.kind == "progress":
+            known, self._progress = raw.data == self._progress, raw.data
+            return known
+        if raw.kind not in ("chunk", "reset"):
+            return False
+        if _order(raw.id) <= _order(self._after or ""):
+            return True
+        self._after, self._breaks = raw.id, 0
+        if raw.kind == "reset":
+            self._progress = None
+        return False
+
+
+def _order(event: str) -> tuple[int, int]:
+    """`2-14` as (2, 14). Attempts count from 1, and -1 is the reset that begins one."""
+    found = _ID.fullmatch(event)
+    if found is None:
+        if event:
+            raise ClientError(f"the id of an event must be attempt-number; got {event!r}")
+        return (0, -1)
+    return int(found[1]), int(found[2])

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+# Tests have no packages here: the scripted service is found beside this file.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from service import Awaiting, Service, waiting
+
+
+@pytest.fixture(params=["waits", "awaits"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., tuple[Any, Service]]]:
+    """Makes a client, of either kind, of a service that gives these answers."""
+    made: list[Any] = []
+
+    def make(
+        *answers: httpx.Response | Exception, takes: float = 0.0, **settings: Any
+    ) -> tuple[Any, Service]:
+        service = Service(*answers, takes=takes)
+        kind: Any = waiting if request.param == "waits" else Awaiting
+        made.append(kind("http://stoker", "sk-1", service, **settings))
+        return made[-1], service
+
+    yield make
+    for client in made:
+        client.close()
