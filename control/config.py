@@ -3,6 +3,8 @@
     local_roots = ["handlers"]            folders below which `local:` handlers may lie
     allow_private_addresses = false       the outbound guard's switch
     [s3]  [prices]  [aliases]
+    [retention]                           how long the record of an ended job is kept
+    [rate_limits]                         whether callers are held to them, and how workers raise them
     [[endpoints]]                         field names of the management API
 
 Relative paths start at the file's folder. Links are followed before a handler is compared with the roots, so
@@ -19,7 +21,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails, to_json
 
-from stoker.control.submissions import EXECUTION_TIMEOUT_MS, is_http_url, shown
+from stoker.control.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, is_http_url, shown
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Price
 
@@ -27,6 +29,7 @@ DEVICE_MS = "device_ms"
 """What the agent measures of every job, and `[prices]` may put a price on."""
 
 DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
+DEFAULT_TTL_MS = 86_400_000
 LOCAL = "local:"
 _ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -65,6 +68,20 @@ class Prices(_Section):
     device_second_nano_usd: Annotated[int, Field(ge=0, multiple_of=1_000)] = 0
 
 
+class Retention(_Section):
+    """Seconds for which the record of an ended job is kept: of `/run` and of `/runsync`."""
+
+    async_s: Annotated[int, Field(ge=60, le=604_800)] = 1_800
+    sync_s: Annotated[int, Field(ge=10, le=300)] = 60
+
+
+class RateLimits(_Section):
+    """An endpoint's limits are at least what its running workers can take at this many requests each."""
+
+    enabled: bool = True
+    requests_per_worker: Annotated[int, Field(ge=0, le=1_000_000)] = 50
+
+
 class EndpointSection(_Section):
     id: Annotated[str, Field(pattern=_ID)]
     name: Annotated[str | None, Field(max_length=191)] = None
@@ -75,6 +92,9 @@ class EndpointSection(_Section):
     workersMax: Annotated[int, Field(ge=0)] = 3
     idleTimeout: Annotated[int, Field(ge=1, le=3600)] = 5
     executionTimeoutMs: int = DEFAULT_EXECUTION_TIMEOUT_MS
+    ttlMs: Annotated[int, Field(ge=TTL_MS[0], le=TTL_MS[1])] = DEFAULT_TTL_MS
+    maxAttempts: Annotated[int, Field(ge=1, le=10)] = 3
+    retryHandlerErrors: Annotated[int, Field(ge=0, le=10)] = 0
 
     @model_validator(mode="after")
     def _bounds(self) -> EndpointSection:
@@ -98,6 +118,8 @@ class Config(_Section):
     allow_private_addresses: bool = False
     s3: S3Section | None = None
     prices: Prices = Prices()
+    retention: Retention = Retention()
+    rate_limits: RateLimits = RateLimits()
     aliases: dict[str, str] = {}
     endpoints: tuple[EndpointSection, ...] = ()
 
@@ -134,6 +156,9 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
             workers_max=declared.workersMax,
             idle_timeout_s=declared.idleTimeout,
             execution_timeout_ms=declared.executionTimeoutMs or DEFAULT_EXECUTION_TIMEOUT_MS,
+            ttl_ms=declared.ttlMs,
+            max_attempts=declared.maxAttempts,
+            handler_retries=declared.retryHandlerErrors,
         )
         for declared in config.endpoints
     ]
@@ -196,7 +221,13 @@ def _where(loc: tuple[int | str, ...]) -> str:
     return where
 
 
-_SECTIONS: dict[str, type[_Section]] = {"s3": S3Section, "prices": Prices, "endpoints": EndpointSection}
+_SECTIONS: dict[str, type[_Section]] = {
+    "s3": S3Section,
+    "prices": Prices,
+    "retention": Retention,
+    "rate_limits": RateLimits,
+    "endpoints": EndpointSection,
+}
 
 
 def _fields_at(loc: tuple[int | str, ...]) -> list[str]:

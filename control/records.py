@@ -2,7 +2,8 @@
 
 The shapes are those that existing clients check: a terminal record always has id, status, delayTime,
 executionTime and workerId (0 and "" when nothing is known), `output` and `error` only when they were
-produced, `retries` only when there were any. Before the end, what is not known is absent.
+produced, `retries` only when there were any, `reason` only where there is more to say than the state does.
+Before the end, what is not known is absent.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from stoker.control.types import Health, JobState, JobView, StoredChunk
+from stoker.control.types import AttemptLog, Health, JobState, JobView, Page, StoredChunk
 
 Record = dict[str, Any]
 
@@ -28,13 +29,13 @@ def accepted(view: JobView) -> Record:
     return {"id": view.id, "status": JobState.IN_QUEUE.value}
 
 
-def cancelled(view: JobView) -> Record:
-    """The answer to `/cancel`: a job that had ended keeps its end."""
-    return {"id": view.id, "status": view.state.value}
+def purged(removed: int) -> Record:
+    """The answer to `/purge-queue`; existing clients look for the lower-case word."""
+    return {"removed": removed, "status": "completed"}
 
 
 def record(view: JobView) -> Record:
-    """The answer to `/status`, `/status-sync` and `/runsync`."""
+    """The answer to `/status`, `/status-sync`, `/runsync` and `/cancel`."""
     if view.ended:
         return _terminal(view)
     shown: Record = {"id": view.id, "status": view.state.value}
@@ -59,9 +60,41 @@ def hosted_result(view: JobView) -> Record:
     return shown
 
 
-def stream_poll(view: JobView, chunks: Sequence[StoredChunk]) -> Record:
-    """The answer to a `/stream` poll; `stream` is always there."""
-    return {"status": view.state.value, "stream": [chunk_value(chunk.value) for chunk in chunks]}
+def stream_poll(view: JobView, chunks: Sequence[StoredChunk], told: bool = False) -> Record:
+    """The answer to a `/stream` poll; `stream` is always there.
+
+    `told`: pollers have heard of the end. The stock Python client does not know CANCELLED for one and would
+    ask for ever: the second time the job reads FAILED.
+    """
+    shown: Record = {"status": view.state.value, "stream": [chunk_value(chunk.value) for chunk in chunks]}
+    if told and view.state is JobState.CANCELLED:
+        shown["status"] = JobState.FAILED.value
+        shown["error"] = _NO_RESULT[JobState.CANCELLED]
+    return shown
+
+
+def page(found: Page) -> Record:
+    """The answer to `/requests`: records without output, each with its submission's time."""
+    cursor = None if found.cursor is None else str(found.cursor)
+    return {"requests": [_listed(view) for view in found.views], "cursor": cursor}
+
+
+def logs(job: str, attempts: Sequence[AttemptLog]) -> Record:
+    """The answer to `/logs`."""
+    return {
+        "id": job,
+        "logs": [
+            {"attempt": log.attempt, "worker": log.worker, "lines": list(log.lines)} for log in attempts
+        ],
+    }
+
+
+def webhook_body(view: JobView, given: bytes) -> bytes:
+    """What a webhook is told: the record, and `input` and `webhook` as they were submitted."""
+    shown = record(view)
+    shown["input"] = orjson.Fragment(given)
+    shown["webhook"] = view.webhook
+    return orjson.dumps(shown)
 
 
 def chunk_value(value: bytes) -> Record:
@@ -99,8 +132,16 @@ def _terminal(view: JobView) -> Record:
     }
     _put_json(shown, "output", view.output)
     _put(shown, "error", view.error)
+    _put(shown, "reason", view.reason)
     if view.retries:
         shown["retries"] = view.retries
+    return shown
+
+
+def _listed(view: JobView) -> Record:
+    shown = record(view)
+    shown.pop("output", None)
+    shown["createdAt"] = round(view.created_at * 1000)
     return shown
 
 

@@ -1,7 +1,7 @@
 """A submission body, read and checked: bytes in, a `Submission` out, or a BadRequest that names the field.
 
 Nothing is clamped and nothing is filled in. What `input` holds is the endpoint's affair (`control.inputs`);
-keys that the interface does not know are left alone, as existing clients send some.
+keys that the interface does not know are left alone, as existing clients send some (`webhookV2`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from stoker.control.types import S3Config, Submission
 
 EXECUTION_TIMEOUT_MS = (5_000, 604_800_000)
 TTL_MS = (10_000, 604_800_000)
-DEFAULT_TTL_MS = 86_400_000
 URL_LENGTH = 2_048
 SHOWN = 100
 """Letters of a wrong value that an error repeats."""
@@ -34,13 +33,11 @@ def parse_submission(body: bytes) -> Submission:
     if len(document) == 1:
         return Submission(data)
     policy = _optional_object(document, "policy")
-    timeout = _bounded(policy, "policy.executionTimeout", EXECUTION_TIMEOUT_MS)
-    ttl = _bounded(policy, "policy.ttl", TTL_MS)
     return Submission(
         input=data,
         webhook=_webhook(document),
-        execution_timeout_ms=timeout,
-        ttl_ms=DEFAULT_TTL_MS if ttl is None else ttl,
+        execution_timeout_ms=_bounded(policy, "policy.executionTimeout", EXECUTION_TIMEOUT_MS),
+        ttl_ms=_bounded(policy, "policy.ttl", TTL_MS),
         low_priority=_low_priority(policy),
         s3=_s3(_optional_object(document, "s3Config")),
     )

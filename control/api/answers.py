@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from stoker.control.errors import ControlError, InvalidInput, Unauthorized, Unavailable
+from stoker.control.errors import ControlError, InvalidInput, TooMany, Unauthorized, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -110,5 +110,22 @@ def _error_headers(error: ControlError) -> Headers:
     if isinstance(error, Unauthorized):
         return ((b"www-authenticate", b"Bearer"),)
     if isinstance(error, Unavailable):
-        return ((b"retry-after", b"%d" % error.retry_after),)
+        return (_retry_after(error),)
+    if isinstance(error, TooMany):
+        return (_retry_after(error), *_rate_limit(error))
     return ()
+
+
+def _retry_after(error: Unavailable | TooMany) -> tuple[bytes, bytes]:
+    return (b"retry-after", b"%d" % error.retry_after)
+
+
+def _rate_limit(error: TooMany) -> Headers:
+    """The policy that refused, and what it has left, as the IETF's draft of RateLimit fields writes them."""
+    if error.window_s is None:
+        policy = b'"concurrent";q=%d;qu="concurrent-requests"' % error.limit
+        left = b'"concurrent";r=0'
+    else:
+        policy = b'"window";q=%d;w=%d' % (error.limit, error.window_s)
+        left = b'"window";r=0;t=%d' % error.retry_after
+    return ((b"ratelimit-policy", policy), (b"ratelimit", left))

@@ -17,9 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from stoker.control.api import documents
+from stoker.control.api import documents, schemas
 from stoker.control.api.answers import error_body, unexpected
 from stoker.control.api.door import PREFIX, Door
+from stoker.control.api.limits import Limits
 from stoker.control.api.operations import Operation, Operations
 from stoker.control.api.seam import ApiSettings, PlaneApi
 
@@ -41,9 +42,9 @@ class ControlApp(FastAPI):
         await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        """FastAPI learns of security from its dependencies, which the operations do without."""
+        """FastAPI learns of security and shapes from its functions' signatures, which here say nothing."""
         document = super().openapi()
-        document.setdefault("components", {})["securitySchemes"] = _SECURITY
+        document["components"] = {"securitySchemes": _SECURITY, "schemas": schemas.COMPONENTS}
         return document
 
 
@@ -51,7 +52,7 @@ def make_app(plane: PlaneApi, settings: ApiSettings | None = None) -> FastAPI:
     settings = settings or ApiSettings()
     app = ControlApp(title="Stoker", version=settings.version, redirect_slashes=False, redoc_url=None)
     operations = Operations(plane, settings)
-    app.door = Door(plane, operations, app.routed)
+    app.door = Door(plane, operations, Limits(plane, settings), app.routed)
     for name, operation in operations.table.items():
         for method in operation.methods:
             app.router.routes.append(_documented(app.door, name, method, operation))
@@ -79,7 +80,7 @@ def _documented(door: Door, name: str, method: str, operation: Operation) -> API
         name=f"{name} {method}",
         operation_id=f"{name}-{method.lower()}",
         summary=documents.SUMMARIES[name],
-        description=documents.DESCRIPTIONS[name],
+        description=documents.description(name),
         responses=documents.responses(name, takes_job=operation.takes_job),
         openapi_extra=extra,
         tags=["jobs"],

@@ -6,17 +6,20 @@ piece and refused as soon as it is over its limit, so that no more than the limi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
-from starlette.types import Receive, Scope
+from starlette.types import Message, Receive, Scope
 
-from stoker.control.errors import BadRequest, TooLarge, Unauthorized
-from stoker.control.submissions import shown
+from stoker.control.api.questions import TTL_MS, WAIT_MS, milliseconds
+from stoker.control.errors import TooLarge, Unauthorized
+from stoker.control.rates import Place
 from stoker.control.types import Endpoint
 
-WAIT_MS = (1_000, 300_000)
 IGNORED_BODY_BYTES = 64 * 1024
+
+_LENGTH_DIGITS = 20
 
 
 class CallerLeft(Exception):
@@ -25,18 +28,39 @@ class CallerLeft(Exception):
 
 @dataclass(slots=True)
 class Call:
-    """`account` and `target` are set once the key was found, before the operation runs."""
+    """`account` and `target` are set once the key was found; `place` is what counts it as being inside."""
 
     scope: Scope
     receive: Receive
+    operation: str
     endpoint: str
     job: str
     account: str = ""
     target: Endpoint | None = None
+    place: Place | None = None
+    left: bool = False
 
     @property
     def hosted(self) -> bool:
         return self.target is not None and self.target.hosted
+
+    def leave(self) -> None:
+        """Gives up the place, where there still is one."""
+        if self.place is not None:
+            self.place.leave()
+            self.place = None
+
+    async def hear(self) -> Message:
+        """The next message. That the caller left is said again to whoever asks."""
+        if self.left:
+            return {"type": "http.disconnect"}
+        message = await self.receive()
+        self.left = message["type"] == "http.disconnect"
+        return message
+
+    async def until_left(self) -> None:
+        while not self.left:
+            await self.hear()
 
     def header(self, name: bytes) -> str | None:
         """The first header of this lower-case name."""
@@ -54,25 +78,24 @@ class Call:
             raise Unauthorized("no token provided")
         return given
 
+    def asked(self) -> Mapping[str, list[str]]:
+        """The query's parameters, each with all its values."""
+        query: bytes = self.scope["query_string"]
+        return parse_qs(query.decode("latin-1"), keep_blank_values=True) if query else {}
+
     def wait_s(self, default_ms: int) -> float:
         """`?wait=` in milliseconds, as seconds."""
-        query: bytes = self.scope["query_string"]
-        given = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("wait") if query else None
-        if given is None:
-            return default_ms / 1000
-        low, high = WAIT_MS
-        text = given[-1]
-        if not (text.isascii() and text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
-            raise BadRequest(
-                f"wait must be an integer from {low} to {high} (milliseconds); got {shown(text)}"
-            )
-        return int(text) / 1000
+        return (milliseconds(self.asked(), "wait", WAIT_MS) or default_ms) / 1000
+
+    def ttl_ms(self) -> int | None:
+        """`?ttl=`, where it was given."""
+        return milliseconds(self.asked(), "ttl", TTL_MS)
 
     async def body(self, limit: int) -> bytes:
         declared = self.header(b"content-length")
-        if declared is not None and declared.isdecimal() and int(declared) > limit:
-            raise _too_large(limit, f"it is declared as {declared} bytes")
-        message = await self.receive()
+        if declared is not None and declared.isdecimal() and _over(declared, limit):
+            raise _too_large(limit, f"it is declared as {declared[:_LENGTH_DIGITS]} bytes")
+        message = await self.hear()
         body: bytes = message.get("body", b"")
         if message["type"] == "http.disconnect":
             raise CallerLeft
@@ -86,13 +109,17 @@ class Call:
         more = True
         while more:
             _within(body, limit)
-            message = await self.receive()
+            message = await self.hear()
             if message["type"] == "http.disconnect":
                 raise CallerLeft
             body += message.get("body", b"")
             more = message.get("more_body", False)
         _within(body, limit)
         return bytes(body)
+
+
+def _over(declared: str, limit: int) -> bool:
+    return len(declared) > _LENGTH_DIGITS or int(declared) > limit
 
 
 def _within(body: bytes | bytearray, limit: int) -> None:

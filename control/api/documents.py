@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from stoker.control.api import schemas
+from stoker.control.api.questions import TTL_MS, WAIT_MS
+from stoker.control.rates import LIMITS, WINDOW_S
+
 Document = dict[str, Any]
 
 JOB = "d3b0a1c2-5f64-4e0e-9c7b-0d9a7d1f2b63-u1"
@@ -16,108 +20,107 @@ SUMMARIES = {
     "status-sync": "A job's record, held until the job has ended",
     "stream": "What a job gave since the last call, or its events as they happen",
     "cancel": "Stop a job, queued or running",
+    "retry": "Queue a failed job again",
+    "purge-queue": "Cancel every job that waits",
+    "requests": "The endpoint's jobs, newest first",
+    "logs": "The last lines that a job's handler wrote",
     "health": "Counters of jobs and workers",
 }
 
+_ONCE = (
+    " A request that comes again with the same `Idempotency-Key` within a day is answered with the job of its"
+    " first time."
+)
 DESCRIPTIONS = {
-    "run": "The body may have 10 MB. The result stays readable for 30 minutes after the job's end.",
+    "run": "The body may have 10 MB. The result stays readable for 30 minutes after the job's end." + _ONCE,
     "runsync": (
         "The body may have 20 MB. If the wait passes first, the answer is the record as it stands and the job"
         " goes on. Leaving does not cancel the job. Hosted models wait 300 s by default, and their results"
-        " carry only COMPLETED or FAILED."
+        " carry only COMPLETED or FAILED." + _ONCE
     ),
-    "status": "While the job runs, `output` is its last progress value.",
+    "status": "While the job runs, `output` is its last progress value. `ttl` shortens the job's life.",
     "status-sync": "As `/status`, but held until the job has ended or the wait has passed.",
     "stream": (
         "Each poll answers with the chunks that no poll got before, held while there are none; the job's"
-        " end is told together with its last chunks. With `Accept: text/event-stream` the answer is a stream"
-        " of events chunk, progress, reset and end; `Last-Event-ID` takes it up where it broke off."
+        " end is told together with its last chunks. Who asks on after CANCELLED was told reads FAILED, which"
+        " every client takes for an end. With `Accept: text/event-stream` the answer is a stream of events"
+        " chunk, progress, reset and end; `Last-Event-ID` takes it up where it broke off."
     ),
-    "cancel": "The job reads CANCELLED at once; its work is stopped.",
+    "cancel": "The job reads CANCELLED at once; its work is stopped. A job that had ended keeps its record.",
+    "retry": "Only FAILED and TIMED_OUT jobs; id, input and time to live stay; the old result is deleted.",
+    "purge-queue": "Running jobs go on.",
+    "requests": (
+        "Records without output. A page may hold fewer than `limit` records: it is the last when `cursor` is"
+        " null."
+    ),
+    "logs": "At most 100 lines and 16 KiB of each attempt, once it has ended.",
     "health": "All eleven counters, always.",
 }
 
+SUBMITS = ("run", "runsync")
+HELD = ("runsync", "status-sync", "stream")
+READS_BODY = (*SUBMITS, "status-sync", "stream")
+_WAITS = {"runsync": 90_000, "status-sync": 90_000, "stream": 8_000}
+
 _QUEUED = {"id": JOB, "status": "IN_QUEUE"}
 _RUNNING = {"id": JOB, "status": "IN_PROGRESS", "delayTime": 120, "workerId": WORKER}
-_DONE = {
-    "id": JOB,
-    "status": "COMPLETED",
-    "delayTime": 17,
-    "executionTime": 3986,
-    "workerId": WORKER,
-    "output": {"image_url": "https://objects.example/out.png?signed", "cost": 0.02097152},
-}
-_FAILED = {
-    "id": JOB,
-    "status": "FAILED",
-    "delayTime": 17,
-    "executionTime": 12,
-    "workerId": WORKER,
-    "error": "ValueError: no such file",
-}
+_ENDED = {"delayTime": 17, "executionTime": 3986, "workerId": WORKER}
+_OUTPUT = {"image_url": "https://objects.example/out.png?signed", "cost": 0.02097152}
+_DONE = {"id": JOB, "status": "COMPLETED", **_ENDED, "output": _OUTPUT}
+_FAILED = {"id": JOB, "status": "FAILED", **_ENDED, "error": "ValueError: no such file"}
+_CANCELLED = {"id": JOB, "status": "CANCELLED", **_ENDED}
 _REFUSED = {
     "id": f"sync-{JOB}",
     "status": "FAILED",
     "error": "Invalid parameter: width must be divisible by 64, got 100; allowed: 256 to 1536 in steps of 64",
 }
-_RECORDS = {"completed": _DONE, "failed": _FAILED, "running": _RUNNING, "queued": _QUEUED}
 _HEALTH = {
     "jobs": {"completed": 27, "failed": 0, "inProgress": 1, "inQueue": 0, "retried": 0},
     "workers": {"idle": 0, "initializing": 0, "ready": 1, "running": 1, "throttled": 0, "unhealthy": 0},
 }
 _EVENTS = f'event: chunk\nid: 1-0\ndata: {{"output":"first"}}\n\nevent: end\ndata: {{"id":"{JOB}"}}\n\n'
 
+_RECORD = ("Record", {"completed": _DONE, "failed": _FAILED, "running": _RUNNING, "queued": _QUEUED})
+_SUCCESS: dict[str, tuple[str, str, Document]] = {
+    "run": ("The job was stored.", "Accepted", {"accepted": _QUEUED}),
+    "runsync": ("The job's record.", *_RECORD),
+    "status": ("The job's record.", *_RECORD),
+    "status-sync": ("The job's record.", *_RECORD),
+    "stream": (
+        "What came since the last poll; or events.",
+        "StreamPoll",
+        {"poll": {"status": "IN_PROGRESS", "stream": [{"output": "first"}, {"output": "second"}]}},
+    ),
+    "cancel": ("The record of the job, which has ended.", "EndedRecord", {"cancelled": _CANCELLED}),
+    "retry": ("The job waits again.", "Accepted", {"accepted": _QUEUED}),
+    "purge-queue": (
+        "How many jobs were cancelled.",
+        "Purged",
+        {"purged": {"removed": 3, "status": "completed"}},
+    ),
+    "requests": (
+        "A page of records.",
+        "Page",
+        {"page": {"requests": [{**_CANCELLED, "createdAt": 1_760_000_000_123}], "cursor": "1041"}},
+    ),
+    "logs": (
+        "The lines of each attempt.",
+        "Logs",
+        {
+            "logs": {
+                "id": JOB,
+                "logs": [{"attempt": 1, "worker": WORKER, "lines": ["loading", "step 1 of 8"]}],
+            }
+        },
+    ),
+    "health": ("The counters.", "Health", {"health": _HEALTH}),
+}
+
 _SUBMISSION: Document = {
     "required": True,
     "content": {
         "application/json": {
-            "schema": {
-                "type": "object",
-                "required": ["input"],
-                "properties": {
-                    "input": {"type": "object", "description": "What the handler gets."},
-                    "webhook": {
-                        "type": "string",
-                        "format": "uri",
-                        "description": "Called when the job ends.",
-                    },
-                    "policy": {
-                        "type": "object",
-                        "properties": {
-                            "executionTimeout": {
-                                "type": "integer",
-                                "minimum": 5_000,
-                                "maximum": 604_800_000,
-                                "description": "Milliseconds; 600000 unless the endpoint says otherwise.",
-                            },
-                            "ttl": {
-                                "type": "integer",
-                                "minimum": 10_000,
-                                "maximum": 604_800_000,
-                                "default": 86_400_000,
-                                "description": "Milliseconds from submission to deletion, in any state.",
-                            },
-                            "lowPriority": {
-                                "type": "boolean",
-                                "default": False,
-                                "description": "Whether the job starts no further worker.",
-                            },
-                        },
-                    },
-                    "s3Config": {
-                        "type": "object",
-                        "description": "The bucket for this job's files.",
-                        "required": ["accessId", "accessSecret", "bucketName", "endpointUrl"],
-                        "properties": {
-                            "accessId": {"type": "string"},
-                            "accessSecret": {"type": "string", "format": "password"},
-                            "bucketName": {"type": "string"},
-                            "endpointUrl": {"type": "string", "format": "uri"},
-                            "objectPath": {"type": "string"},
-                        },
-                    },
-                },
-            },
+            "schema": schemas.ref("Submission"),
             "examples": {
                 "plain": {"value": {"input": {"prompt": "a lighthouse at dawn"}}},
                 "with a policy": {
@@ -132,97 +135,124 @@ _SUBMISSION: Document = {
     },
 }
 
-_ERROR_SCHEMA: Document = {
-    "type": "object",
-    "required": ["error", "status", "title", "detail"],
-    "properties": {
-        "error": {"type": "string"},
-        "status": {"type": "integer"},
-        "title": {"type": "string"},
-        "detail": {"type": "string"},
-    },
+_BAD_QUESTIONS = {
+    "status": "ttl must be an integer from 1000 to 604800000 (milliseconds); got 1",
+    "status-sync": 'wait must be an integer from 1000 to 300000 (milliseconds); got "soon"',
+    "stream": 'wait must be an integer from 1000 to 300000 (milliseconds); got "soon"',
+    "retry": f"only FAILED and TIMED_OUT jobs can be retried; job {JOB} is COMPLETED",
+    "requests": 'limit must be an integer from 1 to 1000; got "all"',
 }
+_WHOLE_SECONDS = {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds."}
+
+
+def description(operation: str) -> str:
+    """With its rate limits, where it has any."""
+    limit = LIMITS.get(operation)
+    if limit is None:
+        return DESCRIPTIONS[operation]
+    at_once = "" if limit.at_once is None else f" and {limit.at_once} at once"
+    limited = f"At least {limit.window} requests in {WINDOW_S} s{at_once}; more with workers."
+    return f"{DESCRIPTIONS[operation]} {limited}"
 
 
 def parameters(operation: str, *, takes_job: bool) -> list[Document]:
-    found = [_parameter("endpoint_id", "path", {"type": "string"}, "An endpoint's id or alias.")]
+    part = {"type": "string", "pattern": "^[^/]+$"}
+    found = [_parameter("endpoint_id", "path", part, "An endpoint's id or alias.")]
     if takes_job:
-        found.append(_parameter("job_id", "path", {"type": "string"}, "As `/run` answered it."))
-    if operation in ("runsync", "status-sync", "stream"):
-        default = 10_000 if operation == "stream" else 90_000
-        wait = {"type": "integer", "minimum": 1_000, "maximum": 300_000, "default": default}
+        found.append(_parameter("job_id", "path", part, "As `/run` answered it."))
+    if operation in HELD:
+        wait = schemas.between(WAIT_MS, default=_WAITS[operation])
         found.append(_parameter("wait", "query", wait, "How long the answer may be held, in milliseconds."))
+    if operation == "status":
+        ttl = "The record and the job end so many milliseconds from now, if that is earlier than before."
+        found.append(_parameter("ttl", "query", schemas.between(TTL_MS), ttl))
+    if operation in SUBMITS:
+        once = "Makes repetitions of this request one job, for a day."
+        found.append(_parameter("Idempotency-Key", "header", schemas.IDEMPOTENCY_KEY, once))
     if operation == "stream":
         number = {"type": "string", "examples": ["1-0"]}
         found.append(_parameter("Last-Event-ID", "header", number, "The last event that was seen."))
+    if operation == "requests":
+        found += [
+            _parameter("status", "query", schemas.STATUS, "Only jobs in this state."),
+            _parameter("since", "query", schemas.SINCE, "Only jobs submitted at or after this time."),
+            _parameter("limit", "query", schemas.PAGE_SIZE, "How many records a page may hold."),
+            _parameter("cursor", "query", schemas.CURSOR, "The `cursor` of the page before."),
+        ]
     return found
 
 
 def request_body(operation: str) -> Document | None:
-    return _SUBMISSION if operation in ("run", "runsync") else None
+    return _SUBMISSION if operation in SUBMITS else None
 
 
 def responses(operation: str, *, takes_job: bool) -> dict[int | str, Document]:
     """Every answer that an operation gives."""
-    submits = operation in ("run", "runsync")
     told: dict[int | str, Document] = {200: _success(operation)}
-    if submits:
+    if operation in SUBMITS:
         told[400] = _refused()
-    elif operation in ("status-sync", "stream"):
-        told[400] = _error(400, "Bad Request", 'wait must be an integer from 1000 to 300000; got "soon"')
+    elif operation in _BAD_QUESTIONS:
+        told[400] = _error(400, "Bad Request", _BAD_QUESTIONS[operation])
     told[401] = _error(401, "Unauthorized", "invalid api key")
+    told[401]["headers"] = {"WWW-Authenticate": {"schema": {"const": "Bearer"}}}
     told[404] = _error(404, "Not Found", "no such job" if takes_job else "no such endpoint")
     told[405] = _error(405, "Method Not Allowed", "DELETE is not allowed here; allowed: POST")
-    if submits:
+    told[405]["headers"] = {"Allow": {"schema": {"type": "string"}}}
+    if operation in READS_BODY:
         told[413] = _error(413, "Payload Too Large", "the body must be at most 10485760 bytes; more was sent")
+    if operation in SUBMITS:
+        told[422] = _error(422, "Unprocessable Entity", "Idempotency-Key order-17 came with another request")
+    if operation in LIMITS:
+        told[429] = _too_many(operation)
     told[500] = _error(
         500, "Internal Server Error", "something went wrong here; the log has it as error 1f0c"
     )
     told[503] = _error(503, "Service Unavailable", "the store is full; ask again")
-    told[503]["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
+    told[503]["headers"] = {"Retry-After": _WHOLE_SECONDS}
     return told
 
 
-def _parameter(name: str, place: str, schema: Document, description: str) -> Document:
-    required = place == "path"
-    return {"name": name, "in": place, "required": required, "schema": schema, "description": description}
+def _parameter(name: str, place: str, schema: Document, text: str) -> Document:
+    return {"name": name, "in": place, "required": place == "path", "schema": schema, "description": text}
 
 
 def _success(operation: str) -> Document:
-    match operation:
-        case "run":
-            return _examples("The job was stored.", {"accepted": _QUEUED})
-        case "cancel":
-            return _examples("The job's state.", {"cancelled": {"id": JOB, "status": "CANCELLED"}})
-        case "health":
-            return _examples("The counters.", {"health": _HEALTH})
-        case "stream":
-            poll = {"status": "IN_PROGRESS", "stream": [{"output": "first"}, {"output": "second"}]}
-            told = _examples("What came since the last poll; or events.", {"poll": poll})
-            told["content"]["text/event-stream"] = {"schema": {"type": "string"}, "example": _EVENTS}
-            return told
-    return _examples("The job's record.", _RECORDS)
+    text, name, values = _SUCCESS[operation]
+    told = _examples(text, schemas.ref(name), values)
+    if operation == "stream":
+        told["content"]["text/event-stream"] = {"schema": {"type": "string"}, "example": _EVENTS}
+    return told
 
 
 def _refused() -> Document:
-    error = _error_value(400, "Bad Request", "input must be an object; got 3")
-    return _examples("The body is wrong; a hosted model's refused input has a record's shape.", {
-        "body": error,
-        "hosted model": _REFUSED,
-    })  # fmt: skip
+    either = {"oneOf": [schemas.ref("Error"), schemas.ref("RefusedInput")]}
+    return _examples(
+        "The body is wrong; a hosted model's refused input has a record's shape.",
+        either,
+        {
+            "body": _error_value(400, "Bad Request", "input must be an object; got 3"),
+            "hosted model": _REFUSED,
+        },
+    )
+
+
+def _too_many(operation: str) -> Document:
+    limit = LIMITS[operation].window
+    message = f"/{operation} of endpoint echo takes at most {limit} requests in {WINDOW_S} seconds"
+    told = _error(429, "Too Many Requests", message)
+    text = {"schema": {"type": "string"}}
+    told["headers"] = {"Retry-After": _WHOLE_SECONDS, "RateLimit-Policy": text, "RateLimit": text}
+    return told
 
 
 def _error(status: int, title: str, message: str) -> Document:
-    told = _examples(title, {"error": _error_value(status, title, message)})
-    told["content"]["application/json"]["schema"] = _ERROR_SCHEMA
-    return told
+    return _examples(title, schemas.ref("Error"), {"error": _error_value(status, title, message)})
 
 
 def _error_value(status: int, title: str, message: str) -> Document:
     return {"error": message, "status": status, "title": title, "detail": message}
 
 
-def _examples(description: str, values: Document) -> Document:
+def _examples(text: str, schema: Document, values: Document) -> Document:
     examples = {name: {"value": value} for name, value in values.items()}
-    body = {"schema": {"type": "object"}, "examples": examples}
-    return {"description": description, "content": {"application/json": body}}
+    return {"description": text, "content": {"application/json": {"schema": schema, "examples": examples}}}

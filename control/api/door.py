@@ -2,7 +2,9 @@
 
 path known? ─no─> the application's own routes: /docs, /ping, 404
     │yes
-method? ─no─> 405      key? ─no─> 401      endpoint? ─no─> 404      operation ──> answer
+method? ─no─> 405   key? ─no─> 401   endpoint? ─no─> 404   below its limits? ─no─> 429   operation ──> answer
+
+Only who is known, at an endpoint that exists, is counted. Its place is taken until its answer was written.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stoker.control.api.answers import Answer, error_answer, error_body, json_answer, stopping, unexpected
 from stoker.control.api.calls import Call, CallerLeft
 from stoker.control.api.events import EventAnswer
+from stoker.control.api.limits import Limits
 from stoker.control.api.operations import Operation, Operations
 from stoker.control.api.seam import PlaneApi
 from stoker.control.errors import ControlError, Unauthorized
@@ -22,8 +25,9 @@ PREFIX = "v2"
 
 
 class Door:
-    def __init__(self, plane: PlaneApi, operations: Operations, otherwise: ASGIApp) -> None:
+    def __init__(self, plane: PlaneApi, operations: Operations, limits: Limits, otherwise: ASGIApp) -> None:
         self._plane = plane
+        self._limits = limits
         self._table = operations.table
         self._otherwise = otherwise
 
@@ -33,9 +37,7 @@ class Door:
             return
         sending = _Sending(send)
         try:
-            answer = await self._answer(scope, receive, sending)
-            if answer is not None:
-                await answer(scope, receive, sending)
+            await self._pass(scope, receive, sending)
         except CallerLeft:
             return
         except asyncio.CancelledError:
@@ -46,22 +48,31 @@ class Door:
         except Exception as error:
             await sending.instead(unexpected(error), scope, receive)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Answer | EventAnswer | None:
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._find(scope["path"])
         if found is None:
             await self._otherwise(scope, receive, send)
-            return None
-        operation, endpoint, job = found
-        if scope["method"] not in operation.methods:
-            return method_not_allowed(scope["method"], operation.methods)
-        call = Call(scope, receive, endpoint, job)
+            return
+        operation, name, endpoint, job = found
+        call = Call(scope, receive, name, endpoint, job)
+        try:
+            answer = await self._answer(operation, call)
+            await answer(scope, call.hear, send)
+        finally:
+            call.leave()
+
+    async def _answer(self, operation: Operation, call: Call) -> Answer | EventAnswer:
+        method = call.scope["method"]
+        if method not in operation.methods:
+            return method_not_allowed(method, operation.methods)
         try:
             await self._admit(call)
             return await operation.handle(call)
         except ControlError as error:
             return error_answer(error)
 
-    def _find(self, path: str) -> tuple[Operation, str, str] | None:
+    def _find(self, path: str) -> tuple[Operation, str, str, str] | None:
+        """The operation; its name, the endpoint and the job that the path names."""
         parts = path.split("/")
         if len(parts) not in (4, 5) or parts[1] != PREFIX or not parts[2]:
             return None
@@ -69,7 +80,7 @@ class Door:
         job = parts[4] if len(parts) == 5 else ""
         if operation is None or operation.takes_job != bool(job) or (len(parts) == 5 and not job):
             return None
-        return operation, parts[2], job
+        return operation, parts[3], parts[2], job
 
     async def _admit(self, call: Call) -> None:
         account = await self._plane.find_key(call.key())
@@ -77,6 +88,7 @@ class Door:
             raise Unauthorized("invalid api key")
         call.account = account
         call.target = self._plane.endpoints.find(account, call.endpoint)
+        self._limits.enter(call, call.target.id)
 
 
 def method_not_allowed(method: str, allowed: tuple[str, ...]) -> Answer:

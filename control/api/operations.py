@@ -7,13 +7,15 @@ Nothing here knows how a request arrives (`door`) or how a job is kept (`seam`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from stoker.control import records
 from stoker.control.api.answers import Answer, json_answer
 from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
 from stoker.control.api.events import EventAnswer, parse_event_id
+from stoker.control.api.limits import held
+from stoker.control.api.questions import once_of, parse_listing
 from stoker.control.api.seam import ApiSettings, PlaneApi
 from stoker.control.errors import BadRequest, InvalidInput
 from stoker.control.submissions import parse_submission
@@ -41,6 +43,10 @@ class Operations:
             "status-sync": Operation(("GET", "POST"), True, self.status_sync),
             "stream": Operation(("GET", "POST"), True, self.stream),
             "cancel": Operation(("POST",), True, self.cancel),
+            "retry": Operation(("POST",), True, self.retry),
+            "purge-queue": Operation(("POST",), False, self.purge_queue),
+            "requests": Operation(("GET",), False, self.requests),
+            "logs": Operation(("GET",), True, self.logs),
             "health": Operation(("GET",), False, self.health),
         }
 
@@ -53,20 +59,36 @@ class Operations:
         settings = self._settings
         seconds = call.wait_s(settings.hosted_wait_ms if call.hosted else settings.wait_ms)
         submission = await self._submission(call, settings.runsync_body_bytes, sync=True)
-        view = await self._plane.run_sync(call.account, call.endpoint, submission, seconds)
+        view = await held(call, self._plane.run_sync(call.account, call.endpoint, submission, seconds))
         return json_answer(records.hosted_result(view) if call.hosted else records.record(view))
 
     async def status(self, call: Call) -> Answer:
-        return json_answer(records.record(await self._plane.status(call.account, call.endpoint, call.job)))
+        view = await self._plane.status(call.account, call.endpoint, call.job, call.ttl_ms())
+        return json_answer(records.record(view))
 
     async def status_sync(self, call: Call) -> Answer:
         seconds = call.wait_s(self._settings.wait_ms)
-        return json_answer(
-            records.record(await self._plane.wait(call.account, call.endpoint, call.job, seconds))
-        )
+        await call.body(IGNORED_BODY_BYTES)
+        view = await held(call, self._plane.wait(call.account, call.endpoint, call.job, seconds))
+        return json_answer(records.record(view))
 
     async def cancel(self, call: Call) -> Answer:
-        return json_answer(records.cancelled(await self._plane.cancel(call.account, call.endpoint, call.job)))
+        """A job that had ended keeps its record."""
+        return json_answer(records.record(await self._plane.cancel(call.account, call.endpoint, call.job)))
+
+    async def retry(self, call: Call) -> Answer:
+        return json_answer(records.accepted(await self._plane.retry(call.account, call.endpoint, call.job)))
+
+    async def purge_queue(self, call: Call) -> Answer:
+        return json_answer(records.purged(await self._plane.purge(call.account, call.endpoint)))
+
+    async def requests(self, call: Call) -> Answer:
+        listing = parse_listing(call.asked())
+        return json_answer(records.page(await self._plane.requests(call.account, call.endpoint, listing)))
+
+    async def logs(self, call: Call) -> Answer:
+        found = await self._plane.logs(call.account, call.endpoint, call.job)
+        return json_answer(records.logs(call.job, found))
 
     async def health(self, call: Call) -> Answer:
         return json_answer(records.health(await self._plane.health(call.account, call.endpoint)))
@@ -80,9 +102,10 @@ class Operations:
 
     async def _poll(self, call: Call) -> Answer:
         seconds = call.wait_s(self._settings.stream_wait_ms)
-        poll = await self._plane.poll_stream(call.account, call.endpoint, call.job, seconds)
-        answer = json_answer(records.stream_poll(poll.view, poll.chunks))
-        if not poll.chunks:
+        asked = self._plane.poll_stream(call.account, call.endpoint, call.job, seconds)
+        poll = await held(call, asked)
+        answer = json_answer(records.stream_poll(poll.view, poll.chunks, poll.told))
+        if not poll.chunks and poll.cursor.told == poll.told:
             return answer
 
         async def advance() -> None:
@@ -92,17 +115,18 @@ class Operations:
 
     async def _events(self, call: Call) -> EventAnswer:
         after = parse_event_id(call.header(b"last-event-id"))
-        await self._plane.status(
-            call.account, call.endpoint, call.job
-        )  # an unknown job is a 404, not a stream
+        # An unknown job is a 404, not a stream.
+        await self._plane.status(call.account, call.endpoint, call.job)
         events = self._plane.follow(call.account, call.endpoint, call.job, after)
         return EventAnswer(events, self._settings.keepalive_s)
 
     async def _submission(self, call: Call, limit: int, *, sync: bool) -> Submission:
         body = await call.body(limit)
+        once = once_of(call.header(b"idempotency-key"), body, sync=sync)
         try:
-            return parse_submission(body)
+            submission = parse_submission(body)
         except BadRequest as error:
             if call.hosted:
                 raise InvalidInput(str(error), names.job_id(self._settings.rng, sync=sync)) from None
             raise
+        return submission if once is None else replace(submission, once=once)

@@ -6,7 +6,8 @@ requests, nothing behind it knows of HTTP.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
 from typing import Protocol
@@ -78,9 +79,16 @@ class PlaneApi(Protocol):
 MIB = 1024 * 1024
 
 
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """Waits in milliseconds as callers give them. `rng` draws the ids of inputs that are refused."""
+    """Waits in milliseconds as callers give them. `rng` draws the ids of inputs that are refused.
+
+    `now_ms` is the clock of the rate limits: it never goes back.
+    """
 
     run_body_bytes: int = 10 * MIB
     runsync_body_bytes: int = 20 * MIB
@@ -88,5 +96,8 @@ class ApiSettings:
     hosted_wait_ms: int = 300_000
     stream_wait_ms: int = 8_000  # below the 10 s after which the stock Python client gives up
     keepalive_s: float = 15.0
+    rate_limits: bool = True
+    requests_per_worker: int = 50
+    now_ms: Callable[[], int] = monotonic_ms
     version: str = "0.1.0"
     rng: Random = field(default_factory=SystemRandom)

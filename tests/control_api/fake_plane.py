@@ -8,14 +8,19 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from stoker.control.errors import BadRequest, InvalidInput, NotFound
+from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound
 from stoker.control.inputs import check_input
 from stoker.control.types import (
+    AttemptLog,
+    Cursor,
     Endpoint,
     EndpointVersion,
     Health,
     JobState,
     JobView,
+    Listing,
+    Once,
+    Page,
     StoredChunk,
     StreamEvent,
     StreamPoll,
@@ -51,30 +56,36 @@ def endpoint(name: str, *, hosted: bool = False, schema: dict[str, object] | Non
 class FakeBook:
     by_id: dict[str, Endpoint]
 
-    def find(self, account: str, name: str) -> Endpoint:
-        if account != ACCOUNT or name not in self.by_id:
-            raise NotFound(f"no endpoint {name!r}")
-        return self.by_id[name]
+    def find(self, account: str, endpoint: str) -> Endpoint:
+        if account != ACCOUNT or endpoint not in self.by_id:
+            raise NotFound(f"no endpoint {endpoint!r}")
+        return self.by_id[endpoint]
+
+
+def own_endpoints() -> dict[str, Endpoint]:
+    return {
+        "echo": endpoint("echo"),
+        "other-echo": endpoint("echo"),  # an alias
+        "text-to-image": endpoint("text-to-image", hosted=True, schema=IMAGE_SCHEMA),
+        "sized": endpoint("sized", schema=IMAGE_SCHEMA),
+    }
 
 
 @dataclass
 class FakePlane:
     """`waits`, `held` and `submitted` tell what was asked; `raises` is raised by the next call."""
 
-    endpoints: FakeBook = field(
-        default_factory=lambda: FakeBook(
-            {
-                "echo": endpoint("echo"),
-                "text-to-image": endpoint("text-to-image", hosted=True, schema=IMAGE_SCHEMA),
-                "sized": endpoint("sized", schema=IMAGE_SCHEMA),
-            }
-        )
-    )
+    endpoints: FakeBook = field(default_factory=lambda: FakeBook(own_endpoints()))
     jobs: dict[str, JobView] = field(default_factory=dict)
+    keys: dict[str, tuple[Once, str]] = field(default_factory=dict)
     chunks: dict[str, list[StoredChunk]] = field(default_factory=dict)
-    cursors: dict[str, tuple[int, int]] = field(default_factory=dict)
+    written: dict[str, tuple[AttemptLog, ...]] = field(default_factory=dict)
+    cursors: dict[str, Cursor] = field(default_factory=dict)
+    advanced: list[Cursor] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
+    ttls: list[int | None] = field(default_factory=list)
+    listings: list[Listing] = field(default_factory=list)
     follows: list[tuple[int, int] | None] = field(default_factory=list)
     events: asyncio.Queue[StreamEvent] = field(default_factory=asyncio.Queue)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -83,6 +94,7 @@ class FakePlane:
     follow_closed: asyncio.Event = field(default_factory=asyncio.Event)
     raises: Exception | None = None
     ends_at_once: JobView | None = None
+    workers: int = 0
     rng: Random = field(default_factory=lambda: Random(1))
 
     def add(self, **fields: object) -> JobView:
@@ -110,27 +122,37 @@ class FakePlane:
         self._may_raise()
         return ACCOUNT if token == KEY else None
 
-    async def submit(self, account: str, name: str, submission: Submission, *, sync: bool) -> JobView:
-        found = self.endpoints.find(account, name)
+    async def submit(self, account: str, endpoint: str, submission: Submission, *, sync: bool) -> JobView:
+        found = self.endpoints.find(account, endpoint)
         job = names.job_id(self.rng, sync=sync)
         if found.run.schema is not None:
             try:
                 check_input(found.run.schema, json.loads(submission.input))
             except BadRequest as error:
                 raise (InvalidInput(str(error), job) if found.hosted else error) from None
+        if submission.once is not None:
+            first = self._first_use(submission.once, job)
+            if first != job:
+                return self.jobs[first]
         self.submitted.append(submission)
-        view = self.add(id=job, endpoint=name, sync=sync)
+        view = self.add(id=job, endpoint=found.id, sync=sync, webhook=submission.webhook)
         if self.ends_at_once is not None:
-            view = self.jobs[job] = replace(self.ends_at_once, id=job, endpoint=name)
+            view = self.jobs[job] = replace(self.ends_at_once, id=job, endpoint=found.id)
         return view
 
-    async def run_sync(self, account: str, name: str, submission: Submission, seconds: float) -> JobView:
-        view = await self.submit(account, name, submission, sync=True)
-        return await self.wait(account, name, view.id, seconds)
+    def _first_use(self, once: Once, job: str) -> str:
+        known, first = self.keys.setdefault(once.key, (once, job))
+        if known != once:
+            raise KeyReused(f"Idempotency-Key {once.key} came with another request before")
+        return first
 
-    async def wait(self, account: str, name: str, job: str, seconds: float) -> JobView:
+    async def run_sync(self, account: str, endpoint: str, submission: Submission, seconds: float) -> JobView:
+        view = await self.submit(account, endpoint, submission, sync=True)
+        return await self.wait(account, endpoint, view.id, seconds)
+
+    async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView:
         self._hold(seconds)
-        view = await self.status(account, name, job)
+        view = self._find(account, endpoint, job)
         async with self.changed:
             try:
                 async with asyncio.timeout(seconds):
@@ -139,36 +161,72 @@ class FakePlane:
                 return view
         return self.jobs[job]
 
-    async def status(self, account: str, name: str, job: str) -> JobView:
-        found = self.endpoints.find(account, name)
-        view = self.jobs.get(job)
-        if view is None or view.endpoint != found.id:
-            raise NotFound(f"no job {job!r}")
-        return view
+    async def status(self, account: str, endpoint: str, job: str, ttl_ms: int | None = None) -> JobView:
+        self.ttls.append(ttl_ms)
+        return self._find(account, endpoint, job)
 
-    async def cancel(self, account: str, name: str, job: str) -> JobView:
-        view = await self.status(account, name, job)
+    async def cancel(self, account: str, endpoint: str, job: str) -> JobView:
+        view = self._find(account, endpoint, job)
         return view if view.ended else await self.change(job, state=JobState.CANCELLED)
 
-    async def poll_stream(self, account: str, name: str, job: str, seconds: float) -> StreamPoll:
+    async def retry(self, account: str, endpoint: str, job: str) -> JobView:
+        view = self._find(account, endpoint, job)
+        if view.state not in (JobState.FAILED, JobState.TIMED_OUT):
+            raise BadRequest(f"only FAILED and TIMED_OUT jobs can be retried; job {job} is {view.state}")
+        return await self.change(job, state=JobState.IN_QUEUE, output=None, error=None)
+
+    async def purge(self, account: str, endpoint: str) -> int:
+        found = self.endpoints.find(account, endpoint)
+        queued = [
+            view.id
+            for view in self.jobs.values()
+            if view.endpoint == found.id and view.state is JobState.IN_QUEUE
+        ]
+        for job in queued:
+            await self.change(job, state=JobState.CANCELLED, reason="purged")
+        return len(queued)
+
+    async def requests(self, account: str, endpoint: str, listing: Listing) -> Page:
+        """The cursor counts from the oldest job."""
+        found = self.endpoints.find(account, endpoint)
+        self.listings.append(listing)
+        every = [(n, view) for n, view in enumerate(self.jobs.values(), 1) if view.endpoint == found.id]
+        rows = [
+            (n, view)
+            for n, view in reversed(every)
+            if (listing.before is None or n < listing.before)
+            and (listing.state is None or view.state is listing.state)
+            and (listing.since is None or view.created_at >= listing.since)
+        ]
+        taken = rows[: listing.limit]
+        return Page(tuple(view for _, view in taken), taken[-1][0] if len(rows) > len(taken) else None)
+
+    async def logs(self, account: str, endpoint: str, job: str) -> tuple[AttemptLog, ...]:
+        return self.written.get(self._find(account, endpoint, job).id, ())
+
+    def running_workers(self, endpoint: str) -> int:
+        return self.workers
+
+    async def poll_stream(self, account: str, endpoint: str, job: str, seconds: float) -> StreamPoll:
         self._hold(seconds)
-        await self.status(account, name, job)
+        self._find(account, endpoint, job)
         async with self.changed:
             try:
                 async with asyncio.timeout(seconds):
                     await self.changed.wait_for(lambda: self._fresh(job) or self.jobs[job].ended)
             except TimeoutError:
                 pass
-        fresh = self._fresh(job)
-        cursor = (fresh[-1].attempt, fresh[-1].n) if fresh else self.cursors.get(job, (0, -1))
-        return StreamPoll(self.jobs[job], fresh, cursor)
+        fresh, view, before = self._fresh(job), self.jobs[job], self.cursors.get(job, Cursor())
+        last = (fresh[-1].attempt, fresh[-1].n) if fresh else (before.attempt, before.n)
+        return StreamPoll(view, fresh, Cursor(*last, told=view.ended), before.told)
 
-    async def advance(self, job: str, cursor: tuple[int, int]) -> None:
+    async def advance(self, job: str, cursor: Cursor) -> None:
         self._may_raise()
         self.cursors[job] = cursor
+        self.advanced.append(cursor)
 
     async def follow(
-        self, account: str, name: str, job: str, after: tuple[int, int] | None
+        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
     ) -> AsyncIterator[StreamEvent]:
         self.follows.append(after)
         try:
@@ -180,13 +238,22 @@ class FakePlane:
         finally:
             self.follow_closed.set()
 
-    async def health(self, account: str, name: str) -> Health:
-        self.endpoints.find(account, name)
+    async def health(self, account: str, endpoint: str) -> Health:
+        self.endpoints.find(account, endpoint)
         return self.counted
 
+    def _find(self, account: str, endpoint: str, job: str) -> JobView:
+        found = self.endpoints.find(account, endpoint)
+        view = self.jobs.get(job)
+        if view is None or view.endpoint != found.id:
+            raise NotFound(f"no job {job!r}")
+        return view
+
     def _fresh(self, job: str) -> tuple[StoredChunk, ...]:
-        after = self.cursors.get(job, (0, -1))
-        return tuple(chunk for chunk in self.chunks.get(job, ()) if (chunk.attempt, chunk.n) > after)
+        after = self.cursors.get(job, Cursor())
+        return tuple(
+            chunk for chunk in self.chunks.get(job, ()) if (chunk.attempt, chunk.n) > (after.attempt, after.n)
+        )
 
     def _hold(self, seconds: float) -> None:
         self.waits.append(seconds)

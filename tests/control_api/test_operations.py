@@ -11,8 +11,9 @@ from fake_plane import FakePlane
 from fastapi import FastAPI
 
 from stoker.control.errors import Unavailable
-from stoker.control.types import Health, JobState, JobView
+from stoker.control.types import AttemptLog, Health, JobState, JobView, Listing
 
+JSON = {"Content-Type": "application/json"}
 DONE = JobView("", "", JobState.COMPLETED, 0.0, worker="w", delay_ms=1, execution_ms=2, output=b'{"x":1}')
 
 
@@ -99,11 +100,131 @@ async def test_status_sync_is_held_until_the_end(http: httpx.AsyncClient, plane:
     assert plane.waits == [90.0]
 
 
-async def test_cancel(http: httpx.AsyncClient, plane: FakePlane) -> None:
-    job, ended = plane.add().id, plane.add(state=JobState.COMPLETED).id
-    response = await http.post(f"/v2/echo/cancel/{job}", json={})
-    assert response.json() == {"id": job, "status": "CANCELLED"}
-    assert (await http.post(f"/v2/echo/cancel/{ended}")).json() == {"id": ended, "status": "COMPLETED"}
+@pytest.mark.parametrize("content", [b"", b"{}", b"not json"])
+async def test_cancel(http: httpx.AsyncClient, plane: FakePlane, content: bytes) -> None:
+    job = plane.add(state=JobState.IN_PROGRESS, worker="w", delay_ms=4).id
+    response = await http.post(f"/v2/echo/cancel/{job}", content=content, headers=JSON)
+    assert response.status_code == 200
+    assert response.json() == {
+        "id": job, "status": "CANCELLED", "delayTime": 4, "executionTime": 0, "workerId": "w"
+    }  # fmt: skip
+
+
+async def test_cancelling_what_has_ended_answers_with_its_record(
+    http: httpx.AsyncClient, plane: FakePlane
+) -> None:
+    job = plane.add(state=JobState.COMPLETED, output=b'{"x":1}', worker="w").id
+    before = (await http.get(f"/v2/echo/status/{job}")).json()
+    assert (await http.post(f"/v2/echo/cancel/{job}")).json() == before
+    assert (before["status"], before["output"]) == ("COMPLETED", {"x": 1})
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.TIMED_OUT])
+async def test_retry(http: httpx.AsyncClient, plane: FakePlane, state: JobState) -> None:
+    job = plane.add(state=state, error="boom").id
+    response = await http.post(f"/v2/echo/retry/{job}", headers=JSON)
+    assert (response.status_code, response.json()) == (200, {"id": job, "status": "IN_QUEUE"})
+    assert plane.jobs[job].state is JobState.IN_QUEUE
+
+
+async def test_what_did_not_fail_cannot_be_retried(http: httpx.AsyncClient, plane: FakePlane) -> None:
+    job = plane.add(state=JobState.COMPLETED).id
+    response = await http.post(f"/v2/echo/retry/{job}")
+    assert response.status_code == 400
+    assert "FAILED and TIMED_OUT" in response.json()["error"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}"])
+async def test_purge_queue(http: httpx.AsyncClient, plane: FakePlane, content: bytes) -> None:
+    queued = [plane.add().id for _ in range(3)]
+    running = plane.add(state=JobState.IN_PROGRESS).id
+    response = await http.post("/v2/echo/purge-queue", content=content, headers=JSON)
+    assert (response.status_code, response.json()) == (200, {"removed": 3, "status": "completed"})
+    told = (await http.get(f"/v2/echo/status/{queued[0]}")).json()
+    assert (told["status"], told["reason"]) == ("CANCELLED", "purged")
+    assert plane.jobs[running].state is JobState.IN_PROGRESS
+    assert (await http.post("/v2/echo/purge-queue")).json() == {"removed": 0, "status": "completed"}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    ("query", "ttl"),
+    [("", None), ("?ttl=1000", 1000), ("?ttl=604800000", 604_800_000), ("?ttl=9&ttl=2000", 2000)],
+)
+async def test_status_may_shorten_a_jobs_life(
+    http: httpx.AsyncClient, plane: FakePlane, method: str, query: str, ttl: int | None
+) -> None:
+    job = plane.add().id
+    assert (await http.request(method, f"/v2/echo/status/{job}{query}")).status_code == 200
+    assert plane.ttls == [ttl]
+
+
+async def test_requests_are_listed_newest_first_a_page_at_a_time(
+    http: httpx.AsyncClient, plane: FakePlane
+) -> None:
+    jobs = [plane.add(created_at=1.5 + n, state=JobState.COMPLETED, output=b"7").id for n in range(5)]
+    plane.add(endpoint="sized")
+    first = (await http.get("/v2/echo/requests?limit=2")).json()
+    assert [record["id"] for record in first["requests"]] == [jobs[4], jobs[3]]
+    assert first["requests"][0] == {
+        "id": jobs[4], "status": "COMPLETED", "delayTime": 0, "executionTime": 0, "workerId": "",
+        "createdAt": 5500,
+    }  # fmt: skip
+    second = (await http.get(f"/v2/echo/requests?limit=2&cursor={first['cursor']}")).json()
+    last = (await http.get(f"/v2/echo/requests?limit=2&cursor={second['cursor']}")).json()
+    assert [record["id"] for record in second["requests"] + last["requests"]] == jobs[2::-1]
+    assert last["cursor"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "listing"),
+    [
+        ("", Listing()),
+        ("?status=IN_QUEUE", Listing(state=JobState.IN_QUEUE)),
+        ("?since=1700000000123&limit=1000", Listing(since=1700000000.123, limit=1000)),
+        ("?since=0&cursor=17&unknown=x", Listing(since=0.0, before=17)),
+    ],
+)
+async def test_what_a_listing_asks_for(
+    http: httpx.AsyncClient, plane: FakePlane, query: str, listing: Listing
+) -> None:
+    assert (await http.get(f"/v2/echo/requests{query}")).json() == {"requests": [], "cursor": None}
+    assert plane.listings == [listing]
+
+
+async def test_logs_of_each_attempt(http: httpx.AsyncClient, plane: FakePlane) -> None:
+    job, silent = plane.add().id, plane.add().id
+    plane.written[job] = (AttemptLog(1, "w1", ("a", "b")), AttemptLog(2, "w2", ()))
+    assert (await http.get(f"/v2/echo/logs/{job}")).json() == {
+        "id": job,
+        "logs": [
+            {"attempt": 1, "worker": "w1", "lines": ["a", "b"]},
+            {"attempt": 2, "worker": "w2", "lines": []},
+        ],
+    }
+    assert (await http.get(f"/v2/echo/logs/{silent}")).json() == {"id": silent, "logs": []}
+
+
+@pytest.mark.parametrize("operation", ["run", "runsync"])
+async def test_an_idempotency_key_makes_one_job(
+    http: httpx.AsyncClient, plane: FakePlane, operation: str
+) -> None:
+    plane.ends_at_once = DONE
+    once = {"Idempotency-Key": "order-17"}
+    told = [
+        (await http.post(f"/v2/echo/{operation}", json={"input": {}}, headers=once)).json() for _ in range(3)
+    ]
+    assert told[0] == told[1] == told[2]
+    assert len(plane.submitted) == 1
+    other = await http.post(f"/v2/echo/{operation}", json={"input": {"x": 1}}, headers=once)
+    assert (other.status_code, other.json()["title"]) == (422, "Unprocessable Entity")
+    assert "order-17" in other.json()["error"]
+
+
+async def test_a_key_of_run_does_not_serve_runsync(http: httpx.AsyncClient) -> None:
+    once = {"Idempotency-Key": "!" + "~" * 254}
+    assert (await http.post("/v2/echo/run", json={"input": {}}, headers=once)).status_code == 200
+    assert (await http.post("/v2/echo/runsync", json={"input": {}}, headers=once)).status_code == 422
 
 
 async def test_health(http: httpx.AsyncClient, plane: FakePlane) -> None:
@@ -182,14 +303,14 @@ async def test_the_document_lists_every_answer(http: httpx.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
     paths = document["paths"]
     assert set(paths["/v2/{endpoint_id}/run"]["post"]["responses"]) == {
-        "200", "400", "401", "404", "405", "413", "500", "503",
+        "200", "400", "401", "404", "405", "413", "422", "429", "500", "503",
     }  # fmt: skip
     assert set(paths["/v2/{endpoint_id}/status/{job_id}"]) == {"get", "post"}
     assert set(paths) == {
         f"/v2/{{endpoint_id}}/{operation}"
         for operation in (
             "run", "runsync", "status/{job_id}", "status-sync/{job_id}", "stream/{job_id}",
-            "cancel/{job_id}", "health",
+            "cancel/{job_id}", "retry/{job_id}", "purge-queue", "requests", "logs/{job_id}", "health",
         )
     }  # fmt: skip
     for methods in paths.values():

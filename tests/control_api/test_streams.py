@@ -15,7 +15,7 @@ from stoker.control.api.app import make_app
 from stoker.control.api.events import parse_event_id, render
 from stoker.control.api.seam import ApiSettings
 from stoker.control.errors import BadRequest
-from stoker.control.types import JobState, JobView, StoredChunk, StreamEvent
+from stoker.control.types import Cursor, JobState, JobView, StoredChunk, StreamEvent
 
 EVENTS = {"Accept": "text/event-stream"}
 
@@ -37,7 +37,38 @@ async def test_polls_drain_and_the_last_chunk_comes_with_the_end(
     assert last.json() == {"status": "COMPLETED", "stream": [{"output": 2}]}
     after = await http.get(f"/v2/echo/stream/{job}")
     assert after.json() == {"status": "COMPLETED", "stream": []}
-    assert plane.waits == [10.0, 90.0, 10.0]
+    assert plane.waits == [8.0, 90.0, 8.0]
+
+
+async def test_the_end_of_a_cancelled_job_is_told_once_as_it_is_and_then_as_one_that_every_client_knows(
+    http: httpx.AsyncClient, plane: FakePlane
+) -> None:
+    job = plane.add(state=JobState.CANCELLED).id
+    first = await http.get(f"/v2/echo/stream/{job}")
+    assert first.json() == {"status": "CANCELLED", "stream": []}
+    assert plane.cursors == {job: Cursor(told=True)}
+    for _ in range(2):
+        again = await http.get(f"/v2/echo/stream/{job}")
+        assert again.json() == {"status": "FAILED", "stream": [], "error": "job was cancelled"}
+    assert (await http.get(f"/v2/echo/status/{job}")).json()["status"] == "CANCELLED"
+
+
+async def test_an_end_that_nobody_heard_is_told_again(
+    http: httpx.AsyncClient, app: FastAPI, plane: FakePlane
+) -> None:
+    job = plane.add(state=JobState.CANCELLED).id
+    caller = Caller("GET", f"/v2/echo/stream/{job}")
+    caller.leave()
+    await caller.call(app)
+    assert plane.cursors == {}
+    assert (await http.get(f"/v2/echo/stream/{job}")).json()["status"] == "CANCELLED"
+
+
+async def test_an_end_that_was_told_is_not_stored_again(http: httpx.AsyncClient, plane: FakePlane) -> None:
+    job = plane.add(state=JobState.COMPLETED).id
+    for _ in range(2):
+        assert (await http.get(f"/v2/echo/stream/{job}")).json() == {"status": "COMPLETED", "stream": []}
+    assert plane.advanced == [Cursor(told=True)]
 
 
 async def test_an_empty_poll_is_held_until_there_is_something(
@@ -61,7 +92,7 @@ async def test_the_cursor_moves_only_after_the_answer_was_written(app: FastAPI, 
     assert plane.cursors == {}
     caller.may_send.release()
     await request
-    assert plane.cursors == {job: (1, 0)}
+    assert plane.cursors == {job: Cursor(1, 0)}
 
 
 async def test_chunks_for_a_caller_that_left_are_given_to_the_next(
@@ -76,7 +107,7 @@ async def test_chunks_for_a_caller_that_left_are_given_to_the_next(
     await request
     assert plane.cursors == {}
     assert (await http.get(f"/v2/echo/stream/{job}")).json()["stream"] == [{"output": 0}]
-    assert plane.cursors == {job: (1, 0)}
+    assert plane.cursors == {job: Cursor(1, 0)}
 
 
 async def test_a_cursor_that_cannot_be_stored_is_logged_and_the_answer_stands(

@@ -2,7 +2,7 @@
 
 import json
 
-from stoker.control.submissions import DEFAULT_TTL_MS, parse_submission, shown
+from stoker.control.submissions import parse_submission, shown
 from stoker.control.types import S3Config, Submission
 
 
@@ -11,7 +11,7 @@ def parsed(**fields: object) -> Submission:
 
 
 def test_only_an_input() -> None:
-    assert parsed() == Submission(b'{"a":1}', ttl_ms=DEFAULT_TTL_MS)
+    assert parsed() == Submission(b'{"a":1}')
 
 
 def test_all_fields() -> None:
@@ -49,7 +49,7 @@ def test_null_reads_as_absent_as_typed_clients_send_it() -> None:
 
 
 def test_unknown_keys_are_left_alone() -> None:
-    assert parsed(webhookV2="x", policy={"future": 1}) == parsed()
+    assert parsed(webhookV2=[3], policy={"future": 1}, batchId="b", id=None) == parsed()
 
 
 def test_an_empty_input_stays_empty() -> None:

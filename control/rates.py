@@ -1,0 +1,148 @@
+"""How many requests are let in, per account, endpoint and operation: within ten seconds, and at once.
+
+A window slides: a request counts from the millisecond in which it was let in until ten seconds later. What
+is refused does not count. Where workers run, both limits grow to `workers * per_worker`; the workers are
+counted only for a caller that is at a base limit.
+
+    enter ──> a Place, one more inside ── answer written, or the caller left ──> leave
+        └───> TooMany, which says when to come back
+
+Pure: time is given, in whole milliseconds that never go back. What was not asked for longer than a window is
+forgotten, so that memory is bounded by who asks now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from pyrate_limiter import InMemoryBucket, Rate, RateItem
+
+from stoker.control.errors import TooMany
+
+WINDOW_MS = 10_000
+WINDOW_S = WINDOW_MS // 1000
+
+_COUNTED_MS = WINDOW_MS - 1
+"""The bucket counts what is as old as its interval, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Requests in a window; requests inside at once, where that is limited."""
+
+    window: int
+    at_once: int | None
+
+
+_POLLS = Limit(2_000, 400)
+
+LIMITS: Mapping[str, Limit] = MappingProxyType(
+    {
+        "runsync": _POLLS,
+        "run": Limit(1_000, 200),
+        "status": _POLLS,
+        "status-sync": _POLLS,
+        "stream": _POLLS,
+        "logs": _POLLS,
+        "cancel": Limit(100, 20),
+        "requests": Limit(10, 2),
+        "purge-queue": Limit(2, None),
+    }
+)
+"""What is not named here is not limited."""
+
+
+class Place:
+    """Where one operation of one endpoint counts one account's requests."""
+
+    __slots__ = ("bucket", "inside", "limit", "rate")
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self.rate = Rate(limit.window, _COUNTED_MS)
+        self.bucket = InMemoryBucket([self.rate])
+        self.inside = 0
+
+    def leave(self) -> None:
+        """Once for each time that it was entered."""
+        self.inside -= 1
+
+    def forgettable(self, now_ms: int) -> bool:
+        self.bucket.leak(now_ms)
+        return not self.inside and not self.bucket.items
+
+
+class Rates:
+    """`workers` tells how many workers of an endpoint run now."""
+
+    def __init__(self, per_worker: int, workers: Callable[[str], int]) -> None:
+        self._per_worker = per_worker
+        self._workers = workers
+        self._places: dict[tuple[str, str, str], Place] = {}
+        self._tidied_at = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def enter(self, account: str, endpoint: str, operation: str, now_ms: int) -> Place | None:
+        """The place that the caller must `leave`; None where nothing is limited. Raises TooMany."""
+        limit = LIMITS.get(operation)
+        if limit is None:
+            return None
+        if now_ms - self._tidied_at >= WINDOW_MS:
+            self._tidy(now_ms)
+        key = (account, endpoint, operation)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = Place(limit)
+        at_once = limit.at_once
+        crowded = at_once is not None and place.inside >= at_once
+        if crowded or len(place.bucket.items) >= limit.window:
+            self._check(place, endpoint, operation, now_ms)
+        else:
+            place.bucket.put(RateItem(operation, now_ms))
+        place.inside += 1
+        return place
+
+    def _check(self, place: Place, endpoint: str, operation: str, now_ms: int) -> None:
+        """At a base limit: what has slid out of the window is dropped, and workers may raise the limit."""
+        grown = self._workers(endpoint) * self._per_worker
+        limit, bucket = place.limit, place.bucket
+        if limit.at_once is not None and place.inside >= max(limit.at_once, grown):
+            raise _at_once(endpoint, operation, max(limit.at_once, grown))
+        place.rate.limit = max(limit.window, grown)
+        bucket.leak(now_ms)
+        item = RateItem(operation, now_ms)
+        if not bucket.put(item):
+            wait_ms = bucket.waiting(item)
+            assert isinstance(wait_ms, int)
+            raise _in_window(endpoint, operation, place.rate.limit, wait_ms)
+
+    def _tidy(self, now_ms: int) -> None:
+        self._tidied_at = now_ms
+        forgotten = [key for key, place in self._places.items() if place.forgettable(now_ms)]
+        for key in forgotten:
+            del self._places[key]
+
+
+def _in_window(endpoint: str, operation: str, limit: int, wait_ms: int) -> TooMany:
+    seconds = -(-wait_ms // 1000)
+    return TooMany(
+        f"/{operation} of endpoint {endpoint} takes at most {limit} requests in {WINDOW_S} seconds;"
+        f" come back in {seconds} s",
+        limit=limit,
+        window_s=WINDOW_S,
+        retry_after=seconds,
+    )
+
+
+def _at_once(endpoint: str, operation: str, limit: int) -> TooMany:
+    """Nobody knows when one of those inside will leave."""
+    return TooMany(
+        f"/{operation} of endpoint {endpoint} takes at most {limit} requests at once; come back in 1 s",
+        limit=limit,
+        window_s=None,
+        retry_after=1,
+    )
