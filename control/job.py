@@ -5,19 +5,24 @@ generated from `MOVES`, and `step` is the oracle that the store is tested agains
 
                   claim, resume
       IN_QUEUE --------------------> IN_PROGRESS
-          ^   retry, refuse, lose, drop   |
-          +-------------------------------+
-      either --- end -------> COMPLETED, FAILED, TIMED_OUT, CANCELLED
-      either --- give_up ---> FAILED
-      either --- cancel ----> CANCELLED
-      any ------ expire ----> gone
+        ^  ^   retry, refuse, lose, drop   |
+        |  +-------------------------------+
+        |
+        |   either ----- end -------> COMPLETED, FAILED, TIMED_OUT, CANCELLED
+        |   either ----- give_up ---> FAILED
+        |   either ----- cancel ----> CANCELLED
+        |   IN_QUEUE --- purge -----> CANCELLED
+        +-- reopen ----- FAILED, TIMED_OUT
+            any -------- expire ----> gone
 
 - Only a claim raises `attempt`, and nothing lowers it.
 - An attempt is *open* while a node may still end it: from its claim until its end, refusal or drop, also in
   the queue after the node was lost. News of any other attempt, or of another node, changes nothing.
-- A terminal state is final but for its expiry: the first end wins.
-- `lost` ends and lost nodes count to MAX_ATTEMPTS; a refusal and an attempt that its node does not know of
-  do not. A lost node counts when the job is claimed again: until then the node may come back and resume.
+- The first end wins. A terminal state is final, but for its expiry and its caller's wish to try it again,
+  which starts all counts anew but `attempt`, and does not lengthen the ttl.
+- `lost` ends, lost nodes and errors that were raised as retryable count to `max_attempts`; a handler's other
+  errors to `handler_retries`; a refusal and an attempt that its node does not know of to nothing. A lost node
+  counts when the job is claimed again: until then the node may come back and resume.
 """
 
 from __future__ import annotations
@@ -42,29 +47,34 @@ from stoker.control.job_words import (
     InProgress,
     NodeLost,
     Publish,
+    Purged,
     Queued,
     Refused,
     Resumed,
     Retry,
+    RetryAsked,
+    Shortened,
     State,
     TimedOut,
 )
 from stoker.control.types import JobState
 
 MAX_ATTEMPTS = 3
-"""A job whose attempts failed this often, through no fault of its handler's answer, fails."""
+"""A job whose attempts failed this often, through no fault of its handler's answer, fails: the default."""
 
 MAX_GIVEN = 10
 """A job that was given out this often and came back uncounted fails: it may be what kills its agents."""
 
 BACKOFF_S = (0.0, 2.0, 10.0)
-"""The wait before the next try after the first, second, third counted failure."""
+"""The wait before the next try after the first, second, third counted failure, and every later one."""
 
 REFUSED_BACKOFF_S = 0.1
 REFUSED_BACKOFF_MAX_S = 30.0
 
 RETENTION_S = 1800.0
-RETENTION_SYNC_S = 60.0
+"""How long an ended job is kept, if its submission says nothing else."""
+
+PURGED = "purged"
 
 
 # ---- the record --------------------------------------------------------------------------------
@@ -81,19 +91,47 @@ NAMES: dict[type, JobState] = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job's facts, its state, and what was counted: `failures` are those after which it was tried again."""
+    """A job's facts, its state, and what was counted: failures are those after which it was tried again.
+
+    `given_before` and `first_attempt` tell what lay before its caller's last wish to try it again.
+    `reason`: why its last attempt failed, while it waits for the next; or why it was cancelled.
+    """
 
     created_at: float
-    expires_at: float
-    sync: bool = False
+    ttl_at: float
+    retention_s: float = RETENTION_S
+    max_attempts: int = MAX_ATTEMPTS
+    handler_retries: int = 0
     state: State = field(default=Queued(0.0))
     attempt: int = 0
     failures: int = 0
+    handler_failures: int = 0
     refused: int = 0
+    given_before: int = 0
+    first_attempt: int = 1
+    reason: str | None = None
 
     @property
     def name(self) -> JobState | None:
         return NAMES.get(type(self.state))
+
+    @property
+    def expires_at(self) -> float:
+        """Its ttl is the hard limit; once it has ended, it is kept for its retention."""
+        match self.state:
+            case Completed(at=at) | Failed(at=at) | TimedOut(at=at) | Cancelled(at=at):
+                return min(self.ttl_at, at + self.retention_s)
+            case _:
+                return self.ttl_at
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(self.failures, self.handler_failures, self.max_attempts, self.handler_retries)
+
+    @property
+    def given(self) -> int:
+        """How often it was given out since its caller last wanted it tried; refusals do not count."""
+        return self.attempt - self.refused - self.given_before
 
     @property
     def retries(self) -> int:
@@ -128,6 +166,8 @@ MOVES: dict[str, Move] = {
     "drop": Move(frozenset({_P, _Q}), frozenset({_Q}), open=True),
     "give_up": Move(frozenset({_P, _Q}), frozenset({JobState.FAILED}), open=True),
     "cancel": Move(frozenset({_P, _Q}), frozenset({JobState.CANCELLED})),
+    "purge": Move(frozenset({_Q}), frozenset({JobState.CANCELLED})),
+    "reopen": Move(frozenset({JobState.FAILED, JobState.TIMED_OUT}), frozenset({_Q})),
     "expire": Move(frozenset(JobState), frozenset()),
 }
 
@@ -143,49 +183,78 @@ class Again:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Failures after which a job was tried again, by kind, and what bounds each kind."""
+
+    failures: int = 0
+    handler_failures: int = 0
+    max_attempts: int = MAX_ATTEMPTS
+    handler_retries: int = 0
+
+
 def retries(attempt: int, refused: int) -> int:
     """How often the job was given out again; attempts that an agent refused do not show."""
     return max(attempt - refused - 1, 0)
 
 
-def retention(sync: bool) -> float:
-    """Seconds that an ended job is kept."""
-    return RETENTION_SYNC_S if sync else RETENTION_S
+def is_failure(end: str) -> bool:
+    """Whether an attempt that ended so may be tried again; `after_failure` tells whether it is."""
+    return end in ("lost", "failed")
 
 
-def is_retried(end: str, retryable: bool) -> bool:
-    """Whether an attempt that ended so is a failure to try again: infrastructure's, or one that says so."""
-    return end == "lost" or (end == "failed" and retryable)
+def after_failure(
+    end: str, retryable: bool, error: str | None, counts: Counts, at: float
+) -> tuple[Again, Counts]:
+    """`counts` are those before this failure; given back with it, if that is followed by another try."""
+    if end == "failed" and not retryable:
+        return _after_error(error, counts, at)
+    counted = counts.failures + 1
+    why = error or ("worker died" if end == "lost" else "the handler failed")
+    if counted < counts.max_attempts:
+        return Again(at + _backoff(counted), why), replace(counts, failures=counted)
+    return Again(None, _gave_up(why, counted) if end == "lost" else why), counts
 
 
-def after_failure(end: str, reason: str | None, failures: int, at: float) -> Again:
-    """`failures` were counted before this one. A handler's own words stay as they are."""
-    counted = failures + 1
-    why = reason or ("worker died" if end == "lost" else "the handler failed")
-    if counted < MAX_ATTEMPTS:
-        return Again(at + BACKOFF_S[counted - 1], why)
-    return Again(None, f"{why}; gave up after {counted} attempts" if end == "lost" else why)
+def _after_error(error: str | None, counts: Counts, at: float) -> tuple[Again, Counts]:
+    """A handler's plain error. Its own words stay as they are."""
+    counted = counts.handler_failures + 1
+    why = error or "the handler failed"
+    if counted <= counts.handler_retries:
+        return Again(at + _backoff(counted), why), replace(counts, handler_failures=counted)
+    return Again(None, why), counts
 
 
-def after_refusal(refused: int, at: float) -> Again:
+def _backoff(counted: int) -> float:
+    return BACKOFF_S[min(counted, len(BACKOFF_S)) - 1]
+
+
+def _gave_up(why: str, counted: int) -> str:
+    return f"{why}; gave up after {counted} attempt{'s' if counted > 1 else ''}"
+
+
+def after_refusal(refused: int, why: str, at: float) -> Again:
     """`refused` attempts were refused before this one. Never given up: the ttl bounds it."""
     wait = min(REFUSED_BACKOFF_S * 2 ** min(refused, 16), REFUSED_BACKOFF_MAX_S)
-    return Again(at + wait, "the agent refused it")
+    return Again(at + wait, f"the agent refused it: {why}" if why else "the agent refused it")
 
 
-def after_loss(node: str, why: str, failures: int, given: int, at: float) -> Again:
+def after_loss(node: str, why: str, counts: Counts, given: int, at: float) -> Again:
     """The node that ran it fell silent, or its stream broke. `given`: how often it was given out."""
-    counted = failures + 1
-    if counted >= MAX_ATTEMPTS:
-        return Again(None, f"node {node} was lost: {why}; gave up after {counted} attempts")
-    return after_drop(node, given, at)
+    counted = counts.failures + 1
+    lost = f"node {node} was lost: {why}"
+    if counted >= counts.max_attempts:
+        return Again(None, _gave_up(lost, counted))
+    again = after_drop(node, given, at)
+    return again if again.not_before is None else Again(again.not_before, lost)
 
 
 def after_drop(node: str, given: int, at: float) -> Again:
     """The node came back without it: the Assign was never taken, or its agent was restarted."""
+    why = f"node {node} came back without it"
     if given >= MAX_GIVEN:
-        return Again(None, f"node {node} came back without it; gave up after it was given out {given} times")
-    return Again(at, "back to the queue")
+        return Again(None, f"{why}; gave up after it was given out {given} times")
+    return Again(at, why)
 
 
 # ---- the machine ----------------------------------------------------------------------------------
@@ -204,8 +273,12 @@ def step(job: Job, event: Event) -> Stepped:
             return _refuse(job, event)
         case Dropped() | NodeLost():
             return _lose(job, event)
-        case CancelAsked(at):
-            return _cancel(job, at)
+        case CancelAsked() | Purged():
+            return _cancel(job, event)
+        case RetryAsked(at):
+            return _reopen(job, at)
+        case Shortened():
+            return _shorten(job, event)
         case Expired(at):
             return _expire(job, at)
 
@@ -261,11 +334,10 @@ def _resume(job: Job, event: Resumed) -> Stepped:
 def _end(job: Job, event: Ended) -> Stepped:
     if not _may(job, "end", event.node, event.attempt):
         return job, ()
-    if not is_retried(event.end, event.retryable):
-        return _finish(job, _terminal(event), event.at)
-    again = after_failure(event.end, event.error, job.failures, event.at)
-    if again.not_before is not None:
-        job = replace(job, failures=job.failures + 1)
+    if not is_failure(event.end):
+        return _finish(job, _terminal(event))
+    again, counts = after_failure(event.end, event.retryable, event.error, job.counts, event.at)
+    job = replace(job, failures=counts.failures, handler_failures=counts.handler_failures)
     return _again(job, again, event.at)
 
 
@@ -284,37 +356,59 @@ def _terminal(event: Ended) -> Completed | Failed | TimedOut | Cancelled:
 def _refuse(job: Job, event: Refused) -> Stepped:
     if not _may(job, "refuse", event.node, event.attempt):
         return job, ()
-    again = after_refusal(job.refused, event.at)
+    again = after_refusal(job.refused, event.why, event.at)
     return _again(replace(job, refused=job.refused + 1), again, event.at)
 
 
 def _lose(job: Job, event: Dropped | NodeLost) -> Stepped:
-    given = job.attempt - job.refused
     if isinstance(event, Dropped):
         if not _may(job, "drop", event.node):
             return job, ()
         if isinstance(job.state, Queued):  # it was lost before: now it will not come back
             job = replace(job, failures=job.failures + job.state.suspect)
-        return _again(job, after_drop(event.node, given, event.at), event.at)
+        return _again(job, after_drop(event.node, job.given, event.at), event.at)
     if not _may(job, "lose", event.node):
         return job, ()
-    again = after_loss(event.node, event.why, job.failures, given, event.at)
+    again = after_loss(event.node, event.why, job.counts, job.given, event.at)
     return _again(job, again, event.at, suspect=event.node)
 
 
 def _again(job: Job, again: Again, at: float, suspect: str | None = None) -> Stepped:
     """Back to the queue, or failed. A suspect node keeps the attempt open, as it may come back."""
     if again.not_before is None:
-        return _finish(job, Failed(at, again.why), at)
+        return _finish(job, Failed(at, again.why))
     state = Queued(again.not_before, suspect, suspect is not None)
-    return replace(job, state=state), (Publish(JobState.IN_QUEUE), Retry(again.not_before))
+    job = replace(job, state=state, reason=again.why)
+    return job, (Publish(JobState.IN_QUEUE), Retry(again.not_before))
 
 
-def _cancel(job: Job, at: float) -> Stepped:
-    if not _may(job, "cancel") or at >= job.expires_at:
+def _cancel(job: Job, event: CancelAsked | Purged) -> Stepped:
+    purged = isinstance(event, Purged)
+    if not _may(job, "purge" if purged else "cancel") or event.at >= job.expires_at:
         return job, ()
-    ended, published = _finish(job, Cancelled(at), at)
+    ended, published = _finish(job, Cancelled(event.at), PURGED if purged else None)
     return ended, (*_stop(job, "cancelled"), *published)
+
+
+def _reopen(job: Job, at: float) -> Stepped:
+    if not _may(job, "reopen") or at >= job.expires_at:
+        return job, ()
+    fresh = replace(
+        job,
+        state=Queued(at),
+        failures=0,
+        handler_failures=0,
+        given_before=job.attempt - job.refused,
+        first_attempt=job.attempt + 1,
+    )
+    return fresh, (Publish(JobState.IN_QUEUE), Retry(at))
+
+
+def _shorten(job: Job, event: Shortened) -> Stepped:
+    """Nobody is told: who looks will see, and the sweep stops the work."""
+    if job.name is None or event.at >= job.expires_at:
+        return job, ()
+    return replace(job, ttl_at=min(job.ttl_at, event.until)), ()
 
 
 def _expire(job: Job, at: float) -> Stepped:
@@ -328,9 +422,8 @@ def _stop(job: Job, reason: str) -> tuple[CancelOnNode, ...]:
     return () if node is None else (CancelOnNode(node, job.attempt, reason),)
 
 
-def _finish(job: Job, state: Completed | Failed | TimedOut | Cancelled, at: float) -> Stepped:
-    until = min(job.expires_at, at + retention(job.sync))
-    return replace(job, state=state, expires_at=until), (Publish(NAMES[type(state)]),)
+def _finish(job: Job, state: Completed | Failed | TimedOut | Cancelled, reason: str | None = None) -> Stepped:
+    return replace(job, state=state, reason=reason), (Publish(NAMES[type(state)]),)
 
 
 __all__ = [
@@ -339,6 +432,8 @@ __all__ = [
     "MAX_GIVEN",
     "MOVES",
     "NAMES",
+    "PURGED",
+    "RETENTION_S",
     "Again",
     "Assign",
     "CancelAsked",
@@ -347,6 +442,7 @@ __all__ = [
     "Claimed",
     "Command",
     "Completed",
+    "Counts",
     "Dropped",
     "Ended",
     "Event",
@@ -358,10 +454,13 @@ __all__ = [
     "Move",
     "NodeLost",
     "Publish",
+    "Purged",
     "Queued",
     "Refused",
     "Resumed",
     "Retry",
+    "RetryAsked",
+    "Shortened",
     "State",
     "TimedOut",
     "after_drop",
@@ -369,8 +468,7 @@ __all__ = [
     "after_loss",
     "after_refusal",
     "holder",
-    "is_retried",
-    "retention",
+    "is_failure",
     "retries",
     "step",
     "wake_at",

@@ -95,6 +95,7 @@ class Refused:
     at: float
     node: str
     attempt: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +119,45 @@ class CancelAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Purged:
+    """The queue that it stands in is cleared."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """Its caller wants it tried once more."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """Its caller wants nothing of it after `until`."""
+
+    at: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Expired:
     at: float
 
 
-Event: TypeAlias = Claimed | Resumed | Ended | Refused | Dropped | NodeLost | CancelAsked | Expired
+Event: TypeAlias = (
+    Claimed
+    | Resumed
+    | Ended
+    | Refused
+    | Dropped
+    | NodeLost
+    | CancelAsked
+    | Purged
+    | RetryAsked
+    | Shortened
+    | Expired
+)
 
 
 @dataclass(frozen=True, slots=True)

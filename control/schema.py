@@ -150,6 +150,7 @@ jobs = _table(
     _int("handler_failures", 0),
     _int("refused", 0),
     _int("given_before", 0),  # how often it was given out before its caller's last retry
+    _int("first_attempt", 1),  # the first since then: what earlier ones left was noted already
     Column("reason", Text),  # why the last attempt failed, or why it was cancelled
     _int("suspect", 0),  # requeued because its node was lost: counts once it is claimed again
     _int("uploading", 0),
@@ -196,6 +197,13 @@ chunks = _table(
     Column("value", LargeBinary, nullable=False),
     *_ref(),
     PrimaryKeyConstraint("seq", "attempt", "n"),
+)
+Index(  # so that the end of a job need not read through its chunks
+    "chunks_spilled",
+    chunks.c.seq,
+    chunks.c.ref_key,
+    sqlite_where=text("ref_key IS NOT NULL"),
+    postgresql_where=text("ref_key IS NOT NULL"),
 )
 
 cursors = _table(
@@ -252,6 +260,7 @@ webhooks = _table(  # what is still to be delivered, as it was when the job ende
     Column("output_sha256", Text),
 )
 Index("webhooks_due", webhooks.c.next_at)
+Index("webhooks_job", webhooks.c.job)
 
 spans = _table(
     "spans",

@@ -5,6 +5,7 @@ in the words of one of them:
 
     {ms SECONDS}     whole milliseconds, cut off as int() does it (PostgreSQL's CAST rounds)
     {skip locked}    rows that another writer holds are passed over; SQLite has one writer
+    {kept}           until when a job that ends at :now is kept: for its retention, within its ttl
     :name            a parameter
 """
 
@@ -19,6 +20,7 @@ from stoker.control.job import MOVES
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _GUARD = re.compile(r"\{from (\w+)\}")
+_KEPT = "CASE WHEN ttl_at < :now + retention_s THEN ttl_at ELSE :now + retention_s END"
 
 
 def guard(move: str) -> str:
@@ -76,7 +78,8 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 def written(statement: str, dialect: Dialect) -> str:
     """The statement of this name, or this text, as the driver of `dialect` takes it."""
     text = STATEMENTS.get(statement, statement)
-    text = _MILLISECONDS.sub(dialect.milliseconds, text).replace("{skip locked}", dialect.skip_locked)
+    text = text.replace("{kept}", _KEPT).replace("{skip locked}", dialect.skip_locked)
+    text = _MILLISECONDS.sub(dialect.milliseconds, text)
     if dialect is POSTGRESQL:
         text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
     return text

@@ -1,6 +1,6 @@
 -- The hot statements, by name, for SQLite and PostgreSQL. `{from MOVE}` becomes the guard of that move in
--- control.job.MOVES; `{ms SECONDS}` whole milliseconds, cut off; `{skip locked}` what keeps two writers from
--- the same job, where there can be two. Parameters are `:named`.
+-- control.job.MOVES; `{ms SECONDS}` whole milliseconds, cut off; `{kept}` until when a job that ends now is
+-- kept; `{skip locked}` what keeps two writers from the same job, where there can be two. Parameters are `:named`.
 -- Times are parameters; nothing here asks a clock. `node` is the holder of the current attempt: where it
 -- does not match, the news is stale and no row changes.
 
@@ -16,13 +16,16 @@ INSERT INTO inputs (seq, body, ref_key, ref_size, ref_sha256, s3)
 VALUES (:seq, :body, :ref_key, :ref_size, :ref_sha256, :s3)
 
 -- name: claim
+WITH next AS MATERIALIZED (
+    SELECT seq FROM jobs
+    WHERE endpoint = :endpoint AND {from claim} AND not_before <= :now AND expires_at > :now
+    ORDER BY rank, seq LIMIT :free {skip locked}
+)
 UPDATE jobs
 SET state = 'IN_PROGRESS', attempt = attempt + 1, failures = failures + suspect, suspect = 0, uploading = 0,
     node = :node, worker = :worker, claimed_at = :now,
     delay_ms = {ms :now - created_at}
-WHERE seq IN (SELECT seq FROM jobs
-              WHERE endpoint = :endpoint AND {from claim} AND not_before <= :now AND expires_at > :now
-              ORDER BY rank, seq LIMIT :free {skip locked})
+WHERE seq IN (SELECT seq FROM next)
   AND EXISTS (SELECT 1 FROM nodes WHERE id = :node AND session = :session AND alive = 1)
 RETURNING seq, id, attempt, refused, account, created_at, expires_at, execution_timeout_ms
 
@@ -31,12 +34,11 @@ SELECT body, ref_key, ref_size, ref_sha256, s3 FROM inputs WHERE seq = :seq
 
 -- name: finish
 UPDATE jobs
-SET state = :state, ended_at = :now, node = NULL, suspect = 0, uploading = 0, worker = :worker,
-    expires_at = CASE WHEN sync = 1 THEN CASE WHEN expires_at < :until_sync THEN expires_at ELSE :until_sync END
-                      ELSE CASE WHEN expires_at < :until THEN expires_at ELSE :until END END,
+SET state = :state, ended_at = :now, node = NULL, suspect = 0, uploading = 0, worker = :worker, reason = NULL,
+    expires_at = {kept},
     delay_ms = delay_ms + :wait_ms, execution_ms = :execution_ms
 WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
-RETURNING seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket
+RETURNING seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first_attempt
 
 -- name: insert_result
 INSERT INTO results (seq, output, ref_key, ref_size, ref_sha256, error)
@@ -57,9 +59,13 @@ INSERT INTO counters (account, endpoint, name, value) VALUES (:account, :endpoin
 ON CONFLICT (account, endpoint, name) DO UPDATE SET value = counters.value + excluded.value
 
 -- name: insert_chunk
-INSERT INTO chunks (seq, attempt, n, value)
-SELECT seq, attempt, :n, :value FROM jobs
+INSERT INTO chunks (seq, attempt, n, value, ref_key, ref_size, ref_sha256)
+SELECT seq, attempt, :n, :value, :ref_key, CAST(:ref_size AS BIGINT), :ref_sha256 FROM jobs
 WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
+ON CONFLICT DO NOTHING
+
+-- name: insert_log
+INSERT INTO logs (seq, attempt, worker, text) VALUES (:seq, :attempt, :worker, :text)
 ON CONFLICT DO NOTHING
 
 -- name: set_progress
@@ -90,14 +96,14 @@ ON CONFLICT (id) DO UPDATE SET name = excluded.name, boot = excluded.boot, sessi
 
 -- name: view
 SELECT j.id, j.endpoint, j.state, j.created_at, j.sync, j.attempt, j.refused, j.worker, j.delay_ms,
-       j.execution_ms, j.webhook, r.output, r.ref_key, r.ref_size, r.ref_sha256, r.error, p.value
+       j.execution_ms, j.webhook, j.not_before, j.reason, r.output, r.ref_key, r.ref_size, r.ref_sha256, r.error, p.value
 FROM jobs j
 LEFT JOIN results r ON r.seq = j.seq
 LEFT JOIN progress p ON p.seq = j.seq AND p.attempt = j.attempt
 WHERE j.id = :job AND j.account = :account AND j.endpoint = :endpoint AND j.expires_at > :now
 
 -- name: chunks
-SELECT c.attempt, c.n, c.value
+SELECT c.attempt, c.n, c.value, c.ref_key, c.ref_size, c.ref_sha256
 FROM jobs j JOIN chunks c ON c.seq = j.seq AND c.attempt = j.attempt
 WHERE j.id = :job AND (c.attempt > :attempt OR (c.attempt = :attempt AND c.n > :n))
 ORDER BY c.n LIMIT :limit

@@ -5,7 +5,8 @@ The guards of every change of a job's state come from control.job.MOVES.
 """
 
 from stoker.control.store_endpoints import get_endpoint, list_endpoints, put_endpoint, remove_endpoint
-from stoker.control.store_jobs import advance, cancel, chunks, claim, stream_cursor, submit, view
+from stoker.control.store_jobs import claim, submit
+from stoker.control.store_leftovers import forget_leftovers, leftovers, note_leftovers, noted
 from stoker.control.store_nodes import (
     close_session,
     lost_nodes,
@@ -16,19 +17,12 @@ from stoker.control.store_nodes import (
     touch_node,
 )
 from stoker.control.store_open import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
+from stoker.control.store_orders import cancel, newest, purge, retry, shorten
 from stoker.control.store_reports import ARTIFACT_LIFE_S, apply_reports
-from stoker.control.store_sweep import (
-    expire,
-    expired_artifacts,
-    forget_artifacts,
-    forget_leftovers,
-    job_spans,
-    leftovers,
-    note_leftovers,
-    noted,
-    queue_sample,
-    read_counters,
-)
+from stoker.control.store_samples import count_jobs, job_spans, queue_sample, read_counters
+from stoker.control.store_sweep import expire, expired_artifacts, forget_artifacts
+from stoker.control.store_views import advance, chunks, job_logs, list_jobs, stream_cursor, view
+from stoker.control.store_webhooks import due_webhooks, next_webhook_at, webhook_secret, webhook_tried
 
 __all__ = [
     "ARTIFACT_LIFE_S",
@@ -42,28 +36,39 @@ __all__ = [
     "chunks",
     "claim",
     "close_session",
+    "count_jobs",
+    "due_webhooks",
     "expire",
     "expired_artifacts",
     "forget_artifacts",
     "forget_leftovers",
     "get_endpoint",
+    "job_logs",
     "job_spans",
     "leftovers",
     "list_endpoints",
+    "list_jobs",
     "lost_nodes",
+    "newest",
+    "next_webhook_at",
     "note_leftovers",
     "noted",
     "open_session",
     "open_store",
+    "purge",
     "put_endpoint",
     "queue_sample",
     "read_counters",
     "reconcile",
     "remove_endpoint",
     "requeue_node",
+    "retry",
+    "shorten",
     "stream_cursor",
     "submit",
     "take_over",
     "touch_node",
     "view",
+    "webhook_secret",
+    "webhook_tried",
 ]

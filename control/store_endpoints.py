@@ -44,6 +44,9 @@ def _row(endpoint: Endpoint, now: float) -> dict[str, Any]:
         "workers_max": endpoint.workers_max,
         "idle_timeout_s": endpoint.idle_timeout_s,
         "execution_timeout_ms": endpoint.execution_timeout_ms,
+        "ttl_ms": endpoint.ttl_ms,
+        "max_attempts": endpoint.max_attempts,
+        "handler_retries": endpoint.handler_retries,
         "enabled": 1,
         "changed_at": now,
     }
@@ -111,4 +114,7 @@ def _endpoint(conn: Conn, row: Any) -> Endpoint:
         workers_max=row.workers_max,
         idle_timeout_s=row.idle_timeout_s,
         execution_timeout_ms=row.execution_timeout_ms,
+        ttl_ms=row.ttl_ms,
+        max_attempts=row.max_attempts,
+        handler_retries=row.handler_retries,
     )

@@ -1,4 +1,4 @@
-"""Jobs in the store: submitted, claimed for free slots, cancelled, looked at.
+"""Jobs in the store: submitted, and claimed for free slots.
 
 Every function runs in the caller's transaction. A claim takes retries first, then the oldest, and jobs of
 low priority last; it is guarded by the session of the node, so that a superseded connection claims nothing.
@@ -10,25 +10,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, text
-
-from stoker.control import schema
-from stoker.control.job import retention, retries
-from stoker.control.statements import guard
+from stoker.control.job import retries
+from stoker.control.store_idempotency import first_use
 from stoker.control.store_open import Conn
-from stoker.control.types import (
-    Changed,
-    Claimed,
-    Cursor,
-    JobState,
-    JobView,
-    NewJob,
-    S3Config,
-    Slot,
-    StoredChunk,
-    Submitted,
-)
-from stoker.wire.messages import AttemptKey, Ref
+from stoker.control.store_views import ref_of, view
+from stoker.control.types import Claimed, JobState, JobView, NewJob, S3Config, Slot, Submitted
+from stoker.wire.messages import Ref
 
 _RETRY_RANK = {False: 0, True: 2}
 
@@ -44,19 +31,22 @@ def ref_columns(ref: Ref | None) -> dict[str, Any]:
     return {"ref_key": ref.key, "ref_size": ref.size, "ref_sha256": ref.sha256}
 
 
-def ref_of(key: str | None, size: int | None, sha256: str | None) -> Ref | None:
-    return None if key is None else Ref(key, size or 0, sha256 or "")
-
-
 # ---- submit and claim ---------------------------------------------------------------------------
 
 
 def submit(conn: Conn, new: NewJob, slots: Sequence[Slot], now: float) -> Submitted:
-    """Stores the job and claims what the slots can take, which may be other jobs that waited longer."""
+    """Stores the job and claims what the slots can take, which may be other jobs that waited longer.
+
+    Where its idempotency key is known, nothing is stored or claimed. Raises KeyReused.
+    """
+    if new.once is not None:
+        known = first_use(conn, new, new.once, now)
+        if known is not None:
+            return Submitted(_first(conn, new, *known, now), repeated=True)
     seq = _insert(conn, new)
     claimed = claim(conn, slots, now, known={seq: new}) if slots else ()
     mine = next((one for one in claimed if one.job == new.id), None)
-    view = JobView(
+    accepted = JobView(
         id=new.id,
         endpoint=new.endpoint,
         state=JobState.IN_QUEUE if mine is None else JobState.IN_PROGRESS,
@@ -66,8 +56,15 @@ def submit(conn: Conn, new: NewJob, slots: Sequence[Slot], now: float) -> Submit
         worker=None if mine is None else mine.worker,
         delay_ms=None if mine is None else int((now - new.created_at) * 1000),
         webhook=new.webhook,
+        not_before=new.created_at if mine is None else 0.0,
     )
-    return Submitted(view, claimed)
+    return Submitted(accepted, claimed)
+
+
+def _first(conn: Conn, new: NewJob, job: str, at: float, now: float) -> JobView:
+    """The job of the key's first use; where its record has gone, as it was accepted then."""
+    found = view(conn, new.account, new.endpoint, job, now)
+    return found or JobView(job, new.endpoint, JobState.IN_QUEUE, created_at=at, sync=new.sync)
 
 
 def _insert(conn: Conn, new: NewJob) -> int:
@@ -152,9 +149,9 @@ def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJ
     )
 
 
-def count(conn: Conn, account: str, endpoint: str, name: str) -> None:
+def count(conn: Conn, account: str, endpoint: str, name: str, by: int = 1) -> None:
     """Counters are raised only where a row changed, in the same transaction."""
-    conn.run("count", {"account": account, "endpoint": endpoint, "name": name, "by": 1})
+    conn.run("count", {"account": account, "endpoint": endpoint, "name": name, "by": by})
 
 
 def _seal_s3(conn: Conn, s3: S3Config) -> bytes:
@@ -164,92 +161,3 @@ def _seal_s3(conn: Conn, s3: S3Config) -> bytes:
 
 def _open_s3(conn: Conn, sealed: bytes | None) -> S3Config | None:
     return None if sealed is None else S3Config(*json.loads(conn.secrets.open(sealed)))
-
-
-# ---- cancel -------------------------------------------------------------------------------------
-
-_CANCEL = f"""
-UPDATE jobs SET state = 'CANCELLED', ended_at = :now, suspect = 0, uploading = 0,
-    delay_ms = COALESCE(delay_ms, {{ms :now - created_at}}),
-    expires_at = CASE WHEN sync = 1
-                      THEN CASE WHEN expires_at < :until_sync THEN expires_at ELSE :until_sync END
-                      ELSE CASE WHEN expires_at < :until THEN expires_at ELSE :until END END
-WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("cancel")}
-RETURNING attempt, node
-"""
-
-
-def cancel(
-    conn: Conn, account: str, endpoint: str, job: str, now: float
-) -> tuple[JobView | None, Changed | None]:
-    """CANCELLED at once, if it had not ended. `node` stays: what the attempt cost may still be reported."""
-    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
-    until = {"until": now + retention(False), "until_sync": now + retention(True)}
-    row = conn.run(_CANCEL, values | until).fetchone()
-    found = view(conn, account, endpoint, job, now)
-    if row is None or found is None:
-        return found, None
-    attempt, node = row
-    count(conn, account, endpoint, "cancelled")
-    stop = None if node is None else (node, AttemptKey(job, attempt))
-    return found, Changed(job, endpoint, JobState.CANCELLED, cancel=stop, view=found)
-
-
-# ---- views --------------------------------------------------------------------------------------
-
-
-def view(conn: Conn, account: str, endpoint: str, job: str, now: float) -> JobView | None:
-    """The job as its caller may see it; None when there is none, or its time has passed."""
-    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
-    row = conn.run("view", values).fetchone()
-    if row is None:
-        return None
-    state = JobState(row[2])
-    return JobView(
-        id=row[0],
-        endpoint=row[1],
-        state=state,
-        created_at=row[3],
-        sync=bool(row[4]),
-        attempt=row[5],
-        retries=retries(row[5], row[6]),
-        worker=row[7],
-        delay_ms=None if row[8] is None else max(row[8], 0),
-        execution_ms=row[9],
-        webhook=row[10],
-        output=row[11],
-        output_ref=ref_of(row[12], row[13], row[14]),
-        error=row[15],
-        progress=row[16] if state is JobState.IN_PROGRESS else None,
-    )
-
-
-def chunks(conn: Conn, job: str, after: tuple[int, int], limit: int) -> tuple[StoredChunk, ...]:
-    """The current attempt's chunks after `(attempt, n)`; those of an earlier attempt are void."""
-    values = {"job": job, "attempt": after[0], "n": after[1], "limit": limit}
-    return tuple(StoredChunk(*row) for row in conn.run("chunks", values))
-
-
-def stream_cursor(conn: Conn, job: str) -> Cursor:
-    """Up to where pollers of /stream have read."""
-    row = conn.execute(
-        select(schema.cursors.c.attempt, schema.cursors.c.n, schema.cursors.c.told)
-        .join(schema.jobs)
-        .where(schema.jobs.c.id == job)
-    ).first()
-    return Cursor() if row is None else Cursor(row.attempt, row.n, bool(row.told))
-
-
-_ADVANCE = text(
-    "INSERT INTO cursors (seq, attempt, n, told) SELECT seq, :attempt, :n, :told FROM jobs WHERE id = :job "
-    "ON CONFLICT (seq) DO UPDATE SET attempt = excluded.attempt, n = excluded.n, told = excluded.told "
-    "WHERE excluded.attempt > cursors.attempt "
-    "OR (excluded.attempt = cursors.attempt AND excluded.n > cursors.n) "
-    "OR (excluded.attempt = cursors.attempt AND excluded.n = cursors.n AND excluded.told > cursors.told)"
-)
-
-
-def advance(conn: Conn, job: str, cursor: Cursor) -> None:
-    """Moves the pollers' cursor forward, never back."""
-    values = {"job": job, "attempt": cursor.attempt, "n": cursor.n, "told": int(cursor.told)}
-    conn.execute(_ADVANCE, values)

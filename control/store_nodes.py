@@ -14,12 +14,14 @@ from typing import Any
 
 from sqlalchemy import exists, select, update
 
-from stoker.control.job import Again, after_drop, after_loss, retention
+from stoker.control.job import Again, Counts, after_drop, after_loss
 from stoker.control.schema import jobs, nodes
 from stoker.control.statements import guard
-from stoker.control.store_jobs import count, rank, view
+from stoker.control.store_jobs import count, rank, ref_columns
+from stoker.control.store_leftovers import prefixes
 from stoker.control.store_open import Conn
-from stoker.control.store_reports import prefixes
+from stoker.control.store_views import shown
+from stoker.control.store_webhooks import note_end
 from stoker.control.types import Changed, JobState, Reconciled
 from stoker.wire.messages import AttemptKey, Device
 
@@ -157,12 +159,13 @@ def _lose(conn: Conn, node: str, now: float, why: str) -> tuple[Changed, ...]:
 # ---- back to the queue --------------------------------------------------------------------------
 
 _FACTS = """
-SELECT account, endpoint, failures, attempt - refused, low, sync, own_bucket FROM jobs
-WHERE id = :job AND attempt = :attempt AND node = :node
+SELECT endpoint, low, attempt - refused - given_before,
+       failures, handler_failures, max_attempts, handler_retries
+FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node
 """
 
 _BACK = """
-UPDATE jobs SET state = 'IN_QUEUE', not_before = :not_before, rank = :rank, uploading = 0,
+UPDATE jobs SET state = 'IN_QUEUE', not_before = :not_before, rank = :rank, uploading = 0, reason = :reason,
     failures = failures + suspect, suspect = :suspect, node = CASE WHEN :suspect = 1 THEN node ELSE NULL END
 WHERE id = :job AND attempt = :attempt AND node = :node AND """
 
@@ -170,11 +173,14 @@ _DROP = _BACK + guard("drop")
 _LOSE = _BACK + guard("lose")
 
 _GIVE_UP = f"""
-UPDATE jobs SET state = 'FAILED', ended_at = :now, node = NULL, suspect = 0, uploading = 0,
-    execution_ms = 0, expires_at = CASE WHEN expires_at < :until THEN expires_at ELSE :until END
+UPDATE jobs SET state = 'FAILED', ended_at = :now, node = NULL, suspect = 0, uploading = 0, reason = NULL,
+    execution_ms = 0, expires_at = {{kept}}
 WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("give_up")}
-RETURNING seq, account, endpoint
+RETURNING id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
+    not_before, reason, seq, account, first_attempt
 """
+
+_SPILLED = "SELECT 1 FROM chunks WHERE seq = :seq AND attempt = :attempt AND ref_key IS NOT NULL LIMIT 1"
 
 
 def _put_back(conn: Conn, node: str, key: AttemptKey, now: float, lost: str | None = None) -> list[Changed]:
@@ -183,34 +189,32 @@ def _put_back(conn: Conn, node: str, key: AttemptKey, now: float, lost: str | No
     row = conn.run(_FACTS, values).fetchone()
     if row is None:
         return []
-    _, endpoint, failures, given, low, sync, own_bucket = row
-    again = _decide(node, lost, failures, given, now)
+    endpoint, low, given, *counted = row
+    again = _decide(node, lost, Counts(*counted), given, now)
     if again.not_before is None:
-        values |= {"now": now, "until": now + retention(bool(sync))}
-        return _give_up(conn, values, again.why, own_bucket=bool(own_bucket))
-    values |= {"not_before": again.not_before, "rank": rank(low=bool(low), again=True)}
+        return _give_up(conn, values | {"now": now}, again.why)
+    values |= {"not_before": again.not_before, "rank": rank(low=bool(low), again=True), "reason": again.why}
     back = _DROP if lost is None else _LOSE
     found = conn.run(back, values | {"suspect": int(lost is not None)})
     return [Changed(key.job, endpoint, JobState.IN_QUEUE)] if found.rowcount else []
 
 
-def _decide(node: str, lost: str | None, failures: int, given: int, now: float) -> Again:
+def _decide(node: str, lost: str | None, counts: Counts, given: int, now: float) -> Again:
     if lost is None:
         return after_drop(node, given, now)
-    return after_loss(node, lost, failures, given, now)
+    return after_loss(node, lost, counts, given, now)
 
 
-def _give_up(conn: Conn, values: dict[str, Any], why: str, *, own_bucket: bool) -> list[Changed]:
+def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:
     row = conn.run(_GIVE_UP, values).fetchone()
     if row is None:
         return []
-    seq, account, endpoint = row
-    job, attempt = values["job"], values["attempt"]
-    conn.run(
-        "insert_result",
-        {"seq": seq, "output": None, "ref_key": None, "ref_size": None, "ref_sha256": None, "error": why},
-    )
-    count(conn, account, endpoint, "failed")
-    losers = () if own_bucket else prefixes(endpoint, job, range(1, attempt + 1))
-    found = view(conn, account, endpoint, job, values["now"])
-    return [Changed(job, endpoint, JobState.FAILED, view=found, losers=losers)]
+    ended = shown(row, values["now"], error=why)
+    seq, account, first = row[13:]
+    conn.run("insert_result", {"seq": seq, "output": None, "error": why} | ref_columns(None))
+    count(conn, account, ended.endpoint, "failed")
+    note_end(conn, seq, ended, values["now"])
+    # Its last attempt's stream can still be read: pieces of it that were spilled go with the record.
+    spilled = conn.run(_SPILLED, {"seq": seq, "attempt": ended.attempt}).fetchone() is not None
+    losers = prefixes(ended.endpoint, ended.id, range(first, ended.attempt + (0 if spilled else 1)))
+    return [Changed(ended.id, ended.endpoint, JobState.FAILED, view=ended, losers=losers)]

@@ -11,17 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.control.job import (
-    Again,
-    after_failure,
-    after_refusal,
-    is_retried,
-    retention,
-    retries,
-)
+from stoker.control.job import Again, Counts, after_failure, after_refusal, is_failure, retries
 from stoker.control.statements import guard
 from stoker.control.store_jobs import count, rank, ref_columns
+from stoker.control.store_leftovers import prefixes, release
 from stoker.control.store_open import Conn
+from stoker.control.store_webhooks import note_end
 from stoker.control.types import Changed, JobState, JobView, Reported
 from stoker.wire.messages import (
     Artifact,
@@ -34,10 +29,11 @@ from stoker.wire.messages import (
     Span,
     Uploading,
 )
-from stoker.wire.names import attempt_prefix
 
 ARTIFACT_LIFE_S = 7 * 86_400.0
 RENEWAL_S = 1.0
+LOG_LINES = 100
+LOG_BYTES = 16 * 1024
 
 _STATES = {
     "completed": JobState.COMPLETED,
@@ -70,16 +66,15 @@ def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Repo
         match report.body:
             case Outcome() as outcome:
                 _outcome(conn, node, outcome, now, done)
-            case Chunk(job, attempt, n, value):
-                values = {"job": job, "attempt": attempt, "node": node, "n": n, "value": value}
-                _news(conn, "insert_chunk", values, done)
+            case Chunk() as chunk:
+                _chunk(conn, node, chunk, done)
             case Progress(job, attempt, value):
                 values = {"job": job, "attempt": attempt, "node": node, "value": value}
                 _news(conn, "set_progress", values, done)
             case Uploading(job, attempt):
                 conn.run("set_uploading", {"job": job, "attempt": attempt, "node": node})
-            case Refused(job, attempt, _):
-                _refused(conn, node, AttemptKey(job, attempt), now, done)
+            case Refused(job, attempt, reason):
+                _refused(conn, node, AttemptKey(job, attempt), reason, now, done)
             case _:
                 pass
     return Reported(tuple(done.changed), tuple(done.news), tuple(done.stale), tuple(done.orphans))
@@ -93,19 +88,27 @@ def _renew(conn: Conn, node: str, session: int, now: float) -> None:
         conn.renewed[node] = session, now
 
 
-def _news(conn: Conn, statement: str, values: dict[str, Any], done: _Gathered) -> None:
+def _chunk(conn: Conn, node: str, chunk: Chunk, done: _Gathered) -> None:
+    values = {"job": chunk.job, "attempt": chunk.attempt, "node": node, "n": chunk.n, "value": chunk.value}
+    if not _news(conn, "insert_chunk", values | ref_columns(chunk.ref), done) and chunk.ref is not None:
+        release(conn, chunk.job, [chunk.ref.key])
+
+
+def _news(conn: Conn, statement: str, values: dict[str, Any], done: _Gathered) -> bool:
     key = AttemptKey(values["job"], values["attempt"])
     if conn.run(statement, values).rowcount > 0:
         done.news[key] = None
-    elif conn.run("is_open", values).fetchone() is None:
+        return True
+    if conn.run("is_open", values).fetchone() is None:
         done.stale[key] = None
+    return False
 
 
 # ---- outcomes -----------------------------------------------------------------------------------
 
 
 def _outcome(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> None:
-    if is_retried(outcome.end, outcome.retryable):
+    if is_failure(outcome.end):
         accepted = _failed_attempt(conn, node, outcome, now, done)
     else:
         state = _STATES.get(outcome.end, JobState.FAILED)
@@ -124,8 +127,6 @@ def _finish(
         "node": node,
         "state": state.value,
         "now": now,
-        "until": now + retention(False),
-        "until_sync": now + retention(True),
         "worker": outcome.worker,
         "wait_ms": outcome.wait_ms,
         "execution_ms": outcome.execution_ms,
@@ -133,7 +134,7 @@ def _finish(
     row = conn.run("finish", values).fetchone()
     if row is None:
         return False
-    seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket = row
+    seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first = row
     if outcome.output is not None or outcome.output_ref is not None or error is not None:
         result = {"seq": seq, "output": outcome.output, "error": error}
         conn.run("insert_result", result | ref_columns(outcome.output_ref))
@@ -141,6 +142,7 @@ def _finish(
         bill(conn, outcome, outcome.spans, account, endpoint, now)
     if outcome.artifacts and not own_bucket:
         _keep_artifacts(conn, outcome, account, endpoint, now)
+    keep_log(conn, seq, outcome)
     count(conn, account, endpoint, _COUNTERS[state])
     view = JobView(
         id=outcome.job,
@@ -158,14 +160,24 @@ def _finish(
         error=error,
         webhook=webhook,
     )
-    losers = () if own_bucket else prefixes(endpoint, outcome.job, range(1, outcome.attempt))
+    note_end(conn, seq, view, now)
+    losers = prefixes(endpoint, outcome.job, range(first, outcome.attempt))
     done.changed.append(Changed(outcome.job, endpoint, state, view=view, losers=losers))
     return True
 
 
-def prefixes(endpoint: str, job: str, attempts: Iterable[int]) -> tuple[str, ...]:
-    """Where these attempts may have uploaded something."""
-    return tuple(attempt_prefix(endpoint, job, attempt) for attempt in attempts)
+def keep_log(conn: Conn, seq: int, outcome: Outcome) -> None:
+    """The last lines of it, as many as fit."""
+    lines = [line for text in outcome.log[-LOG_LINES:] for line in text.split("\n")][-LOG_LINES:]
+    kept = "\n".join(lines).encode("utf-8", "replace")
+    if len(kept) > LOG_BYTES:
+        kept = kept[-LOG_BYTES:]
+        kept = kept[kept.find(b"\n") + 1 :]
+    if kept:
+        text = kept.decode("utf-8", "ignore")
+        conn.run(
+            "insert_log", {"seq": seq, "attempt": outcome.attempt, "worker": outcome.worker, "text": text}
+        )
 
 
 def bill(
@@ -208,13 +220,15 @@ def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, n
 # ---- failures that are tried again ----------------------------------------------------------------
 
 _OPEN = f"""
-SELECT account, endpoint, failures, refused, low, own_bucket FROM jobs
-WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
+SELECT seq, account, endpoint, low, own_bucket, refused,
+       failures, handler_failures, max_attempts, handler_retries
+FROM jobs WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
 """
 
 _REQUEUE = f"""
 UPDATE jobs SET state = 'IN_QUEUE', node = NULL, suspect = 0, uploading = 0, not_before = :not_before,
-    failures = :failures, refused = :refused, rank = :rank
+    failures = :failures, handler_failures = :handler_failures, refused = :refused, rank = :rank,
+    reason = :reason
 WHERE id = :job AND attempt = :attempt AND node = :node AND {guard("retry")}
 """
 
@@ -226,11 +240,12 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     row = conn.run(_OPEN, values).fetchone()
     if row is None:
         return False
-    account, endpoint, failures, refused, low, own_bucket = row
-    again = after_failure(outcome.end, outcome.error, failures, now)
+    seq, account, endpoint, low, own_bucket, refused, *counted = row
+    again, counts = after_failure(outcome.end, outcome.retryable, outcome.error, Counts(*counted), now)
     if again.not_before is None:
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
-    _requeue(conn, values, again, failures + 1, refused, low)
+    _requeue(conn, values, again, counts, refused, low)
+    keep_log(conn, seq, outcome)
     bill(conn, outcome, _executed(outcome), account, endpoint, now)
     if not own_bucket:
         done.orphans += outcome.artifacts
@@ -238,28 +253,32 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
     return True
 
 
-def _requeue(conn: Conn, values: dict[str, Any], again: Again, failures: int, refused: int, low: int) -> None:
+def _requeue(
+    conn: Conn, values: dict[str, Any], again: Again, counts: Counts, refused: int, low: int
+) -> None:
     conn.run(
         _REQUEUE,
         values
         | {
             "not_before": again.not_before,
-            "failures": failures,
+            "failures": counts.failures,
+            "handler_failures": counts.handler_failures,
             "refused": refused,
             "rank": rank(low=bool(low), again=True),
+            "reason": again.why,
         },
     )
 
 
-def _refused(conn: Conn, node: str, key: AttemptKey, now: float, done: _Gathered) -> None:
+def _refused(conn: Conn, node: str, key: AttemptKey, why: str, now: float, done: _Gathered) -> None:
     """Back to the queue, uncounted."""
     values = {"job": key.job, "attempt": key.attempt, "node": node}
     row = conn.run(_OPEN, values).fetchone()
     if row is None:
         done.stale[key] = None
         return
-    _, endpoint, failures, refused, low, _ = row
-    _requeue(conn, values, after_refusal(refused, now), failures, refused + 1, low)
+    _, _, endpoint, low, _, refused, *counted = row
+    _requeue(conn, values, after_refusal(refused, why, now), Counts(*counted), refused + 1, low)
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE))
 
 
@@ -268,7 +287,7 @@ def _refused(conn: Conn, node: str, key: AttemptKey, now: float, done: _Gathered
 _CLOSE_CANCELLED = """
 UPDATE jobs SET node = NULL, execution_ms = :execution_ms
 WHERE id = :job AND attempt = :attempt AND node = :node AND state = 'CANCELLED'
-RETURNING account, endpoint
+RETURNING seq, account, endpoint
 """
 
 
@@ -277,7 +296,11 @@ def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) 
     values = {"job": outcome.job, "attempt": outcome.attempt, "node": node}
     row = conn.run(_CLOSE_CANCELLED, values | {"execution_ms": outcome.execution_ms}).fetchone()
     if row is not None:
-        bill(conn, outcome, _executed(outcome), row[0], row[1], now)
+        seq, account, endpoint = row
+        keep_log(conn, seq, outcome)
+        bill(conn, outcome, _executed(outcome), account, endpoint, now)
+    if outcome.output_ref is not None:
+        release(conn, outcome.job, [outcome.output_ref.key])
     if outcome.artifacts:
         done.orphans += _not_kept(conn, outcome)
 

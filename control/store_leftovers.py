@@ -1,0 +1,61 @@
+"""What no record names any more, and lies in the object store still.
+
+It is noted in the transaction that gave it up, listed until it is deleted there, and then forgotten, so that
+no crash loses it. A spilled payload may be named by several rows: by its job, and by the webhooks that tell
+of its ends. It is noted once the last of them is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from stoker.control.store_open import Conn
+from stoker.control.types import Changed
+from stoker.wire.names import attempt_prefix
+
+
+def prefixes(endpoint: str, job: str, attempts: Iterable[int]) -> tuple[str, ...]:
+    """Where these attempts may have uploaded something."""
+    return tuple(attempt_prefix(endpoint, job, attempt) for attempt in attempts)
+
+
+def note_leftovers(conn: Conn, names: Collection[str]) -> None:
+    """Object keys, and prefixes that end in a slash, to be deleted from the object store."""
+    if names:
+        statement = "INSERT INTO leftovers (name) VALUES (:name) ON CONFLICT DO NOTHING"
+        conn.run_many(statement, [{"name": name} for name in names])
+
+
+def noted(conn: Conn, changed: tuple[Changed, ...]) -> tuple[Changed, ...]:
+    """Notes what the attempts that do not count have left, in the transaction that gave them up."""
+    note_leftovers(conn, [prefix for change in changed for prefix in change.losers])
+    return changed
+
+
+_NAMED = """
+SELECT input_key, output_key FROM webhooks WHERE job = :job
+UNION ALL
+SELECT inputs.ref_key, results.ref_key FROM jobs
+LEFT JOIN inputs ON inputs.seq = jobs.seq LEFT JOIN results ON results.seq = jobs.seq WHERE jobs.id = :job
+UNION ALL
+SELECT chunks.ref_key, NULL FROM jobs JOIN chunks ON chunks.seq = jobs.seq
+WHERE jobs.id = :job AND chunks.ref_key IS NOT NULL
+"""
+
+
+def release(conn: Conn, job: str, keys: Iterable[str | None]) -> None:
+    """Notes those of the job's spilled payloads that no row names; to be called when rows are gone."""
+    given_up = {key for key in keys if key is not None}
+    if given_up:
+        named = {key for row in conn.run(_NAMED, {"job": job}) for key in row}
+        note_leftovers(conn, sorted(given_up - named))
+
+
+def leftovers(conn: Conn, limit: int) -> tuple[str, ...]:
+    found = conn.run("SELECT name FROM leftovers LIMIT :limit", {"limit": limit})
+    return tuple(name for (name,) in found)
+
+
+def forget_leftovers(conn: Conn, names: Collection[str]) -> None:
+    """They are deleted from the object store."""
+    conn.run_many("DELETE FROM leftovers WHERE name = :name", [{"name": name} for name in names])

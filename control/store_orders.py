@@ -1,0 +1,134 @@
+"""What callers order of stored jobs: cancel one, clear the queue, try one again, keep one no longer than.
+
+Each is one guarded statement; what it leaves behind goes in the same transaction. An order that comes too
+late changes nothing, and the job is given back as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stoker.control.job import PURGED
+from stoker.control.statements import guard
+from stoker.control.store_jobs import count, rank
+from stoker.control.store_leftovers import release
+from stoker.control.store_open import Conn
+from stoker.control.store_views import shown, view
+from stoker.control.store_webhooks import note_end
+from stoker.control.types import Changed, JobState, JobView
+from stoker.wire.messages import AttemptKey
+
+# ---- cancel and purge ---------------------------------------------------------------------------
+
+# `node` stays: what the attempt cost may still be reported.
+_END = """
+UPDATE jobs SET state = 'CANCELLED', ended_at = :now, suspect = 0, uploading = 0, reason = :reason,
+    delay_ms = COALESCE(delay_ms, {ms :now - created_at}), expires_at = {kept}
+"""
+_ENDED = """
+RETURNING id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
+    not_before, reason, node, seq
+"""
+
+_CANCEL = f"""{_END}
+WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("cancel")}
+{_ENDED}"""
+
+_PURGE = f"""{_END}
+WHERE seq IN (SELECT seq FROM jobs
+              WHERE endpoint = :endpoint AND {guard("purge")} AND account = :account AND seq <= :upto
+                AND expires_at > :now
+              ORDER BY rank, seq LIMIT :limit)
+{_ENDED}"""
+
+
+def cancel(
+    conn: Conn, account: str, endpoint: str, job: str, now: float
+) -> tuple[JobView | None, Changed | None]:
+    """CANCELLED at once, if it had not ended; its view, and what changed."""
+    values = {"account": account, "endpoint": endpoint, "job": job, "now": now, "reason": None}
+    row = conn.run(_CANCEL, values).fetchone()
+    if row is None:
+        return view(conn, account, endpoint, job, now), None
+    changed = _cancelled(conn, row, now)
+    count(conn, account, endpoint, "cancelled")
+    return changed.view, changed
+
+
+def purge(conn: Conn, account: str, endpoint: str, upto: int, now: float, limit: int) -> tuple[Changed, ...]:
+    """Cancels at most `limit` waiting jobs, none that came after `upto`. Fewer than that: it is done."""
+    values = {"account": account, "endpoint": endpoint, "upto": upto, "now": now, "limit": limit}
+    rows = conn.run(_PURGE, values | {"reason": PURGED}).fetchall()
+    if rows:
+        count(conn, account, endpoint, "cancelled", len(rows))
+    return tuple(_cancelled(conn, row, now) for row in rows)
+
+
+def newest(conn: Conn, endpoint: str) -> int:
+    """The number of the endpoint's last job; 0 where there is none."""
+    (seq,) = conn.run(
+        "SELECT MAX(seq) FROM jobs WHERE endpoint = :endpoint", {"endpoint": endpoint}
+    ).fetchone()
+    return int(seq or 0)
+
+
+def _cancelled(conn: Conn, row: Any, now: float) -> Changed:
+    ended = shown(row, now)
+    node, seq = row[13], row[14]
+    note_end(conn, seq, ended, now)
+    stop = None if node is None else (node, AttemptKey(ended.id, ended.attempt))
+    return Changed(ended.id, ended.endpoint, JobState.CANCELLED, cancel=stop, view=ended)
+
+
+# ---- retry --------------------------------------------------------------------------------------
+
+_REOPEN = f"""
+UPDATE jobs SET state = 'IN_QUEUE', not_before = :now, expires_at = ttl_at,
+    rank = CASE WHEN low = 1 THEN {rank(low=True, again=True)} ELSE {rank(low=False, again=True)} END,
+    failures = 0, handler_failures = 0, given_before = attempt - refused, first_attempt = attempt + 1,
+    reason = NULL, claimed_at = NULL, ended_at = NULL, worker = NULL, delay_ms = NULL, execution_ms = NULL
+WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("reopen")}
+RETURNING seq
+"""
+_SPILLED = """
+SELECT ref_key FROM results WHERE seq = :seq
+UNION ALL SELECT ref_key FROM chunks WHERE seq = :seq AND ref_key IS NOT NULL
+"""
+
+
+def retry(
+    conn: Conn, account: str, endpoint: str, job: str, now: float
+) -> tuple[JobView | None, Changed | None]:
+    """Back to the queue, ahead of the others, with its input and its old ttl and without its result.
+
+    (None, None): there is no such job. A view without a change: only FAILED and TIMED_OUT jobs are retried.
+    """
+    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
+    row = conn.run(_REOPEN, values).fetchone()
+    if row is not None:
+        _forget_result(conn, job, row[0])
+    found = view(conn, account, endpoint, job, now)
+    return found, None if row is None else Changed(job, endpoint, JobState.IN_QUEUE)
+
+
+def _forget_result(conn: Conn, job: str, seq: int) -> None:
+    """The pollers of its stream begin anew, too."""
+    keys = [key for (key,) in conn.run(_SPILLED, {"seq": seq})]
+    for table in ("results", "progress", "chunks", "cursors"):
+        conn.run(f"DELETE FROM {table} WHERE seq = :seq", {"seq": seq})
+    release(conn, job, keys)
+
+
+# ---- a shorter life -----------------------------------------------------------------------------
+
+_SHORTEN = """
+UPDATE jobs SET ttl_at = :until, expires_at = CASE WHEN expires_at < :until THEN expires_at ELSE :until END
+WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND ttl_at > :until
+"""
+
+
+def shorten(conn: Conn, account: str, endpoint: str, job: str, until: float, now: float) -> JobView | None:
+    """The job and its record are gone after `until`, if they were not before; None where they are."""
+    values = {"account": account, "endpoint": endpoint, "job": job, "until": until, "now": now}
+    conn.run(_SHORTEN, values)
+    return view(conn, account, endpoint, job, now)

@@ -1,0 +1,74 @@
+"""Counts: of living jobs by looking, of ended ones by counters that outlive them; and the bill of a job.
+
+Looking is bounded: a count stops at its limit and says so, and the oldest job is the head of an index. So a
+queue of a million jobs is sampled as fast as one of ten thousand.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from stoker.control.schema import counters, spans
+from stoker.control.store_open import Conn
+from stoker.control.types import Counted, QueueSample
+from stoker.wire.messages import Span
+
+SAMPLED = 10_000
+"""Waiting jobs of one endpoint that a sample counts, of high and of low priority each."""
+
+_WAITING = "FROM jobs WHERE jobs.endpoint = endpoints.id AND jobs.state = 'IN_QUEUE' AND jobs.rank"
+_HEADS = ", ".join(
+    f"(SELECT jobs.created_at {_WAITING} = {rank} ORDER BY jobs.seq LIMIT 1)" for rank in range(4)
+)
+_SAMPLE = f"""
+SELECT endpoints.id,
+    (SELECT COUNT(*) FROM (SELECT 1 {_WAITING} < 2 LIMIT :limit) AS waiting),
+    (SELECT COUNT(*) FROM (SELECT 1 {_WAITING} >= 2 LIMIT :limit) AS waiting),
+    {_HEADS}
+FROM endpoints
+"""
+_RUNNING = """
+SELECT endpoint, COUNT(*) FROM jobs WHERE node IS NOT NULL AND state = 'IN_PROGRESS' GROUP BY endpoint
+"""
+
+
+def queue_sample(conn: Conn) -> dict[str, QueueSample]:
+    """By endpoint; one without a living job is left out. For a sampler, not for every request."""
+    running = dict(conn.run(_RUNNING, {}).fetchall())
+    samples = {}
+    for endpoint, queued, low, *heads in conn.run(_SAMPLE, {"limit": SAMPLED}):
+        in_progress = running.get(endpoint, 0)
+        if queued or low or in_progress:
+            oldest = min((head for head in heads if head is not None), default=None)
+            samples[endpoint] = QueueSample(endpoint, queued, low, in_progress, oldest)
+    return samples
+
+
+_COUNT = """
+SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM jobs WHERE endpoint = :endpoint AND state = 'IN_QUEUE'
+                              LIMIT :limit) AS waiting),
+       (SELECT COUNT(*) FROM (SELECT 1 FROM jobs WHERE endpoint = :endpoint AND state = 'IN_PROGRESS'
+                                AND node IS NOT NULL LIMIT :limit) AS running)
+"""
+
+
+def count_jobs(conn: Conn, endpoint: str, limit: int) -> Counted:
+    """The endpoint's living jobs, each kind counted up to `limit`."""
+    queued, running = conn.run(_COUNT, {"endpoint": endpoint, "limit": limit + 1}).fetchone()
+    return Counted(min(queued, limit), min(running, limit), exact=max(queued, running) <= limit)
+
+
+def read_counters(conn: Conn, account: str, endpoint: str) -> dict[str, int]:
+    """completed, failed, cancelled, retried: they outlive the jobs that they count. Absent means none."""
+    found = select(counters.c.name, counters.c.value).where(
+        counters.c.account == account, counters.c.endpoint == endpoint
+    )
+    return {row.name: row.value for row in conn.execute(found)}
+
+
+def job_spans(conn: Conn, job: str) -> tuple[tuple[int, Span], ...]:
+    """The bill of one job, with the attempt of each span."""
+    found = select(spans).where(spans.c.job == job).order_by(spans.c.attempt, spans.c.kind, spans.c.unit)
+    return tuple(
+        (row.attempt, Span(row.kind, row.unit, row.quantity, row.nano_usd)) for row in conn.execute(found)
+    )

@@ -1,0 +1,189 @@
+"""Jobs in the store as their callers may see them: records, lists, streams, logs.
+
+A job whose time has passed is not shown, whether or not it was swept. Nothing is changed but the cursor of a
+stream's pollers. Outputs are read only where one record is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from stoker.control.job import retries
+from stoker.control.store_open import Conn
+from stoker.control.types import (
+    TERMINAL,
+    AttemptLog,
+    Cursor,
+    JobState,
+    JobView,
+    Listing,
+    Page,
+    StoredChunk,
+)
+from stoker.wire.messages import Ref
+
+
+def ref_of(key: str | None, size: int | None, sha256: str | None) -> Ref | None:
+    return None if key is None else Ref(key, size or 0, sha256 or "")
+
+
+# ---- one job ------------------------------------------------------------------------------------
+
+
+def view(conn: Conn, account: str, endpoint: str, job: str, now: float) -> JobView | None:
+    """The job as its caller may see it; None when there is none, or its time has passed."""
+    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
+    row = conn.run("view", values).fetchone()
+    if row is None:
+        return None
+    return shown(
+        row,
+        now,
+        output=row[13],
+        output_ref=ref_of(row[14], row[15], row[16]),
+        error=row[17],
+        progress=row[18] if row[2] == JobState.IN_PROGRESS else None,
+    )
+
+
+def shown(row: Any, now: float, **rest: Any) -> JobView:
+    """A view from a row that begins with the columns of `view` in statements.sql, and the `rest` of it."""
+    state = JobState(row[2])
+    waits = state is JobState.IN_QUEUE
+    reason = row[12] if state in TERMINAL else None
+    return JobView(
+        id=row[0],
+        endpoint=row[1],
+        state=state,
+        created_at=row[3],
+        sync=bool(row[4]),
+        attempt=row[5],
+        retries=retries(row[5], row[6]),
+        worker=row[7],
+        delay_ms=None if row[8] is None else max(row[8], 0),
+        execution_ms=row[9],
+        webhook=row[10],
+        not_before=row[11] if waits else 0.0,
+        reason=_backing_off(row[5], row[11] - now, row[12]) if waits else reason,
+        **rest,
+    )
+
+
+def _backing_off(attempt: int, wait_s: float, why: str | None) -> str | None:
+    """Why a queued job waits, if it is of its own accord."""
+    if wait_s <= 0 or not attempt:
+        return None
+    said = f"backing off for {math.ceil(wait_s)} s after attempt {attempt}"
+    return said if why is None else f"{said}: {why}"
+
+
+# ---- lists --------------------------------------------------------------------------------------
+
+SCANNED = 10_000
+"""Rows that one page reads at most, so that a rare state in a long list holds nobody up."""
+
+LATE_S = 3_600.0
+"""A job is stored soon after it was created: below one that is older by this, no younger one is expected."""
+
+_BLOCK = 500
+_FIRST = 1 << 62
+
+_LIST = """
+SELECT id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
+       not_before, reason, expires_at, account, seq
+FROM jobs WHERE endpoint = :endpoint AND seq < :before ORDER BY seq DESC LIMIT :limit
+"""
+_ERROR = "SELECT error FROM results WHERE seq = :seq"
+
+
+def list_jobs(conn: Conn, account: str, endpoint: str, wanted: Listing, now: float) -> Page:
+    """Records without their outputs, newest first. The cursor goes on where a page ended before its end."""
+    views: list[JobView] = []
+    since = -math.inf if wanted.since is None else wanted.since
+    last = _FIRST if wanted.before is None else wanted.before
+    read = 0
+    for row in _rows(conn, endpoint, last, wanted.limit):
+        if read == SCANNED or len(views) == wanted.limit:
+            return Page(tuple(views), last)
+        read, last = read + 1, row[15]
+        if row[3] < since - LATE_S:
+            break
+        if row[14] == account and row[13] > now and row[3] >= since and wanted.state in (None, row[2]):
+            views.append(shown(row, now, error=_error(conn, row)))
+    return Page(tuple(views))
+
+
+def _rows(conn: Conn, endpoint: str, before: int, limit: int) -> Iterator[Any]:
+    """Newest first; a page without a filter costs one statement."""
+    block = min(limit + 1, _BLOCK)
+    while True:
+        rows = conn.run(_LIST, {"endpoint": endpoint, "before": before, "limit": block}).fetchall()
+        yield from rows
+        if len(rows) < block:
+            return
+        before, block = rows[-1][15], _BLOCK
+
+
+def _error(conn: Conn, row: Any) -> str | None:
+    """Not joined: it lies behind the output, which may be long and is not wanted."""
+    if row[2] in (JobState.IN_QUEUE, JobState.IN_PROGRESS, JobState.COMPLETED):
+        return None
+    found = conn.run(_ERROR, {"seq": row[15]}).fetchone()
+    return None if found is None else found[0]
+
+
+# ---- streams ------------------------------------------------------------------------------------
+
+
+def chunks(conn: Conn, job: str, after: tuple[int, int], limit: int) -> tuple[StoredChunk, ...]:
+    """The current attempt's chunks after `(attempt, n)`; those of an earlier attempt are void."""
+    values = {"job": job, "attempt": after[0], "n": after[1], "limit": limit}
+    return tuple(StoredChunk(row[0], row[1], row[2], ref_of(*row[3:])) for row in conn.run("chunks", values))
+
+
+_CURSOR = "SELECT attempt, n, told FROM cursors WHERE seq = (SELECT seq FROM jobs WHERE id = :job)"
+
+_ADVANCE = """
+INSERT INTO cursors (seq, attempt, n, told)
+SELECT seq, :attempt, :n, CASE WHEN ended_at IS NULL THEN 0 ELSE :told END FROM jobs WHERE id = :job
+ON CONFLICT (seq) DO UPDATE SET attempt = excluded.attempt, n = excluded.n, told = excluded.told
+WHERE excluded.attempt > cursors.attempt
+   OR (excluded.attempt = cursors.attempt AND excluded.n > cursors.n)
+   OR (excluded.attempt = cursors.attempt AND excluded.n = cursors.n AND excluded.told > cursors.told)
+"""
+
+
+def stream_cursor(conn: Conn, job: str) -> Cursor:
+    """Up to where pollers of /stream have read."""
+    row = conn.run(_CURSOR, {"job": job}).fetchone()
+    return Cursor() if row is None else Cursor(row[0], row[1], bool(row[2]))
+
+
+def advance(conn: Conn, job: str, cursor: Cursor) -> None:
+    """Moves the pollers' cursor forward, never back. An end that a retry has undone was not told."""
+    values = {"job": job, "attempt": cursor.attempt, "n": cursor.n, "told": int(cursor.told)}
+    conn.run(_ADVANCE, values)
+
+
+# ---- logs ---------------------------------------------------------------------------------------
+
+_LOGS = """
+SELECT logs.attempt, logs.worker, logs.text FROM jobs LEFT JOIN logs ON logs.seq = jobs.seq
+WHERE jobs.id = :job AND jobs.account = :account AND jobs.endpoint = :endpoint AND jobs.expires_at > :now
+ORDER BY logs.attempt
+"""
+
+
+def job_logs(conn: Conn, account: str, endpoint: str, job: str, now: float) -> tuple[AttemptLog, ...] | None:
+    """What each attempt wrote last, oldest first; None when there is no such job."""
+    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
+    rows = conn.run(_LOGS, values).fetchall()
+    if not rows:
+        return None
+    return tuple(
+        AttemptLog(attempt, worker, tuple(text.split("\n")))
+        for attempt, worker, text in rows
+        if attempt is not None
+    )
