@@ -110,6 +110,7 @@ class PostgresDatabase:
         self._alone = alone
         self._conninfo = make_conninfo("", **{**_DEFAULTS, **given})
         self._patience_s = PATIENCE_S
+        self._warned = False
         self._engine = sqlalchemy.create_engine(
             "postgresql+psycopg://",
             creator=self._connected,
@@ -139,11 +140,21 @@ class PostgresDatabase:
         raw.adapters.register_dumper(int, _Int)
         try:
             raw.execute(_SESSION)
-            _keep_promises(raw, self.name)
+            self._keep_promises(raw)
         except BaseException:
             raw.close()
             raise
         return raw
+
+    def _keep_promises(self, raw: psycopg.Connection[Any]) -> None:
+        """What was answered must be on the disk, whatever the server's settings are for others."""
+        row = raw.execute("SELECT current_setting('synchronous_commit'), current_setting('fsync')").fetchone()
+        commit, fsync = row or ("", "")
+        if commit == "off":
+            raw.execute("SET synchronous_commit = on")
+        if fsync == "off" and not self._warned:
+            self._warned = True
+            log.warning("the database %s runs with fsync = off: a power cut may lose jobs", self.name)
 
     def _lock(self, raw: psycopg.Connection[Any]) -> None:
         """Only the first time is worth a wait: later on, nobody else should want it."""
@@ -187,16 +198,6 @@ def _named(given: dict[str, Any]) -> str:
     host, port = given.get("host") or given.get("hostaddr") or "localhost", given.get("port") or "5432"
     name = given.get("dbname") or given.get("user") or "postgres"
     return f"{name} at {host}:{port}"
-
-
-def _keep_promises(raw: psycopg.Connection[Any], name: str) -> None:
-    """What was answered must be on the disk, whatever the server's settings are for others."""
-    row = raw.execute("SELECT current_setting('synchronous_commit'), current_setting('fsync')").fetchone()
-    commit, fsync = row or ("", "")
-    if commit == "off":
-        raw.execute("SET synchronous_commit = on")
-    if fsync == "off":
-        log.warning("the database %s runs with fsync = off: a power cut may lose what was answered", name)
 
 
 def why(error: psycopg.Error) -> str | None:

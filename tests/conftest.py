@@ -1,12 +1,18 @@
-"""What holds for every test: no hub is asked for anything, and this process adopts no orphans."""
+"""What holds for every test: no hub is asked for anything, and this process adopts no orphans. And what
+several folders of them need: a PostgreSQL server, started when the first test asks for it."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from postgres_server import CannotStart, PostgresServer
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -18,3 +24,13 @@ def _no_subreaper_afterwards() -> Iterator[None]:
     """A spawner makes this process a subreaper; the next module's tests expect orphans to go elsewhere."""
     yield
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    try:
+        server = PostgresServer()
+    except CannotStart as why:
+        pytest.skip(f"PostgreSQL does not start here: {why}")
+    yield server
+    server.close()

