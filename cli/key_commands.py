@@ -1,4 +1,4 @@
-"""`stoker key create|list|revoke`: works on the store in the data folder, beside a running control too.
+"""`stoker key ...`: works on the store in the data folder, beside a running control too.
 
 A running control remembers a key's verdict for five seconds.
 """
@@ -17,7 +17,7 @@ from rich.table import Table
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
 from stoker.cli.terminal import plain_console
-from stoker.control import keys
+from stoker.control import keys, store
 from stoker.control.commit import run_batch
 from stoker.control.store import Conn, open_store
 
@@ -44,6 +44,10 @@ def revoke(data_dir: Path, key: str, console: Console) -> None:
     if not _on_store(data_dir, lambda conn: keys.revoke_key(conn, key, time.time())):
         raise CliError(f"there is no key {key} that was not revoked; `stoker key list` shows them")
     console.print(f"{key} is revoked")
+
+
+def webhook_secret(data_dir: Path) -> None:
+    print(_on_store(data_dir, store.webhook_secret))
 
 
 def _on_store(data_dir: Path, work: Callable[[Conn], T]) -> T:

@@ -15,6 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli.errors import CliError
+from stoker.cli.job_app import app as job_app
+from stoker.cli.options import DATA_DIR, URL, DataDir, Url
 from stoker.cli.terminal import plain_console
 
 app = typer.Typer(
@@ -26,12 +28,10 @@ app = typer.Typer(
 )
 key_app = typer.Typer(help="API keys and join tokens.", no_args_is_help=True)
 weights_app = typer.Typer(help="What the hosted models load, pinned by weights.lock.", no_args_is_help=True)
+app.add_typer(job_app, name="job")
 app.add_typer(key_app, name="key")
 app.add_typer(weights_app, name="weights")
 
-DataDir = Annotated[
-    Path, typer.Option("--data-dir", envvar="STOKER_DATA_DIR", help="Where everything is kept.")
-]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Configuration; stoker.toml is taken where there is one.")
 ]
@@ -48,7 +48,6 @@ TlsFile = Annotated[Path | None, typer.Option(exists=True, dir_okay=False)]
 Join = Annotated[bool, typer.Option("--join", help="Join tokens of agents instead of API keys.")]
 
 HOSTED = ("text-to-image",)
-DATA_DIR = Path(".stoker")
 NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx", "uvicorn")
 """Loggers that are heard from WARNING on."""
 
@@ -154,9 +153,7 @@ def agent(
 def image(
     prompt: Annotated[str, typer.Argument(help="What to see.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write; .png or .jpg.")],
-    url: Annotated[
-        str, typer.Option(envvar="STOKER_URL", help="Where control is.")
-    ] = "http://127.0.0.1:8000",
+    url: Url = URL,
     endpoint: str = "text-to-image",
     negative_prompt: Annotated[str | None, typer.Option(help="What not to see.")] = None,
     width: int | None = None,
@@ -213,6 +210,14 @@ def key_revoke(
     from stoker.cli import key_commands
 
     key_commands.revoke(data_dir, key, plain_console())
+
+
+@key_app.command("webhook-secret")
+def key_webhook_secret(data_dir: DataDir = DATA_DIR) -> None:
+    """The secret that webhooks are signed with; whoever receives them checks with it."""
+    from stoker.cli import key_commands
+
+    key_commands.webhook_secret(data_dir)
 
 
 WeightsDir = Annotated[

@@ -1,0 +1,106 @@
+"""How jobs read at a terminal and in a pipe: words and JSON for records, events and lists. Prints nothing."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from stoker.client import Event, JobRecord
+
+
+def as_json(value: Any, *, indent: bool = False) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2 if indent else None)
+
+
+def wire_record(job: JobRecord) -> dict[str, Any]:
+    """The record as the service wrote it, without what it did not say."""
+    fields = {
+        "id": job.id,
+        "status": job.status,
+        "createdAt": job.created_at,
+        "delayTime": job.delay_time,
+        "executionTime": job.execution_time,
+        "workerId": job.worker_id,
+        "retries": job.retries or None,
+        "reason": job.reason,
+        "output": job.output,
+        "error": job.error,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def state(job: JobRecord) -> str:
+    """`IN_QUEUE: <why it waits>`, `IN_PROGRESS on <worker>`."""
+    if job.status == "IN_PROGRESS" and job.worker_id:
+        return f"{job.status} on {job.worker_id}"
+    return f"{job.status}: {job.reason}" if job.reason else job.status
+
+
+def happened(event: Event) -> str:
+    """A chunk, a progress value or a reset as one line."""
+    if event.kind == "reset":
+        attempt = event.value.get("attempt") if isinstance(event.value, dict) else None
+        return f"attempt {attempt} begins: what came before is void"
+    return f"{event.kind} {as_json(output_of(event))}"
+
+
+def output_of(event: Event) -> Any:
+    return event.value.get("output") if isinstance(event.value, dict) else event.value
+
+
+def end(job: JobRecord) -> str:
+    """One sentence about a job that has ended."""
+    if job.succeeded:
+        return f"job {job.id} COMPLETED{_took(job)}"
+    why = (job.error or job.reason or "no reason was given").strip()
+    first, _, rest = why.partition("\n")
+    return f"job {job.id} ended {job.status}: {first}" + ("; its status has the rest" if rest else "")
+
+
+def details(job: JobRecord) -> list[tuple[str, str]]:
+    """What `status` shows, name by name."""
+    shown = [("id", job.id), ("status", job.status)]
+    for name, text in (
+        ("reason", job.reason),
+        ("waited", _seconds(job.delay_time)),
+        ("ran", _seconds(job.execution_time)),
+        ("worker", job.worker_id),
+        ("retries", str(job.retries) if job.retries else None),
+        ("output", None if job.output is None else as_json(job.output)),
+        ("error", job.error),
+    ):
+        if text:
+            shown.append((name, text))
+    return shown
+
+
+COLUMNS = ("id", "status", "created", "waited", "ran", "retries", "worker")
+
+
+def row(job: JobRecord) -> tuple[str, ...]:
+    """A line of `list`, by COLUMNS."""
+    return (
+        job.id,
+        job.status,
+        "" if job.created_at is None else _moment(job.created_at),
+        _seconds(job.delay_time) or "",
+        _seconds(job.execution_time) or "",
+        str(job.retries),
+        job.worker_id or "",
+    )
+
+
+def _took(job: JobRecord) -> str:
+    if job.delay_time is None or job.execution_time is None:
+        return ""
+    tried = f", retried {job.retries} x" if job.retries else ""
+    return f": ran {_seconds(job.execution_time)} after {_seconds(job.delay_time)} in the queue{tried}"
+
+
+def _seconds(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else f"{milliseconds / 1000:.2f} s"
+
+
+def _moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,60 @@
+"""A scripted service on loopback for the commands that are plain callers."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Service(ThreadingHTTPServer):
+    """`answers`: for each `METHOD operation`, what it says call by call; the last is said from then on."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.answers: dict[str, list[tuple[int, Any]]] = {}
+        self.asked: list[tuple[str, Any, dict[str, str]]] = []
+
+    def says(self, operation: str, *bodies: Any, status: int = 200) -> None:
+        self.answers[operation] = [(status, body) for body in bodies]
+
+    def next(self, operation: str) -> tuple[int, Any]:
+        script = self.answers[operation]
+        return script.pop(0) if len(script) > 1 else script[0]
+
+    def bodies(self, operation: str) -> list[Any]:
+        return [body for path, body, _ in self.asked if path.split("?")[0].endswith(operation)]
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Service
+
+    def _any(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        self.server.asked.append((f"{self.command} {self.path}", body, dict(self.headers.items())))
+        operation = self.path.split("?")[0].split("/")[3]
+        if "text/event-stream" in self.headers.get("Accept", ""):
+            operation = "events"
+        status, answer = self.server.next(operation)
+        data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = _any
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Silent."""
+
+
+def events(*told: tuple[str, str, Any]) -> str:
+    """Server-sent events from (kind, id, value)."""
+    lines = []
+    for kind, number, value in told:
+        lines += [f"event: {kind}", *([f"id: {number}"] if number else []), f"data: {json.dumps(value)}", ""]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,55 @@
+"""What is told while a job is watched, at a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from stoker.cli.job_board import Board
+from stoker.client import Event, JobRecord
+
+QUEUED = JobRecord("j", "IN_QUEUE", reason="no worker is ready [0 of 1] " + "z" * 100)
+
+
+def tell(*, terminal: bool) -> str:
+    said = io.StringIO()
+    console = Console(
+        file=said, force_terminal=terminal, width=80, markup=False, emoji=False, highlight=False
+    )
+    with Board(console) as board:
+        board.state(QUEUED)
+        board.state(QUEUED)
+        board.event(Event("progress", "", {"output": {"step": 1}}))
+        board.event(Event("chunk", "1-0", {"output": "x" * 100}))
+        board.product("the product")
+    assert board.last_id == "1-0"
+    return said.getvalue()
+
+
+def test_in_a_pipe_each_change_is_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tell(terminal=False).splitlines() == [
+        f"IN_QUEUE: {QUEUED.reason}",
+        'progress {"step": 1}',
+        f'chunk "{"x" * 100}"',
+    ]
+    assert capsys.readouterr().out == "the product\n"
+
+
+def test_at_a_terminal_one_line_changes_and_chunks_stay_above_it(capsys: pytest.CaptureFixture[str]) -> None:
+    said = tell(terminal=True)
+    assert "IN_QUEUE: no worker is ready [0 of 1]" in said
+    assert "z" * 100 not in said, "the line that changes is cut at the width"
+    assert "…" in said
+    assert f'chunk "{"x" * 100}"\n' in said, "what stays is not"
+    assert capsys.readouterr().out == "the product\n", "what is piped stays in its pipe"
+
+
+def test_where_both_streams_are_one_terminal_the_product_stands_above_the_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "the product\n" in tell(terminal=True)
+    assert capsys.readouterr().out == ""
