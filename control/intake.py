@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from stoker.control import store
@@ -204,10 +205,15 @@ class Intake:
         upto = await self._commits.read(lambda conn: store.newest(conn, found.id))
         removed = 0
         while True:
-            now = self._clock()
-            changed = await self._commits.commit(
-                lambda conn, now=now: store.purge(conn, found.account, found.id, upto, now, PURGE_BATCH)
+            cancel = partial(
+                store.purge,
+                account=found.account,
+                endpoint=found.id,
+                upto=upto,
+                now=self._clock(),
+                limit=PURGE_BATCH,
             )
+            changed = await self._commits.commit(cancel)
             self._nodes.apply(changed)
             removed += len(changed)
             if len(changed) < PURGE_BATCH:

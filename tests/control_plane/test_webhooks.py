@@ -1,0 +1,201 @@
+"""Webhooks from the plane: every terminal state, three tries ten seconds apart, one id, a true signature."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plane_world import World, endpoint, story, world
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from stoker.control import store
+from stoker.control.types import Submission
+from stoker.outbound.errors import UrlRefused
+from stoker.wire.messages import Outcome
+
+URL = "https://receiver.test/hook"
+HOOKED = Submission(input=b'{"x":1}', webhook=URL)
+
+
+async def posted(w: World, count: int) -> list[tuple[float, str, Any, dict[str, str]]]:
+    while len(w.posted) < count:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+    return w.posted
+
+
+async def ended(w: World, tasks: asyncio.TaskGroup, end: str, **fields: Any) -> str:
+    """A job with a webhook that an agent ends so; the agent stays connected."""
+    agent = w.agent()
+    await agent.connect(tasks)
+    await agent.staffed()
+    job = await w.plane.submit("default", "echo", HOOKED, sync=False)
+    assign = await agent.assigned()
+    await agent.report(Outcome(assign.job, 1, assign.worker, end, execution_ms=7, **fields))
+    await w.plane.wait("default", "echo", job.id, 30)
+    return job.id
+
+
+@story
+async def test_a_receiver_that_fails_twice_is_asked_three_times_ten_seconds_apart_under_one_id() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        w.answers = [500, UrlRefused("not today"), 200]
+        job = await ended(w, tasks, "completed", output=b'{"ok":true}')
+        tries = await posted(w, 3)
+        ids = {headers["webhook-id"] for *_, headers in tries}
+        assert len(ids) == 1
+        assert [url for _, url, *_ in tries] == [URL] * 3
+        gaps = [later[0] - earlier[0] for earlier, later in pairwise(tries)]
+        assert all(10.0 <= gap < 12.0 for gap in gaps), gaps
+        body = tries[-1][2]
+        assert body["delayTime"] >= 0
+        assert body == {
+            "id": job,
+            "status": "COMPLETED",
+            "delayTime": body["delayTime"],
+            "executionTime": 7,
+            "workerId": body["workerId"],
+            "output": {"ok": True},
+            "input": {"x": 1},
+            "webhook": URL,
+        }
+        await asyncio.sleep(60)
+        assert len(w.posted) == 3
+
+
+@story
+async def test_after_three_failures_nothing_is_sent_any_more_and_the_job_is_as_it_was() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        w.answers = [301, 404, 201, 200]
+        job = await ended(w, tasks, "completed", output=b"1")
+        await asyncio.sleep(120)
+        assert len(w.posted) == 3
+        assert (await w.plane.status("default", "echo", job)).output == b"1"
+
+
+@story
+async def test_failed_timed_out_cancelled_and_purged_jobs_are_told_too() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+        cancelled = await w.plane.submit("default", "echo", HOOKED, sync=False)
+        await w.plane.cancel("default", "echo", cancelled.id)
+        purged = await w.plane.submit("default", "echo", HOOKED, sync=False)
+        assert await w.plane.purge("default", "echo") == 1
+        bodies = {body["id"]: body for _, _, body, _ in await posted(w, 2)}
+        assert bodies[cancelled.id]["status"] == "CANCELLED"
+        assert (bodies[purged.id]["status"], bodies[purged.id]["reason"]) == ("CANCELLED", "purged")
+    for end, status in (("failed", "FAILED"), ("timed_out", "TIMED_OUT")):
+        async with world(endpoint(workers_min=1)) as (w, tasks):
+            await ended(w, tasks, end, error="it did not work")
+            ((_, _, body, _),) = await posted(w, 1)
+            assert (body["status"], body["error"]) == (status, "it did not work")
+
+
+@story
+async def test_a_receiver_can_check_the_signature_and_a_forger_cannot_make_one() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+        kept: list[tuple[bytes, dict[str, str]]] = []
+
+        async def post(_: str, body: bytes, headers: Any) -> int:
+            kept.append((body, dict(headers)))
+            return 200
+
+        w.plane.webhooks._post = post
+        job = await w.plane.submit("default", "echo", HOOKED, sync=False)
+        await w.plane.cancel("default", "echo", job.id)
+        while not kept:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        ((body, headers),) = kept
+        secret = await w.commits.commit(store.webhook_secret)
+        assert secret.startswith("whsec_")
+        checker = Webhook(secret)
+        signed = checker.sign(headers["webhook-id"], _at(headers), body.decode())
+        assert headers["webhook-signature"] == signed
+        with pytest.raises(WebhookVerificationError):
+            checker.verify(body.replace(b"CANCELLED", b"COMPLETED"), _fresh(headers))
+
+
+def _at(headers: dict[str, str]) -> datetime:
+    return datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
+
+
+def _fresh(headers: dict[str, str]) -> dict[str, str]:
+    """The checker compares with the real clock, and the story's is another."""
+    return headers | {"webhook-timestamp": str(int(datetime.now(UTC).timestamp()))}
+
+
+@story
+async def test_a_webhook_outlives_the_record_and_a_new_control_process_delivers_it() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+        w.answers = [500]
+        job = await w.plane.submit("default", "echo", HOOKED, sync=False)
+        await w.plane.cancel("default", "echo", job.id)
+        await posted(w, 1)
+        w.moved += 2_000  # its retention has passed, and so has the time of the next try
+        assert [body["id"] for _, _, body, _ in await posted(w, 2)] == [job.id] * 2
+        rows = await w.commits.read(lambda conn: store.due_webhooks(conn, w.now() + 1e6, 10))
+        assert rows == ()
+
+
+@story
+async def test_a_large_input_and_output_are_put_back_into_the_body() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        large = {"x": "y" * 2_000_000}
+        given = Submission(input=json.dumps(large).encode(), webhook=URL)
+        await w.plane.submit("default", "echo", given, sync=False)
+        assign = await agent.assigned()
+        assert assign.input_ref is not None
+        ref = await w.artifacts.put_bytes(f"echo/{assign.job}/1/output.json", json.dumps(large).encode())
+        await agent.report(Outcome(assign.job, 1, assign.worker, "completed", output_ref=ref))
+        ((_, _, body, _),) = await posted(w, 1)
+        assert (body["input"], body["output"]) == (large, large)
+
+
+@story
+async def test_a_store_of_objects_that_is_down_does_not_use_up_a_try() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        await w.plane.submit("default", "echo", HOOKED, sync=False)
+        assign = await agent.assigned()
+        ref = await w.artifacts.put_bytes(f"echo/{assign.job}/1/output.json", b'"large"')
+        w.artifacts.down = True
+        await agent.report(Outcome(assign.job, 1, assign.worker, "completed", output_ref=ref))
+        await asyncio.sleep(60)
+        assert w.posted == []
+        w.artifacts.down = False
+        ((_, _, body, _),) = await posted(w, 1)
+        assert body["output"] == "large"
+
+
+@story
+async def test_a_receiver_that_hangs_holds_no_other_up() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+        quick: list[str] = []
+
+        async def post(url: str, body: bytes, _: Any) -> int:
+            if "slow" in url:
+                await asyncio.sleep(10)
+                return 500
+            quick.append(json.loads(body)["id"])
+            return 200
+
+        w.plane.webhooks._post = post
+        slow = Submission(input=b"{}", webhook="https://slow.test/")
+        jobs = [await w.plane.submit("default", "echo", given, sync=False) for given in [slow] * 8 + [HOOKED]]
+        began = w.loop.time()
+        await w.plane.purge("default", "echo")
+        while not quick:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        assert w.loop.time() - began < 2
+        assert quick == [jobs[-1].id]
