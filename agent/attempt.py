@@ -5,8 +5,9 @@ commands and turns what happens into events. A process outlives attempts, and an
 of its process: what is uploading or reporting needs it no more.
 
     Fetching --input--> Running --done--> Uploading --------> Reporting --ack--> Over
-       |                  |   '--- done without files ------------^  ^
-       |                  | timeout, cancel, lease lost, ttl         |
+       |                  |   |--- done without files ------------^  ^
+       |                  |   '--- pieces of its stream wait --> Emptying --> Uploading or Reporting
+       |                  | timeout, cancel, lease lost, ttl         ^
        |                  v                                          |
        |              Cancelling --term_at--> Terminating --kill_at--> Killed
        |                  '-- answered, or the worker's exit --------^ (the worker's exit only)
@@ -16,6 +17,9 @@ of its process: what is uploading or reporting needs it no more.
 - A cooperative end (an answer to the cancel frame) leaves the worker alive; after SIGTERM only the worker's
   exit ends the attempt, so that its slot is free when the outcome says so.
 - `Dropped`: control wants to hear nothing of it. The ladder runs all the same, then the slot is released.
+- Pieces of the stream that wait for the object store hold no slot. Those of a completed attempt are waited
+  for until the ttl. Any other end is reported at once when the store fails or had just failed, and after
+  FLUSH_S at the latest; what is not there by then is dropped, together with what was emitted behind it.
 - `given back`: ended through no fault of its own (a neighbour's kill, a shutdown); it is not counted.
 """
 
@@ -39,6 +43,8 @@ from stoker.agent.attempt_events import (
     KillWorker,
     LeaseLost,
     LeaveWorker,
+    PieceFailed,
+    PiecesOut,
     Report,
     SayReleased,
     SayUploading,
@@ -46,6 +52,7 @@ from stoker.agent.attempt_events import (
     SendRun,
     Stop,
     StopTransfer,
+    Tail,
     TerminateWorker,
     Tick,
     Upload,
@@ -67,6 +74,13 @@ class Ladder:
 
 UPLOAD_FIRST_S = 0.5
 UPLOAD_LONGEST_S = 30.0
+FLUSH_S = 2.0
+"""How long an end that is no success may wait for what its handler had emitted before."""
+
+
+def wait_after(failures: int) -> float:
+    """How long the object store is left alone after it has failed, having failed `failures` times before."""
+    return min(UPLOAD_FIRST_S * 2.0 ** min(failures, 16), UPLOAD_LONGEST_S)
 
 
 # ---- states -----------------------------------------------------------------------------------
@@ -117,6 +131,19 @@ class Uploading:
 
 
 @dataclass(frozen=True, slots=True)
+class Emptying:
+    """The handler is done, the slot free, and pieces of the stream wait: they are told before the verdict.
+
+    `until` is the ttl for a completed attempt, of which `upload` says whether its result is uploaded next.
+    """
+
+    until: float
+    verdict: Verdict
+    upload: bool = False
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Reporting:
     """The outcome is in the outbox."""
 
@@ -128,7 +155,9 @@ class Over:
     """Nothing is left to do, and nothing is kept."""
 
 
-State: TypeAlias = Fetching | Running | Cancelling | Terminating | Killed | Uploading | Reporting | Over
+State: TypeAlias = (
+    Fetching | Running | Cancelling | Terminating | Killed | Emptying | Uploading | Reporting | Over
+)
 
 
 Stepped: TypeAlias = tuple[State, tuple[Command, ...]]
@@ -153,6 +182,8 @@ def step(state: State, event: Event, ladder: Ladder = Ladder()) -> Stepped:
             return _running(state, event, ladder)
         case Cancelling() | Terminating() | Killed():
             return _stopping(state, event, ladder)
+        case Emptying():
+            return _emptying(state, event)
         case Uploading():
             return _uploading(state, event)
         case Reporting():
@@ -166,7 +197,7 @@ def step(state: State, event: Event, ladder: Ladder = Ladder()) -> Stepped:
 def wake_at(state: State) -> float | None:
     """When the machine wants a Tick, if nothing else happens."""
     match state:
-        case Fetching(ttl_at=at) | Cancelling(term_at=at) | Terminating(kill_at=at):
+        case Fetching(ttl_at=at) | Cancelling(term_at=at) | Terminating(kill_at=at) | Emptying(until=at):
             return at
         case Running(deadline=deadline, ttl_at=ttl_at):
             return min(deadline, ttl_at)
@@ -183,7 +214,7 @@ def phase(state: State) -> AttemptPhase | None:
     match state:
         case Fetching() | Running() | Cancelling() | Terminating() | Killed():
             return "running"
-        case Uploading():
+        case Emptying() | Uploading():
             return "uploading"
         case Reporting():
             return "reporting"
@@ -219,14 +250,18 @@ def _end_unstarted(verdict: Verdict) -> Stepped:
 
 def _running(state: Running, event: Event, ladder: Ladder) -> Stepped:
     match event:
+        case Done(_, upload, tail) if tail:
+            return Emptying(state.ttl_at, COMPLETED, upload), (LeaveWorker(), SayUploading())
         case Done(_, upload=True):
             return Uploading(state.ttl_at), (LeaveWorker(), SayUploading(), Upload())
-        case Done():
-            return _leave(COMPLETED)
-        case HandlerFailed(_, error, retryable):
-            return _leave(Verdict("failed", error, retryable))
-        case WorkerGone(_, why, planned):
-            return _leave(_lost(why, planned))
+        case Done(at):
+            return _leave(at, COMPLETED)
+        case HandlerFailed(at, error, retryable, tail):
+            return _leave(at, Verdict("failed", error, retryable), tail)
+        case WorkerGone(at, why, planned, tail):
+            return _leave(at, _lost(why, planned), tail)
+        case PieceFailed(at, error, retryable=False):
+            return _cancel(at, Verdict("failed", error), error, ladder)
         case Stop(at, verdict):
             return _cancel(at, verdict, verdict.error or verdict.end, ladder)
         case LeaseLost(at):
@@ -246,12 +281,12 @@ def _cancel(at: float, verdict: Verdict | None, reason: str, ladder: Ladder) -> 
 
 def _stopping(state: Cancelling | Terminating | Killed, event: Event, ladder: Ladder) -> Stepped:
     match state, event:
-        case _, WorkerGone():
-            return _leave(state.verdict)
+        case _, WorkerGone(at, tail=tail):
+            return _leave(at, state.verdict, tail)
         case _, Dropped():
             return replace(state, verdict=None), ()
-        case Cancelling(), (Done() | HandlerFailed()):
-            return _leave(state.verdict)
+        case Cancelling(), (Done(at, tail=tail) | HandlerFailed(at, tail=tail)):
+            return _leave(at, state.verdict, tail)
         case Cancelling(term_at, verdict), Tick(at) if at >= term_at:
             return Terminating(at + ladder.term_s, verdict), (TerminateWorker(_words(verdict)),)
         case Terminating(kill_at, verdict), Tick(at) if at >= kill_at:
@@ -260,10 +295,34 @@ def _stopping(state: Cancelling | Terminating | Killed, event: Event, ladder: La
             return state, ()
 
 
-def _leave(verdict: Verdict | None) -> Stepped:
+def _leave(at: float, verdict: Verdict | None, tail: Tail = "") -> Stepped:
     if verdict is None:
         return Over(), (LeaveWorker(), *_UNWANTED)
+    if tail == "moving" and not verdict.given_back:
+        return Emptying(at + FLUSH_S, verdict), (LeaveWorker(), SayReleased())
     return Reporting(verdict), (LeaveWorker(), Report(verdict))
+
+
+def _emptying(state: Emptying, event: Event) -> Stepped:
+    completed = state.verdict == COMPLETED
+    match event:
+        case PiecesOut() if state.upload:
+            return Uploading(state.until), (Upload(),)
+        case PiecesOut():
+            return Reporting(state.verdict), (Report(state.verdict),)
+        case PieceFailed(_, error, retryable=True) if completed:
+            return replace(state, last_error=error), ()
+        case PieceFailed(_, error):
+            return _end_upload(Verdict("failed", error) if completed else state.verdict)
+        case Stop(_, verdict):
+            return _end_upload(verdict if completed else state.verdict)
+        case Dropped():
+            return Over(), (StopTransfer(), *_UNWANTED)
+        case Tick(at) if at >= state.until:
+            late = _too_late("partial output", state.last_error)
+            return _end_upload(late if completed else state.verdict)
+        case _:
+            return state, ()
 
 
 def _uploading(state: Uploading, event: Event) -> Stepped:
@@ -271,7 +330,7 @@ def _uploading(state: Uploading, event: Event) -> Stepped:
         case Uploaded():
             return Reporting(COMPLETED), (Report(COMPLETED),)
         case UploadFailed(at, error, retryable=True):
-            wait = min(UPLOAD_FIRST_S * 2 ** min(state.failures, 16), UPLOAD_LONGEST_S)
+            wait = wait_after(state.failures)
             return replace(state, failures=state.failures + 1, retry_at=at + wait, last_error=error), ()
         case UploadFailed(_, error):
             return _end_upload(Verdict("failed", error))
@@ -280,8 +339,7 @@ def _uploading(state: Uploading, event: Event) -> Stepped:
         case Dropped():
             return Over(), (StopTransfer(), *_UNWANTED)
         case Tick(at) if at >= state.ttl_at:
-            words = f": {state.last_error}" if state.last_error else ""
-            return _end_upload(Verdict("failed", f"the upload was not done before the job's ttl{words}"))
+            return _end_upload(_too_late("result", state.last_error))
         case Tick(at) if state.retry_at is not None and at >= state.retry_at:
             return replace(state, retry_at=None), (Upload(),)
         case _:
@@ -307,6 +365,11 @@ _UNWANTED = (Forget(reports=True), SayReleased())
 
 _LEASE = Verdict("lost", "the node was cut off for longer than its lease", retryable=True)
 _TTL = Verdict("timed_out", "the job's ttl elapsed while it ran")
+
+
+def _too_late(what: str, error: str) -> Verdict:
+    words = f": {error}" if error else ""
+    return Verdict("failed", f"the {what} was not uploaded before the job's ttl{words}")
 
 
 def _timeout(state: Running) -> Verdict:

@@ -6,9 +6,12 @@ Every event says when (`at`, seconds of the loop's clock). Pure data.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from stoker.wire.messages import End
+
+Tail = Literal["", "moving", "stuck"]
+"""Pieces of the stream that are not told yet: none; on their way; or the object store has just failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Done:
 
     at: float
     upload: bool
+    tail: Tail = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class HandlerFailed:
     at: float
     error: str
     retryable: bool
+    tail: Tail = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,23 @@ class WorkerGone:
     at: float
     why: str
     planned: bool
+    tail: Tail = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PiecesOut:
+    """No piece of the stream waits any more."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PieceFailed:
+    """A piece could not be uploaded. Unless it is `retryable`, none that waits ever will be."""
+
+    at: float
+    error: str
+    retryable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +137,8 @@ Event: TypeAlias = (
     | LeaseLost
     | Dropped
     | WorkerGone
+    | PiecesOut
+    | PieceFailed
     | Uploaded
     | UploadFailed
     | Acked
@@ -167,7 +191,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class StopTransfer:
-    pass
+    """Pieces that wait are dropped."""
 
 
 @dataclass(frozen=True, slots=True)

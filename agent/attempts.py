@@ -16,8 +16,9 @@ from stoker.agent import attempt_events as ev
 from stoker.agent import outputs
 from stoker.agent.alarm import Alarm
 from stoker.agent.attempt import Ladder, Running, begin, phase, step, wake_at
-from stoker.agent.handler_news import BrokenPromise, close, failure_of, file_of, number_of
+from stoker.agent.handler_news import BrokenPromise, chunk_of, failure_of, file_of, took, unwanted
 from stoker.agent.held_attempt import Attempt
+from stoker.agent.piece_stream import PieceStream, Surroundings
 from stoker.agent.reports import Reports
 from stoker.agent.seams import Objects, Scratch
 from stoker.agent.uploads import deliver, fetch
@@ -33,14 +34,12 @@ from stoker.wire.messages import (
     Released,
     Uploading,
 )
-from stoker.worker.frames import Frame, FrameError
+from stoker.worker.frames import PIECE_MAX, Frame, FrameError, is_large_piece
 
 log = logging.getLogger(__name__)
 
 REMEMBERED = 4096
 """How many attempts are remembered after their end, so that an Assign sent twice is not run twice."""
-
-CHUNK_MAX = 1_000_000
 
 
 class Attempts:
@@ -145,20 +144,21 @@ class Attempts:
         """The agent's own end: timers and descriptors go."""
         for attempt in self._attempts.values():
             attempt.alarm.set(None)
-            attempt.parcel.close()
+            attempt.close()
 
     # -- what workers say
 
     def gone(self, worker: Worker, why: str, planned: bool) -> None:
         words = why if planned else f"the worker died: {why}"
         for key in list(worker.running):
-            self._tell_key(key, ev.WorkerGone(_now(), words, planned))
+            if (attempt := self._attempts.get(key)) is not None:
+                self._tell(attempt, ev.WorkerGone(_now(), words, planned, attempt.tail))
 
     def frame(self, worker: Worker, frame: Frame) -> None:
         """Raises KeyError, TypeError or ValueError when the worker broke the protocol."""
         attempt = self._attempts.get(AttemptKey(frame.job, frame.attempt))
         if attempt is None or attempt.key not in worker.running:
-            close(frame)
+            unwanted(worker, frame)
             return
         try:
             self._heard(attempt, frame)
@@ -174,7 +174,7 @@ class Attempts:
             case "failed":
                 attempt.ended = attempt.ended or _now()
                 attempt.worker.served()
-                self._tell(attempt, ev.HandlerFailed(_now(), *failure_of(frame)))
+                self._tell(attempt, ev.HandlerFailed(_now(), *failure_of(frame), attempt.tail))
             case "progress" if running:
                 self._progress(attempt, frame)
             case "chunk" if running:
@@ -182,25 +182,40 @@ class Attempts:
             case "file" if running:
                 self._file(attempt, frame)
             case "progress" | "chunk" | "file":
-                close(frame)
+                unwanted(attempt.worker, frame)
             case unknown:
                 raise ValueError(f"unknown kind {unknown!r}")
 
     def _progress(self, attempt: Attempt, frame: Frame) -> None:
-        if len(frame.body) > CHUNK_MAX:
+        if len(frame.body) > PIECE_MAX:
             log.warning("a progress value of %d bytes is left out; the limit is 1 MB", len(frame.body))
             return
         self._reports.add(Progress(attempt.assign.job, attempt.assign.attempt, frame.body))
 
     def _chunk(self, attempt: Attempt, frame: Frame) -> None:
-        if len(frame.body) > CHUNK_MAX:
-            raise BrokenPromise(
-                f"a partial output of {len(frame.body)} bytes is over the limit of 1 MB; emit it in parts"
-            )
-        if outputs.has_marks(frame.body):
-            raise BrokenPromise("a File cannot be part of a partial output; put it in the final output")
-        n = number_of(frame)
-        self._reports.add(Chunk(attempt.assign.job, attempt.assign.attempt, n, frame.body))
+        large, grant = is_large_piece(frame), attempt.assign.grant
+        try:
+            n, body = chunk_of(frame, storable=grant is not None)
+        except (BrokenPromise, outputs.BadOutput):
+            unwanted(attempt.worker, frame)
+            raise
+        if large and attempt.stream is None:
+            assert grant is not None
+            attempt.stream = PieceStream(attempt.key, grant, self._around(attempt))
+        if attempt.stream is None:
+            self._reports.add(Chunk(attempt.assign.job, attempt.assign.attempt, n, body))
+        else:
+            attempt.stream.add(n, body, large=large)
+
+    def _around(self, attempt: Attempt) -> Surroundings:
+        return Surroundings(
+            objects=self._objects,
+            spawn=self._spawn,
+            report=self._reports.add,
+            took=lambda n: attempt.worker.send(took(attempt.key, n)),
+            hold=lambda held: attempt.worker.hold(attempt.key, held=held),
+            event=lambda event: self._tell(attempt, event),
+        )
 
     def _file(self, attempt: Attempt, frame: Frame) -> None:
         files = attempt.parcel.files
@@ -217,9 +232,9 @@ class Attempts:
             try:
                 upload = attempt.collect(frame)
             except (BrokenPromise, outputs.BadOutput) as error:
-                self._tell(attempt, ev.HandlerFailed(_now(), str(error), retryable=False))
+                self._tell(attempt, ev.HandlerFailed(_now(), str(error), False, attempt.tail))
                 return
-        self._tell(attempt, ev.Done(_now(), upload))
+        self._tell(attempt, ev.Done(_now(), upload, attempt.tail))
 
     # -- the machine
 
@@ -233,6 +248,8 @@ class Attempts:
         if commands:
             self._perform(attempt, commands)
         attempt.alarm.set(wake_at(attempt.state))
+        if attempt.stream is not None and not isinstance(attempt.state, Running):
+            attempt.stream.unheard()
 
     def _perform(self, attempt: Attempt, commands: Iterable[ev.Command]) -> None:
         assign = attempt.assign
@@ -248,6 +265,8 @@ class Attempts:
                 case ev.StopTransfer():
                     if attempt.transfer is not None:
                         attempt.transfer.cancel()
+                    if attempt.stream is not None:
+                        attempt.stream.abandon()
                 case ev.SayUploading():
                     self._reports.add(Released(assign.job, assign.attempt))
                     self._reports.add(Uploading(assign.job, assign.attempt))
@@ -271,12 +290,12 @@ class Attempts:
             case ev.KillWorker(why):
                 attempt.worker.kill(why)
             case ev.LeaveWorker():
-                attempt.ended = attempt.ended or _now()
+                attempt.leave(_now())
                 self._scratch.remove(attempt.key)
                 attempt.worker.release(attempt.key)
 
     def _run(self, attempt: Attempt) -> None:
-        attempt.started = _now()
+        attempt.begin(_now())
         fields = {
             "job": attempt.assign.job,
             "attempt": attempt.assign.attempt,
@@ -290,7 +309,7 @@ class Attempts:
 
     def _report(self, attempt: Attempt, verdict: ev.Verdict) -> None:
         assign = attempt.assign
-        attempt.parcel.close()
+        attempt.close()
         if verdict.given_back:
             number = self._reports.add(Refused(assign.job, assign.attempt, verdict.error or ""))
         else:
@@ -298,7 +317,7 @@ class Attempts:
         self._outcomes[number] = attempt.key
 
     def _forget(self, attempt: Attempt, reports: bool) -> None:
-        attempt.parcel.close()
+        attempt.close()
         del self._attempts[attempt.key]
         self._over[attempt.key] = None
         if len(self._over) > REMEMBERED:

@@ -7,6 +7,8 @@ How a worker starts is its `Start`, by endpoint; what a job does is its own inpu
     {"error": "no such voice", "retryable": true}  fails
     {"exit": -9}                                   the process dies after `run_s`
     {"run_s": 60, "ignore_cancel": true, "ignore_term": true}      stuck in native code
+    {"log": ["loading", "done"]}                   printed as it begins
+    {"chunks": [{"letters": 3000000}, "b"]}        a chunk of that many letters; it waits until that is taken
     {"files": [{"name": "a.png", "content": "..."}], "output": {"url": {"$file": 0}}, "metrics": {"pixel": 5}}
 
 Same promises as the real one: frames in order, none before `spawn` returned, `on_exit` once and last. No
@@ -24,12 +26,12 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.agent.seams import SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
-from stoker.worker.frames import Frame
+from stoker.worker.frames import Frame, is_large_piece
 
 WORDS = frozenset(
-    {"run_s", "output", "error", "retryable", "exit", "progress", "chunks", "files", "metrics"}
+    {"run_s", "output", "error", "retryable", "exit", "progress", "chunks", "files", "metrics", "log"}
 ) | {
     "ignore_cancel",
     "ignore_term",
@@ -113,6 +115,7 @@ class FakeProcess:
         self._on_gone = on_gone
         self._jobs: dict[AttemptKey, _Job] = {}
         self._unread: deque[Frame] = deque()
+        self._printed: list[str] = []
         self._timers: set[asyncio.TimerHandle] = set()
         self._exit: WorkerExit | None = None
         self._context = copy_context()
@@ -135,8 +138,14 @@ class FakeProcess:
                 self._run(frame)
             case "cancel":
                 self._after(0.0, self._cancel, AttemptKey(frame.job, frame.attempt))
+            case "took":
+                self._after(0.0, self._play, self._jobs.get(AttemptKey(frame.job, frame.attempt)))
             case "stop":
                 self._stops()
+
+    def listen(self) -> Listener:
+        begun = len(self._printed)
+        return lambda: tuple(self._printed[begun:])
 
     def terminate(self) -> None:
         self.signals.append("TERM")
@@ -235,26 +244,27 @@ class FakeProcess:
         job = _Job(AttemptKey(frame.job, frame.attempt), given if scripted else {"output": given})
         self._jobs[job.key] = job
         script = job.script
+        self._printed += script.get("log", ())
         for value in script.get("progress", ()):
             job.steps.append(self._about(job, "progress", value))
         for n, value in enumerate(script.get("chunks", ())):
-            job.steps.append(self._about(job, "chunk", value, n=n))
+            job.steps.append(self._about(job, "chunk", _chunk(value), n=n))
         self._after(float(script.get("run_s", 0.0)) / (len(job.steps) + 1), self._play, job)
 
-    def _play(self, job: _Job) -> None:
-        if job.key not in self._jobs:
+    def _play(self, job: _Job | None) -> None:
+        if job is None or job.key not in self._jobs:
             return
         run_s = float(job.script.get("run_s", 0.0))
-        if not job.steps:
-            self._finish(job)
-        elif run_s:
-            self.say(job.steps.popleft())
-            told = len(job.script.get("progress", ())) + len(job.script.get("chunks", ()))
-            self._after(run_s / (told + 1), self._play, job)
-        else:
-            while job.steps:
-                self.say(job.steps.popleft())
-            self._finish(job)
+        while job.steps:
+            step = job.steps.popleft()
+            self.say(step)
+            if is_large_piece(step):
+                return  # it goes on when that is taken
+            if run_s:
+                told = len(job.script.get("progress", ())) + len(job.script.get("chunks", ()))
+                self._after(run_s / (told + 1), self._play, job)
+                return
+        self._finish(job)
 
     def _finish(self, job: _Job) -> None:
         script = job.script
@@ -291,3 +301,9 @@ class FakeProcess:
         media_type = file.get("media_type", "application/octet-stream")
         about = {"job": job.key.job, "attempt": job.key.attempt, "n": n, "name": file["name"]}
         return Frame("file", {**about, "media_type": media_type}, fd=fd)
+
+
+def _chunk(value: object) -> object:
+    if isinstance(value, dict) and value.keys() == {"letters"}:
+        return "x" * int(value["letters"])
+    return value

@@ -10,9 +10,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from stoker.agent import outputs
 from stoker.agent.seams import FileRefused
 from stoker.agent.uploads import HandedFile
-from stoker.worker.frames import Frame
+from stoker.agent.workers import Worker
+from stoker.wire.messages import AttemptKey
+from stoker.worker.frames import Frame, is_large_piece
 
 ERROR_MAX = 32 * 1024
 FILES_MAX = 1000
@@ -21,6 +24,16 @@ FILES_MAX = 1000
 
 class BrokenPromise(Exception):
     """The handler did something that it may not; the text is a sentence for the caller."""
+
+
+def chunk_of(frame: Frame, *, storable: bool) -> tuple[int, bytes]:
+    """The number and the text of a piece of partial output that may pass."""
+    if outputs.has_marks(frame.body):
+        raise BrokenPromise("a File cannot be part of a partial output; put it in the final output")
+    if is_large_piece(frame) and not storable:
+        words = f"a partial output of {len(frame.body)} bytes needs an object store"
+        raise BrokenPromise(f"{words}, and the job came with none")
+    return number_of(frame), frame.body
 
 
 def failure_of(frame: Frame) -> tuple[str, bool]:
@@ -67,7 +80,14 @@ def file_of(frame: Frame, held: int, check: Callable[[int], object]) -> HandedFi
         raise
 
 
-def close(frame: Frame) -> None:
-    """A frame that nobody wants."""
+def took(key: AttemptKey, n: int) -> Frame:
+    """The answer to a large piece: its sender may go on."""
+    return Frame("took", {"job": key.job, "attempt": key.attempt, "n": n})
+
+
+def unwanted(worker: Worker, frame: Frame) -> None:
+    """A frame that nobody wants; whoever sent it is not to wait for it."""
     if frame.fd is not None:
         os.close(frame.fd)
+    if is_large_piece(frame):
+        worker.send(took(AttemptKey(frame.job, frame.attempt), number_of(frame)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from stoker.agent import cost, outputs
+from stoker.agent import attempt_log, cost, outputs
 from stoker.agent.alarm import Alarm
 from stoker.agent.attempt import State
-from stoker.agent.attempt_events import Verdict
+from stoker.agent.attempt_events import Tail, Verdict
 from stoker.agent.handler_news import BrokenPromise, metrics_of, number_of
+from stoker.agent.piece_stream import PieceStream
+from stoker.agent.seams import Listener
 from stoker.agent.uploads import OUTPUT_MAX, Parcel
 from stoker.agent.workers import Worker
 from stoker.wire.messages import Assign, AttemptKey, Outcome, Span
@@ -33,6 +35,9 @@ class Attempt:
     parcel: Parcel = field(default_factory=Parcel)
     spans: tuple[Span, ...] = ()
     transfer: asyncio.Task[None] | None = None
+    stream: PieceStream | None = None
+    printed: Listener | None = None
+    log: tuple[str, ...] = ()
 
     @property
     def execution_ms(self) -> int:
@@ -43,6 +48,29 @@ class Attempt:
     @property
     def wait_ms(self) -> int:
         return 0 if self.started is None else round((self.started - self.arrived) * 1000)
+
+    @property
+    def tail(self) -> Tail:
+        return "" if self.stream is None else self.stream.tail
+
+    def begin(self, at: float) -> None:
+        """It goes to its worker now."""
+        self.started = at
+        self.printed = self.worker.listen()
+
+    def leave(self, at: float) -> None:
+        """It is no longer at its worker; what it printed there is kept. `ended` may be known already."""
+        self.ended = self.ended or at
+        if self.printed is not None and (lines := self.printed()):
+            grants = (self.assign.grant, self.assign.files_grant)
+            self.log = attempt_log.shown(lines, attempt_log.secrets_of(self.worker.spec.env, grants))
+        self.printed = None
+
+    def close(self) -> None:
+        """Whatever is still on its way is given up; open files go."""
+        self.parcel.close()
+        if self.stream is not None:
+            self.stream.abandon()
 
     def collect(self, frame: Frame) -> bool:
         """Puts together what the handler made; returns whether it has to go through the object store.
@@ -83,4 +111,5 @@ class Attempt:
             execution_ms=self.execution_ms,
             spans=spans + self.spans if completed else spans,
             artifacts=parcel.artifacts if completed else (),
+            log=self.log,
         )

@@ -43,7 +43,7 @@ from stoker.agent.process_tree import (
     look,
     reap_strays,
 )
-from stoker.agent.seams import SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -55,6 +55,8 @@ GIVE_UP_S = 5.0
 
 STRAYS_S = 30.0
 PIPE_READ = 64 * 1024
+READS_MAX = 4
+"""Of a log at once: more than the kernel holds, and an end for one that is written to for ever."""
 
 LogSink = Callable[[str, str], None]
 """Hears (worker, line)."""
@@ -220,6 +222,16 @@ class LocalProcess:
         if self._alive:
             self._frames.send(frame)
 
+    def listen(self) -> Listener:
+        self._drain_log()
+        mark = self._tail.mark()
+
+        def heard() -> tuple[str, ...]:
+            self._drain_log()
+            return self._tail.since(mark)
+
+        return heard
+
     def pause(self) -> None:
         if self._alive:
             self._frames.pause()
@@ -273,9 +285,7 @@ class LocalProcess:
         self._report()
 
     def _report(self) -> None:
-        for _ in range(256):  # a helper that does not die may print for ever
-            if not self._read_log():
-                break
+        self._drain_log()
         self._close_log()
         self._tail.close()
         status = self._popen.returncode
@@ -297,6 +307,11 @@ class LocalProcess:
             self._close_log()
         self._tail.feed(data)
         return bool(data)
+
+    def _drain_log(self) -> None:
+        for _ in range(READS_MAX):
+            if not self._read_log():
+                break
 
     def _close_log(self) -> None:
         if self._log_end >= 0:

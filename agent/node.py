@@ -240,7 +240,7 @@ class Agent:
 
     def _pressure(self, full: bool) -> None:
         self._paused = full
-        self.workers.pause(full)
+        self.workers.pause_or_resume()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._tasks.create_task(coroutine, name=name)

@@ -83,10 +83,9 @@ def size_of(body: ReportBody) -> int:
     match body:
         case Progress(value=value) | Chunk(value=value):
             return _OVERHEAD + len(value)
-        case Outcome(output=output, error=error, spans=spans, artifacts=artifacts):
-            return (
-                _OVERHEAD * (1 + len(spans) + 2 * len(artifacts)) + len(output or b"") + 4 * len(error or "")
-            )
+        case Outcome(output=output, error=error, spans=spans, artifacts=artifacts, log=log):
+            text = len(error or "") + sum(map(len, log))
+            return _OVERHEAD * (1 + len(spans) + 2 * len(artifacts)) + len(output or b"") + 4 * text
         case WorkerState(reason=reason, log_tail=tail):
             return _OVERHEAD + 4 * (len(reason) + sum(map(len, tail)))
         case Refused(reason=reason):

@@ -97,14 +97,21 @@ def _packed(body: ReportBody) -> dict[str, Any]:
 
 
 def _unpacked(fields: dict[str, Any]) -> ReportBody:
+    """An agent from before a field existed left it out."""
     if fields.pop("kind") == "chunk":
-        return Chunk(**{**fields, "value": base64.b64decode(fields["value"])})
-    output, ref = fields["output"], fields["output_ref"]
+        ref = _ref(fields.get("ref"))
+        return Chunk(**{**fields, "value": base64.b64decode(fields["value"]), "ref": ref})
+    output = fields["output"]
     fields["output"] = None if output is None else base64.b64decode(output)
-    fields["output_ref"] = None if ref is None else Ref(**ref)
+    fields["output_ref"] = _ref(fields["output_ref"])
+    fields["log"] = tuple(fields.get("log", ()))
     fields["spans"] = tuple(Span(**span) for span in fields["spans"])
     fields["artifacts"] = tuple(Artifact(**artifact) for artifact in fields["artifacts"])
     return Outcome(**fields)
+
+
+def _ref(fields: dict[str, Any] | None) -> Ref | None:
+    return None if fields is None else Ref(**fields)
 
 
 def _write_all(fd: int, data: bytes) -> None:

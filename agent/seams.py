@@ -11,6 +11,7 @@ the same promises ship too (`agent.fake_spawner`), for the tests and the simulat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +48,11 @@ class WorkerWatcher(Protocol):
     def on_exit(self, exit: WorkerExit) -> None: ...  # noqa: A002  # the word of the domain
 
 
+Listener = Callable[[], tuple[str, ...]]
+"""The last lines that a worker has printed since this was asked for: all that can be read when it is called.
+It may be called after the worker's death, too."""
+
+
 class WorkerProcess(Protocol):
     """One running worker process with everything it started."""
 
@@ -55,6 +61,9 @@ class WorkerProcess(Protocol):
 
     def send(self, frame: Frame) -> None:
         """Buffered, never blocks; silently dropped after death."""
+
+    def listen(self) -> Listener:
+        """To what it prints from now on. Never blocks."""
 
     def terminate(self) -> None:
         """SIGTERM to the process group. Nothing after death."""

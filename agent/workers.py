@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from stoker.agent import process, restarts
+from stoker.agent import attempt_log, process, restarts
 from stoker.agent.alarm import Alarm
-from stoker.agent.seams import Spawner, SpawnFailed, WorkerExit, WorkerProcess
+from stoker.agent.seams import Listener, Spawner, SpawnFailed, WorkerExit, WorkerProcess
 from stoker.wire.messages import AttemptKey, Device, HeldWorker, WorkerPhase, WorkerSpec, WorkerState
 from stoker.worker.frames import Frame
 
@@ -70,6 +70,7 @@ class Worker:
         self._standing = Standing()
         self._life: Life | None = None
         self._alarm = Alarm(self._rings)
+        self._holding: set[AttemptKey] = set()
 
     # -- what others ask
 
@@ -97,17 +98,32 @@ class Worker:
         if self._life is not None:
             self._life.handle.send(frame)
 
+    def listen(self) -> Listener | None:
+        return None if self._life is None else self._life.handle.listen()
+
     def served(self) -> None:
         if self._life is not None:
             self._life.served = True
 
     def release(self, key: AttemptKey) -> None:
         self.running.discard(key)
+        self.hold(key, held=False)
         if not self.running and self._life and isinstance(self._life.state, process.Draining):
             self.tell(process.Idle(_now()))
 
-    def pause(self, paused: bool) -> None:
+    def hold(self, key: AttemptKey, *, held: bool) -> None:
+        """Read nothing of it while an attempt has too much that waits. Its neighbours share the socket."""
+        if held:
+            self._holding.add(key)
+        elif key in self._holding:
+            self._holding.remove(key)
+        else:
+            return
+        self.pause_or_resume()
+
+    def pause_or_resume(self) -> None:
         if self._life is not None:
+            paused = self._holding or self._context.paused()
             (self._life.handle.pause if paused else self._life.handle.resume)()
 
     def terminate(self, why: str) -> None:
@@ -225,7 +241,8 @@ class Worker:
         assert isinstance(ended, process.Exited)
         self._life = None
         self._alarm.set(None)
-        self._after_end(_health(ended, life.served), exit.log_tail)
+        tail = attempt_log.shown(exit.log_tail, attempt_log.secrets_of(self.spec.env))
+        self._after_end(_health(ended, life.served), tail)
         self._context.gone(self, ended.why, ended.planned)
 
     def _after_end(self, event: restarts.Event, log_tail: tuple[str, ...]) -> None:
@@ -285,9 +302,9 @@ class Workers:
                 self._workers[name] = Worker(spec, self._context)
                 self._workers[name].start()
 
-    def pause(self, paused: bool) -> None:
+    def pause_or_resume(self) -> None:
         for worker in self._workers.values():
-            worker.pause(paused)
+            worker.pause_or_resume()
 
     def stop_all(self, why: str) -> None:
         self._closed = True

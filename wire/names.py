@@ -36,6 +36,11 @@ def artifact_key(prefix: str, n: int, name: str) -> str:
     return f"{prefix}{n}-{safe}"
 
 
+def chunk_key(prefix: str, n: int) -> str:
+    """Where the n-th piece of an attempt's stream is kept when it is over 1 MB. No file has this name."""
+    return f"{prefix}chunk-{n}.json"
+
+
 def input_key(endpoint: str, job: str) -> str:
     """Where an input over 1 MB is kept."""
     return f"{endpoint}/{job}/input.json"

@@ -19,7 +19,7 @@ from typing import Any
 from stoker.worker.attempt import Attempt
 from stoker.worker.channel import AgentGone, Channel, leave
 from stoker.worker.errors import Cancelled
-from stoker.worker.frames import Frame
+from stoker.worker.frames import Frame, is_large_piece
 from stoker.worker.sdk import Job
 
 Call = Callable[[Job], Any]
@@ -34,12 +34,13 @@ class AsyncLoop:
         self._aggregate = aggregate
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop
         self._stopped = asyncio.Event()
         self._group = asyncio.TaskGroup()
 
     async def serve(self) -> None:
         """Returns after a stop and the last attempt."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         loop.add_reader(self._channel.fileno(), self._read)
         try:
             async with self._group:
@@ -49,9 +50,16 @@ class AsyncLoop:
 
     def send(self, frame: Frame) -> None:
         try:
-            self._channel.send(frame)
+            if is_large_piece(frame):
+                self._channel.send_piece(frame, self._hear)
+            else:
+                self._channel.send(frame)
         except AgentGone:
             leave()
+
+    def _hear(self, frame: Frame) -> None:
+        """Heard by a thread that waits for its large piece to be taken; it need not be the loop's."""
+        self._loop.call_soon_threadsafe(self._take, frame)
 
     def poll(self) -> None:
         """Nothing: the loop reads, and polling from another thread would race with it."""

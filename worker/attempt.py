@@ -4,7 +4,8 @@
 
 Numbers chunks and files, adds up metrics, and sends frames through a `Link`: the worker's socket, or what
 `testing.LocalJob` collects. Exactly one `done` or `failed` is sent. After that, a thread that the handler
-left behind can send no more for this job. The methods may be called from any thread.
+left behind can send no more for this job. The methods may be called from any thread. What was printed is
+flushed before the end is sent: an attempt's log is what can be read when its end arrives.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import threading
 from typing import Any, Protocol
 
+from stoker.worker import printed
 from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, describe, is_retryable
 from stoker.worker.files import OpenFile
 from stoker.worker.frames import Frame, FrameError
@@ -115,11 +117,13 @@ class Attempt:
         """The end, with an error. Nothing happens if the attempt is over."""
         with self._lock:
             if not self._over:
+                printed.flush()
                 self._send("failed", error=describe(error), retryable=is_retryable(error))
                 self._over = True
 
     def _finish(self, body: bytes, *, has_output: bool) -> None:
         with self._lock:
+            printed.flush()
             self._send("done", body=body, files=self._files, metrics=self._metrics, has_output=has_output)
             self._over = True
 

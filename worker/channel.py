@@ -2,7 +2,8 @@
 
 The socket stays in blocking mode. A send waits while the agent does not read: that is the back-pressure on a
 handler that emits faster than the platform can store. Receiving can wait (`receive`) or not (`poll`). Both
-directions may be used from any thread.
+directions may be used from any thread. A large piece of partial output is sent with `send_piece`, which
+returns once the agent has room for the next.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import NoReturn
 
+from stoker.worker import printed
 from stoker.worker.frames import Frame, FrameError, FrameReader, encode
 
 _READ_SIZE = 64 * 1024
@@ -37,6 +40,7 @@ class Channel:
         self._torn = False  # in the middle of a frame
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
+        self._taken: set[tuple[str, int, int]] = set()  # large pieces whose senders have not noticed yet
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -57,6 +61,17 @@ class Channel:
             for fd in fds:
                 if fd != frame.fd:
                     os.close(fd)
+
+    def send_piece(self, frame: Frame, hear: Callable[[Frame], None]) -> None:
+        """Send a large chunk and wait for its `took`. What arrives meanwhile is given to `hear`, on this
+        thread. The agent answers a piece that it does not want, too."""
+        self.send(frame)
+        piece = _piece(frame)
+        with self._receiving:
+            while piece not in self._taken:
+                for other in self._take(_WAIT):
+                    hear(other)
+            self._taken.remove(piece)
 
     def _send_whole(self, data: bytes, fds: list[int]) -> None:
         """A signal handler of the user's may raise in here; what was sent by then is not known."""
@@ -96,10 +111,12 @@ class Channel:
         if not data:
             raise AgentGone
         try:
-            return list(self._reader.feed(data, _unpacked(ancillary) if ancillary else ()))
+            frames = list(self._reader.feed(data, _unpacked(ancillary) if ancillary else ()))
         except FrameError as error:
             print(f"the agent broke the protocol: {error}", file=sys.stderr)
             raise AgentGone from None
+        self._taken.update(_piece(frame) for frame in frames if frame.kind == "took")
+        return [frame for frame in frames if frame.kind != "took"]
 
 
 def leave() -> NoReturn:
@@ -107,14 +124,14 @@ def leave() -> NoReturn:
 
     Nothing is unwound. A handler may be in the middle of anything, and its work has become worthless.
     """
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except Exception:  # a closed or replaced stream must not keep the process alive
-            continue
+    printed.flush()
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(AGENT_GONE_STATUS)
+
+
+def _piece(frame: Frame) -> tuple[str, int, int]:
+    return frame.job, frame.attempt, int(frame.fields["n"])
 
 
 def _packed(fds: list[int]) -> bytes:

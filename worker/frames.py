@@ -11,6 +11,7 @@ socket 20-34 ms, by memfd 5 ms), and a file that the handler made as an open des
       run    ------------------->         body: the input
              <-------------------  progress (body)  chunk (n, body)  file (n, name, media_type, +descriptor)
              <-------------------  done (body?, metrics) | failed (error, retryable)
+      took   ------------------->         (n) there is room again after this large chunk
       cancel ------------------->         cooperative; the worker still answers with done or failed
       stop   ------------------->         after the running job
 
@@ -36,6 +37,10 @@ INLINE_MAX = 1024 * 1024
 
 BODY_MAX = 64 * 1024 * 1024
 """More than this is refused: results of that size are files (`File`), not JSON."""
+
+PIECE_MAX = 1_000_000
+"""A chunk above this is uploaded by the agent. Whoever sent one waits for its `took`: the memory that waits
+for an object store would have no bound otherwise, for a memfd is no burden to a socket's buffer."""
 
 FILE_MARK = "$file"
 
@@ -67,6 +72,10 @@ class Frame:
     @property
     def attempt(self) -> int:
         return int(self.fields["attempt"])
+
+
+def is_large_piece(frame: Frame) -> bool:
+    return frame.kind == "chunk" and len(frame.body) > PIECE_MAX
 
 
 def encode(frame: Frame) -> tuple[bytes, list[int]]:

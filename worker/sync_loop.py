@@ -16,7 +16,7 @@ from typing import Any
 
 from stoker.worker.attempt import Attempt
 from stoker.worker.channel import AgentGone, Channel, leave
-from stoker.worker.frames import Frame
+from stoker.worker.frames import Frame, is_large_piece
 from stoker.worker.sdk import Job
 
 Call = Callable[[Job], Any]
@@ -43,7 +43,10 @@ class SyncLoop:
 
     def send(self, frame: Frame) -> None:
         try:
-            self._channel.send(frame)
+            if is_large_piece(frame):
+                self._channel.send_piece(frame, self._hear)
+            else:
+                self._channel.send(frame)
         except AgentGone:
             leave()
 
@@ -53,9 +56,12 @@ class SyncLoop:
         except AgentGone:
             leave()
         for frame in frames:
-            self._inbox.append(frame)
-            if frame.kind == "cancel" and self._current is not None:
-                _cancel(self._current, frame)
+            self._hear(frame)
+
+    def _hear(self, frame: Frame) -> None:
+        self._inbox.append(frame)
+        if frame.kind == "cancel" and self._current is not None:
+            _cancel(self._current, frame)
 
     def _next(self) -> Frame:
         while not self._inbox:

@@ -22,7 +22,13 @@ def kinds(commands: Any) -> list[str]:
 
 GOES_ON = {
     "Fetching": [ev.Fetched],
-    "Running": [lambda at: ev.Done(at, upload=True), ev.Tick],
+    "Running": [
+        lambda at: ev.Done(at, upload=True),
+        lambda at: ev.Done(at, upload=True, tail="moving"),
+        lambda at: ev.HandlerFailed(at, "bad", retryable=False, tail="moving"),
+        ev.Tick,
+    ],
+    "Emptying": [lambda at: ev.PieceFailed(at, "down", retryable=True), ev.LeaseLost, ev.PiecesOut],
     "Cancelling": [ev.Tick],
     "Terminating": [ev.Tick],
     "Killed": [ev.Tick, lambda at: ev.WorkerGone(at, "killed", planned=True)],
@@ -44,6 +50,10 @@ def events_at(at: float, draw: Any, state: Any, machine: Any) -> Any:
         ev.FetchFailed(at, "gone"),
         ev.Done(at, upload=False),
         ev.Done(at, upload=True),
+        ev.Done(at, upload=False, tail="stuck"),
+        ev.PiecesOut(at),
+        ev.PieceFailed(at, "down", retryable=True),
+        ev.PieceFailed(at, "never", retryable=False),
         ev.HandlerFailed(at, "bad", retryable=False),
         ev.HandlerFailed(at, "bad", retryable=True),
         ev.Stop(at, LOSER),
@@ -51,6 +61,7 @@ def events_at(at: float, draw: Any, state: Any, machine: Any) -> Any:
         ev.Dropped(at),
         ev.WorkerGone(at, "died", planned=False),
         ev.WorkerGone(at, "killed", planned=True),
+        ev.WorkerGone(at, "died", planned=False, tail="moving"),
         ev.Uploaded(at),
         ev.UploadFailed(at, "down", retryable=True),
         ev.UploadFailed(at, "never", retryable=False),
@@ -128,6 +139,10 @@ class Told:
         if name(state) == "Reporting":
             assert self.reports == [state.verdict], "what is reported is what was decided"
         verdict = getattr(state, "verdict", None)
+        if name(state) == "Emptying":
+            assert verdict is not None
+            assert not verdict.given_back, "what runs again is told again"
+            verdict = None if verdict == ev.COMPLETED else verdict  # it may still fail to arrive
         if self.verdict_fixed is not None and verdict is not None:
             assert verdict == self.verdict_fixed, "a verdict, once fixed, stays"
         self.verdict_fixed = verdict or self.verdict_fixed
@@ -281,6 +296,81 @@ def an_input_that_is_fetched_holds_the_slot_and_not_the_clock(m: Any) -> None:
     assert kinds(commands) == ["StopTransfer", "LeaveWorker", "Report"]
 
 
+def with_pieces(m: Any, event: Any, verdict: Any = None) -> Any:
+    """A running attempt to which this happened; with `verdict` it had been stopped before."""
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    if verdict is not None:
+        state, _ = m.step(state, ev.Stop(0.5, verdict))
+    return m.step(state, event)
+
+
+def a_success_waits_for_its_pieces_without_slot_and_clock(m: Any) -> None:
+    state, commands = with_pieces(m, ev.Done(1.0, upload=False, tail="stuck"))
+    assert kinds(commands) == ["LeaveWorker", "SayUploading"]
+    assert (m.phase(state), m.wake_at(state)) == ("uploading", TTL_S)
+    for news in (ev.PieceFailed(2.0, "down", retryable=True), ev.Tick(6.0), ev.LeaseLost(7.0)):
+        state, commands = m.step(state, news)
+        assert commands == ()
+    after, commands = m.step(state, ev.PiecesOut(8.0))
+    assert commands == (ev.Report(ev.COMPLETED),)
+    assert m.phase(after) == "reporting"
+    _, commands = m.step(state, ev.Tick(TTL_S))
+    assert kinds(commands) == ["StopTransfer", "Report"]
+    assert commands[1].verdict.end == "failed"
+    assert commands[1].verdict.error.endswith("ttl: down")
+
+
+def a_result_goes_after_the_pieces(m: Any) -> None:
+    state, commands = with_pieces(m, ev.Done(1.0, upload=True, tail="moving"))
+    assert "Upload" not in kinds(commands)
+    state, commands = m.step(state, ev.PiecesOut(2.0))
+    assert (name(state), kinds(commands), m.wake_at(state)) == ("Uploading", ["Upload"], TTL_S)
+
+
+def another_end_waits_a_moment_for_pieces_that_are_on_their_way(m: Any) -> None:
+    stopped = {"verdict": LOSER}
+    ends = [
+        with_pieces(m, ev.HandlerFailed(1.0, "bad", retryable=False, tail="moving")),
+        with_pieces(m, ev.WorkerGone(1.0, "segfault", planned=False, tail="moving")),
+        with_pieces(m, ev.HandlerFailed(1.0, "cancelled", retryable=False, tail="moving"), **stopped),
+        with_pieces(m, ev.Done(1.0, upload=True, tail="moving"), **stopped),
+        with_pieces(m, ev.WorkerGone(1.0, "killed", planned=True, tail="moving"), **stopped),
+    ]
+    for state, commands in ends:
+        assert kinds(commands) == ["LeaveWorker", "SayReleased"]
+        assert m.wake_at(state) == 1.0 + m.FLUSH_S
+        verdict = state.verdict
+        for last in (ev.PieceFailed(1.5, "down", retryable=True), ev.Tick(1.0 + m.FLUSH_S)):
+            assert m.step(state, last)[1] == (ev.StopTransfer(), ev.Report(verdict))
+        assert m.step(state, ev.PiecesOut(1.5))[1] == (ev.Report(verdict),)
+        shutdown = ev.Stop(1.5, ev.Verdict("lost", "shutdown", given_back=True))
+        assert m.step(state, shutdown)[1][-1] == ev.Report(verdict)
+
+
+def no_end_but_success_waits_for_a_store_that_is_down(m: Any) -> None:
+    state, commands = with_pieces(m, ev.HandlerFailed(1.0, "bad", retryable=False, tail="stuck"))
+    assert (name(state), kinds(commands)) == ("Reporting", ["LeaveWorker", "Report"])
+    state, commands = with_pieces(m, ev.WorkerGone(1.0, "killed", planned=True, tail="moving"))
+    assert name(state) == "Reporting", "handed back: it runs again from its start"
+
+
+def a_piece_that_never_arrives_fails_the_attempt(m: Any) -> None:
+    state, commands = with_pieces(m, ev.PieceFailed(1.0, "no such bucket", retryable=False))
+    assert kinds(commands) == ["SendCancel"]
+    assert state.verdict == ev.Verdict("failed", "no such bucket")
+    state, _ = with_pieces(m, ev.Done(1.0, upload=False, tail="moving"))
+    _, commands = m.step(state, ev.PieceFailed(1.0, "no such bucket", retryable=False))
+    assert commands[-1] == ev.Report(ev.Verdict("failed", "no such bucket"))
+
+
+def a_cancel_ends_the_waiting_for_pieces(m: Any) -> None:
+    state, _ = with_pieces(m, ev.Done(1.0, upload=True, tail="stuck"))
+    _, commands = m.step(state, ev.Stop(2.0, LOSER))
+    assert commands == (ev.StopTransfer(), ev.Report(LOSER))
+    _, commands = m.step(state, ev.Dropped(2.0))
+    assert kinds(commands) == ["StopTransfer", "Forget", "SayReleased"]
+
+
 def an_outcome_is_kept_until_it_is_acknowledged(m: Any) -> None:
     state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
     state, commands = m.step(state, ev.HandlerFailed(1.0, "bad", retryable=True))
@@ -307,6 +397,12 @@ EXAMPLES = [
     dropped_work_is_stopped_and_not_reported,
     an_input_that_is_fetched_holds_the_slot_and_not_the_clock,
     an_outcome_is_kept_until_it_is_acknowledged,
+    a_success_waits_for_its_pieces_without_slot_and_clock,
+    a_result_goes_after_the_pieces,
+    another_end_waits_a_moment_for_pieces_that_are_on_their_way,
+    no_end_but_success_waits_for_a_store_that_is_down,
+    a_piece_that_never_arrives_fails_the_attempt,
+    a_cancel_ends_the_waiting_for_pieces,
 ]
 ALL = [*EXAMPLES, lambda machine: by_random_walks(machine, 60)]
 
@@ -316,19 +412,57 @@ MUTANTS = [
     ("straight to SIGKILL", "(TerminateWorker(_words(verdict)),)", "(KillWorker(_words(verdict)),)"),
     (
         "the last end wins",
-        "case Cancelling(), (Done() | HandlerFailed()):\n            return _leave(state.verdict)",
-        "case Cancelling(), (Done() | HandlerFailed()):\n            return _leave(COMPLETED)",
+        "HandlerFailed(at, tail=tail)):\n            return _leave(at, state.verdict, tail)",
+        "HandlerFailed(at, tail=tail)):\n            return _leave(at, COMPLETED, tail)",
     ),
-    ("an answer ends it after SIGTERM", "case Cancelling(), (Done()", "case _, (Done()"),
+    ("an answer ends it after SIGTERM", "case Cancelling(), (Done(at", "case _, (Done(at"),
     (
         "the lease stops uploads",
         "        case Stop(_, verdict):\n            return _end_upload(verdict)",
         "        case LeaseLost():\n            return _end_upload(_LEASE)\n"
         "        case Stop(_, verdict):\n            return _end_upload(verdict)",
     ),
+    (
+        "the result overtakes the pieces",
+        "(LeaveWorker(), SayUploading())\n",
+        "(LeaveWorker(), SayUploading(), Upload())\n",
+    ),
+    ("pieces hold a verdict back for ever", "Emptying(at + FLUSH_S, verdict)", "Emptying(1e9, verdict)"),
+    ("a store that is down holds a verdict back", 'if tail == "moving" and not', "if tail and not"),
+    ("what is handed back is told first", " and not verdict.given_back", ""),
+    (
+        "pieces hold the slot",
+        "Emptying(at + FLUSH_S, verdict), (LeaveWorker(), SayReleased())",
+        "Emptying(at + FLUSH_S, verdict), (LeaveWorker(),)",
+    ),
+    (
+        "a success forgets what waits",
+        "case Done(_, upload, tail) if tail:",
+        'case Done(_, upload, tail) if "":',
+    ),
+    (
+        "the first failure of the store ends a success",
+        "case PieceFailed(_, error, retryable=True) if completed:",
+        "case PieceFailed(_, error, retryable=True) if not completed:",
+    ),
+    (
+        "the result is not uploaded after pieces",
+        "case PiecesOut() if state.upload:",
+        'case PiecesOut() if "":',
+    ),
+    (
+        "pieces that are refused are forgotten",
+        "case PieceFailed(at, error, retryable=False):",
+        "case PieceFailed(at, error, retryable=None):",
+    ),
+    (
+        "a shutdown takes a verdict back",
+        "_end_upload(verdict if completed else state.verdict)",
+        "_end_upload(verdict)",
+    ),
     ("a neighbour's kill counts", "given_back=planned", "given_back=False"),
     ("dropped is reported", "return replace(state, verdict=None), ()", "return state, ()"),
-    ("uploads are hammered", "2 ** min(state.failures, 16)", "1"),
+    ("uploads are hammered", "2.0 ** min(failures, 16)", "1"),
     (
         "the slot is released before its reports are dropped",
         "(Forget(reports=True), SayReleased())",

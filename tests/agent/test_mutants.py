@@ -11,9 +11,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
 
-from stoker.agent import attempt, cost, outbox, process, restarts
+from stoker.agent import attempt, cost, outbox, pieces, process, restarts
 
-MODULES = {"attempt": attempt, "process": process, "restarts": restarts, "outbox": outbox, "cost": cost}
+MODULES = {
+    "attempt": attempt,
+    "pieces": pieces,
+    "process": process,
+    "restarts": restarts,
+    "outbox": outbox,
+    "cost": cost,
+}
 
 
 def load_checks(name):

@@ -296,14 +296,14 @@ def test_a_result_that_needs_a_store_and_has_none_fails_with_a_sentence(play, a_
     play(story)
 
 
-def test_a_partial_output_that_is_too_large_or_holds_a_file_fails_the_attempt(play, a_worker, a_job):
+def test_a_partial_output_that_has_no_store_or_holds_a_file_fails_the_attempt(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
-        script = {"chunks": ["x" * 1_100_000], "run_s": 30}
-        await host.control.assign(a_job("j1", json.dumps(script).encode()))
+        script = {"chunks": [{"letters": 1_100_000}], "run_s": 30}
+        await host.control.assign(a_job("j1", json.dumps(script).encode(), grant=None))
         outcome = await host.control.outcome("j1")
         assert outcome.end == "failed"
-        assert "in parts" in outcome.error
+        assert "needs an object store" in outcome.error
         script = {"chunks": [{"preview": {"$file": 0}}], "run_s": 30}
         await host.control.assign(a_job("j2", json.dumps(script).encode()))
         assert "File" in (await host.control.outcome("j2")).error

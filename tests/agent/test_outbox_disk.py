@@ -12,6 +12,7 @@ from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Span
 
 BODIES = [
     Chunk("j1", 1, 0, b'"\xc3\xa9\\n"'),
+    Chunk("j1", 1, 1, b"", Ref("e/j1/1/chunk-1.json", 3_000_000, "abc")),
     Outcome("j1", 1, "w1", "completed", output=b"{}", wait_ms=3, execution_ms=4),
     Outcome(
         "j2",
@@ -23,6 +24,7 @@ BODIES = [
         retryable=True,
         spans=(Span("execution", "device_ms", 10, 20),),
         artifacts=(Artifact("k", 1, "def", "image/png"),),
+        log=("one", "tw\u00f6"),
     ),
 ]
 
@@ -30,6 +32,17 @@ BODIES = [
 def test_reports_come_back_as_they_were():
     assert decode(encode(BODIES)) == BODIES
     assert decode(encode([])) == []
+
+
+def test_what_an_older_agent_saved_is_read():
+    saved = (
+        b'{"kind": "chunk", "job": "j", "attempt": 1, "n": 0, "value": "MQ=="}\n'
+        b'{"kind": "outcome", "job": "j", "attempt": 1, "worker": "w", "end": "completed", "output": "e30=",'
+        b' "output_ref": null, "error": null, "retryable": false, "wait_ms": 1, "execution_ms": 2,'
+        b' "spans": [], "artifacts": []}\n'
+    )
+    chunk = Chunk("j", 1, 0, b"1")
+    assert decode(saved) == [chunk, Outcome("j", 1, "w", "completed", b"{}", wait_ms=1, execution_ms=2)]
 
 
 @pytest.mark.parametrize("make", [lambda path: MemoryDisk(), OutboxFile], ids=["memory", "file"])

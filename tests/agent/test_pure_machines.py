@@ -11,11 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.agent import attempt, cost, outbox, process, restarts
+from stoker.agent import attempt, cost, outbox, pieces, process, restarts
 
 
 def _examples(load):
-    parts = {"attempt": attempt, "process": process, "restarts": restarts, "outbox": outbox, "cost": cost}
+    parts = {
+        "attempt": attempt,
+        "pieces": pieces,
+        "process": process,
+        "restarts": restarts,
+        "outbox": outbox,
+        "cost": cost,
+    }
     return [
         pytest.param(check, module, id=f"{name}-{check.__name__}")
         for name, module in parts.items()
@@ -44,13 +51,19 @@ def _drawer(data):
     return lambda choices: data.draw(st.sampled_from(list(choices)))
 
 
-CHECKS = {name: load_checks(name) for name in ("attempt", "process", "restarts", "outbox")}
+CHECKS = {name: load_checks(name) for name in ("attempt", "pieces", "process", "restarts", "outbox")}
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_life_of_an_attempt(data):
     CHECKS["attempt"].walk(attempt, _drawer(data))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_stream_of_pieces(data):
+    CHECKS["pieces"].walk(pieces, _drawer(data))
 
 
 @settings(max_examples=150, deadline=None)

@@ -321,17 +321,42 @@ async def test_a_worker_whose_agent_died_before_the_tie_was_made(tmp_path: Path)
 async def test_the_last_lines_are_kept(start: Any) -> None:
     _, watcher = start(
         """
-        for n in range(100):
+        for n in range(150):
             print("line", n, flush=True)
         os.write(2, b"x" * 10_000 + b"\\n")
         os.write(2, "no end \u00e4".encode() + b"\\xff")
         """
     )
     tail = (await watcher.exit).log_tail
-    assert len(tail) == 64
-    assert tail[0] == "line 38"
-    assert tail[-2] == "x" * 4096
+    assert len(tail) == 100
+    assert tail[0] == "line 52"
+    assert tail[-2] == "x" * 8192
     assert tail[-1] == "no end ä\ufffd"
+
+
+async def test_a_listener_hears_what_was_printed_since(start: Any) -> None:
+    process, watcher = start(
+        """
+        os.write(1, b"before\\nno end")
+        say("ready"); hear()
+        os.write(1, b"first\\n"); os.write(2, b"second, open")
+        say("done"); hear()
+        os.write(1, b" and closed\\nlast words")
+        os.abort()
+        """
+    )
+    await watcher.next("ready")
+    first = process.listen()
+    assert first() == ()
+    process.send(Frame("run"))
+    await watcher.next("done")
+    assert first() == ("first", "second, open")
+    second = process.listen()
+    process.send(Frame("run"))
+    assert (await watcher.exit).log_tail[-4:] == ("first", "second, open", " and closed", "last words")
+    assert second() == (" and closed", "last words")
+    assert first()[:2] == ("first", "second, open")
+    assert process.listen()() == ()
 
 
 async def test_a_flood_of_output_does_not_grow_memory(start: Any) -> None:

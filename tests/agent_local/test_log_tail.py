@@ -35,3 +35,21 @@ def test_a_long_line_is_cut_and_its_rest_is_no_line() -> None:
         tail.feed(b"x" * LINE_MAX)
     tail.feed(b"y\nnext\r\n")
     assert tail.lines == ("x" * LINE_MAX, "next")
+
+
+@given(st.lists(st.sampled_from([b"a\n", b"b", b"c\nd\n", b"\n", b"e\r\nf"]), max_size=400), st.data())
+def test_since_a_mark_it_is_what_a_new_one_would_have_kept(pieces: list[bytes], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(pieces)))
+    tail, fresh = LogTail(), LogTail()
+    for piece in pieces[:cut]:
+        tail.feed(piece)
+    mark = tail.mark()
+    assert tail.since(mark) == ()
+    for piece in pieces[cut:]:
+        tail.feed(piece)
+        fresh.feed(piece)
+    heard = tail.since(mark)
+    fresh.close()
+    assert heard[-KEPT:] == fresh.lines
+    tail.close()
+    assert tail.since(mark) == fresh.lines

@@ -1,0 +1,49 @@
+"""What an outcome shows of what its handler printed: the last lines, bounded, without known secrets.
+
+Pure. With several attempts at once on a worker nobody can tell their lines apart: each shows all of its time.
+A secret is known by the name of its variable in the endpoint's environment, or from the attempt's own grants.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from stoker.wire.messages import Grant
+
+LINES_MAX = 100
+BYTES_MAX = 16 * 1024
+LINE_MAX = 2000
+HIDDEN = "***"
+
+_SECRET_NAME = re.compile(r"key|secret|token|passw|pwd|credential|auth", re.IGNORECASE)
+_SECRET_MIN = 4
+"""Shorter than this it hides nothing and would blot out half of the text."""
+
+
+def secrets_of(env: Mapping[str, str], grants: Iterable[Grant | None] = ()) -> tuple[str, ...]:
+    """The longest first: one may be a part of another. Of one with several lines, each line."""
+    values = [value for name, value in env.items() if _SECRET_NAME.search(name)]
+    values += [grant.access_secret for grant in grants if grant is not None]
+    parts = {part.strip() for value in values for part in value.splitlines()}
+    return tuple(sorted((part for part in parts if len(part) >= _SECRET_MIN), key=len, reverse=True))
+
+
+def hide(lines: Iterable[str], secrets: Sequence[str]) -> tuple[str, ...]:
+    if not secrets:
+        return tuple(lines)
+    known = re.compile("|".join(map(re.escape, secrets)))
+    return tuple(known.sub(HIDDEN, line) for line in lines)
+
+
+def shown(lines: Sequence[str], secrets: Sequence[str]) -> tuple[str, ...]:
+    """As many of the last lines as fit. Secrets go before a cut could leave a part of one."""
+    kept: list[str] = []
+    left = BYTES_MAX
+    for line in reversed(hide(lines[-LINES_MAX:], secrets)):
+        cut = line[:LINE_MAX]
+        left -= len(cut.encode("utf-8", "replace")) + 1
+        if left < 0:
+            break
+        kept.append(cut)
+    return tuple(reversed(kept))

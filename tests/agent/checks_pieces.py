@@ -1,0 +1,198 @@
+"""What must hold of the pieces of a stream on their way. Each check takes the module, as for mutants."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+MB = 1_000_000
+SMALL, LARGE = 10, 3 * MB
+
+
+def kinds(commands: Any) -> list[str]:
+    return [type(command).__name__ for command in commands]
+
+
+def numbers(commands: Any, kind: str) -> list[int]:
+    found = [command for command in commands if type(command).__name__ == kind]
+    return [command.n if kind == "Took" else command.piece.n for command in found]
+
+
+def produce(m: Any, state: Any, n: int, size: int) -> Any:
+    return m.step(state, m.Produced(0.0, m.Piece(n, size, size > MB)))
+
+
+def filled(m: Any, *sizes: int) -> Any:
+    state = m.Pieces()
+    for n, size in enumerate(sizes):
+        state, _ = produce(m, state, n, size)
+    return state
+
+
+def walk(machine: Any, draw: Any, steps: int = 60) -> None:
+    """One stream, with what its two ends see: told is a prefix of what was produced, in its order."""
+    state = machine.Pieces()
+    produced: list[Any] = []
+    told: list[int] = []
+    untaken: set[int] = set()
+    moving: int | None = None
+    at, ended = 0.0, False
+    for _ in range(steps):
+        at += draw([0.0, 0.1, 1.0])
+        wake = machine.wake_at(state)
+        choices = ["produce"] * 3 if not untaken and not ended else ["wait"]
+        choices += ["moved", "moved", "down"] if moving is not None else []
+        choices += ["tick"] * 3 if wake is not None else []
+        choices += ["never"] if moving is not None and draw(range(20)) == 0 else []
+        what = draw(choices)
+        event: Any
+        match what:
+            case "produce":
+                size = draw([SMALL, 900_000, LARGE, 20 * MB])
+                event = machine.Produced(at, machine.Piece(len(produced), size, size > MB))
+                produced.append(event.piece)
+                untaken |= {event.piece.n} if size > MB else set()
+            case "moved":
+                event, moving = machine.Moved(at), None
+            case "down" | "never":
+                event, moving = machine.MoveFailed(at, what == "down"), None
+                ended |= what == "never"
+            case _:
+                at = max(at, wake) if what == "tick" and wake is not None else at
+                event = machine.Tick(at)
+        state, commands = machine.step(state, event)
+        told += numbers(commands, "Tell")
+        for n in numbers(commands, "Move"):
+            assert moving is None, "one at a time"
+            moving = n
+        untaken -= set(numbers(commands, "Took"))
+        check(state, machine, produced, told, untaken, moving)
+
+
+def check(state: Any, machine: Any, produced: Any, told: Any, untaken: Any, moving: Any) -> None:
+    assert told == list(range(len(told))), "in their order, and none twice"
+    waiting = [piece.n for piece in state.waiting]
+    assert waiting == list(range(len(told), len(told) + len(waiting)))
+    assert set(state.untaken) == untaken
+    held = sum(piece.size for piece in state.waiting)
+    assert untaken or held <= machine.HOLD_MAX or machine.is_full(state) or held <= 2 * machine.HOLD_MAX
+    if waiting:
+        assert state.waiting[0].large, "a small one waits for nothing but a large one"
+        assert (moving == waiting[0]) != (machine.wake_at(state) is not None), "it moves, or will"
+        assert len(waiting) + len(told) == len(produced)
+    else:
+        assert not untaken
+        assert machine.wake_at(state) is None
+        assert machine.tail(state) == ""
+
+
+def by_random_walks(machine: Any, lives: int = 200) -> None:
+    for seed in range(lives):
+        walk(machine, Random(seed).choice)
+
+
+# ---- one named example for each hazard
+
+
+def small_ones_pass_at_once(m: Any) -> None:
+    state, commands = produce(m, m.Pieces(), 0, SMALL)
+    assert (state, kinds(commands)) == (m.Pieces(), ["Tell"])
+
+
+def a_small_one_does_not_overtake_a_large_one(m: Any) -> None:
+    state, commands = produce(m, m.Pieces(), 0, LARGE)
+    assert kinds(commands) == ["Move", "Took"]
+    for n, size in ((1, SMALL), (2, SMALL), (3, LARGE), (4, SMALL)):
+        state, commands = produce(m, state, n, size)
+        assert numbers(commands, "Tell") == numbers(commands, "Move") == []
+    state, commands = m.step(state, m.Moved(1.0))
+    assert numbers(commands, "Tell") == [0, 1, 2]
+    assert numbers(commands, "Move") == [3]
+    state, commands = m.step(state, m.Moved(2.0))
+    assert numbers(commands, "Tell") == [3, 4]
+    assert state == m.Pieces()
+
+
+def a_store_that_is_down_is_tried_less_and_less_often(m: Any) -> None:
+    state, _ = produce(m, m.Pieces(), 0, LARGE)
+    assert m.tail(state) == "moving"
+    at, waits = 0.0, []
+    for _ in range(8):
+        state, commands = m.step(state, m.MoveFailed(at, True))
+        assert commands == ()
+        assert m.tail(state) == "stuck"
+        assert m.step(state, m.Tick(at)) == (state, ())
+        waits.append(m.wake_at(state) - at)
+        at = m.wake_at(state)
+        state, commands = m.step(state, m.Tick(at))
+        assert numbers(commands, "Move") == [0]
+    assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    state, _ = produce(m, state, 1, LARGE)
+    state, _ = m.step(state, m.Moved(at))
+    assert m.tail(state) == "moving", "the store is back: what failed before counts no more"
+
+
+def a_sender_of_large_ones_waits_while_too_much_is_held(m: Any) -> None:
+    state, took = m.Pieces(), []
+    for n in range(3):
+        state, commands = produce(m, state, n, LARGE)
+        took += numbers(commands, "Took")
+    assert took == [0, 1]
+    state, commands = m.step(state, m.Moved(1.0))
+    assert numbers(commands, "Took") == [2]
+
+
+def nobody_waits_for_what_is_not_wanted(m: Any) -> None:
+    state = filled(m, LARGE, LARGE, LARGE)
+    assert numbers(m.step(state, m.Unheard(1.0))[1], "Took") == [2]
+    for end in (m.Abandon(1.0), m.MoveFailed(1.0, False)):
+        after, commands = m.step(state, end)
+        assert numbers(commands, "Took") == [2]
+        assert after == m.Pieces()
+        assert m.step(after, m.Moved(2.0)) == (after, ())
+    # what was produced before the end of the attempt is still on its way
+    assert m.step(state, m.Unheard(1.0))[0].waiting == state.waiting
+
+
+def small_ones_that_wait_have_a_bound_too(m: Any) -> None:
+    state = filled(m, LARGE, *[900_000] * 8)
+    assert not m.is_full(state)
+    state, _ = produce(m, state, 9, 900_000)
+    assert m.is_full(state)
+    # large ones are held back by their own `took`: not reading the worker would hide its `done`
+    assert not m.is_full(filled(m, 60 * MB))
+
+
+EXAMPLES = [
+    small_ones_pass_at_once,
+    a_small_one_does_not_overtake_a_large_one,
+    a_store_that_is_down_is_tried_less_and_less_often,
+    a_sender_of_large_ones_waits_while_too_much_is_held,
+    nobody_waits_for_what_is_not_wanted,
+    small_ones_that_wait_have_a_bound_too,
+]
+ALL = [*EXAMPLES, lambda machine: by_random_walks(machine, 60)]
+
+MUTANTS = [
+    ("small ones overtake", "    if state.waiting:\n        return after, ()\n", ""),
+    ("all are told at once", "and not state.waiting[said].large", ""),
+    ("one small one is left behind", "said = 1\n", "said = 0\n"),
+    ("the next one is not moved", "for piece in rest[:1]", "for piece in rest[:0]"),
+    ("all are moved at once", "for piece in rest[:1]", "for piece in rest"),
+    (
+        "it is not tried again",
+        "failures=state.failures + 1, retry_at=at + wait",
+        "failures=state.failures + 1",
+    ),
+    ("it is tried at once", "retry_at=at + wait", "retry_at=at"),
+    ("it is tried without end", "return replace(state, retry_at=None), (Move", "return state, (Move"),
+    ("senders never wait", " or sum(piece.size for piece in state.waiting) > HOLD_MAX", ""),
+    (
+        "senders wait for ever",
+        "case Unheard():\n            return _all_taken(state, ())",
+        "case Unheard():\n            return state, ()",
+    ),
+    ("an end drops its senders", "Pieces(untaken=state.untaken), ()", "Pieces(), ()"),
+    ("a failure is never forgotten", "Pieces(rest, state.untaken)", "replace(state, waiting=rest)"),
+    ("large ones stop the worker", "in state.waiting if not piece.large)", "in state.waiting)"),
+]

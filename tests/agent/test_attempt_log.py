@@ -1,0 +1,123 @@
+"""What an outcome shows of what was printed: in stories, and the bounds and the hiding by themselves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.agent.attempt_log import BYTES_MAX, LINE_MAX, LINES_MAX, secrets_of, shown
+from stoker.agent.fake_spawner import Start
+from stoker.wire.messages import Refused
+
+
+def script(**words):
+    return json.dumps({"log": ["one", "two"], **words}).encode()
+
+
+STORIES = {
+    "completed": {"output": 1},
+    "failed": {"error": "bad"},
+    "lost": {"exit": -11},
+    "timed_out": {"run_s": 60},
+    "cancelled": {"run_s": 60},
+}
+
+
+@pytest.mark.parametrize("end", STORIES)
+def test_every_end_brings_what_was_printed(play, a_worker, a_job, end):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", script(**STORIES[end]), execution_timeout_ms=5000))
+        if end == "cancelled":
+            await host.control.cancel("j1")
+        outcome = await host.control.outcome("j1")
+        assert (outcome.end, outcome.log) == (end, ("one", "two"))
+
+    play(story)
+
+
+def test_a_kill_brings_it_too_and_the_next_attempt_starts_anew(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        stuck = script(run_s=600, ignore_cancel=True, ignore_term=True)
+        await host.control.assign(a_job("j1", stuck, execution_timeout_ms=5000))
+        assert (await host.control.outcome("j1")).log == ("one", "two")
+        await host.control.worker_is("w1", "ready")
+        await host.control.assign(a_job("j2", script(log=["three"])))
+        assert (await host.control.outcome("j2")).log == ("three",)
+        await host.control.assign(a_job("j3", b"{}"))
+        assert (await host.control.outcome("j3")).log == ()
+
+    play(story)
+
+
+def test_neighbours_on_one_worker_show_all_of_their_time(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker(concurrency=2))
+        await host.control.assign(a_job("j1", script(log=["a"], run_s=9)), a_job("j2", script(log=["b"])))
+        assert (await host.control.outcome("j2")).log == ("b",)
+        assert (await host.control.outcome("j1")).log == ("a", "b")
+
+    play(story)
+
+
+def test_what_never_ran_has_no_log(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", script(run_s=600)))
+        host.agent.stop()
+        await host.control.refused("j1")
+        assert host.control.bodies(Refused)
+
+    play(story)
+
+
+def test_secrets_are_hidden_in_logs_and_in_a_workers_last_words(play, a_worker, a_job):
+    env = {"HF_TOKEN": "hf_abcdef", "MODE": "plain text", "PEM_KEY": "-----\nMIIEvQ\n-----"}
+    printed = ["token hf_abcdef and secret", "plain text", "MIIEvQ"]
+
+    async def story(host):
+        await host.control.ready(a_worker(env=env))
+        await host.control.assign(a_job("j1", script(log=printed)))
+        assert (await host.control.outcome("j1")).log == ("token *** and ***", "plain text", "***")
+        host.spawner.of("w1").exit(-9)
+        await host.control.until(lambda: host.control.news("w1")[-1].log_tail)
+        assert host.control.news("w1")[-1].log_tail == ("cannot log in with ***",)
+
+    play(story, starts={"e1": Start(log_tail=("cannot log in with hf_abcdef",))})
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        *[(name, True) for name in ("OPENAI_API_KEY", "hf_token", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY")],
+        *[(name, False) for name in ("MODEL", "PATH", "LANG", "CUDA_VISIBLE_DEVICES")],
+    ],
+)
+def test_a_secret_is_known_by_its_name(name, secret):
+    assert secrets_of({name: "value"}) == (("value",) if secret else ())
+
+
+def test_a_secret_that_holds_another_goes_whole_and_a_short_one_hides_nothing():
+    secrets = secrets_of({"A_KEY": "abcd", "B_KEY": "abcd-efgh", "C_KEY": "1", "D_KEY": ""})
+    assert shown(["x abcd-efgh 1 abcd"], secrets) == ("x *** 1 ***",)
+
+
+def test_a_cut_leaves_no_part_of_a_secret():
+    line = "x" * (LINE_MAX - 2) + "topsecret"
+    assert shown([line], ("topsecret",)) == ("x" * (LINE_MAX - 2) + "**",)
+
+
+@given(st.lists(st.text(max_size=40).map(lambda text: text * 100), max_size=150))
+def test_it_is_as_many_of_the_last_lines_as_fit(lines):
+    seen = shown(lines, ())
+    size = sum(len(line.encode("utf-8", "replace")) + 1 for line in seen)
+    assert size <= BYTES_MAX
+    assert len(seen) <= LINES_MAX
+    cut = [line[:LINE_MAX] for line in lines]
+    assert list(seen) == cut[len(cut) - len(seen) :]
+    if len(seen) < min(len(cut), LINES_MAX):
+        assert size + len(cut[-len(seen) - 1].encode("utf-8", "replace")) + 1 > BYTES_MAX
