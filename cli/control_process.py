@@ -29,6 +29,7 @@ from stoker.cli.stopping import on_signals
 from stoker.cli.token_source import API_KEY, JOIN_TOKEN, Source
 from stoker.control import keys
 from stoker.control.api.app import make_app
+from stoker.control.api.seam import ApiSettings
 from stoker.control.api.server import HttpServer, serve_http
 from stoker.control.artifacts import S3Artifacts
 from stoker.control.commit import Commits, Committer
@@ -94,14 +95,18 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
         stack.push_async_callback(artifacts.close)
         await artifacts.start()
         settings = PlaneSettings(
-            aliases=config.aliases, allow_private_addresses=config.allow_private_addresses
+            retention_s=config.retention.async_s,
+            retention_sync_s=config.retention.sync_s,
+            allow_private_addresses=config.allow_private_addresses,
+            aliases=config.aliases,
         )
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)
         await stack.enter_async_context(_running(plane, stop))
         grpc = await serve(options.grpc_host, options.grpc_port, plane.serve_node, options.tls())
         stack.push_async_callback(grpc.stop)
-        http = await serve_http(make_app(plane), options.host, options.port)
+        app = make_app(plane, _api_settings(config))
+        http = await serve_http(app, options.host, options.port)
         await stack.enter_async_context(_serving(http, stop))
         facts = _facts(http, options.grpc_host, grpc, endpoints)
         log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
@@ -118,6 +123,11 @@ def _poster(config: Config) -> Post:
         return await guard.post_json(url, body, headers, timeout=WEBHOOK_S)
 
     return post
+
+
+def _api_settings(config: Config) -> ApiSettings:
+    limits = config.rate_limits
+    return ApiSettings(rate_limits=limits.enabled, requests_per_worker=limits.requests_per_worker)
 
 
 def _facts(
