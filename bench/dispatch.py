@@ -33,6 +33,9 @@ KEY = "sk_" + "b" * 12 + "_" + "0" * 48
 CONFIG = """
 local_roots = ["."]
 
+[rate_limits]
+requests_per_worker = 1000000
+
 [[endpoints]]
 id = "noop"
 name = "noop"
