@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stoker.control import job as machine
 from stoker.control.types import TERMINAL, JobState
 
-FRESH = {"created_at": 100.0, "expires_at": 10_000.0}
+FRESH = {"created_at": 100.0, "ttl_at": 10_000.0}
 
 
 def play(*events: Any, **facts: Any) -> Any:
@@ -51,12 +51,17 @@ def test_each_end_has_its_state() -> None:
 
 def test_an_ended_job_is_kept_for_its_retention() -> None:
     assert play(claimed(), ended("completed")).expires_at == 110.0 + 1800.0
-    assert play(claimed(), ended("completed"), sync=True).expires_at == 110.0 + 60.0
+    assert play(claimed(), ended("completed"), retention_s=60.0).expires_at == 110.0 + 60.0
+    assert play(machine.CancelAsked(110.0), retention_s=60.0).expires_at == 110.0 + 60.0
+
+
+def test_a_job_that_lives_is_kept_for_its_ttl() -> None:
+    assert play(claimed(), retention_s=60.0).expires_at == 10_000.0
 
 
 def test_the_end_does_not_lengthen_the_ttl() -> None:
-    assert play(claimed(), ended("completed"), expires_at=120.0).expires_at == 120.0
-    assert play(machine.CancelAsked(110.0), expires_at=120.0).expires_at == 120.0
+    assert play(claimed(), ended("completed"), ttl_at=120.0).expires_at == 120.0
+    assert play(machine.CancelAsked(110.0), ttl_at=120.0).expires_at == 120.0
 
 
 # ---- failures -------------------------------------------------------------------------------------
@@ -65,7 +70,44 @@ def test_the_end_does_not_lengthen_the_ttl() -> None:
 def test_a_handlers_error_is_not_tried_again() -> None:
     job = play(claimed(), ended("failed", error="ValueError: no"))
     assert job.state == machine.Failed(110.0, "ValueError: no")
-    assert job.failures == 0
+    assert (job.failures, job.handler_failures) == (0, 0)
+
+
+def tried(end: str, times: int, **facts: Any) -> Any:
+    """The job after so many attempts that ended so, each claimed once its back-off was over."""
+    job = play(**facts)
+    for attempt in range(1, times + 1):
+        job, _ = machine.step(job, claimed(attempt * 100.0))
+        job, _ = machine.step(job, ended(end, attempt, at=attempt * 100.0 + 1, error="no"))
+    return job
+
+
+def test_an_endpoint_may_want_its_handlers_errors_tried_again() -> None:
+    waits = [tried("failed", times, handler_retries=4).state.not_before for times in (1, 2, 3, 4)]
+    assert waits == [101.0, 203.0, 311.0, 411.0]  # the last wait repeats
+    job = tried("failed", 5, handler_retries=4)
+    assert job.state == machine.Failed(501.0, "no")
+    assert (job.failures, job.handler_failures) == (0, 4)
+
+
+def test_each_kind_of_failure_has_its_own_bound() -> None:
+    assert tried("lost", 9, max_attempts=10).failures == 9
+    assert tried("lost", 10, max_attempts=10).state == machine.Failed(1001.0, "no; gave up after 10 attempts")
+    assert tried("lost", 1, max_attempts=1).state == machine.Failed(101.0, "no; gave up after 1 attempt")
+    mixed = play(claimed(), ended("lost"), claimed(200.0), ended("failed", 2), handler_retries=1)
+    assert (mixed.name, mixed.failures, mixed.handler_failures) == (JobState.IN_QUEUE, 1, 1)
+
+
+def test_a_job_that_waits_knows_why_until_it_ends() -> None:
+    job = play(claimed(), ended("lost", error="worker died: killed by SIGKILL"))
+    assert job.reason == "worker died: killed by SIGKILL"
+    job = play(claimed(), machine.Refused(105.0, "n1", 1, "draining"))
+    assert job.reason == "the agent refused it: draining"
+    assert play(claimed(), machine.NodeLost(105.0, "n1", "no word")).reason == "node n1 was lost: no word"
+    dropped = play(claimed(), machine.Dropped(105.0, "n1"))
+    assert dropped.reason == "node n1 came back without it"
+    assert machine.step(dropped, claimed(106.0))[0].reason == dropped.reason
+    assert machine.step(dropped, machine.CancelAsked(106.0))[0].reason is None
 
 
 def test_a_retryable_error_is_tried_again_and_ends_in_the_handlers_own_words() -> None:
@@ -98,7 +140,9 @@ def test_the_third_death_is_the_last_and_says_so() -> None:
 
 
 def test_a_death_without_a_reason_is_still_a_sentence() -> None:
-    assert machine.after_failure("lost", None, 2, 0.0).why == "worker died; gave up after 3 attempts"
+    again, _ = machine.after_failure("lost", False, None, machine.Counts(failures=2), 0.0)
+    assert again.why == "worker died; gave up after 3 attempts"
+    assert machine.after_failure("failed", False, None, machine.Counts(), 0.0)[0].why == "the handler failed"
 
 
 def test_back_off_is_respected_by_claims() -> None:
@@ -121,7 +165,7 @@ def test_refusals_are_not_counted_and_do_not_show() -> None:
     assert (job.attempt, job.failures, job.refused, job.retries) == (5, 0, 5, 0)
     # Five refusals in a row: an agent that cannot take it is not asked in a loop.
     assert job.state.not_before == 500.0 + 0.1 * 2**4
-    assert machine.after_refusal(1000, 0.0).not_before == 30.0
+    assert machine.after_refusal(1000, "", 0.0) == machine.Again(30.0, "the agent refused it")
 
 
 # ---- nodes come and go ------------------------------------------------------------------------------
@@ -196,6 +240,96 @@ def test_a_job_that_kills_its_agents_is_given_up() -> None:
     assert "given out 10 times" in job.state.error
 
 
+# ---- tried again on demand --------------------------------------------------------------------------
+
+ASKED = machine.RetryAsked(500.0)
+
+
+def test_a_failed_job_is_tried_again_with_fresh_counts_and_its_old_ttl() -> None:
+    failed = tried("failed", 2, handler_retries=1, retention_s=900.0)
+    assert failed.expires_at == 1_101.0
+    job, commands = machine.step(failed, ASKED)
+    assert commands == (machine.Publish(JobState.IN_QUEUE), machine.Retry(500.0))
+    assert job.state == machine.Queued(500.0)
+    assert (job.failures, job.handler_failures, job.reason) == (0, 0, None)
+    assert job.expires_at == 10_000.0
+    assert (job.attempt, job.retries, job.first_attempt) == (2, 1, 3)
+    assert machine.step(job, claimed(501.0))[0].attempt == 3
+    assert play(claimed(), ended("lost"), claimed(200.0), ended("failed", 2), ASKED).failures == 0
+
+
+def test_only_failed_and_timed_out_jobs_are_tried_again() -> None:
+    assert play(claimed(), ended("timed_out"), ASKED).name is JobState.IN_QUEUE
+    others = [
+        play(),
+        play(claimed()),
+        play(claimed(), ended("completed")),
+        play(machine.CancelAsked(105.0)),
+        play(claimed(), machine.Expired(10_000.0)),
+    ]
+    for job in others:
+        assert machine.step(job, ASKED) == (job, ())
+
+
+def test_a_record_whose_time_has_passed_is_not_tried_again() -> None:
+    job = play(claimed(), ended("failed"), retention_s=60.0)
+    assert machine.step(job, machine.RetryAsked(170.0)) == (job, ())
+    assert machine.step(job, machine.RetryAsked(169.0))[0].name is JobState.IN_QUEUE
+
+
+def test_a_retry_counts_what_is_given_out_anew() -> None:
+    job = play(claimed(100.0), machine.Refused(100.0, "n1", 1))
+    for time in range(1, 11):
+        job, _ = machine.step(job, claimed(100.0 + time))
+        job, _ = machine.step(job, machine.Dropped(100.0 + time, "n1"))
+    job, _ = machine.step(job, machine.RetryAsked(200.0))
+    job, _ = machine.step(job, claimed(201.0))
+    refused, _ = machine.step(job, machine.Refused(202.0, "n1", 12))
+    assert (refused.given_before, refused.given) == (10, 0)
+    job, _ = machine.step(job, machine.Dropped(202.0, "n1"))
+    assert (job.name, job.given_before, job.given) == (JobState.IN_QUEUE, 10, 1)
+
+
+def test_late_news_does_not_undo_a_retry() -> None:
+    job = play(claimed(), ended("failed"), ASKED)
+    for news in (ended("completed"), machine.Resumed(501.0, "n1", 1), machine.Dropped(501.0, "n1")):
+        assert machine.step(job, news) == (job, ())
+
+
+# ---- cleared queues, shorter lives ------------------------------------------------------------------
+
+
+def test_a_purge_cancels_what_waits_and_says_so() -> None:
+    job, commands = machine.step(play(), machine.Purged(105.0))
+    assert (job.state, job.reason) == (machine.Cancelled(105.0), "purged")
+    assert commands == (machine.Publish(JobState.CANCELLED),)
+
+
+def test_a_purge_leaves_what_runs_or_has_ended() -> None:
+    for job in (play(claimed()), play(claimed(), ended("failed")), play(machine.CancelAsked(104.0))):
+        assert machine.step(job, machine.Purged(105.0)) == (job, ())
+
+
+def test_a_purge_stops_the_attempt_of_a_node_that_was_lost() -> None:
+    _, commands = machine.step(play(claimed(), LOST), machine.Purged(165.0))
+    assert commands == (machine.CancelOnNode("n1", 1, "cancelled"), machine.Publish(JobState.CANCELLED))
+
+
+def test_a_life_is_shortened_and_never_lengthened() -> None:
+    job, commands = machine.step(play(claimed()), machine.Shortened(105.0, 200.0))
+    assert (job.ttl_at, job.expires_at, commands) == (200.0, 200.0, ())
+    assert machine.step(job, machine.Shortened(105.0, 300.0))[0] == job
+    assert machine.step(job, machine.Expired(200.0))[0].state == machine.Gone()
+
+
+def test_a_shortened_record_keeps_its_shorter_retention() -> None:
+    record = play(claimed(), ended("failed"), machine.Shortened(120.0, 5_000.0), retention_s=60.0)
+    assert record.expires_at == 170.0
+    assert machine.step(record, machine.RetryAsked(160.0))[0].expires_at == 5_000.0
+    late = machine.Shortened(170.0, 171.0)
+    assert machine.step(record, late) == (record, ())
+
+
 # ---- cancel and expiry ------------------------------------------------------------------------------
 
 
@@ -265,23 +399,35 @@ def _event(kind: str, at: float, node: str, attempt: int, end: str, yes: bool) -
             return machine.NodeLost(at, node, "why")
         case "cancel":
             return machine.CancelAsked(at)
+        case "purge":
+            return machine.Purged(at)
+        case "reopen":
+            return machine.RetryAsked(at)
+        case "shorten":
+            return machine.Shortened(at, at + 500.0)
         case _:
             return machine.Expired(at)
 
 
 # Claims and infrastructure's news are drawn more often than ends: else most steps are of a dead job.
 KINDS = st.sampled_from(
-    ["claim"] * 6 + ["lose", "drop", "resume", "refuse"] * 2 + ["end"] * 3 + ["cancel", "expire"]
+    ["claim"] * 6
+    + ["lose", "drop", "resume", "refuse"] * 2
+    + ["end"] * 3
+    + ["reopen"] * 2
+    + ["cancel", "purge", "shorten", "expire"]
 )
 ENDS = st.sampled_from(["lost", "lost", "lost", "failed", "completed", "timed_out", "cancelled"])
 STEPS = st.lists(st.tuples(KINDS, GAPS, NODES, st.integers(-1, 1), ENDS, st.booleans()), max_size=40)
 
 
 @settings(max_examples=300, deadline=None, database=None)
-@given(STEPS, st.booleans())
-def test_whatever_happens(steps: list[tuple[str, float, str, int, str, bool]], sync: bool) -> None:
+@given(STEPS, st.sampled_from([60.0, 1_800.0]), st.integers(1, 4), st.integers(0, 3))
+def test_whatever_happens(
+    steps: list[tuple[str, float, str, int, str, bool]], kept: float, most: int, again: int
+) -> None:
     at = 100.0
-    job = machine.Job(created_at=at, expires_at=2_000.0, sync=sync)
+    job = machine.Job(at, 2_000.0, retention_s=kept, max_attempts=most, handler_retries=again)
     for kind, gap, node, off, end, yes in steps:
         at += gap
         # The holder is the likelier sender: news from elsewhere is stale by rule and teaches little.
@@ -294,22 +440,38 @@ def test_whatever_happens(steps: list[tuple[str, float, str, int, str, bool]], s
 
 def _check(job: Any, event: Any, after: Any, commands: tuple[Any, ...]) -> None:
     claims = isinstance(event, machine.Claimed) and after != job
+    reopened = isinstance(event, machine.RetryAsked) and after != job
+    shortened = isinstance(event, machine.Shortened)
     assert after.attempt == job.attempt + claims
-    assert bool(commands) == (after != job)
-    assert after.failures in (job.failures, job.failures + 1)
-    assert after.failures < machine.MAX_ATTEMPTS
-    assert after.attempt - after.refused <= machine.MAX_GIVEN
-    assert after.expires_at <= job.expires_at
+    assert bool(commands) == (after != job and not shortened)
     assert sum(isinstance(one, machine.Assign) for one in commands) == claims
+    _check_counts(job, after, reopened)
     _check_table(job, after)
+    assert after.ttl_at == (min(job.ttl_at, event.until) if shortened and after != job else job.ttl_at)
+    if after.name is not None:
+        assert after.expires_at <= (job.ttl_at if reopened else job.expires_at)
     if job.name in TERMINAL:
-        assert after == job or isinstance(after.state, machine.Gone)
+        assert after.state == job.state or reopened or isinstance(after.state, machine.Gone)
+    if after.name in TERMINAL:
+        assert after.reason in (None, machine.PURGED)
     if machine.holder(job) is not None and after.name is JobState.CANCELLED and hasattr(event, "at"):
         stops = [one for one in commands if isinstance(one, machine.CancelOnNode)]
-        assert bool(stops) == isinstance(event, machine.CancelAsked)
+        assert bool(stops) == isinstance(event, machine.CancelAsked | machine.Purged)
     if isinstance(event, machine.Ended) and after != job:
         assert machine.holder(job) == event.node
         assert job.attempt == event.attempt
+
+
+def _check_counts(job: Any, after: Any, reopened: bool) -> None:
+    if reopened:
+        assert (after.failures, after.handler_failures, after.given) == (0, 0, 0)
+        return
+    raised = after.failures - job.failures, after.handler_failures - job.handler_failures
+    assert raised in ((0, 0), (1, 0), (0, 1))
+    assert after.failures < job.max_attempts
+    assert after.handler_failures <= job.handler_retries
+    assert 0 <= after.given <= machine.MAX_GIVEN
+    assert (after.given_before, after.first_attempt) == (job.given_before, job.first_attempt)
 
 
 def _check_table(job: Any, after: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stoker.control import store
-from stoker.control.types import JobState, S3Config
+from stoker.control.types import Cursor, JobState, S3Config
 from stoker.wire.messages import Artifact, Chunk, Progress, Ref, Refused, Span, Uploading
 
 ARTIFACT = Artifact("echo/job-1/1/0-a.png", 10, "ab", "image/png")
@@ -90,7 +90,7 @@ def test_a_spilled_input_and_a_callers_bucket_reach_the_claim(bench: Any) -> Non
 
 def test_the_same_id_is_stored_once(bench: Any) -> None:
     bench.submit(10.0, id="mine")
-    with pytest.raises(Exception, match="UNIQUE"):
+    with pytest.raises(Exception, match=r"UNIQUE|unique"):
         bench.submit(11.0, id="mine")
     assert bench.rows("SELECT count(*) FROM inputs") == [(1,)]
 
@@ -321,18 +321,31 @@ def test_uploading_is_noted(bench: Any) -> None:
 def test_the_cursor_moves_forward_only(bench: Any) -> None:
     conn = bench.store.writer
     view, _ = bench.submit(10.0)
-    assert store.stream_cursor(conn, view.id) == (0, -1)
-    for cursor in ((1, 4), (1, 2), (2, 0), (1, 9)):
+    assert store.stream_cursor(conn, view.id) == Cursor(0, -1)
+    for cursor in (Cursor(1, 4), Cursor(1, 2), Cursor(2, 0), Cursor(1, 9)):
         bench.do(lambda conn, cursor=cursor: store.advance(conn, view.id, cursor))
-    assert store.stream_cursor(conn, view.id) == (2, 0)
-    bench.do(lambda conn: store.advance(conn, "nobody", (1, 1)))
+    assert store.stream_cursor(conn, view.id) == Cursor(2, 0)
+    bench.do(lambda conn: store.advance(conn, "nobody", Cursor(1, 1)))
+
+
+def test_the_cursor_remembers_that_the_end_was_told(bench: Any) -> None:
+    conn = bench.store.writer
+    view, _ = bench.submit(10.0)
+    told = Cursor(0, -1, told=True)
+    bench.do(lambda conn: store.advance(conn, view.id, told))
+    assert not store.stream_cursor(conn, view.id).told  # it has not ended: a retry came in between
+    bench.cancel(11.0, view.id)
+    bench.do(lambda conn: store.advance(conn, view.id, told))
+    assert store.stream_cursor(conn, view.id) == told
+    bench.do(lambda conn: store.advance(conn, view.id, Cursor(0, -1)))
+    assert store.stream_cursor(conn, view.id) == told
 
 
 # ---- time -------------------------------------------------------------------------------------------
 
 
 def test_a_view_ends_with_its_retention_before_any_sweep(bench: Any) -> None:
-    claimed = bench.running(10.0, sync=True)
+    claimed = bench.running(10.0, sync=True, retention_s=60.0)
     bench.report(11.0, bench.done(claimed))
     assert bench.view(70.9, claimed.job) is not None
     assert bench.view(71.0, claimed.job) is None

@@ -16,6 +16,10 @@ from stoker.control import job as machine
 MUTANTS = {
     "a fourth attempt": ("MAX_ATTEMPTS = 3", "MAX_ATTEMPTS = 4"),
     "no wait between attempts": ("BACKOFF_S = (0.0, 2.0, 10.0)", "BACKOFF_S = (0.0, 0.0, 0.0)"),
+    "the last wait does not repeat": (
+        "BACKOFF_S[min(counted, len(BACKOFF_S)) - 1]",
+        "BACKOFF_S[counted % 3 - 1]",
+    ),
     "an agent may be killed for ever": ("MAX_GIVEN = 10", "MAX_GIVEN = 1000"),
     "no outcome from the queue": (
         '"end": Move(frozenset({_P, _Q}), _ENDS',
@@ -35,23 +39,67 @@ MUTANTS = {
     "lost nodes never count": ("failures = job.failures + job.state.suspect\n", "failures = job.failures\n"),
     "losing a node closes the attempt": ("suspect=event.node)", "suspect=None)"),
     "a drop keeps the attempt open": (
-        "after_drop(event.node, given, event.at), event.at)",
-        "after_drop(event.node, given, event.at), event.at, suspect=event.node)",
+        "after_drop(event.node, job.given, event.at), event.at)",
+        "after_drop(event.node, job.given, event.at), event.at, suspect=event.node)",
     ),
     "refusals count": ("replace(job, refused=job.refused + 1)", "replace(job, failures=job.failures + 1)"),
     "refusals show": ("max(attempt - refused - 1, 0)", "max(attempt - 1, 0)"),
-    "every error is tried again": (
-        'end == "lost" or (end == "failed" and retryable)',
-        'end in ("lost", "failed")',
+    "every error is tried again": ('if end == "failed" and not retryable:', "if False:"),
+    "no error is tried again": ('if end == "failed" and not retryable:', 'if end == "failed":'),
+    "one try too many of a handler": (
+        "counted <= counts.handler_retries",
+        "counted <= counts.handler_retries + 1",
     ),
-    "the end lengthens the ttl": ("min(job.expires_at, at + retention", "max(job.expires_at, at + retention"),
-    "sync results stay long": (
-        "RETENTION_SYNC_S if sync else RETENTION_S",
-        "RETENTION_S if sync else RETENTION_S",
+    "a handler's failures are the platform's": (
+        "replace(counts, handler_failures=counted)",
+        "replace(counts, failures=counted)",
+    ),
+    "every job has three attempts": ("if counted < counts.max_attempts:", "if counted < MAX_ATTEMPTS:"),
+    "lost nodes do not ask for the bound": (
+        "if counted >= counts.max_attempts:",
+        "if counted >= MAX_ATTEMPTS + 7:",
+    ),
+    "the end lengthens the ttl": ("min(self.ttl_at, at + self", "max(self.ttl_at, at + self"),
+    "retention is the same for all": ("at + self.retention_s)", "at + RETENTION_S)"),
+    "a completed job is tried again": (
+        '"reopen": Move(frozenset({JobState.FAILED, JobState.TIMED_OUT})',
+        '"reopen": Move(frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.COMPLETED})',
+    ),
+    "a timed out job is not": (
+        '"reopen": Move(frozenset({JobState.FAILED, JobState.TIMED_OUT})',
+        '"reopen": Move(frozenset({JobState.FAILED})',
+    ),
+    "a retry keeps the counts": ("        failures=0,\n", "        failures=job.failures,\n"),
+    "a retry keeps the handler's counts": ("        handler_failures=0,\n", ""),
+    "a retry gives out no more": (
+        "        given_before=job.attempt - job.refused,\n",
+        "        given_before=job.given_before,\n",
+    ),
+    "a retry forgets that some were refused": (
+        "given_before=job.attempt - job.refused,",
+        "given_before=job.attempt,",
+    ),
+    "a retry looks at old uploads again": (
+        "first_attempt=job.attempt + 1",
+        "first_attempt=job.first_attempt",
+    ),
+    "what is gone is tried again": (
+        '_may(job, "reopen") or at >= job.expires_at',
+        '_may(job, "reopen")',
+    ),
+    "a purge takes what runs": ('"purge": Move(frozenset({_Q})', '"purge": Move(frozenset({_Q, _P})'),
+    "a purge does not say so": ("PURGED if purged else None", "None"),
+    "a cancel says it was a purge": ("PURGED if purged else None", "PURGED"),
+    "a life is lengthened": ("min(job.ttl_at, event.until)", "event.until"),
+    "what is gone is shortened": ("job.name is None or event.at >= job.expires_at", "job.name is None"),
+    "nobody knows why it waits": ("replace(job, state=state, reason=again.why)", "replace(job, state=state)"),
+    "an ended job still waits for a reason": (
+        "replace(job, state=state, reason=reason)",
+        "replace(job, state=state, reason=reason or job.reason)",
     ),
     "cancel stops nobody": ('(*_stop(job, "cancelled"), *published)', "published"),
     "expiry stops nobody": ('(*_stop(job, "expired"), Publish(None))', "(Publish(None),)"),
-    "giving up is not said": ('f"{why}; gave up after {counted} attempts"', "why"),
+    "giving up is not said": ("_gave_up(why, counted) if end", "why if end"),
 }
 
 
