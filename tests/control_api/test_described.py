@@ -1,0 +1,87 @@
+"""The application does what its OpenAPI document says: every operation, asked rightly and wrongly."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from described import Described
+from fake_plane import KEY, FakePlane
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
+from virtual_loop import VirtualLoop
+
+from stoker.control.api.app import make_app
+from stoker.control.api.seam import ApiSettings
+from stoker.control.types import AttemptLog, JobState, JobView, StoredChunk
+
+OPERATIONS = [
+    "POST /v2/{endpoint_id}/run",
+    "POST /v2/{endpoint_id}/runsync",
+    "GET /v2/{endpoint_id}/status/{job_id}",
+    "POST /v2/{endpoint_id}/status/{job_id}",
+    "GET /v2/{endpoint_id}/status-sync/{job_id}",
+    "POST /v2/{endpoint_id}/status-sync/{job_id}",
+    "GET /v2/{endpoint_id}/stream/{job_id}",
+    "POST /v2/{endpoint_id}/stream/{job_id}",
+    "POST /v2/{endpoint_id}/cancel/{job_id}",
+    "POST /v2/{endpoint_id}/retry/{job_id}",
+    "POST /v2/{endpoint_id}/purge-queue",
+    "GET /v2/{endpoint_id}/requests",
+    "GET /v2/{endpoint_id}/logs/{job_id}",
+    "GET /v2/{endpoint_id}/health",
+]
+WITH_QUESTIONS = [one for one in OPERATIONS if re.search("/(run|status|stream|requests)", one)]
+"""The others can be asked wrongly by their path only."""
+
+DONE = JobView("", "", JobState.COMPLETED, 0.0, worker="w", delay_ms=1, execution_ms=2, output=b'{"x":1}')
+
+
+def full_plane() -> FakePlane:
+    """A job in every state, with all that a record may carry."""
+    plane = FakePlane(ends_at_once=DONE)
+    for state in JobState:
+        told = {"reason": "why", "error": "boom", "output": b"[1]", "progress": b'"half"'}
+        plane.add(id=f"bare-{state}", state=state)
+        plane.add(id=f"full-{state}", state=state, retries=2, delay_ms=3, execution_ms=4, worker="w", **told)
+        plane.chunks[f"full-{state}"] = [StoredChunk(1, n, b'{"n":1}') for n in range(3)]
+        plane.written[f"full-{state}"] = (AttemptLog(1, "w", ("a",)), AttemptLog(2, "w", ()))
+    return plane
+
+
+@pytest.fixture(scope="module")
+def described() -> Iterator[Described]:
+    loop, plane = VirtualLoop(1, limit=10**9), full_plane()
+    app = make_app(plane, ApiSettings(rate_limits=False))
+    made = Described(app.openapi(), app, KEY, loop.run_until_complete)
+    yield made
+    loop.bury()
+    loop.close()
+
+
+def paths() -> st.SearchStrategy[dict[str, str]]:
+    """Known ids three times in four."""
+    ids = [f"{much}-{state}" for much in ("bare", "full") for state in JobState]
+    known = st.fixed_dictionaries(
+        {"endpoint_id": st.sampled_from(["echo", "sized", "text-to-image"]), "job_id": st.sampled_from(ids)}
+    )
+    return st.sampled_from([known, known, known, st.just({})]).flatmap(lambda one: one)
+
+
+def test_every_operation_is_described(described: Described) -> None:
+    assert sorted(described.operations) == sorted(OPERATIONS)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_is_asked_as_described_is_answered_as_described(described: Described, operation: str) -> None:
+    statuses = described.examine(operation, paths=paths(), examples=30, valid=True)
+    assert 200 in statuses
+
+
+@pytest.mark.parametrize("operation", WITH_QUESTIONS)
+def test_what_is_asked_otherwise_is_refused_as_described(described: Described, operation: str) -> None:
+    described.examine(operation, paths=paths(), examples=20, valid=False)
