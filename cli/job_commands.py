@@ -27,7 +27,7 @@ from stoker.cli.errors import CliError
 from stoker.cli.job_board import Board
 from stoker.cli.job_watch import watch
 from stoker.cli.terminal import plain_console
-from stoker.client import AsyncClient, Client, Event, JobRecord
+from stoker.client import AsyncClient, Client, ClientError, Event, JobRecord
 
 INTERRUPTED = 130
 PAGE_MOST = 1000
@@ -147,8 +147,18 @@ def purge(where: Where, *, sure: bool) -> None:
 
 @contextmanager
 def _client(where: Where) -> Iterator[Client]:
-    with asking(where.url), Client(where.url, find_key(where.data_dir), resends=RESENDS) as stoker:
+    with _told(where), Client(where.url, find_key(where.data_dir), resends=RESENDS) as stoker:
         yield stoker
+
+
+@contextmanager
+def _told(where: Where) -> Iterator[None]:
+    """The client's sentences are the command's: `main` needs no list of everybody's errors for them."""
+    try:
+        with asking(where.url):
+            yield
+    except ClientError as error:
+        raise CliError(str(error)) from error
 
 
 def _submit(where: Where, given: Mapping[str, Any], options: RunOptions) -> str:
@@ -172,7 +182,7 @@ def _follow(
 ) -> JobRecord:
     with Board(plain_console(stderr=True)) as board:
         try:
-            with asking(where.url):
+            with _told(where):
                 return asyncio.run(_watch(where, job, board, after, chunk))
         except KeyboardInterrupt:
             pass
