@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -27,7 +28,9 @@ DEVICE = {"uuid": "GPU-1", "kind": "gpu", "name": "a GPU", "index": 3}
 class Agent:
     """The agent's end of one worker process."""
 
-    def __init__(self, handler: str, scratch: Path, *, log: Path, own_session: bool) -> None:
+    def __init__(
+        self, handler: str, scratch: Path, *, log: Path, own_session: bool, env: dict[str, str]
+    ) -> None:
         ours, theirs = socket.socketpair()
         ours.settimeout(PATIENCE_S)
         self.sock = ours
@@ -45,7 +48,7 @@ class Agent:
                 stderr=subprocess.STDOUT,
                 start_new_session=own_session,
                 cwd=HANDLERS,
-                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY / "src")},
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY / "src"), **env},
             )
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
@@ -77,6 +80,14 @@ class Agent:
                 fds.frombytes(packed)
             self._frames.extend(self._reader.feed(data, list(fds)))
         return self._frames.popleft()
+
+    def is_silent(self) -> bool:
+        """Whether it says nothing and sleeps: a worker that goes on would say something first."""
+        while not self._frames and not select.select([self.sock], [], [], 0)[0]:
+            tasks = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+            if {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"S"}:
+                return not select.select([self.sock], [], [], 0)[0]
+        return False
 
     def until_end(self) -> list[Frame]:
         """All frames up to and with a done or failed."""
@@ -110,12 +121,12 @@ def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
     """Start a worker for `name.py:attribute` below tests/handlers; it is killed and reaped afterwards."""
     agents: list[Agent] = []
 
-    def start(handler: str, *, own_session: bool = True) -> Agent:
+    def start(handler: str, *, own_session: bool = True, env: dict[str, str] | None = None) -> Agent:
         spec = handler if handler.startswith("/") or ".py" not in handler else f"{HANDLERS}/{handler}"
         scratch = tmp_path / f"scratch-{len(agents)}"
         scratch.mkdir()
         log = tmp_path / f"log-{len(agents)}"
-        agents.append(Agent(spec, scratch, log=log, own_session=own_session))
+        agents.append(Agent(spec, scratch, log=log, own_session=own_session, env=env or {}))
         return agents[-1]
 
     yield start

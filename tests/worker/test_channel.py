@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from queue import Queue
 
 import pytest
 
@@ -129,3 +130,42 @@ def test_after_an_interrupted_send_nothing_more_is_sent() -> None:
         signal.signal(signal.SIGALRM, before)
         channel.close()
         theirs.close()
+
+
+def test_a_large_piece_waits_until_it_is_taken_and_others_are_heard_meanwhile(
+    ends: tuple[Channel, socket.socket],
+) -> None:
+    channel, agent = ends
+    heard: Queue[str] = Queue()
+    piece = Frame("chunk", {"job": "j", "attempt": 1, "n": 4}, bytes(INLINE_MAX + 1))
+    others = [Frame("took", {"job": "j", "attempt": 1, "n": 3}), Frame("cancel"), Frame("run")]
+    mine = Frame("took", {"job": "j", "attempt": 1, "n": 4})
+    sending = threading.Thread(target=channel.send_piece, args=(piece, lambda frame: heard.put(frame.kind)))
+    sending.start()
+    agent.recv(1)
+    for frame in others:
+        agent.sendall(encode(frame)[0])
+    assert [heard.get(timeout=30), heard.get(timeout=30)] == ["cancel", "run"]
+    assert channel.poll() == [], "the sender looks"
+    assert sending.is_alive()
+    agent.sendall(encode(mine)[0] + encode(Frame("stop"))[0])
+    sending.join(30)
+    assert heard.get_nowait() == "stop"
+
+
+def test_a_piece_that_was_taken_before_its_sender_looked(ends: tuple[Channel, socket.socket]) -> None:
+    channel, agent = ends
+    agent.sendall(encode(Frame("took", {"job": "j", "attempt": 1, "n": 0}))[0])
+    assert channel.poll() == []
+    piece = Frame("chunk", {"job": "j", "attempt": 1, "n": 0}, bytes(INLINE_MAX + 1))
+    channel.send_piece(piece, lambda frame: None)
+
+
+def test_nobody_waits_for_an_agent_that_is_gone(ends: tuple[Channel, socket.socket]) -> None:
+    channel, agent = ends
+    piece = Frame("chunk", {"job": "j", "attempt": 1, "n": 0}, bytes(INLINE_MAX + 1))
+    closing = threading.Thread(target=lambda: (agent.recv(100), agent.close()))
+    closing.start()
+    with pytest.raises(AgentGone):
+        channel.send_piece(piece, lambda frame: None)
+    closing.join()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stoker.worker.frames import INLINE_MAX, Frame
+from stoker.worker.frames import INLINE_MAX, PIECE_MAX, Frame
 
 
 def body(frame: Frame) -> Any:
@@ -89,6 +89,28 @@ def test_chunks_are_numbered_from_0_in_every_attempt(start_worker: Any, handler:
         ]
         assert [body(chunk) for chunk in chunks] == [{"number": n} for n in range(3)]
         assert body(done) == output
+
+
+LARGE = 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("handler", "given"),
+    [("emits_large.py", {}), ("async_emits_large.py", {}), ("async_emits_large.py", {"from": "thread"})],
+)
+def test_after_a_large_piece_nothing_is_emitted_until_it_is_taken(
+    start_worker: Any, handler: str, given: dict[str, str]
+) -> None:
+    agent = start_worker(f"{handler}:handler")
+    agent.setup()
+    agent.run(json.dumps({"sizes": [10, LARGE, 1_100_000, 10], **given}).encode())
+    for n, large in enumerate([False, True, True, False]):
+        chunk = agent.next()
+        assert (chunk.kind, chunk.fields["n"], len(chunk.body) > PIECE_MAX) == ("chunk", n, large)
+        if large:
+            assert agent.is_silent()
+            agent.send("took", job="j", attempt=1, n=n)
+    assert body(agent.next()) == {"pieces": 4}
 
 
 def test_a_generator_may_return_an_output_of_its_own(start_worker: Any) -> None:
@@ -247,6 +269,57 @@ def test_what_the_handler_prints_stays_its_own_and_is_there_at_once(start_worker
     agent.run()
     assert body(agent.next()) == {"printed": 2}
     assert agent.log.read_text() == "to stdout\nto stderr\n"
+
+
+def test_what_is_printed_without_an_end_of_line_is_there_before_the_answer(start_worker: Any) -> None:
+    agent = start_worker("prints_much.py:handler", env={"MY_TOKEN": "open end"})
+    agent.setup()
+    agent.run(b'{"lines": 1}')
+    assert agent.next().kind == "done"
+    assert agent.log.read_text() == "to stderr\nline 0 \nopen end"
+    agent.run(b'{"lines": 0, "then": "raise"}')
+    assert agent.next().kind == "failed"
+    assert agent.log.read_text().endswith("open endto stderr\nopen end")
+
+
+def test_a_closed_stdout_ends_no_job(start_worker: Any, tmp_path: Path) -> None:
+    path = tmp_path / "closes_stdout.py"
+    path.write_text(
+        "import sys\ndef handler(job):\n    sys.stdout.close()\n    sys.stderr = None\n    return 1\n"
+    )
+    agent = start_worker(f"{path}:handler")
+    agent.setup()
+    agent.run()
+    assert body(agent.next()) == 1
+
+
+@pytest.mark.parametrize("size", [900_000, 1_048_570, 1_048_577, 5_000_000, 25_000_000])
+def test_an_output_of_many_megabytes_passes(start_worker: Any, size: int) -> None:
+    agent = start_worker("large_output.py:handler")
+    agent.setup()
+    agent.run(json.dumps({"size": size}).encode())
+    done = agent.next()
+    assert (done.kind, len(done.body)) == ("done", size + len('{"text":""}'))
+
+
+@pytest.mark.parametrize(
+    ("handler", "given", "what"),
+    [
+        ("large_output.py", {"size": 200_000_000}, "a done of 200000011 bytes"),
+        ("emits_large.py", {"sizes": [70_000_000]}, "a chunk of 70000017 bytes"),
+    ],
+)
+def test_what_is_over_the_limit_fails_its_job_and_the_worker_lives(
+    start_worker: Any, handler: str, given: dict[str, Any], what: str
+) -> None:
+    agent = start_worker(f"{handler}:handler")
+    agent.setup()
+    agent.run(json.dumps(given).encode())
+    failed = agent.next()
+    assert (failed.kind, failed.fields["retryable"]) == ("failed", False)
+    assert failed.fields["error"] == f"{what} is over the limit of 67108864; return a File"
+    agent.run(json.dumps({"size": 1, "sizes": [1]}).encode(), attempt=2)
+    assert agent.until_end()[-1].kind == "done"
 
 
 def test_a_synchronous_worker_never_imports_asyncio(start_worker: Any, tmp_path: Path) -> None:

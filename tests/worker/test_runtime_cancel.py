@@ -48,6 +48,30 @@ def test_a_cancel_ends_a_generator_that_knows_nothing_of_it(start_worker: Any, h
     assert failed.fields["error"] == "cancelled: asked"
 
 
+def test_a_cancel_is_heard_by_a_handler_that_waits_for_its_piece_to_be_taken(start_worker: Any) -> None:
+    agent = start_worker("emits_large.py:handler")
+    agent.setup()
+    agent.run(b'{"sizes": [3000000, 10]}')
+    assert agent.next().kind == "chunk"
+    agent.cancel()
+    agent.send("took", job="j", attempt=1, n=0)
+    done = agent.next()
+    assert (done.kind, done.fields["has_output"]) == ("done", False)
+    agent.run(b'{"sizes": [10]}', attempt=2)
+    assert agent.until_end()[-1].kind == "done"
+
+
+def test_an_async_handler_hears_the_other_jobs_while_a_thread_waits_for_a_piece(start_worker: Any) -> None:
+    agent = start_worker("async_emits_large.py:handler")
+    agent.setup(concurrency=4)
+    agent.run(b'{"sizes": [3000000], "from": "thread"}', job="waits")
+    assert agent.next().job == "waits"
+    agent.run(b'{"sizes": [10], "from": "thread"}', job="other")
+    assert [(frame.kind, frame.job) for frame in agent.until_end()] == [("chunk", "other"), ("done", "other")]
+    agent.send("took", job="waits", attempt=1, n=0)
+    assert agent.next().kind == "done"
+
+
 def test_a_handler_may_answer_a_cancel_with_what_it_has(start_worker: Any) -> None:
     agent = start_worker("survives_cancel.py:handler")
     agent.setup()
