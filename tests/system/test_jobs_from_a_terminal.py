@@ -73,7 +73,10 @@ def test_control_c_leaves_the_job_running_and_a_purge_takes_what_waits(tmp_path:
         assert "--from 1-0;" in err
 
         (tmp_path / "input.json").write_text(given)
-        waiting = job(stack, "run", "waits", "@input.json", "--no-wait")[0].strip()
+        once = ("run", "waits", "@input.json", "--no-wait", "--idempotency-key", "once")
+        waiting = job(stack, *once)[0].strip()
+        assert job(stack, *once)[0].strip() == waiting
+        assert "another" in job(stack, *once, "--set", "more=1", code=1)[1]
         assert job(stack, "purge", "waits", "--yes")[0] == "1 job was cancelled\n"
         assert "purged" in job(stack, "stream", "waits", waiting, code=1)[1]
 
