@@ -9,12 +9,15 @@ from random import Random
 import pytest
 
 from stoker.agent.fake_spawner import Start
-from stoker.wire.messages import Outcome, Refused, Released, Uploading
+from stoker.wire.messages import Chunk, Outcome, Refused, Released, Uploading
 
 SCRIPTS = [
     {"output": 1},
     {"run_s": 3, "progress": [1, 2, 3], "output": 2},
     {"run_s": 2, "chunks": ["a", "b"]},
+    {"run_s": 2, "chunks": ["a", {"letters": 1_200_000}, "b", {"letters": 1_200_000}], "output": 3},
+    {"chunks": [{"letters": 1_200_000}] * 12, "error": "after its pieces"},
+    {"run_s": 1, "chunks": [{"letters": 1_200_000}, "a"], "exit": -9},
     {"run_s": 1, "exit": -11},
     {"run_s": 90},
     {"run_s": 300, "ignore_cancel": True},
@@ -97,6 +100,11 @@ def check(host, given):
         ends = control.about(Outcome, name, attempt) + control.about(Refused, name, attempt)
         # an Assign that was cut off on its way is the only one without an end
         assert len(ends) == ((name, attempt) in host.arrived)
+        # the pieces that were told are the first ones, and of a success all of them
+        numbers = sorted({chunk.n for chunk in control.about(Chunk, name, attempt)})
+        assert numbers == list(range(len(numbers)))
+        if ends and isinstance(ends[-1], Outcome) and ends[-1].output == b"3":
+            assert len(numbers) == 4
         if control.about(Uploading, name, attempt):
             assert control.about(Released, name, attempt)
     assert {worker.state for worker in host.agent.workers.held()} == {"ready"}

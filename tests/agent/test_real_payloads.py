@@ -1,0 +1,156 @@
+"""Large outputs, large pieces and logs through real worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from stoker.agent.attempt import Ladder
+from stoker.agent.files import ScratchFolders
+from stoker.agent.local_process import LocalSpawner
+from stoker.agent.pieces import HOLD_MAX
+from stoker.wire.messages import Chunk
+
+HANDLERS = Path(__file__).parents[1] / "handlers"
+LARGE = 3_000_000
+
+
+@pytest.fixture
+async def real(a_host, a_worker, tmp_path):
+    """A host whose workers are processes; `serve` starts one for a handler of tests/handlers."""
+    host = a_host()
+    host.spawner = LocalSpawner(tmp_path / "agent")
+    host.scratch = ScratchFolders(tmp_path / "scratch")
+    host.set(ladder=Ladder(cooperative_s=0.5, term_s=0.2))
+    running = asyncio.create_task(host.agent.run())
+
+    async def serve(handler, **fields):
+        await host.control.ready(a_worker(handler=f"{HANDLERS}/{handler}.py:handler", **fields))
+
+    host.serve = serve
+    yield host
+    host.agent.stop()
+    async with asyncio.timeout(30):
+        await running
+    assert os.listdir(tmp_path / "scratch") == []
+    for task in host.control._tasks:
+        task.cancel()
+
+
+def read(host, ref):
+    return json.loads(host.objects.blobs["bucket", ref.key])
+
+
+def told(host, name):
+    """Number and length of each piece, as control reads them."""
+    chunks = [
+        json.loads(c.value) if c.ref is None else read(host, c.ref) for c in host.control.about(Chunk, name)
+    ]
+    return [(chunk["n"], len(chunk["text"])) for chunk in chunks]
+
+
+@pytest.mark.parametrize("size", [900_000, 999_990, 1_000_000, 5_000_000, 25_000_000])
+async def test_an_output_comes_whole_whatever_its_size(real, a_job, size):
+    await real.serve("large_output")
+    await real.control.assign(a_job("j1", json.dumps({"size": size}).encode()))
+    outcome = await real.control.outcome("j1")
+    assert outcome.end == "completed"
+    assert (outcome.output is None) == (size + len('{"text":""}') > 1_000_000)
+    output = json.loads(outcome.output) if outcome.output else read(real, outcome.output_ref)
+    assert output == {"text": "x" * size}
+
+
+async def test_an_output_over_the_limit_fails_and_the_next_job_runs(real, a_job):
+    await real.serve("large_output")
+    await real.control.assign(a_job("j1", b'{"size": 200000000}'))
+    outcome = await real.control.outcome("j1")
+    assert (outcome.end, outcome.retryable) == ("failed", False)
+    assert outcome.error == "a done of 200000011 bytes is over the limit of 67108864; return a File"
+    await real.control.assign(a_job("j2", b'{"size": 1}'))
+    assert (await real.control.outcome("j2")).end == "completed"
+    assert [news.state for news in real.control.news("w1")] == ["ready"]
+
+
+@pytest.mark.parametrize("handler", ["emits_large", "async_emits_large"])
+async def test_pieces_come_in_their_order(real, a_job, handler):
+    await real.serve(handler)
+    sizes = [10, LARGE, 10, 10, LARGE, LARGE, 999_900, 20_000_000, 10]
+    await real.control.assign(a_job("j1", json.dumps({"sizes": sizes}).encode()))
+    assert (await real.control.outcome("j1")).end == "completed"
+    assert told(real, "j1") == list(enumerate(sizes))
+
+
+async def test_a_handler_waits_for_a_store_that_is_down_and_memory_is_bounded(real, a_job):
+    await real.serve("emits_large")
+    real.objects.down = True
+    sizes = [LARGE] * 30
+    await real.control.assign(a_job("j1", json.dumps({"sizes": sizes}).encode()))
+    await real.until(lambda: real.agent.attempts._attempts)
+    (attempt,) = real.agent.attempts._attempts.values()
+    await real.until(lambda: attempt.stream is not None and len(attempt.stream._bodies) == 3)
+    await real.until(lambda: len(real.objects.calls) == 2)  # tried again: there was time for more
+    assert sum(map(len, attempt.stream._bodies)) <= HOLD_MAX + LARGE + 100
+    assert len(attempt.stream._bodies) == 3
+    real.objects.down = False
+    assert (await real.control.outcome("j1")).end == "completed"
+    assert told(real, "j1") == list(enumerate(sizes))
+
+
+async def test_a_cancel_reaches_a_handler_that_waits_for_the_store(real, a_job):
+    await real.serve("emits_large")
+    real.objects.down = True
+    await real.control.assign(a_job("j1", json.dumps({"sizes": [LARGE] * 10, "then": "wait"}).encode()))
+    await real.until(lambda: real.agent.attempts._attempts)
+    (attempt,) = real.agent.attempts._attempts.values()
+    await real.until(lambda: attempt.stream is not None and len(attempt.stream._bodies) == 3)
+    await real.control.cancel("j1")
+    outcome = await real.control.outcome("j1")
+    assert (outcome.end, told(real, "j1")) == ("cancelled", [])
+    real.objects.down = False
+    await real.control.assign(a_job("j2", b"{}"))
+    assert (await real.control.outcome("j2")).end == "completed"
+    assert [news.state for news in real.control.news("w1")] == ["ready"], "its worker lives on"
+
+
+async def test_an_error_comes_after_the_pieces_before_it(real, a_job):
+    await real.serve("emits_large")
+    given = {"sizes": [LARGE, 10], "then": "raise"}
+    await real.control.assign(a_job("j1", json.dumps(given).encode()))
+    assert "after its pieces" in (await real.control.outcome("j1")).error
+    assert told(real, "j1") == [(0, LARGE), (1, 10)]
+
+
+# ---- logs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("then", "end"), [("", "completed"), ("raise", "failed"), ("die", "lost"), ("stuck", "timed_out")]
+)
+async def test_every_end_brings_its_lines(real, a_job, then, end):
+    await real.serve("prints_much", env={"MY_TOKEN": "tok-12345"})
+    given = json.dumps({"then": then}).encode()
+    await real.control.assign(a_job("j1", given, execution_timeout_ms=500 if then == "stuck" else 60_000))
+    outcome = await real.control.outcome("j1")
+    assert outcome.end == end
+    assert outcome.log == ("to stderr", "line 0 ", "line 1 ", "line 2 ", "***")
+
+
+async def test_each_attempt_has_its_own_lines(real, a_job):
+    await real.serve("prints_much")
+    for n in range(3):
+        await real.control.assign(a_job(f"j{n}", json.dumps({"lines": n}).encode()))
+        log = (await real.control.outcome(f"j{n}")).log
+        assert log == ("to stderr", *(f"line {line} " for line in range(n)))
+
+
+async def test_a_flood_ends_in_its_last_lines(real, a_job):
+    await real.serve("prints_much")
+    await real.control.assign(a_job("j1", b'{"lines": 20000, "width": 300}'))
+    log = (await real.control.outcome("j1")).log
+    assert log[-1].startswith("line 19999 ")
+    assert 40 < len(log) <= 100
+    assert sum(len(line) + 1 for line in log) <= 16 * 1024
