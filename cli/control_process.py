@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
 
@@ -22,6 +22,7 @@ import uvloop
 
 from stoker.cli import s3_settings
 from stoker.cli.data_folder import DataFolder, held_at_last
+from stoker.cli.database import open_chosen
 from stoker.cli.errors import CliError
 from stoker.cli.hosted import declared
 from stoker.cli.readiness import announce
@@ -37,7 +38,7 @@ from stoker.control.config import Config, load_config
 from stoker.control.grpc_stream import GrpcServer, TlsFiles, serve
 from stoker.control.plane import Plane
 from stoker.control.settings import PlaneSettings
-from stoker.control.store import Conn, open_store
+from stoker.control.store import Conn
 from stoker.control.types import Endpoint
 from stoker.control.webhooks import Post
 from stoker.outbound.guard import Guard
@@ -59,6 +60,7 @@ class ControlOptions:
     grpc_host: str
     grpc_port: int
     hosted: tuple[str, ...] = ()
+    database: str | None = field(default=None, repr=False)
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
@@ -86,7 +88,7 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
         otherwise = f"another control is running on {folder.root}"
         await stack.enter_async_context(held_at_last(folder.control_lock, otherwise))
         stack.enter_context(on_signals(stop.set))
-        store = open_store(folder.store, now=time.time())
+        store = open_chosen(folder, config, given, options.database, alone=True)
         stack.callback(store.close)
         commits = Committer(store)
         stack.push_async_callback(commits.close)

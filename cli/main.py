@@ -45,6 +45,13 @@ Hosted = Annotated[
 ]
 ReadyFd = Annotated[int | None, typer.Option(hidden=True)]
 TlsFile = Annotated[Path | None, typer.Option(exists=True, dir_okay=False)]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        help="postgresql://...; a file in the data folder by default. "
+        "Better in STOKER_DATABASE_URL: arguments are readable by everybody."
+    ),
+]
 Join = Annotated[bool, typer.Option("--join", help="Join tokens of agents instead of API keys.")]
 
 HOSTED = ("text-to-image",)
@@ -79,6 +86,7 @@ def control(
     port: Port = 8000,
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
+    database: Database = None,
     grpc_host: Annotated[str, typer.Option(help="Address that agents join at.")] = "127.0.0.1",
     grpc_port: GrpcPort = 8001,
     hosted: Hosted = None,
@@ -99,6 +107,7 @@ def control(
         grpc_host=grpc_host,
         grpc_port=grpc_port,
         hosted=tuple(hosted or ()),
+        database=database,
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
@@ -187,37 +196,40 @@ def key_create(
     name: Annotated[str, typer.Option(help="What it is for.")] = "key",
     join: Join = False,
     data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
 ) -> None:
     """Makes one and shows it this once."""
     from stoker.cli import key_commands
 
-    key_commands.create(data_dir, name, join=join, console=plain_console())
+    key_commands.create(data_dir, _config(config), name, join=join, console=plain_console())
 
 
 @key_app.command("list")
-def key_list(join: Join = False, data_dir: DataDir = DATA_DIR) -> None:
+def key_list(join: Join = False, data_dir: DataDir = DATA_DIR, config: ConfigFile = None) -> None:
     """Their ids and names; never the keys themselves."""
     from stoker.cli import key_commands
 
-    key_commands.show(data_dir, join=join, console=plain_console())
+    key_commands.show(data_dir, _config(config), join=join, console=plain_console())
 
 
 @key_app.command("revoke")
 def key_revoke(
-    key: Annotated[str, typer.Argument(help="The id that `list` shows.")], data_dir: DataDir = DATA_DIR
+    key: Annotated[str, typer.Argument(help="The id that `list` shows.")],
+    data_dir: DataDir = DATA_DIR,
+    config: ConfigFile = None,
 ) -> None:
     """From now on it opens nothing."""
     from stoker.cli import key_commands
 
-    key_commands.revoke(data_dir, key, plain_console())
+    key_commands.revoke(data_dir, _config(config), key, plain_console())
 
 
 @key_app.command("webhook-secret")
-def key_webhook_secret(data_dir: DataDir = DATA_DIR) -> None:
+def key_webhook_secret(data_dir: DataDir = DATA_DIR, config: ConfigFile = None) -> None:
     """The secret that webhooks are signed with; whoever receives them checks with it."""
     from stoker.cli import key_commands
 
-    key_commands.webhook_secret(data_dir)
+    key_commands.webhook_secret(data_dir, _config(config))
 
 
 WeightsDir = Annotated[

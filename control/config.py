@@ -117,6 +117,7 @@ class Config(_Section):
     local_roots: tuple[str, ...] = ()
     allow_private_addresses: bool = False
     s3: S3Section | None = None
+    database: SecretStr | None = None
     prices: Prices = Prices()
     retention: Retention = Retention()
     rate_limits: RateLimits = RateLimits()
@@ -210,8 +211,11 @@ def _sentence(error: ErrorDetails, document: Mapping[str, Any]) -> str:
         return f"{where} is required and missing"
     if error["type"] == "value_error":
         return f"{where + ': ' if where else ''}{error['ctx']['error']}"
-    value = "a secret" if error["loc"][-1] == "access_secret" else shown(error["input"])
+    value = "a secret" if error["loc"][-1] in _SECRETS else shown(error["input"])
     return f"{where}: {error['msg']}; got {value}"
+
+
+_SECRETS = ("access_secret", "database")
 
 
 def _where(loc: tuple[int | str, ...]) -> str:

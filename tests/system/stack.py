@@ -40,8 +40,13 @@ def queue_endpoint(name: str, file: str, **fields: Any) -> str:
 
 
 class Stack:
-    def __init__(self, folder: Path, *endpoints: str, hosted: tuple[str, ...] = ()) -> None:
+    """`database` is the URL of a PostgreSQL one; without it control keeps a file."""
+
+    def __init__(
+        self, folder: Path, *endpoints: str, hosted: tuple[str, ...] = (), database: str | None = None
+    ) -> None:
         self.folder = folder
+        self.database = {} if database is None else {"STOKER_DATABASE_URL": database}
         self.hosted = hosted
         self.config = folder / "stoker.toml"
         self.config.write_text(f"local_roots = [{json.dumps(str(HANDLERS))}]\n" + "\n".join(endpoints))
@@ -64,7 +69,9 @@ class Stack:
         command += ["--config", str(self.config)]
         for hosted in self.hosted:
             command += ["--hosted", hosted]
-        self.control, self.facts = self._start(command, "control", {"STOKER_API_KEY": self.key})
+        self.control, self.facts = self._start(
+            command, "control", {"STOKER_API_KEY": self.key, **self.database}
+        )
         if hasattr(self, "http"):
             self.http.close()
         headers = {"Authorization": f"Bearer {self.key}"}
@@ -168,8 +175,10 @@ class Stack:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *endpoints: str, hosted: tuple[str, ...] = ()) -> Iterator[Stack]:
-    stack = Stack(folder, *endpoints, hosted=hosted)
+def running(
+    folder: Path, *endpoints: str, hosted: tuple[str, ...] = (), database: str | None = None
+) -> Iterator[Stack]:
+    stack = Stack(folder, *endpoints, hosted=hosted, database=database)
     try:
         stack.start()
         yield stack
