@@ -99,6 +99,18 @@ class Bench:
     def cancel(self, now: float, job: str) -> tuple[JobView | None, Changed | None]:
         return self.do(lambda conn: store.cancel(conn, ACCOUNT, E, job, now))
 
+    def retry(self, now: float, job: str) -> tuple[JobView | None, Changed | None]:
+        return self.do(lambda conn: store.retry(conn, ACCOUNT, E, job, now))
+
+    def newest(self) -> int:
+        return store.newest(self.store.writer, E)
+
+    def purge(self, now: float, upto: int, limit: int = 1_000) -> tuple[Changed, ...]:
+        return self.do(lambda conn: store.purge(conn, ACCOUNT, E, upto, now, limit))
+
+    def shorten(self, now: float, job: str, until: float) -> JobView | None:
+        return self.do(lambda conn: store.shorten(conn, ACCOUNT, E, job, until, now))
+
     def view(self, now: float, job: str) -> JobView | None:
         return store.view(self.store.writer, ACCOUNT, E, job, now)
 
