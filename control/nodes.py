@@ -314,8 +314,9 @@ class Nodes:
             self._floor.remove_worker(news.worker)
         elif worker.state != "stopping":
             worker.state, worker.reason = news.state, news.reason
-            if news.state == "stopping":
-                worker.spec = None
+            if news.state == "stopping" and worker.spec is not None:
+                worker.spec = None  # it is replaced, and its agent must hear that it is not wanted again
+                self._staffing.tell(session.node)
             worker.log_tail = news.log_tail
             worker.idle_since = self._clock()
             self._dispatch.look(worker.endpoint)

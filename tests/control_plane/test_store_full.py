@@ -78,7 +78,8 @@ async def test_an_outcome_is_kept_by_its_agent_until_it_is_stored() -> None:
         [worker] = await agent.staffed()
         job = await w.plane.submit("default", "echo", one(), sync=False)
         assign = await agent.assigned()
-        while not (await agent.hear()).ack:  # of what came before
+        await agent.beat()  # what came before may have been acknowledged with the Assign
+        while not (await agent.hear()).ack:
             pass
         w.commits.full = True
         number = agent.number
