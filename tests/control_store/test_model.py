@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from stoker.control import job as machine
-from stoker.control import store
+from stoker.control import store, store_idempotency, store_nodes, store_orders, store_reports
 from stoker.control.errors import KeyReused
 from stoker.control.statements import STATEMENTS
 from stoker.control.store_webhooks import delivery_id
@@ -33,7 +35,7 @@ PICK = st.integers(0, 1_000)
 
 # A statement takes PostgreSQL a trip there and back: it gets fewer stories and walks, of the same kind.
 STORIES = {"sqlite": 40, "postgres": 10}
-WALKS = {"sqlite": 60, "postgres": 20}
+WALKS = {"sqlite": 90, "postgres": 20}
 
 ROWS = (
     "SELECT id, state, attempt, failures, handler_failures, refused, suspect, node, not_before, expires_at, "
@@ -347,7 +349,7 @@ def test_the_store_does_what_the_machine_says(new_bench: Callable[[], Any], data
 # weighted so that jobs live long enough to be lost, resumed and given up.
 
 GAPS = [0.1, 2.0, 2.0, 11.0, 70.0]
-END_LIST = ["lost"] * 4 + ["failed", "failed", "completed", "timed_out", "timed_out", "cancelled"]
+END_LIST = ["lost"] * 4 + ["failed", "failed", "failed", "completed", "timed_out", "timed_out", "cancelled"]
 
 
 def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
@@ -366,7 +368,7 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
                 rng.random() < 0.5,
                 rng.choice([10.0, 5e3, 5e3, 5e3]),
                 rng.choice([1, 3, 3, 4]),
-                rng.choice([0, 0, 1, 2]),
+                rng.choice([0, 1, 1, 2]),
             ),
         ),
         (1, lambda: walker.submit_once(rng.choice(KEYS), rng.randrange(2))),
@@ -435,6 +437,65 @@ BROKEN = {
     "the end lengthens the ttl": ("finish", "{kept}", ":now + retention_s"),
     "a result does not clear the reason": ("finish", ", reason = NULL", ""),
 }
+
+
+ELSEWHERE = {
+    "a retry keeps the failures": (
+        store_orders,
+        "_REOPEN",
+        "failures = 0, handler_failures",
+        "handler_failures",
+    ),
+    "a retry keeps the handler's failures": (store_orders, "_REOPEN", "handler_failures = 0, ", ""),
+    "a retry does not get its ttl back": (store_orders, "_REOPEN", "expires_at = ttl_at,", ""),
+    "a retry stands behind": (store_orders, "_REOPEN", "THEN 2 ELSE 0 END", "THEN 3 ELSE 1 END"),
+    "a retry forgets what was given": (store_orders, "_REOPEN", "given_before = attempt - refused,", ""),
+    "a retry looks at old uploads again": (
+        store_orders,
+        "_REOPEN",
+        "first_attempt = attempt + 1",
+        "sync = sync",
+    ),
+    "what is gone is tried again": (store_orders, "_REOPEN", "AND expires_at > :now", ""),
+    "everything is tried again": (store_orders, "_REOPEN", "state IN ('FAILED', 'TIMED_OUT')", "1 = 1"),
+    "a purge takes what came later": (store_orders, "_PURGE", "AND seq <= :upto", ""),
+    "a purge takes what runs": (store_orders, "_PURGE", "state = 'IN_QUEUE'", "state <> 'COMPLETED'"),
+    "a purge takes what is gone": (store_orders, "_PURGE", "AND expires_at > :now", ""),
+    "a purge does not say so": (store_orders, "_PURGE", "reason = :reason", "reason = NULL"),
+    "a cancelled job is kept for ever": (store_orders, "_CANCEL", ", expires_at = {kept}", ""),
+    "a life is lengthened": (store_orders, "_SHORTEN", "AND ttl_at > :until", ""),
+    "a handler's failures are not counted": (store_reports, "_REQUEUE", "= :handler_failures", "= 0"),
+    "nobody knows why it waits": (store_reports, "_REQUEUE", "reason = :reason", "reason = NULL"),
+    "nor after its node was lost": (store_nodes, "_LOSE", "reason = :reason", "reason = NULL"),
+    "a given up job still waits for a reason": (store_nodes, "_GIVE_UP", "reason = NULL,", ""),
+    "a key is taken over": (store_idempotency, "_TAKE", "WHERE idempotency.expires_at <= :now", ""),
+}
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_broken_statement_of_a_module_is_noticed(
+    name: str, new_bench: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, statement, old, new = ELSEWHERE[name]
+    whole = getattr(module, statement)
+    assert old in whole
+    monkeypatch.setattr(module, statement, whole.replace(old, new))
+    with pytest.raises((AssertionError, KeyReused, sqlite3.Error, pytest.fail.Exception)):
+        walks(new_bench, WALKS["sqlite"])
+
+
+ENDINGS = (store_reports, store_orders, store_nodes)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("module", ENDINGS, ids=lambda module: str(module.__name__))
+def test_an_end_that_tells_nobody_is_noticed(
+    module: ModuleType, new_bench: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "note_end", lambda *_: None)
+    with pytest.raises(AssertionError):
+        walks(new_bench, WALKS["sqlite"])
 
 
 # It is the walks that are tested here, and they do not know in which database they are.
