@@ -1,8 +1,12 @@
-"""Inputs and outputs over 1 MB lie in the object store; whoever asks reads them whole, as if they did not."""
+"""Payloads over 1 MB lie in the object store; whoever asks reads them whole, as if they did not.
+
+And what a handler printed can be read after its end.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +23,8 @@ SIZE = 2 * 1024 * 1024
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("payloads")
     endpoints = [queue_endpoint("large", "large_output.py"), queue_endpoint("digest", "digest.py")]
+    endpoints.append(queue_endpoint("pieces", "emits_large.py"))
+    endpoints.append(queue_endpoint("prints", "prints_much.py"))
     with running(folder, *endpoints) as made:
         yield made
 
@@ -43,3 +49,47 @@ def test_a_large_input_reaches_the_handler_whole(stack: Stack) -> None:
     assert record["status"] == "COMPLETED", record
     assert record["output"] == {"length": SIZE, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     assert objects(stack, record["id"]), "it was spilled"
+
+
+PIECES = [10, 3_000_000, 10, 10, 3_000_000, 3_000_000, 999_000, 10]
+
+
+def test_large_and_small_pieces_are_streamed_in_their_order(stack: Stack) -> None:
+    job = stack.run("pieces", {"sizes": PIECES})
+    found: list[tuple[int, int]] = []
+    while True:
+        answer = stack.http.get(f"/pieces/stream/{job}?wait=60000").json()
+        pieces = [piece["output"] for piece in answer["stream"]]
+        found += [(piece["n"], len(piece["text"])) for piece in pieces]
+        if answer["status"] not in {"IN_QUEUE", "IN_PROGRESS"}:
+            break
+    assert answer["status"] == "COMPLETED", answer["status"]
+    assert found == list(enumerate(PIECES))
+    assert sum("chunk-" in path.as_posix() for path in objects(stack, job)) == 3, (
+        "the large ones were spilled"
+    )
+
+
+def test_they_come_as_events_too(stack: Stack) -> None:
+    job = stack.run("pieces", {"sizes": PIECES})
+    found: list[tuple[int, int]] = []
+    kind = ""
+    with stack.http.stream("GET", f"/pieces/stream/{job}", headers={"Accept": "text/event-stream"}) as answer:
+        for line in answer.iter_lines():
+            word, _, text = line.partition(": ")
+            kind = text if word == "event" else kind
+            if word == "data" and kind == "chunk":
+                piece = json.loads(text)["output"]
+                found.append((piece["n"], len(piece["text"])))
+    assert kind == "end"
+    assert found == list(enumerate(PIECES))
+
+
+@pytest.mark.parametrize(("then", "end"), [("", "COMPLETED"), ("raise", "FAILED")])
+def test_what_was_printed_is_there_after_the_end(stack: Stack, then: str, end: str) -> None:
+    record = stack.runsync("prints", {"then": then})
+    assert record["status"] == end
+    answer = stack.http.get(f"/prints/logs/{record['id']}").json()
+    (attempt,) = answer["logs"]
+    assert (answer["id"], attempt["attempt"], attempt["worker"]) == (record["id"], 1, record["workerId"])
+    assert attempt["lines"] == ["to stderr", "line 0 ", "line 1 ", "line 2 "]
