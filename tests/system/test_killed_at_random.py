@@ -141,21 +141,24 @@ class Callers:
 # ---- the killer ---------------------------------------------------------------------------------
 
 
-def workers(stack: Stack) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.Error):
-        children = psutil.Process(stack.agent.pid).children()
-        return [child for child in children if "stoker.worker.runtime" in child.cmdline()]
-    return []
+def living_workers(stack: Stack) -> list[psutil.Process]:
+    """At least one: the agent may just be starting it."""
+    pause, deadline = threading.Event(), time.monotonic() + 30.0
+    agent = psutil.Process(stack.agent.pid)
+    while time.monotonic() < deadline:
+        with contextlib.suppress(psutil.Error):
+            found = [one for one in agent.children() if "stoker.worker.runtime" in one.cmdline()]
+            if found:
+                return found
+        pause.wait(0.02)
+    raise AssertionError("the agent started no worker in 30 s")
 
 
 def kill_one(stack: Stack, rng: random.Random) -> str:
     victim = rng.choice(["control", "agent", "both", "worker", "worker"])
     if victim == "worker":
-        living = workers(stack)
-        if not living:
-            return "nobody"
         with contextlib.suppress(psutil.NoSuchProcess):
-            rng.choice(living).kill()
+            rng.choice(living_workers(stack)).kill()
         return victim
     named = ["control", "agent"] if victim == "both" else [victim]
     for name in named:
