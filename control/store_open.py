@@ -9,7 +9,7 @@ connection and in the same transaction.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,6 +47,8 @@ class Database(Protocol):
     def dialect(self) -> Dialect: ...
 
     def connect(self, *, reads_only: bool) -> sqlalchemy.Connection: ...
+
+    def executor(self, raw: Any) -> Callable[[str, Mapping[str, Any]], Rows]: ...
 
     def lock_tables(self, raw: Any) -> None: ...
 
@@ -94,6 +96,7 @@ class Conn:
     def _open(self) -> None:
         self.sql = self._database.connect(reads_only=self._reads_only)
         self.raw: Any = self.sql.connection.dbapi_connection
+        self._execute = self._database.executor(self.raw)
         self.renewed.clear()
 
     @property
@@ -101,8 +104,7 @@ class Conn:
         return self._database.is_broken(self.sql, self.raw)
 
     def run(self, statement: str, values: Mapping[str, Any]) -> Rows:
-        found: Rows = self.raw.execute(self._written[statement], values)
-        return found
+        return self._execute(self._written[statement], values)
 
     def run_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """The same for each of the rows; what it gives is not looked at."""

@@ -65,6 +65,10 @@ class SqliteFile:
             sql.exec_driver_sql("PRAGMA query_only = ON")
         return sql
 
+    def executor(self, raw: Any) -> Any:
+        """What runs one statement."""
+        return raw.execute
+
     def lock_tables(self, raw: Any) -> None:
         """BEGIN IMMEDIATE has locked the whole file."""
 
