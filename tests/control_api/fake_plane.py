@@ -95,6 +95,7 @@ class FakePlane:
     raises: Exception | None = None
     ends_at_once: JobView | None = None
     workers: int = 0
+    patience: float = float("inf")  # nobody is held for longer
     rng: Random = field(default_factory=lambda: Random(1))
 
     def add(self, **fields: object) -> JobView:
@@ -155,7 +156,7 @@ class FakePlane:
         view = self._find(account, endpoint, job)
         async with self.changed:
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(min(seconds, self.patience)):
                     await self.changed.wait_for(lambda: self.jobs[job].ended)
             except TimeoutError:
                 return view
@@ -212,7 +213,7 @@ class FakePlane:
         self._find(account, endpoint, job)
         async with self.changed:
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(min(seconds, self.patience)):
                     await self.changed.wait_for(lambda: self._fresh(job) or self.jobs[job].ended)
             except TimeoutError:
                 pass
