@@ -15,9 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.api.answers import Answer, error_answer, error_body, json_answer, stopping, unexpected
 from stoker.control.api.calls import Call, CallerLeft
-from stoker.control.api.events import EventAnswer
 from stoker.control.api.limits import Limits
-from stoker.control.api.operations import Operation, Operations
+from stoker.control.api.operations import Given, Operation, Operations
 from stoker.control.api.seam import PlaneApi
 from stoker.control.errors import ControlError, Unauthorized
 
@@ -61,7 +60,7 @@ class Door:
         finally:
             call.leave()
 
-    async def _answer(self, operation: Operation, call: Call) -> Answer | EventAnswer:
+    async def _answer(self, operation: Operation, call: Call) -> Given:
         method = call.scope["method"]
         if method not in operation.methods:
             return method_not_allowed(method, operation.methods)

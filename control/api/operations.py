@@ -17,12 +17,14 @@ from stoker.control.api.events import EventAnswer, parse_event_id
 from stoker.control.api.limits import held
 from stoker.control.api.questions import once_of, parse_listing
 from stoker.control.api.seam import ApiSettings, PlaneApi
+from stoker.control.api.turns import AnswerInTurn, Turns
 from stoker.control.errors import BadRequest, InvalidInput
 from stoker.control.submissions import parse_submission
 from stoker.control.types import Submission
 from stoker.wire import names
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Answer | EventAnswer]]
+Given: TypeAlias = Answer | AnswerInTurn | EventAnswer
+Handler: TypeAlias = Callable[[Call], Awaitable[Given]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Operations:
     def __init__(self, plane: PlaneApi, settings: ApiSettings) -> None:
         self._plane = plane
         self._settings = settings
+        self._turns = Turns()
         self.table: dict[str, Operation] = {
             "run": Operation(("POST",), False, self.run),
             "runsync": Operation(("POST",), False, self.runsync),
@@ -93,15 +96,16 @@ class Operations:
     async def health(self, call: Call) -> Answer:
         return json_answer(records.health(await self._plane.health(call.account, call.endpoint)))
 
-    async def stream(self, call: Call) -> Answer | EventAnswer:
+    async def stream(self, call: Call) -> Given:
         """A poll, or server-sent events to whoever accepts them."""
         await call.body(IGNORED_BODY_BYTES)  # read, so that the next message is the caller's leaving
         if "text/event-stream" in (call.header(b"accept") or ""):
             return await self._events(call)
         return await self._poll(call)
 
-    async def _poll(self, call: Call) -> Answer:
+    async def _poll(self, call: Call) -> Answer | AnswerInTurn:
         seconds = call.wait_s(self._settings.stream_wait_ms)
+        await self._turns.wait(call.job)
         asked = self._plane.poll_stream(call.account, call.endpoint, call.job, seconds)
         poll = await held(call, asked)
         answer = json_answer(records.stream_poll(poll.view, poll.chunks, poll.told))
@@ -111,7 +115,7 @@ class Operations:
         async def advance() -> None:
             await self._plane.advance(poll.view.id, poll.cursor)
 
-        return Answer(answer.body, after=advance)
+        return AnswerInTurn(Answer(answer.body, after=advance), self._turns, call.job)
 
     async def _events(self, call: Call) -> EventAnswer:
         after = parse_event_id(call.header(b"last-event-id"))

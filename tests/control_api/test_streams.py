@@ -11,6 +11,7 @@ from asgi_caller import Caller
 from fake_plane import FakePlane
 from fastapi import FastAPI
 
+from stoker.control.api import turns
 from stoker.control.api.app import make_app
 from stoker.control.api.events import parse_event_id, render
 from stoker.control.api.seam import ApiSettings
@@ -93,6 +94,45 @@ async def test_the_cursor_moves_only_after_the_answer_was_written(app: FastAPI, 
     caller.may_send.release()
     await request
     assert plane.cursors == {job: Cursor(1, 0)}
+
+
+async def test_a_poll_that_comes_before_the_cursor_moved_is_not_given_the_same_chunks(
+    http: httpx.AsyncClient, app: FastAPI, plane: FakePlane
+) -> None:
+    """The first caller has its whole body, asks again, and only then the cursor is stored."""
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    await plane.emit(job, chunk(0))
+    caller = Caller("GET", f"/v2/echo/stream/{job}")
+    caller.may_send = asyncio.Semaphore(2)
+    request = caller.call(app)
+    assert json.loads(await caller.text())["stream"] == [{"output": 0}]
+    again = asyncio.create_task(http.get(f"/v2/echo/stream/{job}"))
+    await settled()
+    caller.may_send.release()
+    await request
+    await plane.emit(job, chunk(1))
+    assert (await again).json()["stream"] == [{"output": 1}]
+
+
+async def test_a_poll_waits_only_so_long_for_an_answer_that_nobody_reads(
+    http: httpx.AsyncClient, app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_S", 0.0)
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    await plane.emit(job, chunk(0))
+    caller = Caller("GET", f"/v2/echo/stream/{job}")
+    caller.may_send = asyncio.Semaphore(2)
+    request = caller.call(app)
+    await caller.text()
+    assert (await http.get(f"/v2/echo/stream/{job}")).json()["stream"] == [{"output": 0}]
+    caller.may_send.release()
+    await request
+
+
+async def settled() -> None:
+    """Whatever can go on without the test has done so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 async def test_chunks_for_a_caller_that_left_are_given_to_the_next(
