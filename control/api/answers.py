@@ -79,9 +79,15 @@ def json_answer(value: object, status: int = 200) -> Answer:
 
 
 def error_body(status: int, message: str, title: str | None = None) -> dict[str, Any]:
-    """The shape of every error but a hosted model's refused input."""
-    reason = title or HTTPStatus(status).phrase
-    return {"error": message, "status": status, "title": reason, "detail": message}
+    """The shape of every error but a hosted model's refused input; a 404 has no `status`.
+
+    The field's asyncio client looks at no HTTP status and takes `status` for the job's: whatever is no end
+    it asks again, which is right after a 429 or a 503, and would go on for ever after a 404.
+    """
+    body: dict[str, Any] = {"error": message, "status": status}
+    if status == HTTPStatus.NOT_FOUND:
+        del body["status"]
+    return body | {"title": title or HTTPStatus(status).phrase, "detail": message}
 
 
 def error_answer(error: ControlError) -> Answer:

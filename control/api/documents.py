@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from stoker.control.api import schemas
+from stoker.control.api.answers import error_body
 from stoker.control.api.questions import TTL_MS, WAIT_MS
 from stoker.control.rates import LIMITS, WINDOW_S
 
@@ -230,7 +232,7 @@ def _refused() -> Document:
         "The body is wrong; a hosted model's refused input has a record's shape.",
         either,
         {
-            "body": _error_value(400, "Bad Request", "input must be an object; got 3"),
+            "body": error_body(400, "input must be an object; got 3", "Bad Request"),
             "hosted model": _REFUSED,
         },
     )
@@ -246,11 +248,8 @@ def _too_many(operation: str) -> Document:
 
 
 def _error(status: int, title: str, message: str) -> Document:
-    return _examples(title, schemas.ref("Error"), {"error": _error_value(status, title, message)})
-
-
-def _error_value(status: int, title: str, message: str) -> Document:
-    return {"error": message, "status": status, "title": title, "detail": message}
+    shape = "Missing" if status == HTTPStatus.NOT_FOUND else "Error"
+    return _examples(title, schemas.ref(shape), {"error": error_body(status, message, title)})
 
 
 def _examples(text: str, schema: Document, values: Document) -> Document:

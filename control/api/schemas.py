@@ -124,6 +124,7 @@ _LINES: Schema = {"type": "array", "items": TEXT}
 
 COMPONENTS: dict[str, Schema] = {
     "Error": exactly({"error": TEXT, "status": {"type": "integer"}, "title": TEXT, "detail": TEXT}),
+    "Missing": exactly({"error": TEXT, "title": TEXT, "detail": TEXT}),
     "RefusedInput": exactly({"id": TEXT, "status": {"const": "FAILED"}, "error": TEXT}),
     "Accepted": exactly({"id": TEXT, "status": {"const": "IN_QUEUE"}}),
     "LiveRecord": exactly({"id": TEXT, "status": _states(LIVE)}, {**_LIVE, "output": _OUTPUT}),

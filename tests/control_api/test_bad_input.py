@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -176,6 +177,10 @@ OPERATIONS = [
     ("POST", "/v2/echo/status-sync/x"),
     ("GET", "/v2/echo/stream/x"),
     ("POST", "/v2/echo/cancel/x"),
+    ("POST", "/v2/echo/retry/x"),
+    ("POST", "/v2/echo/purge-queue"),
+    ("GET", "/v2/echo/requests"),
+    ("GET", "/v2/echo/logs/x"),
     ("GET", "/v2/echo/health"),
 ]
 
@@ -253,7 +258,7 @@ async def test_a_wrong_method_is_a_405_in_our_shape(http: httpx.AsyncClient, met
 async def test_an_unknown_path_is_a_404_in_our_shape(http: httpx.AsyncClient, path: str) -> None:
     response = await http.get(path)
     assert response.status_code == 404
-    assert set(response.json()) == {"error", "status", "title", "detail"}
+    assert set(response.json()) == {"error", "title", "detail"}  # a `status` would read as a job's
 
 
 @pytest.mark.parametrize("operation", ["runsync", "status-sync/x", "stream/x"])
@@ -267,7 +272,70 @@ async def test_a_wait_out_of_bounds_is_a_400(
     assert "wait must be an integer from 1000 to 300000" in response.json()["error"]
 
 
+NUMBERS = ["-1", "1e4", "soon", "", "1000.5", "٣٠٠٠", "9" * 5000, "+5", " 5", "5 ", "1_000", "0x10"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("ttl", ["0", "999", "604800001", *NUMBERS])
+async def test_a_ttl_out_of_bounds_is_a_400(
+    http: httpx.AsyncClient, plane: FakePlane, method: str, ttl: str
+) -> None:
+    plane.add(id="x")
+    response = await http.request(method, "/v2/echo/status/x", params={"ttl": ttl})
+    assert response.status_code == 400
+    assert "ttl must be an integer from 1000 to 604800000 (milliseconds)" in response.json()["error"]
+    assert plane.ttls == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        *(("limit", value, "an integer from 1 to 1000") for value in ["0", "1001", *NUMBERS]),
+        *(
+            ("since", value, "an integer from 0 to 253402300799999")
+            for value in ["253402300800000", *NUMBERS]
+        ),
+        *(
+            ("cursor", value, "an integer from 1 to 9223372036854775807")
+            for value in ["0", str(2**63), *NUMBERS]
+        ),
+        *(
+            ("status", value, "one of IN_QUEUE, IN_PROGRESS")
+            for value in ["", "RUNNING", "in_queue", "COMPLETED "]
+        ),
+    ],
+)
+async def test_a_listing_is_asked_for_within_bounds(
+    http: httpx.AsyncClient, plane: FakePlane, name: str, value: str, allowed: str
+) -> None:
+    if value == "+5":  # a plus reads as a blank in a query
+        value = "%2B5"
+    response = await http.get(f"/v2/echo/requests?{name}={quote(value, safe='%')}")
+    assert response.status_code == 400
+    assert f"{name} must be {allowed}" in response.json()["error"]
+    assert len(response.json()["error"]) < 300
+    assert plane.listings == []
+
+
+@pytest.mark.parametrize("operation", ["run", "runsync"])
+@pytest.mark.parametrize("key", [b"", b"x" * 256, b"two words", b"\xc3\xa9", b"a\tb", b"\x7f"])
+async def test_an_idempotency_key_that_is_none_is_a_400(
+    http: httpx.AsyncClient, plane: FakePlane, operation: str, key: bytes
+) -> None:
+    headers = [(b"idempotency-key", key)]
+    response = await http.post(f"/v2/echo/{operation}", content=body(), headers=headers)
+    assert response.status_code == 400
+    assert "Idempotency-Key must be 1 to 255 visible ASCII characters" in response.json()["error"]
+    assert plane.submitted == []
+
+
 # -- size
+
+
+async def test_a_length_that_no_number_holds_is_too_long(http: httpx.AsyncClient) -> None:
+    response = await http.post("/v2/echo/run", content=body(), headers={"Content-Length": "9" * 5_000})
+    assert response.status_code == 413
+    assert len(response.json()["error"]) < 200
 
 
 async def pieces(sent: list[int], count: int, size: int) -> AsyncIterator[bytes]:
