@@ -2,7 +2,8 @@
 
 No thread, no socket, no clock. What it holds may be shared with control's `MemoryArtifacts`: a dictionary
 from (bucket, key) to bytes. `fail(2)` makes the next two calls raise ObjectStoreDown; `down = True` makes all
-of them, until it is False again; `delay` says in seconds how long each call takes.
+of them, until it is False again; `delay`, which may be changed at any time, says in seconds how long each
+call takes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class FakeObjects:
         """What was asked, refused or not: "put key", "get key"."""
         self._failures: deque[OutboundError] = deque()
         self._read = read
-        self._delay = delay
+        self.delay = delay
 
     def fail(self, times: int, error: OutboundError | None = None) -> None:
         """The next `times` calls raise `error`, or say that the store is down."""
@@ -89,7 +90,7 @@ class FakeObjects:
 
     async def _called(self, verb: str, key: str) -> None:
         self.calls.append(f"{verb} {key}")
-        await asyncio.sleep(self._delay())
+        await asyncio.sleep(self.delay())
         if self._failures:
             raise self._failures.popleft()
         if self.down:

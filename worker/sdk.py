@@ -100,7 +100,10 @@ class Job:
         self._attempt.progress(value)
 
     def emit(self, value: object) -> None:
-        """Send a chunk of partial output: any JSON value, Files included. Chunks keep their order."""
+        """Send a chunk of partial output: any JSON value without Files. Chunks keep their order.
+
+        One over 1 MB (64 MiB at most) is uploaded; while too much waits for that, this call waits, too.
+        """
         self._attempt.emit(value)
 
     @property

@@ -37,7 +37,7 @@ def answered(host):
 
 def test_large_and_small_pieces_come_in_their_order_and_before_the_end(play, a_worker, a_job):
     async def story(host):
-        host.objects._delay = lambda: 0.5
+        host.objects.delay = lambda: 0.5
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", script(chunks=["a", LARGE, "b", "c", LARGE, "d"], run_s=0.1)))
         outcome = await host.control.outcome("j1")
@@ -73,7 +73,7 @@ def test_the_slot_is_free_while_pieces_wait(play, a_worker, a_job):
 
 def test_a_result_is_uploaded_after_the_pieces(play, a_worker, a_job):
     async def story(host):
-        host.objects._delay = lambda: 0.2
+        host.objects.delay = lambda: 0.2
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", script(chunks=[LARGE], output="x" * 1_500_000)))
         outcome = await host.control.outcome("j1")
@@ -99,7 +99,7 @@ def test_a_success_is_given_up_at_its_ttl(play, a_worker, a_job):
 
 def test_a_failure_brings_what_was_emitted_before_it(play, a_worker, a_job):
     async def story(host):
-        host.objects._delay = lambda: 0.5
+        host.objects.delay = lambda: 0.5
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", script(chunks=["a", LARGE, "b"], error="no more")))
         assert (await host.control.outcome("j1")).error == "no more"
@@ -114,7 +114,7 @@ def test_no_verdict_waits_for_a_store_that_does_not_answer(play, a_worker, a_job
     async def story(host):
         await host.control.ready(a_worker())
         host.objects.down = store == "down"
-        host.objects._delay = lambda: 1000.0 if store == "hanging" else 0.0
+        host.objects.delay = lambda: 1000.0 if store == "hanging" else 0.0
         last = {"failed": {"error": "e"}, "lost": {"exit": -9}}.get(end, {"run_s": 20})
         given = a_job("j1", script(chunks=["a", LARGE, "b"], **last), execution_timeout_ms=12_000)
         await host.control.assign(given)
@@ -158,6 +158,9 @@ def test_small_pieces_behind_a_large_one_stop_the_worker_and_a_cancel_is_heard(p
         await host.until(lambda: host.spawner.of("w1").paused)
         stream = next(iter(host.agent.attempts._attempts.values())).stream
         assert sum(map(len, stream._bodies)) < pieces.HOLD_MAX + 5_000_000
+        for full in (True, False):  # an outbox that has room again does not let this worker go
+            host.agent._pressure(full)
+            assert host.spawner.of("w1").paused
         await host.control.cancel("j1")
         assert (await host.control.outcome("j1")).end == "cancelled"
         process = host.spawner.of("w1")
@@ -201,7 +204,7 @@ def test_a_large_piece_that_nobody_wants_is_answered_all_the_same(play, a_worker
 def test_the_end_of_the_agent_does_not_wait_for_pieces(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
-        host.objects._delay = lambda: 1000.0
+        host.objects.delay = lambda: 1000.0
         await host.control.assign(a_job("j1", script(chunks=[LARGE])))
         await host.control.until(lambda: host.control.about(Uploading, "j1"))
 
