@@ -51,6 +51,14 @@ def test_an_endpoint_with_what_it_does_not_say(folder: Path) -> None:
     assert (endpoint.execution_timeout_ms, endpoint.hosted, endpoint.run.prices) == (600_000, False, ())
 
 
+def test_what_a_file_does_not_say_of_limits_and_times(folder: Path) -> None:
+    config = load(folder, ROOTS + ECHO)
+    (endpoint,) = to_endpoints(config)
+    assert (endpoint.ttl_ms, endpoint.max_attempts, endpoint.handler_retries) == (86_400_000, 3, 0)
+    assert (config.retention.async_s, config.retention.sync_s) == (1_800, 60)
+    assert (config.rate_limits.enabled, config.rate_limits.requests_per_worker) == (True, 50)
+
+
 def test_a_whole_file(folder: Path) -> None:
     config = load(
         folder,
@@ -66,6 +74,12 @@ def test_a_whole_file(folder: Path) -> None:
         access_secret = "hush"
         [prices]
         device_second_nano_usd = 760000
+        [retention]
+        async_s = 604800
+        sync_s = 10
+        [rate_limits]
+        enabled = false
+        requests_per_worker = 7
         [aliases]
         other-echo = "echo"
         [[endpoints]]
@@ -78,6 +92,9 @@ def test_a_whole_file(folder: Path) -> None:
         workersMax = 2
         idleTimeout = 60
         executionTimeoutMs = 5000
+        ttlMs = 10000
+        maxAttempts = 1
+        retryHandlerErrors = 10
         """,
     )
     (endpoint,) = to_endpoints(config, account="acme")
@@ -90,6 +107,9 @@ def test_a_whole_file(folder: Path) -> None:
     assert endpoint.run.env == {"MODE": "loud"}
     assert (endpoint.workers_min, endpoint.workers_max, endpoint.idle_timeout_s) == (1, 2, 60)
     assert endpoint.execution_timeout_ms == 5_000
+    assert (endpoint.ttl_ms, endpoint.max_attempts, endpoint.handler_retries) == (10_000, 1, 10)
+    assert (config.retention.async_s, config.retention.sync_s) == (604_800, 10)
+    assert (config.rate_limits.enabled, config.rate_limits.requests_per_worker) == (False, 7)
     assert endpoint.run.prices == device_prices(config) == (Price("device_ms", 760),)
     check_aliases(config, [endpoint])
 
@@ -135,6 +155,31 @@ WRONG = [
     (ROOTS + ECHO + "idleTimeout = 0", ["endpoints[0].idleTimeout", "got 0"]),
     (ROOTS + ECHO + "idleTimeout = 3601", ["endpoints[0].idleTimeout", "3601"]),
     (ROOTS + ECHO + "executionTimeoutMs = 4999", ["executionTimeoutMs", "5000 to 604800000", "4999"]),
+    *(
+        (ROOTS + ECHO + f"{field} = {value}", [f"endpoints[0].{field}", bound, f"got {value}"])
+        for field, value, bound in [
+            ("ttlMs", 9_999, "10000"),
+            ("ttlMs", 604_800_001, "604800000"),
+            ("maxAttempts", 0, "1"),
+            ("maxAttempts", 11, "10"),
+            ("retryHandlerErrors", -1, "0"),
+            ("retryHandlerErrors", 11, "10"),
+        ]
+    ),
+    *(
+        (f"[retention]\n{field} = {value}", [f"retention.{field}", bound, f"got {value}"])
+        for field, value, bound in [
+            ("async_s", 59, "60"),
+            ("async_s", 604_801, "604800"),
+            ("sync_s", 9, "10"),
+            ("sync_s", 301, "300"),
+            ("sync_s", 1.5, "integer"),
+        ]
+    ),
+    ("[retention]\nhours = 1", ["retention.hours is not a known field", "async_s, sync_s"]),
+    ("[rate_limits]\nenabled = 1", ["rate_limits.enabled", "boolean", "got 1"]),
+    ("[rate_limits]\nrequests_per_worker = -1", ["rate_limits.requests_per_worker", "got -1"]),
+    ("[rate_limits]\nrun = 5", ["rate_limits.run is not a known field", "requests_per_worker"]),
     (ROOTS + ECHO + 'env = { "A-B" = "x" }', ["env", "A-B"]),
     (ROOTS + ECHO + "env = { A = 1 }", ["endpoints[0].env.A", "string", "got 1"]),
     (ROOTS + ECHO.replace("local:", ""), ["imageName of endpoint echo", "local:<path>.py:<name>"]),

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from stoker.control import records
-from stoker.control.types import Health, JobState, JobView, StoredChunk
+from stoker.control.types import AttemptLog, Health, JobState, JobView, Page, StoredChunk
 
 
 def view(state: JobState, **fields: Any) -> JobView:
@@ -86,6 +86,63 @@ def test_completed() -> None:
 
 def test_an_output_of_null_was_produced() -> None:
     assert wire(records.record(view(JobState.COMPLETED, output=b"null")))["output"] is None
+
+
+def test_an_end_says_why() -> None:
+    purged = wire(records.record(view(JobState.CANCELLED, reason="purged")))
+    assert (purged["status"], purged["reason"]) == ("CANCELLED", "purged")
+
+
+def test_an_output_that_is_too_large_to_be_told_is_where_it_says() -> None:
+    where = b'{"output_url":"https://objects.example/x?signed","size":30000000,"sha256":"ab"}'
+    assert wire(records.record(view(JobState.COMPLETED, output=where)))["output"] == json.loads(where)
+
+
+@pytest.mark.parametrize(
+    ("state", "fields"),
+    [
+        (JobState.IN_QUEUE, {"reason": "starting"}),
+        (JobState.IN_PROGRESS, {"progress": b"1", "worker": "w", "delay_ms": 3}),
+        (JobState.COMPLETED, {"output": b"[1]"}),
+        (JobState.FAILED, {"error": "boom", "retries": 2}),
+    ],
+)
+def test_a_listed_record_has_its_submissions_time_and_no_output(state: JobState, fields: Any) -> None:
+    one = JobView(id="j", endpoint="e", state=state, created_at=1_760_000_000.1234, **fields)
+    alone = wire(records.record(one))
+    alone.pop("output", None)
+    listed = wire(records.page(Page((one,), cursor=17)))
+    assert listed == {"requests": [alone | {"createdAt": 1_760_000_000_123}], "cursor": "17"}
+
+
+def test_the_last_page_has_no_cursor() -> None:
+    assert wire(records.page(Page(()))) == {"requests": [], "cursor": None}
+
+
+def test_a_webhook_is_told_the_record_and_what_was_submitted() -> None:
+    done = view(
+        JobState.COMPLETED, delay_ms=9_533, execution_ms=88, worker="w", webhook="https://c/x", output=b"1"
+    )
+    told = json.loads(records.webhook_body(done, b'{"x":[1, 2]}'))
+    assert told == wire(records.record(done)) | {"input": {"x": [1, 2]}, "webhook": "https://c/x"}
+
+
+def test_purged_and_logs() -> None:
+    assert wire(records.purged(3)) == {"removed": 3, "status": "completed"}
+    attempts = (AttemptLog(1, "w", ("a", "b")),)
+    assert wire(records.logs("j", attempts)) == {
+        "id": "j",
+        "logs": [{"attempt": 1, "worker": "w", "lines": ["a", "b"]}],
+    }
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_only_a_cancelled_job_reads_otherwise_once_its_end_was_told(state: JobState) -> None:
+    again = wire(records.stream_poll(view(state), (), told=True))
+    if state is JobState.CANCELLED:
+        assert again == {"status": "FAILED", "stream": [], "error": "job was cancelled"}
+    else:
+        assert again == {"status": state.value, "stream": []}
 
 
 def test_failed_keeps_an_output() -> None:
