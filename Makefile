@@ -47,6 +47,10 @@ check: $(STAMP)
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo
 	@.ci/proto --check "$(BIN)/python"
 
+.PHONY: peers
+peers:
+	@.ci/peers "$(PYTHON)"
+
 bench: $(STAMP)
 	@.ci/packages wrk
 	$(BIN)/python -P bench/dispatch.py

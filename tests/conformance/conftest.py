@@ -1,0 +1,65 @@
+"""One control and one agent for all the stock clients, and one interpreter for each of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
+from stack import Stack, queue_endpoint, running
+from stock_client import StockClient, javascript_client, python_client
+
+ENDPOINTS = (
+    queue_endpoint("echo", "echo.py"),
+    queue_endpoint("counts", "generator.py"),
+    queue_endpoint("lines", "yields_lines_of_a_pipe.py"),
+    queue_endpoint("raises", "raises.py"),
+    queue_endpoint("waits", "slow_until_cancelled.py", executionTimeoutMs=30_000),
+    queue_endpoint("overdue", "slow_until_cancelled.py"),
+)
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running(tmp_path_factory.mktemp("stack"), *ENDPOINTS) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def overdue(stack: Stack) -> str:
+    """A job that runs into its time limit, five seconds at least: it does so beside the other tests."""
+    return stack.run("overdue", {}, policy={"executionTimeout": 5000})
+
+
+@pytest.fixture
+def occupied(stack: Stack) -> Iterator[str]:
+    """A job that holds the one worker of `waits`; what is submitted there after it waits in the queue."""
+    job = stack.run("waits", {})
+    stack.in_progress("waits", job)
+    yield job
+    stack.http.post(f"/waits/cancel/{job}")
+
+
+@pytest.fixture(scope="session")
+def python(stack: Stack, overdue: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StockClient]:
+    folder = tmp_path_factory.mktemp("clients") / "python"
+    with python_client("runpod_python.py", folder, stack.facts["http"], stack.key) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def flash(stack: Stack, overdue: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StockClient]:
+    folder = tmp_path_factory.mktemp("clients") / "flash"
+    with python_client("runpod_flash_models.py", folder, stack.facts["http"], stack.key) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def javascript(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StockClient]:
+    folder = tmp_path_factory.mktemp("clients") / "javascript"
+    with javascript_client(folder, stack.facts["http"], stack.key) as client:
+        yield client

@@ -1,0 +1,122 @@
+"""npm's `runpod-sdk` against our real processes; every answer has the fields that its types declare."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
+from stack import Stack
+from stock_client import Raised, StockClient
+
+# The types of dist/src/index.d.ts, as far as they say more than `any`; a number is an int on our wire.
+INCOMPLETE = {"status": str, "id": str}
+COMPLETED = {"status": str, "id": str, "executionTime": int, "delayTime": int}
+CANCELLED = COMPLETED
+PURGED = {"removed": int, "status": str}
+JOBS = dict.fromkeys(("completed", "failed", "inProgress", "inQueue", "retried"), int)
+WORKERS = dict.fromkeys(("idle", "initializing", "ready", "running", "throttled"), int)
+
+
+def fields(answer: dict[str, Any], declared: dict[str, type]) -> dict[str, Any]:
+    assert {name: type(answer.get(name)) for name in declared} == declared, answer
+    return answer
+
+
+def test_run_sync_completes(javascript: StockClient) -> None:
+    told = fields(javascript.ask("runSync", endpoint="echo", request={"input": {"n": 1}}), COMPLETED)
+    assert told["output"] == {"n": 1}
+    assert (told["started"], told["completed"], told["succeeded"]) == (True, True, True)
+
+
+def test_run_sync_of_a_failing_job_is_completed_and_has_not_succeeded(javascript: StockClient) -> None:
+    told = fields(javascript.ask("runSync", endpoint="raises", request={"input": {}}), COMPLETED)
+    assert (told["status"], told["completed"], told["succeeded"]) == ("FAILED", True, False)
+    assert "seven is too many" in told["error"]
+
+
+def test_run_then_status_until_it_is_complete(javascript: StockClient) -> None:
+    submitted = fields(javascript.ask("run", endpoint="echo", request={"input": {"n": 2}}), INCOMPLETE)
+    assert submitted["status"] == "IN_QUEUE"
+    fields(javascript.ask("statusSync", endpoint="echo", job=submitted["id"]), COMPLETED)
+    told = fields(javascript.ask("status", endpoint="echo", job=submitted["id"]), COMPLETED)
+    assert (told["id"], told["output"]) == (submitted["id"], {"n": 2})
+    assert (told["completed"], told["succeeded"]) == (True, True)
+
+
+def test_a_policy_a_webhook_v2_and_an_s3_config_are_taken(javascript: StockClient) -> None:
+    """Everything that the type of a submission names."""
+    bucket = dict.fromkeys(("accessId", "accessSecret", "bucketName", "objectPath"), "x")
+    request = {
+        "input": {"n": 3},
+        "webhookV2": "https://example.com/v2",
+        "policy": {"executionTimeout": 60_000, "lowPriority": False, "ttl": 60_000},
+        "s3Config": bucket | {"endpointUrl": "https://s3.example.com"},
+    }
+    assert javascript.ask("runSync", endpoint="echo", request=request)["output"] == {"n": 3}
+
+
+def test_a_job_that_runs_reads_in_progress(javascript: StockClient, occupied: str) -> None:
+    told = fields(javascript.ask("status", endpoint="waits", job=occupied), INCOMPLETE)
+    assert (told["status"], told["started"], told["completed"]) == ("IN_PROGRESS", True, False)
+    assert type(told["delayTime"]) is int
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "chunks"), [("counts", [{"output": {"number": n}} for n in range(3)]), ("raises", [])]
+)
+def test_a_stream_ends_with_its_job(
+    javascript: StockClient, stack: Stack, endpoint: str, chunks: list[Any]
+) -> None:
+    job = stack.run(endpoint, {})
+    assert javascript.ask("stream", endpoint=endpoint, job=job) == chunks
+
+
+def test_the_stream_of_a_cancelled_job_ends(javascript: StockClient, stack: Stack, occupied: str) -> None:
+    javascript.begin("stream", endpoint="waits", job=occupied)
+    stack.http.post(f"/waits/cancel/{occupied}")
+    assert javascript.answer() == []
+    told = fields(javascript.ask("status", endpoint="waits", job=occupied), COMPLETED)
+    assert (told["status"], told["completed"], told["succeeded"]) == ("CANCELLED", True, False)
+
+
+def test_cancel_tells_the_times_that_its_type_declares(javascript: StockClient, occupied: str) -> None:
+    told = fields(javascript.ask("cancel", endpoint="waits", job=occupied), CANCELLED)
+    assert (told["id"], told["status"]) == (occupied, "CANCELLED")
+
+
+def test_cancel_of_a_finished_job_tells_its_end(javascript: StockClient, stack: Stack) -> None:
+    job = stack.runsync("echo", {"n": 4})["id"]
+    told = fields(javascript.ask("cancel", endpoint="echo", job=job), CANCELLED)
+    assert told["status"] == "COMPLETED"
+
+
+def test_health(javascript: StockClient) -> None:
+    told = javascript.ask("health", endpoint="echo")
+    fields(told["jobs"], JOBS)
+    fields(told["workers"], WORKERS)
+
+
+def test_a_purge_removes_what_waits(javascript: StockClient, stack: Stack, occupied: str) -> None:
+    waiting = stack.run("waits", {})
+    told = fields(javascript.ask("purgeQueue", endpoint="waits"), PURGED)
+    assert told == {"removed": 1, "status": "completed"}
+    assert javascript.ask("status", endpoint="waits", job=waiting)["status"] == "CANCELLED"
+    assert javascript.ask("status", endpoint="waits", job=occupied)["status"] == "IN_PROGRESS"
+
+
+def test_an_unknown_job_is_rejected_with_404(javascript: StockClient) -> None:
+    with pytest.raises(Raised) as raised:
+        javascript.ask("status", endpoint="echo", job=f"{uuid.uuid4()}-u1")
+    assert raised.value.status == 404
+
+
+def test_a_wrong_key_is_rejected_with_401(javascript: StockClient) -> None:
+    with pytest.raises(Raised) as raised:
+        javascript.ask("status", endpoint="echo", job="any", key="sk_wrong")
+    assert raised.value.status == 401
