@@ -209,5 +209,4 @@ def why(error: psycopg.Error) -> str | None:
     """In words, if it is the server's trouble and not the statement's."""
     if error.sqlstate is not None:
         return UNAVAILABLE.get(error.sqlstate) or UNAVAILABLE.get(error.sqlstate[:2])
-    lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return _GONE if lost else None
+    return _GONE if isinstance(error, psycopg.OperationalError) else None

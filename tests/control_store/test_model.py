@@ -458,7 +458,7 @@ ELSEWHERE = {
     ),
     "what is gone is tried again": (store_orders, "_REOPEN", "AND expires_at > :now", ""),
     "everything is tried again": (store_orders, "_REOPEN", "state IN ('FAILED', 'TIMED_OUT')", "1 = 1"),
-    "a purge takes what came later": (store_orders, "_PURGE", "AND seq <= :upto", ""),
+    "a purge takes what came later": (store_orders, "_PURGE", "AND seq + 0 <= :upto", ""),
     "a purge takes what runs": (store_orders, "_PURGE", "state = 'IN_QUEUE'", "state <> 'COMPLETED'"),
     "a purge takes what is gone": (store_orders, "_PURGE", "AND expires_at > :now", ""),
     "a purge does not say so": (store_orders, "_PURGE", "reason = :reason", "reason = NULL"),
