@@ -33,7 +33,7 @@ from stack import Stack, queue_endpoint, running
 
 SEED = int(os.environ.get("STOKER_SEED", "20250101"))
 JOBS = 2_000
-KILLS = 40
+KILLS = 32
 CALLERS = 4
 PORTION = -(-JOBS // KILLS)
 PATIENCE_S = 90.0
