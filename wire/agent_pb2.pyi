@@ -328,7 +328,7 @@ class Desired(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerSpec, _Mapping]]] = ...) -> None: ...
 
 class WorkerSpec(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s")
+    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -344,6 +344,8 @@ class WorkerSpec(_message.Message):
     ENV_FIELD_NUMBER: _ClassVar[int]
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     START_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -352,7 +354,9 @@ class WorkerSpec(_message.Message):
     env: _containers.ScalarMap[str, str]
     concurrency: int
     start_timeout_s: float
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ...) -> None: ...
+    kind: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("report", "beat")

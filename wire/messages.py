@@ -230,6 +230,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
+    """`kind` is "python" or "protocol". A protocol worker is `command`, started in the folder `handler`."""
+
     worker: str
     endpoint: str
     version: int
@@ -238,6 +240,8 @@ class WorkerSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     concurrency: int = 1
     start_timeout_s: float = 420.0
+    kind: str = "python"
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
