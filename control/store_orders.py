@@ -34,9 +34,10 @@ _CANCEL = f"""{_END}
 WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("cancel")}
 {_ENDED}"""
 
+# `seq + 0`: the queue's own index is to be walked, and not that of all jobs.
 _PURGE = f"""{_END}
 WHERE seq IN (SELECT seq FROM jobs
-              WHERE endpoint = :endpoint AND {guard("purge")} AND account = :account AND seq <= :upto
+              WHERE endpoint = :endpoint AND {guard("purge")} AND account = :account AND seq + 0 <= :upto
                 AND expires_at > :now
               ORDER BY rank, seq LIMIT :limit)
 {_ENDED}"""

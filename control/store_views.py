@@ -7,7 +7,6 @@ stream's pollers. Outputs are read only where one record is asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 from stoker.control.job import retries
@@ -87,50 +86,50 @@ SCANNED = 10_000
 LATE_S = 3_600.0
 """A job is stored soon after it was created: below one that is older by this, no younger one is expected."""
 
-_BLOCK = 500
 _FIRST = 1 << 62
+_ALWAYS = -1e300
 
+_DEEPEST = """
+SELECT seq, created_at FROM jobs WHERE endpoint = :endpoint AND seq < :before
+ORDER BY seq DESC LIMIT 1 OFFSET :scanned
+"""
 _LIST = """
 SELECT id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
-       not_before, reason, expires_at, account, seq
-FROM jobs WHERE endpoint = :endpoint AND seq < :before ORDER BY seq DESC LIMIT :limit
+       not_before, reason, seq
+FROM jobs
+WHERE endpoint = :endpoint AND seq < :before AND seq >= :deepest AND account = :account AND expires_at > :now
+  AND state = COALESCE(:state, state) AND created_at >= :since
+ORDER BY seq DESC LIMIT :limit
 """
 _ERROR = "SELECT error FROM results WHERE seq = :seq"
 
 
 def list_jobs(conn: Conn, account: str, endpoint: str, wanted: Listing, now: float) -> Page:
     """Records without their outputs, newest first. The cursor goes on where a page ended before its end."""
-    views: list[JobView] = []
-    since = -math.inf if wanted.since is None else wanted.since
-    last = _FIRST if wanted.before is None else wanted.before
-    read = 0
-    for row in _rows(conn, endpoint, last, wanted.limit):
-        if read == SCANNED or len(views) == wanted.limit:
-            return Page(tuple(views), last)
-        read, last = read + 1, row[15]
-        if row[3] < since - LATE_S:
-            break
-        if row[14] == account and row[13] > now and row[3] >= since and wanted.state in (None, row[2]):
-            views.append(shown(row, now, error=_error(conn, row)))
-    return Page(tuple(views))
-
-
-def _rows(conn: Conn, endpoint: str, before: int, limit: int) -> Iterator[Any]:
-    """Newest first; a page without a filter costs one statement."""
-    block = min(limit + 1, _BLOCK)
-    while True:
-        rows = conn.run(_LIST, {"endpoint": endpoint, "before": before, "limit": block}).fetchall()
-        yield from rows
-        if len(rows) < block:
-            return
-        before, block = rows[-1][15], _BLOCK
+    values = {
+        "account": account,
+        "endpoint": endpoint,
+        "before": _FIRST if wanted.before is None else wanted.before,
+        "state": wanted.state,
+        "since": _ALWAYS if wanted.since is None else wanted.since,
+        "limit": wanted.limit + 1,
+        "scanned": SCANNED - 1,
+        "now": now,
+    }
+    deepest, created_at = conn.run(_DEEPEST, values).fetchone() or (None, 0.0)
+    rows = conn.run(_LIST, values | {"deepest": deepest or 0}).fetchall()
+    views = tuple(shown(row, now, error=_error(conn, row)) for row in rows[: wanted.limit])
+    if len(rows) > wanted.limit:
+        return Page(views, rows[wanted.limit - 1][13])
+    late = wanted.since is not None and created_at < wanted.since - LATE_S
+    return Page(views, None if late else deepest)
 
 
 def _error(conn: Conn, row: Any) -> str | None:
     """Not joined: it lies behind the output, which may be long and is not wanted."""
     if row[2] in (JobState.IN_QUEUE, JobState.IN_PROGRESS, JobState.COMPLETED):
         return None
-    found = conn.run(_ERROR, {"seq": row[15]}).fetchone()
+    found = conn.run(_ERROR, {"seq": row[13]}).fetchone()
     return None if found is None else found[0]
 
 

@@ -51,7 +51,7 @@ def note_end(conn: Conn, seq: int, view: JobView, now: float) -> None:
 _DUE = """
 SELECT id, job, url, state, tries, created_at, retries, worker, delay_ms, execution_ms, error, reason,
        input, input_key, input_size, input_sha256, output, output_key, output_size, output_sha256
-FROM webhooks WHERE next_at <= :now ORDER BY next_at, id LIMIT :limit
+FROM webhooks WHERE next_at <= :now ORDER BY next_at LIMIT :limit
 """
 
 

@@ -1,0 +1,234 @@
+"""What is read of many jobs: pages of records, counts that are bounded, samples, logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stoker.control import store, store_orders, store_samples, store_views
+from stoker.control.types import AttemptLog, Counted, JobState, Listing, Page
+from stoker.wire.messages import Ref
+
+
+def page(bench: Any, now: float = 50.0, account: str = "default", **wanted: Any) -> Page:
+    return store.list_jobs(bench.store.writer, account, "echo", Listing(**wanted), now)
+
+
+def ids(found: Page) -> list[str]:
+    return [view.id for view in found.views]
+
+
+# ---- pages ------------------------------------------------------------------------------------------
+
+
+def test_records_come_newest_first_without_their_outputs(bench: Any) -> None:
+    done = bench.running(10.0)
+    bench.report(11.0, bench.done(done, output=b"1", output_ref=Ref("k", 1, "s")))
+    failed = bench.running(12.0)
+    bench.report(13.0, bench.done(failed, end="failed", error="no", output=b"1"))
+    bench.submit(14.0)
+    newest, second, oldest = page(bench).views
+    assert [newest.id, second.id, oldest.id] == ["job-3", "job-2", "job-1"]
+    assert (oldest.state, oldest.output, oldest.output_ref) == (JobState.COMPLETED, None, None)
+    assert (second.error, second.output, second.created_at) == ("no", None, 12.0)
+    assert newest == bench.view(50.0, newest.id)
+
+
+def test_pages_go_on_where_the_last_one_ended(bench: Any) -> None:
+    for at in range(10, 15):
+        bench.submit(float(at))
+    first = page(bench, limit=2)
+    second = page(bench, limit=2, before=first.cursor)
+    third = page(bench, limit=2, before=second.cursor)
+    assert [ids(one) for one in (first, second, third)] == [["job-5", "job-4"], ["job-3", "job-2"], ["job-1"]]
+    assert third.cursor is None
+    assert page(bench, limit=5).cursor is None
+    assert page(bench, limit=4).cursor is not None
+
+
+def test_deletions_and_new_jobs_between_pages_move_nothing(bench: Any) -> None:
+    for at in range(10, 16):
+        bench.submit(float(at), expires_at=20.0 if at in (12, 13) else 1e5)
+    first = page(bench, 15.0, limit=2)
+    bench.expire(20.0)
+    bench.submit(20.0)
+    assert ids(first) == ["job-6", "job-5"]
+    assert ids(page(bench, 20.0, limit=2, before=first.cursor)) == ["job-2", "job-1"]
+
+
+def test_a_page_shows_the_wanted_state_and_time_only(bench: Any) -> None:
+    for at in (10.0, 20.0, 30.0):
+        bench.submit(at)
+    bench.cancel(31.0, "job-2")
+    assert ids(page(bench, state=JobState.CANCELLED)) == ["job-2"]
+    assert ids(page(bench, state=JobState.IN_QUEUE)) == ["job-3", "job-1"]
+    assert ids(page(bench, since=20.0)) == ["job-3", "job-2"]
+    assert ids(page(bench, since=20.0, state=JobState.IN_QUEUE)) == ["job-3"]
+
+
+def test_a_page_shows_no_other_accounts_and_no_expired_jobs(bench: Any) -> None:
+    bench.put_endpoint("other")
+    bench.submit(10.0, endpoint="other")
+    bench.submit(10.0, expires_at=20.0)
+    bench.submit(10.0)
+    assert ids(page(bench, 20.0)) == ["job-3"]
+    assert ids(page(bench, 20.0, account="someone")) == []
+
+
+def test_a_page_reads_so_many_rows_and_no_more(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_views, "SCANNED", 4)
+    for at in range(10, 20):
+        bench.submit(float(at))
+    bench.cancel(20.0, "job-2")
+    found, before = [], None
+    for _ in range(3):
+        one = page(bench, state=JobState.CANCELLED, before=before)
+        found.append(ids(one))
+        before = one.cursor
+    assert found == [[], [], ["job-2"]]
+    assert before is None
+
+
+def test_a_page_stops_far_below_the_wanted_time(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.submit(10.0)
+    bench.submit(10.0 + store_views.LATE_S)
+    bench.submit(9.0 + store_views.LATE_S)  # it was stored late, as its input was long
+    bench.submit(5_000.0)
+    monkeypatch.setattr(store_views, "SCANNED", 3)
+    first = page(bench, 6_000.0, since=10.0 + store_views.LATE_S)
+    assert (ids(first), first.cursor) == (["job-4", "job-2"], 2)
+    assert page(bench, 6_000.0, since=4_000.0 + store_views.LATE_S).cursor is None
+
+
+# ---- counts -----------------------------------------------------------------------------------------
+
+
+def count(bench: Any, limit: int) -> Counted:
+    return store.count_jobs(bench.store.writer, "echo", limit)
+
+
+def test_jobs_are_counted_up_to_a_limit(bench: Any) -> None:
+    assert count(bench, 10) == Counted(0, 0, True)
+    for at in range(10, 13):
+        bench.submit(float(at), low_priority=at == 12)
+    bench.claim(13.0, bench.slot(free=1))
+    bench.running(14.0)
+    assert count(bench, 2) == Counted(2, 2, True)
+    assert count(bench, 1) == Counted(1, 1, False)
+    bench.put_endpoint("other")
+    bench.submit(15.0, endpoint="other")
+    assert count(bench, 10) == Counted(2, 2, True)
+
+
+def test_queue_sample(bench: Any) -> None:
+    bench.running(10.0)
+    bench.submit(11.0)
+    bench.submit(12.0)
+    bench.submit(13.0, low_priority=True)
+    sample = store.queue_sample(bench.store.writer)["echo"]
+    assert (sample.queued, sample.low, sample.in_progress, sample.oldest_created) == (2, 1, 1, 11.0)
+
+
+def test_the_sample_knows_the_oldest_of_every_rank(bench: Any) -> None:
+    bench.submit(10.0, low_priority=True)
+    bench.submit(11.0)
+    assert store.queue_sample(bench.store.writer)["echo"].oldest_created == 10.0
+    bench.purge(12.0, bench.newest())
+    assert store.queue_sample(bench.store.writer) == {}
+
+
+def test_the_sample_is_bounded(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_samples, "SAMPLED", 2)
+    for at in range(10, 14):
+        bench.submit(float(at))
+        bench.submit(float(at), low_priority=True)
+    sample = store.queue_sample(bench.store.writer)["echo"]
+    assert (sample.queued, sample.low, sample.oldest_created) == (2, 2, 10.0)
+
+
+PLANS = {
+    "sample": (store_samples._SAMPLE, {"limit": 1}),
+    "count": (store_samples._COUNT, {"limit": 1, "endpoint": "echo"}),
+    "running": (store_samples._RUNNING, {}),
+    "deepest": (store_views._DEEPEST, {"scanned": 1, "endpoint": "echo", "before": 9}),
+    "purge": (
+        store_orders._PURGE,
+        dict.fromkeys(["reason", "now", "endpoint", "account", "upto", "limit"], 1),
+    ),
+}
+INDEXES = {
+    "sample": ("jobs_queue",),
+    "count": ("jobs_queue", "jobs_held"),
+    "running": ("jobs_held",),
+    "deepest": ("jobs_listed",),
+    "purge": ("jobs_queue", "INTEGER PRIMARY KEY"),
+}
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("name", PLANS)
+def test_counts_and_pages_read_an_index_and_no_table(name: str, bench: Any) -> None:
+    statement, values = PLANS[name]
+    said = [row[3] for row in bench.store.writer.run(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert [one for one in said if " jobs " in one and not any(index in one for index in INDEXES[name])] == []
+    assert [one for one in said if "TEMP B-TREE" in one and name != "running"] == []
+
+
+# ---- logs -------------------------------------------------------------------------------------------
+
+
+def logs(bench: Any, job: str, now: float = 50.0) -> Any:
+    return store.job_logs(bench.store.writer, "default", "echo", job, now)
+
+
+def test_each_attempt_keeps_what_it_wrote_last(bench: Any) -> None:
+    claimed = bench.running(10.0)
+    assert logs(bench, claimed.job) == ()
+    lost = bench.done(claimed, end="lost", error="worker died", log=("one", "two"))
+    bench.report(11.0, lost, lost)
+    (claimed,) = bench.claim(12.0, bench.slot(worker="w2"))
+    bench.report(13.0, bench.done(claimed, log=("three\nand a half", "")))
+    assert logs(bench, claimed.job) == (
+        AttemptLog(1, "w1", ("one", "two")),
+        AttemptLog(2, "w2", ("three", "and a half", "")),
+    )
+
+
+def test_a_cancelled_attempt_keeps_its_log_and_a_stale_one_does_not(bench: Any) -> None:
+    first = bench.running(10.0)
+    bench.requeue(11.0)
+    bench.node("n2", 12.0)
+    (second,) = bench.claim(12.0, bench.slot("n2"))
+    bench.report(13.0, bench.done(first, log=("stale",)))
+    bench.cancel(14.0, second.job)
+    bench.report(15.0, bench.done(second, end="cancelled", log=("asked to stop",)), node="n2")
+    assert logs(bench, first.job) == (AttemptLog(2, "w1", ("asked to stop",)),)
+
+
+def test_logs_are_bounded_and_their_end_is_kept(bench: Any) -> None:
+    claimed = bench.running(10.0)
+    bench.report(11.0, bench.done(claimed, log=tuple(f"line {number}" for number in range(150))))
+    ((_, _, lines),) = [(one.attempt, one.worker, one.lines) for one in logs(bench, claimed.job)]
+    assert (len(lines), lines[0], lines[-1]) == (100, "line 50", "line 149")
+    claimed = bench.running(12.0)
+    long = ("é" * 9_000, "a" * 9_000, "b" * 7_000)
+    bench.report(13.0, bench.done(claimed, log=long))
+    (log,) = logs(bench, claimed.job)
+    assert log.lines == long[1:]
+    claimed = bench.running(14.0)
+    bench.report(15.0, bench.done(claimed, log=("é" * 9_000,)))
+    (log,) = logs(bench, claimed.job)
+    assert log.lines == ("é" * 8_192,)
+
+
+def test_logs_outlive_a_retry_and_go_with_the_record(bench: Any) -> None:
+    claimed = bench.running(10.0)
+    bench.report(11.0, bench.done(claimed, end="failed", error="no", log=("first",)))
+    bench.retry(12.0, claimed.job)
+    assert [one.lines for one in logs(bench, claimed.job)] == [("first",)]
+    assert logs(bench, "nobody") is None
+    assert store.job_logs(bench.store.writer, "someone", "echo", claimed.job, 50.0) is None
+    assert logs(bench, claimed.job, 1e6) is None
+    bench.expire(1e6)
+    assert bench.rows("SELECT * FROM logs") == []

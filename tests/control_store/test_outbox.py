@@ -1,0 +1,196 @@
+"""The outbox of webhooks: one row for each end of a job that has one, and what happens to it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from stoker.control import store
+from stoker.control.store_webhooks import delivery_id
+from stoker.control.types import Delivery, JobState
+from stoker.wire.messages import Ref
+
+URL = "https://caller.example/hook"
+INPUT = Ref("echo/job-1/input.json", 2_000_000, "ab")
+OUTPUT = Ref("echo/job-1/1/output.json", 2_000_000, "cd")
+
+
+def due(bench: Any, now: float = 1e6, limit: int = 10) -> tuple[Delivery, ...]:
+    return store.due_webhooks(bench.store.writer, now, limit)
+
+
+def tried(bench: Any, delivery: Delivery, now: float, delivered: bool) -> None:
+    bench.do(lambda conn: store.webhook_tried(conn, delivery.id, now, delivered))
+
+
+def next_at(bench: Any) -> float | None:
+    return store.next_webhook_at(bench.store.writer)
+
+
+def running(bench: Any, now: float = 10.0, **fields: Any) -> Any:
+    return bench.running(now, webhook=URL, **fields)
+
+
+# ---- every end --------------------------------------------------------------------------------------
+
+
+def test_each_reported_end_is_noted_with_its_record(bench: Any) -> None:
+    for end in ("completed", "failed", "timed_out", "cancelled"):
+        claimed = running(bench)
+        error = None if end == "completed" else "no"
+        bench.report(11.5, bench.done(claimed, end=end, output=b"[1]", error=error, wait_ms=3))
+        (told,) = due(bench)
+        view = bench.view(12.0, claimed.job)
+        shown = told.view
+        assert (shown.id, shown.state, shown.output, shown.error) == (
+            view.id,
+            view.state,
+            view.output,
+            view.error,
+        )
+        assert (shown.delay_ms, shown.execution_ms, shown.worker) == (3, 7, "w1")
+        assert (shown.created_at, shown.webhook, told.url, told.tries) == (10.0, URL, URL, 0)
+        assert (told.input, told.input_ref) == (b'{"x":1}', None)
+        assert told.id == delivery_id(claimed.job, 1, view.state)
+        tried(bench, told, 12.0, True)
+
+
+def test_a_job_without_a_webhook_notes_nothing(bench: Any) -> None:
+    claimed = bench.running(10.0)
+    bench.report(11.0, bench.done(claimed))
+    bench.submit(12.0)
+    bench.purge(13.0, bench.newest())
+    assert due(bench) == ()
+    assert next_at(bench) is None
+
+
+def test_cancel_purge_and_giving_up_are_noted(bench: Any) -> None:
+    given_up = running(bench, max_attempts=1)
+    bench.requeue(11.0)
+    for _ in range(2):
+        bench.submit(12.0, webhook=URL)
+    bench.cancel(13.0, "job-2")
+    bench.purge(14.0, bench.newest())
+    first, second, third = due(bench)
+    lost = "node n1 was lost: its stream broke; gave up after 1 attempt"
+    assert (first.view.id, first.view.state, first.view.error) == (given_up.job, JobState.FAILED, lost)
+    assert (second.view.id, second.view.state, second.view.reason) == ("job-2", JobState.CANCELLED, None)
+    assert (third.view.id, third.view.state, third.view.reason) == ("job-3", JobState.CANCELLED, "purged")
+    assert second.view.delay_ms == 1_000
+
+
+def test_a_try_that_is_followed_by_another_is_no_end(bench: Any) -> None:
+    claimed = running(bench)
+    bench.report(11.0, bench.lost(claimed))
+    bench.cancel(12.0, claimed.job)
+    late = bench.done(claimed)
+    bench.report(13.0, late, late)
+    bench.cancel(14.0, claimed.job)
+    assert [one.view.state for one in due(bench)] == [JobState.CANCELLED]
+
+
+def test_a_ttl_that_passes_is_no_end(bench: Any) -> None:
+    running(bench, expires_at=20.0)
+    bench.expire(20.0)
+    assert due(bench) == ()
+
+
+def test_each_end_of_a_retried_job_is_told_under_an_id_of_its_own(bench: Any) -> None:
+    claimed = running(bench)
+    bench.report(11.0, bench.done(claimed, end="failed", error="no"))
+    bench.retry(12.0, claimed.job)
+    (again,) = bench.claim(13.0, bench.slot())
+    bench.report(14.0, bench.done(again, output=b"2"))
+    first, second = due(bench)
+    assert (first.view.state, first.view.error, first.view.retries) == (JobState.FAILED, "no", 0)
+    assert (second.view.state, second.view.output, second.view.retries) == (JobState.COMPLETED, b"2", 1)
+    assert first.id != second.id
+
+
+# ---- delivery ---------------------------------------------------------------------------------------
+
+
+def test_three_tries_ten_seconds_apart_then_it_goes(bench: Any) -> None:
+    claimed = running(bench)
+    bench.report(11.0, bench.done(claimed))
+    (told,) = due(bench, 11.0)
+    assert next_at(bench) == 11.0
+    tried(bench, told, 12.0, False)
+    assert due(bench, 21.9) == ()
+    assert next_at(bench) == 22.0
+    (again,) = due(bench, 22.0)
+    assert (again.id, again.tries) == (told.id, 1)
+    tried(bench, again, 23.0, False)
+    (last,) = due(bench, 33.0)
+    assert last.tries == 2
+    tried(bench, last, 34.0, False)
+    assert (due(bench), next_at(bench)) == ((), None)
+    tried(bench, last, 35.0, True)  # a second answer changes nothing
+
+
+def test_the_oldest_is_due_first(bench: Any) -> None:
+    for at in (10.0, 12.0, 11.0):
+        bench.submit(at, webhook=URL)
+        bench.cancel(at, f"job-{bench.drawn}")
+    assert [one.view.id for one in due(bench, limit=2)] == ["job-1", "job-3"]
+
+
+# ---- what outlives the job --------------------------------------------------------------------------
+
+
+def spilled(bench: Any) -> Any:
+    """A job that failed, and both of its payloads were too long for a row."""
+    claimed = running(bench, input=None, input_ref=INPUT, retention_s=60.0)
+    bench.report(11.0, bench.done(claimed, end="failed", error="no", output_ref=OUTPUT))
+    return claimed
+
+
+def test_the_row_and_what_it_names_outlive_the_record(bench: Any) -> None:
+    spilled(bench)
+    bench.expire(71.0)
+    assert bench.rows("SELECT * FROM jobs") == []
+    (told,) = due(bench)
+    assert (told.input_ref, told.view.output_ref) == (INPUT, OUTPUT)
+    assert bench.leftovers() == ()
+    tried(bench, told, 72.0, True)
+    assert sorted(bench.leftovers()) == [OUTPUT.key, INPUT.key]
+
+
+def test_what_the_record_names_still_stays_when_the_row_goes(bench: Any) -> None:
+    spilled(bench)
+    (told,) = due(bench)
+    tried(bench, told, 12.0, True)
+    assert bench.leftovers() == ()
+    bench.expire(71.0)
+    assert sorted(bench.leftovers()) == [OUTPUT.key, INPUT.key]
+
+
+def test_the_row_is_as_the_job_ended_though_it_is_tried_again(bench: Any) -> None:
+    claimed = spilled(bench)
+    bench.retry(12.0, claimed.job)
+    assert bench.leftovers() == ()
+    (again,) = bench.claim(13.0, bench.slot())
+    (changed,) = bench.report(14.0, bench.done(again)).changed
+    assert changed.losers == ()  # the first attempt's output is to be told yet
+    first, second = due(bench)
+    assert (first.view.state, first.view.output_ref) == (JobState.FAILED, OUTPUT)
+    tried(bench, first, 15.0, False)
+    tried(bench, first, 16.0, False)
+    tried(bench, first, 17.0, False)
+    assert bench.leftovers() == (OUTPUT.key,)
+    bench.expire(74.0)
+    assert bench.leftovers() == (OUTPUT.key,)  # the other webhook names the input
+    tried(bench, second, 75.0, True)
+    assert sorted(bench.leftovers()) == [OUTPUT.key, INPUT.key]
+
+
+# ---- the secret -------------------------------------------------------------------------------------
+
+
+def test_the_secret_is_made_once_and_sealed(bench: Any) -> None:
+    made = bench.do(lambda conn: store.webhook_secret(conn, lambda size: b"\x07" * size))
+    kind, _, secret = made.partition("_")
+    assert (kind, base64.b64decode(secret)) == ("whsec", b"\x07" * 24)
+    assert bench.do(store.webhook_secret) == made
+    ((sealed,),) = bench.rows("SELECT value FROM meta WHERE name = 'webhook_secret'")
+    assert secret.encode() not in bytes(sealed)
