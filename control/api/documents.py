@@ -34,7 +34,10 @@ _ONCE = (
     " first time."
 )
 DESCRIPTIONS = {
-    "run": "The body may have 10 MB. The result stays readable for 30 minutes after the job's end." + _ONCE,
+    "run": (
+        "The body may have 10 MB. The result stays readable after the job's end: for 30 minutes, unless the"
+        " operator says otherwise." + _ONCE
+    ),
     "runsync": (
         "The body may have 20 MB. If the wait passes first, the answer is the record as it stands and the job"
         " goes on. Leaving does not cancel the job. Hosted models wait 300 s by default, and their results"

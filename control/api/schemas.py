@@ -80,8 +80,8 @@ SUBMISSION: Schema = {
         "policy": {"type": ["object", "null"], "properties": _POLICY},
         "s3Config": {
             "type": ["object", "null"],
-            "description": "The bucket for this job's files.",
-            "required": list(_BUCKET),
+            "description": "The bucket for this job's files; an empty object is none.",
+            "anyOf": [{"maxProperties": 0}, {"required": list(_BUCKET)}],
             "properties": {**_BUCKET, "objectPath": _or_null(TEXT)},
         },
     },

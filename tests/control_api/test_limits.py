@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from stoker.control.api import limits
 from stoker.control.api.app import make_app
 from stoker.control.api.seam import ApiSettings, monotonic_ms
+from stoker.control.api.server import serve_http
 from stoker.control.errors import Unavailable
 from stoker.control.rates import LIMITS, Limit
 from stoker.control.types import JobState, StreamEvent
@@ -285,6 +286,29 @@ async def test_an_answer_that_was_watched_arrives_and_gives_its_place_up_once(
         assert "COMPLETED" in await caller.text()
         for job in plane.jobs:
             await plane.change(job, state=JobState.IN_PROGRESS)
+
+
+@pytest.mark.usefixtures("one_place")
+async def test_a_caller_that_hangs_up_on_a_real_server_gives_its_place_up(
+    app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WATCH_AFTER_S", 0.0)
+    plane.add(id="x", state=JobState.IN_PROGRESS)
+    async with await serve_http(app, "127.0.0.1", 0, grace_s=0) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        path = "/v2/echo/status-sync/x"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {KEY}\r\n\r\n".encode())
+        await writer.drain()
+        await plane.held.wait()
+        plane.patience = 0.0  # whoever comes now is not held
+        async with httpx.AsyncClient(base_url=server.url, headers={"Authorization": KEY}) as caller:
+            assert (await caller.get(path)).status_code == 429
+            writer.close()
+            await writer.wait_closed()
+            async with asyncio.timeout(10):
+                while (await caller.get(path)).status_code == 429:
+                    pass
+        assert plane.waits == [90.0, 90.0]  # the one that left, and the first that was let in
 
 
 @pytest.mark.usefixtures("one_place")

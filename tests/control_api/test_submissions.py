@@ -45,6 +45,7 @@ def test_bounds_are_allowed_and_kept() -> None:
 
 def test_null_reads_as_absent_as_typed_clients_send_it() -> None:
     assert parsed(webhook=None, policy=None, s3Config=None) == parsed()
+    assert parsed(policy={}, s3Config={}) == parsed()
     assert parsed(policy={"ttl": None, "executionTimeout": None, "lowPriority": None}) == parsed()
 
 
