@@ -77,6 +77,13 @@ def test_a_stream_ends_with_its_job(
     assert javascript.ask("stream", endpoint=endpoint, job=job) == chunks
 
 
+def test_a_long_stream_is_read_without_a_gap_or_a_repetition(javascript: StockClient, stack: Stack) -> None:
+    """This SDK asks for the next part as soon as it has one."""
+    job = stack.run("counts", {"count": 500})
+    told = javascript.ask("stream", endpoint="counts", job=job)
+    assert [chunk["output"]["number"] for chunk in told] == list(range(500))
+
+
 def test_the_stream_of_a_cancelled_job_ends(javascript: StockClient, stack: Stack, occupied: str) -> None:
     javascript.begin("stream", endpoint="waits", job=occupied)
     stack.http.post(f"/waits/cancel/{occupied}")
