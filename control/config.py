@@ -2,6 +2,7 @@
 
     local_roots = ["handlers"]            folders below which `local:` handlers may lie
     allow_private_addresses = false       the outbound guard's switch
+    database = "postgresql://..."         instead of a file in the data folder
     [s3]  [prices]  [aliases]
     [retention]                           how long the record of an ended job is kept
     [rate_limits]                         whether callers are held to them, and how workers raise them
