@@ -3,6 +3,7 @@
 #   make demo        set-up, everything started on free ports, three prompts -> three pictures in out/
 #   make test        the tests that take seconds          make test-slow   the ones that take longer
 #   make check       format, lint, types, import rules, generated stubs
+#   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
 #   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
 #   make .venv       the virtual environment with everything in it; the others make it when they need it
 #   make clean       removes what the targets made; keeps .stoker/, the data folder
@@ -16,11 +17,11 @@ PYTEST := $(BIN)/python -m pytest
 MYPY := MYPYPATH=src $(BIN)/mypy
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test test-slow check bench proto clean
+.PHONY: help .venv demo test test-slow simulate check bench proto clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '3,8s/^# *//p' Makefile
+	@sed -n '3,9s/^# *//p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"
@@ -39,6 +40,9 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	@.ci/packages gcc
 	$(PYTEST) tests -m slow --timeout 600
+
+simulate: $(STAMP)
+	@PYTHONHASHSEED=0 $(BIN)/python -P tests/simulation/run.py --first $(or $(FIRST),0) --number $(or $(N),1000)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check -q --exclude '*.md' .

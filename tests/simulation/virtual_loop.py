@@ -62,6 +62,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.steps = 0
         self.limit = limit
         self.over = False
+        self.failure: BaseException | None = None
+        """Whoever sets it ends the run with it, wherever it was noticed."""
         self._tasks: list[asyncio.Task[Any]] = []
         self._frozen: dict[Process, list[asyncio.Handle]] = {}
         self.set_task_factory(_make_task)
@@ -87,9 +89,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 handle._run()
             elif not process.dead:
                 self._frozen[process].append(handle)
+        if self.failure is not None and not self.over:
+            raise self.failure
 
     def _take_due(self) -> None:
-        """Moves what is due to the ready queue; where nothing is ready, time jumps to the next timer first."""
+        """Moves what is due to the ready queue; where that is empty, time jumps to the next timer first."""
         scheduled = self._scheduled  # type: ignore[attr-defined]
         if self._timer_cancelled_count > 200 and self._timer_cancelled_count * 2 > len(scheduled):  # type: ignore[attr-defined]
             scheduled[:] = [timer for timer in scheduled if not timer._cancelled]

@@ -1,255 +1,361 @@
-"""A whole fleet in one process on virtual time: one control plane, agents, workers, callers, and what breaks.
+"""A whole service in one process on virtual time: control, agents, workers, callers, and all that breaks.
 
-The shells are the real ones; only the seams are simulated. A control process shares its store and object
-store with the one after it, an agent its outbox file; everything else dies with the process. The network
-between an agent and control can break (both ends learn of it) or fall silent (nobody does).
-
-An invariant is checked at every commit: a job that has ended never changes again.
+The shells are the real ones; only the seams are simulated. A control process shares its database and
+object store with the one after it, an agent its outbox file with its next start; all else dies.
+The story and the faults draw from the seed what happens; this class makes it possible, the witness watches.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Coroutine, Mapping
+import contextlib
+import sys
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
+from network import Network
+from receivers import Receivers
+from storage import Disk, Shop, SimArtifacts, SimCommitter, SimObjects
 from virtual_loop import Process, VirtualLoop
+from witness import HostWatch, Witness
+from workshop import SimSpawner
 
+from stoker.agent import outbox_disk
 from stoker.agent.fake_host import FakeSampler, MemoryScratch
-from stoker.agent.fake_objects import FakeObjects
-from stoker.agent.fake_spawner import FakeSpawner
+from stoker.agent.fake_spawner import Start
 from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.outbox_disk import MemoryDisk
-from stoker.control.artifacts import MemoryArtifacts
-from stoker.control.commit import InlineCommitter
+from stoker.agent.seams import AgentRefused
+from stoker.control.errors import ControlError
 from stoker.control.keys import create_join_token
 from stoker.control.plane import Plane
 from stoker.control.settings import PlaneSettings
 from stoker.control.store import open_store
-from stoker.control.types import TERMINAL, Endpoint, EndpointVersion, JobView, Submission
-from stoker.wire.messages import Device
-from stoker.wire.streams import AgentStream, MemoryStream, StreamEnded
+from stoker.control.types import Endpoint, EndpointVersion
+from stoker.wire.messages import AttemptKey, Device, Outcome
+from stoker.wire.streams import AgentStream, StreamEnded
 
 T = TypeVar("T")
-GPU = Device("GPU-0", "gpu", "simulated")
 EPOCH = 1_700_000_000.0
+RESTART_S = 5.0
+"""Whoever watches over agents starts one that was refused again after this."""
+
+UNSAVED_S = 2.5
+PATIENCE_S = 60.0
+"""A call is answered within its own wait and this, while control runs."""
+
+SMALL = {"SPILL_BYTES": 700, "OUTPUT_MAX": 500}
+"""Payloads go through the object store from these sizes on: megabytes would teach no more."""
 
 
 class Broken(Exception):
     """The caller's connection to control broke before there was an answer."""
 
 
-class Wire(MemoryStream[Any, Any]):
-    """One end of a connection over a network that takes its time, and may fall silent."""
-
-    network: Network
-    node: str
-
-    async def send(self, message: Any) -> None:
-        if self._ended is not None:
-            raise StreamEnded(self._ended)
-        self.network.loop.call_at(self.network.arrival(self.node), self._arrive, message)
-
-    def _arrive(self, message: Any) -> None:
-        if self.peer._ended is None:
-            self.peer._inbox.put_nowait(message)
-
-
-@dataclass
-class Network:
-    loop: VirtualLoop
-    rng: Random
-    silent_until: dict[str, float] = field(default_factory=dict)
-    links: dict[str, tuple[Wire, Wire]] = field(default_factory=dict)
-    _arrivals: dict[str, float] = field(default_factory=dict)
-
-    def silent(self, node: str) -> bool:
-        return self.loop.time() < self.silent_until.get(node, 0.0)
-
-    def arrival(self, node: str) -> float:
-        """When a message sent now arrives: after a silence, as TCP sends again; none overtakes another."""
-        earliest = max(self.loop.time(), self.silent_until.get(node, 0.0)) + self.rng.uniform(0.0001, 0.003)
-        self._arrivals[node] = max(self._arrivals.get(node, 0.0) + 1e-6, earliest)
-        return self._arrivals[node]
-
-    def join(self, node: str) -> tuple[Wire, Wire]:
-        self.drop(node)
-        agent, control = Wire(), Wire()
-        agent.peer, control.peer = control, agent
-        for end in (agent, control):
-            end.network, end.node = self, node
-        self.links[node] = (agent, control)
-        return agent, control
-
-    def drop(self, node: str) -> None:
-        """The connection breaks; both ends learn of it."""
-        link = self.links.pop(node, None)
-        if link is not None:
-            link[0].cut()
-
-
 @dataclass
 class Host:
-    """What of an agent's machine outlives its process."""
+    """What of an agent's machine outlives its process. `node` is the id that it gives itself."""
 
+    name: str
     node: str
-    disk: MemoryDisk
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
     process: Process | None = None
-    spawner: FakeSpawner | None = None
+    spawner: SimSpawner | None = None
     agent: Agent | None = None
+    scratch: MemoryScratch | None = None
+    wanted: bool = False
+
+    @property
+    def up(self) -> bool:
+        return self.process is not None and not self.process.dead
+
+    @property
+    def spawner_jobs(self) -> int:
+        return sum(len(process._jobs) for process in self.spawner.processes) if self.spawner else 0
+
+
+def shrink() -> None:
+    """Puts the small limits in the place of the large ones, wherever they are named."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("stoker."):
+            for limit, size in SMALL.items():
+                if hasattr(module, limit):
+                    setattr(module, limit, size)
 
 
 class World:
-    """`faults` are drawn from the seed by the story; this class only makes them possible."""
-
-    def __init__(self, seed: int, loop: VirtualLoop, nodes: int = 2) -> None:
+    def __init__(self, seed: int, loop: VirtualLoop, nodes: int = 3) -> None:
         self.seed = seed
         self.loop = loop
         self.rng = Random(seed * 7919 + 1)
+        self.jumped = 0.0
         self.store = open_store(":memory:")
-        self.objects: dict[tuple[str, str], bytes] = {}
+        self.witness = Witness(loop, self.clock, self.store.writer)
+        self.witness.read_object = self._read_object  # type: ignore[method-assign]
+        self.shop = Shop(Random(seed * 31 + 3))
+        self.receivers = Receivers(Random(seed * 41 + 5), self.witness)
+        self.crashes = 0
+        self.was_full = False
+        self.full_disks: set[str] = set()
+        self.rough = 0
+        self.rough_until = 0.0
+        self.disk = Disk(Random(seed * 37 + 4))
         self.network = Network(loop, Random(seed * 104_729 + 2))
-        self.hosts = [Host(f"node-{n}", MemoryDisk()) for n in range(nodes)]
+        self._listen()
+        self.hosts: list[Host] = []
+        self.agents: list[Agent] = []
+        self.spawners: list[SimSpawner] = []
+        for n in range(nodes):
+            self.add_host(f"node-{n}", f"node-{n}")
+        self.starts: dict[str, Start] = {}
+        self.endpoints: list[Endpoint] = []
         self.control: Process | None = None
         self.plane: Plane | None = None
         self.token = ""
-        self.ended: dict[str, tuple[str, bytes | None, str | None]] = {}
-        self.kill_at_commit = 0.0
-        self.died: asyncio.Event = asyncio.Event()
+        self.kill_before_commit = 0.0
+        self.kill_after_commit = 0.0
+        self.control_may_start_at = 0.0
+        self.thawed_at = 0.0
+        self.died = asyncio.Event()
+        self.context = copy_context()
+
+    def _listen(self) -> None:
+        network, witness = self.network, self.witness
+        network.on_sent_up, network.on_sent_down = witness.sent_up, witness.sent_down
+        network.on_heard, network.on_poisoned = witness.heard, witness.was_poisoned
+
+    def _read_object(self, key: str) -> bytes:
+        return self.shop.blobs["stoker", key]
+
+    def smooth_since(self) -> float:
+        """Since when neither control nor what it stores in has been slow."""
+        return self.loop.time() if self.rough else self.rough_until
 
     def clock(self) -> float:
-        return EPOCH + self.loop.time()
+        """The wall clock."""
+        return EPOCH + self.loop.time() + self.jumped
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.attempts.discard()
+        for spawner in self.spawners:
+            spawner.close_files()
+        self.store.close()
 
     # -- control
 
+    def add_endpoint(self, name: str, **fields: Any) -> None:
+        concurrency = fields.pop("concurrency", 1)
+        run = EndpointVersion("/h.py:handler", concurrency=concurrency)
+        self.endpoints.append(Endpoint(name, "default", name, 1, run, **fields))
+
     async def start_control(self) -> None:
+        """Until it is started: one that is killed while it starts is started again."""
+        while self.plane is None:
+            await asyncio.sleep(max(self.control_may_start_at - self.loop.time(), 0.0))
+            if self.control is None or self.control.dead:
+                self._boot_control()
+            await asyncio.sleep(0.05)
+
+    def _boot_control(self) -> None:
         process = self.control = Process("control")
         self.died = asyncio.Event()
-        commits = InlineCommitter(self.store, self._after_commit)
-        artifacts = MemoryArtifacts(blobs=self.objects)
-        started: asyncio.Future[Plane] = self.loop.create_future()
+        self.witness.note("control starts")
+        commits = SimCommitter(
+            self.store.writer,
+            self.disk,
+            settled=self.witness.settled,
+            before=lambda: self._dies(process, self.kill_before_commit),
+            after=lambda: self._dies(process, self.kill_after_commit),
+        )
 
         async def main() -> None:
             if not self.token:
                 _, self.token = await commits.commit(lambda c: create_join_token(c, name="sim", now=0.0))
-            rng = Random(self.rng.random())
-            plane = Plane(PlaneSettings(), commits, artifacts, self.clock, rng, self.post)
-            await plane.start([self.endpoint()])
-            started.set_result(plane)
+            plane = self.make_plane(commits)
+            try:
+                await plane.start(self.endpoints)
+            except ControlError:
+                return self._control_failed(process)  # the store is full: whoever watches it starts it again
+            self.plane = plane
             await plane.run()
 
-        self.loop.start(process, main())
+        self._watch(self.loop.start(process, main()), process)
+
+    def make_plane(self, commits: SimCommitter) -> Plane:
+        rng = Random(self.rng.random())
+        post = self.receivers.post
+        return Plane(PlaneSettings(), commits, SimArtifacts(self.shop), self.clock, rng, post)
+
+    def _control_failed(self, process: Process) -> None:
+        self.control_may_start_at = self.loop.time() + 1.0
+        self.context.copy().run(self.kill_control)
+
+    def _watch(self, task: asyncio.Task[Any], process: Process) -> None:
+        """Nobody's main task may end by an error of its own."""
+
+        def over(task: asyncio.Task[Any]) -> None:
+            if process.dead or task.cancelled() or self.loop.over:
+                return
+            error = task.exception()
+            if error is not None and not isinstance(error, AgentRefused):
+                self.witness.fail(f"{process.name} ended with {error!r}")
+
+        task.add_done_callback(over)
+
+    def _dies(self, process: Process, chance: float) -> bool:
+        if not process.dead and chance and self.rng.random() < chance:
+            self.kill_control(after_s=self.rng.choice([0.1, 0.5, 3.0]))
+        return process.dead
+
+    def kill_control(self, *, after_s: float = 0.5, quietly: bool = False) -> None:
+        """`quietly`: its host lost its power, and no connection was closed."""
+        if self.control is None or self.control.dead:
+            return
+        self.witness.note("control is killed")
+        self.crashes += 1
+        self.loop.kill(self.control)
         self.plane = None
-        done, _ = await asyncio.wait([started], timeout=30)
-        if done:
-            self.plane = started.result()
+        self.died.set()
+        self.control_may_start_at = max(self.control_may_start_at, self.loop.time() + after_s)
+        for host in list(self.network.links):
+            self.network.sever(host, *(() if quietly else ("agent",)))
+        self.loop.create_task(self.start_control(), context=self.context.copy())
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
-        """The receiver of webhooks."""
-        await asyncio.sleep(0.01)
-        return 200
-
-    def endpoint(self) -> Endpoint:
-        return Endpoint(
-            "echo", "default", "echo", 1, EndpointVersion("/h.py:handler"), workers_min=1, workers_max=4
-        )
-
-    def kill_control(self) -> None:
-        if self.control is not None and not self.control.dead:
-            self.loop.kill(self.control)
-            self.plane = None
-            self.died.set()
-            for host in self.hosts:
-                self.network.drop(host.node)
-
-    def _after_commit(self) -> None:
-        self._check_ends()
-        if self.kill_at_commit and self.rng.random() < self.kill_at_commit:
-            self.kill_at_commit = 0.0
-            self.kill_control()
-
-    def _check_ends(self) -> None:
-        """Invariant: the first end wins, for ever."""
-        raw = self.store.writer.raw
-        for row in raw.execute(
-            "SELECT j.id, j.state, r.output, r.error FROM jobs j LEFT JOIN results r ON r.seq = j.seq "
-            "WHERE j.state IN ('COMPLETED', 'FAILED', 'TIMED_OUT', 'CANCELLED')"
-        ):
-            job, state, output, error = row
-            now = (state, output, error)
-            before = self.ended.setdefault(job, now)
-            assert before == now, f"{job} had ended as {before} and is now {now}"
+    async def freeze_control(self, seconds: float) -> None:
+        process = self.control
+        if process is None or process.dead:
+            return
+        self.witness.note("control is frozen for {} s", seconds)
+        self.thawed_at = max(self.thawed_at, self.loop.time() + seconds)
+        self.loop.freeze(process)
+        await asyncio.sleep(seconds)
+        self.loop.thaw(process)
+        self.rough_until = self.loop.time()
+        for host in self.hosts:
+            self.witness.unwell(host.name)
 
     # -- agents
 
+    def add_host(self, name: str, node: str) -> Host:
+        host = Host(name, node)
+        self.hosts.append(host)
+        self.witness.hosts[name] = HostWatch()
+        return host
+
     def start_agent(self, host: Host) -> None:
-        process = host.process = Process(host.node)
-        spawner = host.spawner = FakeSpawner()
-        host.agent = Agent(
-            AgentSettings(node=host.node, name=host.node, join_token=self.token),
+        host.wanted = True
+        if host.up:
+            return
+        self.witness.note("{} starts", host.name)
+        process = host.process = Process(host.name)
+        spawner = host.spawner = SimSpawner(
+            host.name, self.witness, self.loop, lambda endpoint: self.starts.get(endpoint, Start())
+        )
+        host.scratch = MemoryScratch()
+        agent = host.agent = Agent(
+            AgentSettings(node=host.node, name=host.name, join_token=self.token),
             self._connector(host),
             spawner=spawner,
-            objects=FakeObjects(self.objects),
-            sampler=FakeSampler((GPU,)),
-            scratch=MemoryScratch(),
+            objects=SimObjects(self.shop),
+            sampler=FakeSampler((Device(f"GPU-{host.name}", "gpu", "simulated"),)),
+            scratch=host.scratch,
             outbox_disk=host.disk,
             rng=Random(self.rng.random()),
         )
-        self.loop.start(process, host.agent.run())
+        self.agents.append(agent)
+        self.spawners.append(spawner)
+        task = self.loop.start(process, self._life(host, agent, process))
+        self._watch(task, process)
+        self.loop.start(process, self._check_loaded(host, _on_disk(host.disk)))
 
-    def kill_agent(self, host: Host) -> None:
-        if host.process is not None:
-            self.loop.kill(host.process)
-            self.network.drop(host.node)
+    async def _life(self, host: Host, agent: Agent, process: Process) -> None:
+        try:
+            await agent.run()
+        except AgentRefused as refused:
+            self.witness.note("{} is refused: {}", host.name, refused)
+            self.context.copy().run(self._left, host, process)
+
+    def _left(self, host: Host, process: Process) -> None:
+        """Its process ended by itself; it is started again."""
+        process.dead = True
+        self.loop.call_later(RESTART_S, lambda: host.wanted and self.start_agent(host), context=self.context)
+
+    def kill_agent(self, host: Host, *, quietly: bool = False) -> None:
+        """`quietly`: the host lost its power, and control does not learn of it."""
+        host.wanted = False
+        if not host.up:
+            return
+        assert host.process is not None
+        assert host.spawner is not None
+        self.witness.note("{} is killed", host.name)
+        self.loop.kill(host.process)
+        host.spawner.vanish()
+        self.network.sever(host.name, *(() if quietly else ("control",)))
+        kept = _on_disk(host.disk)
+        self._check_outbox(host, kept)
+        self.witness.lost_with(host.name, kept)
+
+    def _check_outbox(self, host: Host, kept: set[AttemptKey]) -> None:
+        """An outcome that nobody acknowledged for a while is on the disk."""
+        assert host.agent is not None
+        for item in host.agent.reports._box.items:
+            body, waited = item.body, self.loop.time() - item.at
+            if not isinstance(body, Outcome) or waited < UNSAVED_S or host.name in self.full_disks:
+                continue
+            if AttemptKey(body.job, body.attempt) not in kept:
+                self.witness.fail(
+                    f"{host.name} died with an outcome {waited:.1f} s old and not on its disk: {body}"
+                )
+
+    async def _check_loaded(self, host: Host, kept: set[AttemptKey]) -> None:
+        """What was on the disk is to be delivered."""
+        await asyncio.sleep(0.0001)
+        if host.up and host.agent is not None:
+            waiting = {held.key for held in host.agent.reports.reporting()}
+            if not kept <= waiting:
+                self.witness.fail(f"{host.name} had {kept} on its disk, and {waiting} in its outbox")
 
     def _connector(self, host: Host) -> Callable[[], Coroutine[Any, Any, AgentStream]]:
         async def connect() -> AgentStream:
-            await asyncio.sleep(self.network.rng.uniform(0.0005, 0.005))
-            if self.plane is None or self.control is None or self.network.silent(host.node):
+            await asyncio.sleep(0.0005 + self.network.rng.random() * 0.004)
+            if self.plane is None or self.control is None or self.network.silent(host.name):
                 raise StreamEnded("nobody answers")
-            agent, control = self.network.join(host.node)
-            self.loop.start(self.control, self.plane.serve_node(control, host.node))
-            return agent
+            link = self.network.join(host.name)
+            self.loop.start(self.control, self.plane.serve_node(link.control, host.name))
+            return link.agent
 
         return connect
 
     # -- callers
 
-    async def call(self, ask: Callable[[Plane], Coroutine[Any, Any, T]]) -> T:
-        """One request: it runs in the control process and breaks with it."""
+    async def call(self, ask: Callable[[Plane], Coroutine[Any, Any, T]], wait_s: float = 0.0) -> T:
+        """One request: it runs in the control process and breaks with it. It is answered, or all is over."""
         if self.plane is None or self.control is None:
             raise Broken
         task = self.loop.start(self.control, ask(self.plane))
         died = asyncio.ensure_future(self.died.wait())
+        began = self.loop.time()
         try:
-            await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)
+            while not task.done() and not died.done():
+                limit = max(began + wait_s, self.thawed_at) + PATIENCE_S
+                if self.loop.time() >= limit:
+                    self.witness.fail(f"a call that waits {wait_s:g} s had no answer: {task}")
+                late = max(limit - self.loop.time(), 0.01)
+                await asyncio.wait([task, died], timeout=late, return_when=asyncio.FIRST_COMPLETED)
         finally:
             died.cancel()
         if not task.done():
             raise Broken
         return task.result()
 
-    async def insist(self, ask: Callable[[Plane], Coroutine[Any, Any, T]]) -> T:
-        """Asks again until there is an answer."""
-        while True:
-            try:
-                return await self.call(ask)
-            except Broken:
-                await asyncio.sleep(0.25)
 
-    async def submit(self, script: dict[str, Any]) -> str | None:
-        """The id of an accepted job; None when the answer was lost. The input is what the worker does."""
-        body = Submission(input=json.dumps(script).encode())
-        try:
-            return (await self.call(lambda p: p.submit("default", "echo", body, sync=False))).id
-        except Broken:
-            return None
-
-    async def end_of(self, job: str) -> JobView:
-        while True:
-            view = await self.insist(lambda p: p.wait("default", "echo", job, 60))
-            if view.state in TERMINAL:
-                return view
+def _on_disk(disk: MemoryDisk) -> set[AttemptKey]:
+    data = disk.load()
+    bodies: list[Any] = []
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        bodies = outbox_disk.decode(data) if data else []
+    return {AttemptKey(body.job, body.attempt) for body in bodies if isinstance(body, Outcome)}

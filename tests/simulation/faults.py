@@ -1,0 +1,259 @@
+"""Everything that breaks, and is mended. Each is drawn from the seed, may overlap with others, heals itself.
+
+The names are those that a trace shows. `FAULTS` is the table of the protocol's hazards, turned into acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from world import Host, World
+
+from stoker.agent.fake_spawner import Start
+from stoker.wire.messages import Chunk, Outcome, Progress
+
+Fault = Callable[[World, Random], Coroutine[Any, Any, None]]
+
+
+def _host(world: World, rng: Random) -> Host:
+    return rng.choice([host for host in world.hosts if host.name == host.node])
+
+
+@contextmanager
+def _rough(world: World) -> Iterator[None]:
+    """Meanwhile nobody is held to answer at once."""
+    world.rough += 1
+    try:
+        yield
+    finally:
+        world.rough -= 1
+        world.rough_until = world.loop.time()
+
+
+# ---- connections --------------------------------------------------------------------------------
+
+
+async def a_link_breaks(world: World, rng: Random) -> None:
+    for _ in range(rng.choice([1, 1, 4])):
+        world.network.drop(_host(world, rng).name)
+        await asyncio.sleep(rng.random() * 2.0)
+
+
+async def a_link_is_half_open(world: World, rng: Random) -> None:
+    """One side thinks it lives, or both do, and nothing passes."""
+    sides = rng.choice([("agent",), ("control",), ()])
+    world.network.sever(_host(world, rng).name, *sides)
+
+
+async def a_node_falls_silent(world: World, rng: Random) -> None:
+    """Shorter than its lease, about as long, longer than control waits."""
+    host, seconds = _host(world, rng), rng.choice([3.0, 12.0, 50.0, 58.0, 75.0])
+    world.network.silent_until[host.name] = world.loop.time() + seconds
+    await asyncio.sleep(seconds)
+    world.witness.unwell(host.name)
+
+
+async def messages_come_twice(world: World, rng: Random) -> None:
+    hosts = [host.name for host in world.hosts]
+    world.network.doubled = dict.fromkeys(hosts, rng.choice([0.2, 0.9]))
+    await asyncio.sleep(10.0)
+    world.network.doubled = {}
+
+
+async def a_command_is_lost(world: World, rng: Random) -> None:
+    host = _host(world, rng)
+    world.network.swallowing[host.name] = rng.choice(["assign", "assign", "cancel"])
+    await asyncio.sleep(10.0)
+    world.network.swallowing.pop(host.name, None)
+
+
+async def a_report_is_poison(world: World, rng: Random) -> None:
+    host = _host(world, rng)
+    world.network.poisoning[host.name] = rng.choice([Progress, Chunk, Outcome])
+    await asyncio.sleep(6.0)
+    world.network.poisoning.pop(host.name, None)
+
+
+# ---- agents -------------------------------------------------------------------------------------
+
+
+async def an_agent_is_killed(world: World, rng: Random) -> None:
+    host, quietly = _host(world, rng), rng.random() < 0.3
+    world.kill_agent(host, quietly=quietly)
+    await asyncio.sleep(rng.choice([0.05, 1.0, 8.0, 20.0]))
+    if rng.random() < 0.3:
+        host.disk.data = None  # a new disk
+    world.start_agent(host)
+
+
+async def a_host_is_gone_for_good(world: World, rng: Random) -> None:
+    host = world.hosts[0]
+    world.kill_agent(host, quietly=rng.random() < 0.5)
+    await asyncio.sleep(0.0)
+
+
+async def a_host_is_cloned(world: World, rng: Random) -> None:
+    """The same node id from another machine, at the same time; somebody puts it right in the end."""
+    host = _host(world, rng)
+    clone = world.add_host(f"{host.name}-clone", host.node)
+    clone.disk.data = host.disk.data if rng.random() < 0.5 else None
+    if rng.random() < 0.5:
+        world.network.drop(host.name)  # the clone may be the first to come
+    world.start_agent(clone)
+    await asyncio.sleep(rng.choice([3.0, 15.0, 60.0]))
+    world.kill_agent(clone, quietly=rng.random() < 0.3)
+
+
+async def an_agents_disk_is_full(world: World, rng: Random) -> None:
+    host = _host(world, rng)
+    host.disk.full = True
+    world.full_disks.add(host.name)
+    if host.scratch is not None:
+        host.scratch.full = rng.random() < 0.5
+    await asyncio.sleep(rng.random() * 10.0)
+    host.disk.full = False
+    if host.scratch is not None:
+        host.scratch.full = False
+
+
+# ---- workers ------------------------------------------------------------------------------------
+
+
+async def workers_die(world: World, rng: Random) -> None:
+    for _ in range(rng.choice([1, 3])):
+        host = _host(world, rng)
+        if host.up and host.spawner is not None and host.spawner.processes:
+            rng.choice(host.spawner.processes).exit(-9, "killed by SIGKILL")
+        await asyncio.sleep(rng.random() * 3.0)
+
+
+async def workers_do_not_start(world: World, rng: Random) -> None:
+    """A crash loop, a failing setup, a slow one; running workers are taken away, too."""
+    start = rng.choice(
+        [
+            Start(exit=1, log_tail=("cannot open libcuda.so",)),
+            Start(setup_error="no weights"),
+            Start(spawn_error="no more processes"),
+            Start(ready_s=5.0),
+        ]
+    )
+    name = rng.choice(world.endpoints).id
+    world.starts[name] = start
+    await workers_die(world, rng)
+    await asyncio.sleep(rng.choice([2.0, 10.0, 30.0]))
+    world.starts.pop(name, None)
+
+
+# ---- control ------------------------------------------------------------------------------------
+
+
+async def control_is_killed(world: World, rng: Random) -> None:
+    """Also for longer than a lease."""
+    out_s = rng.choice([0.1, 1.0, 8.0, 20.0, 55.0, 80.0])
+    world.kill_control(after_s=out_s, quietly=rng.random() < 0.2)
+    await asyncio.sleep(out_s)
+
+
+async def control_is_killed_at_commits(world: World, rng: Random) -> None:
+    """Before one, or between one and its reply; again and again."""
+    if rng.random() < 0.3:
+        world.kill_before_commit = 0.05
+    else:
+        world.kill_after_commit = rng.choice([0.02, 0.1, 0.3])
+    await asyncio.sleep(rng.choice([2.0, 6.0]))
+    world.kill_before_commit = world.kill_after_commit = 0.0
+
+
+async def control_is_frozen(world: World, rng: Random) -> None:
+    """A gap in the sweeper's own runs, and in everything else."""
+    await world.freeze_control(rng.choice([2.0, 20.0, 70.0]))
+
+
+async def the_store_is_full(world: World, rng: Random) -> None:
+    world.disk.full = world.was_full = True
+    with _rough(world):
+        await asyncio.sleep(rng.choice([0.5, 4.0, 15.0]))
+    world.disk.full = False
+
+
+async def the_store_is_slow(world: World, rng: Random) -> None:
+    world.disk.slow_s = rng.choice([0.05, 0.5])
+    with _rough(world):
+        await asyncio.sleep(8.0)
+    world.disk.slow_s = 0.002
+
+
+async def the_wall_clock_jumps(world: World, rng: Random) -> None:
+    world.jumped += rng.choice([-2.0, -0.3, 1.0, 20.0, 100.0, 1000.0])
+    await asyncio.sleep(0.0)
+
+
+# ---- the object store ---------------------------------------------------------------------------
+
+
+async def the_object_store_fails(world: World, rng: Random) -> None:
+    """A moment, or until the ttl of some."""
+    world.shop.error = rng.choice(["down", "down", "full"])
+    with _rough(world):
+        await asyncio.sleep(rng.choice([1.0, 6.0, 40.0]))
+    world.shop.error = None
+
+
+async def the_object_store_is_slow(world: World, rng: Random) -> None:
+    world.shop.slow_s = rng.choice([0.5, 4.0])
+    with _rough(world):
+        await asyncio.sleep(10.0)
+    world.shop.slow_s = 0.0
+
+
+FAULTS: list[Fault] = [
+    a_link_breaks,
+    a_link_is_half_open,
+    a_node_falls_silent,
+    messages_come_twice,
+    a_command_is_lost,
+    a_report_is_poison,
+    an_agent_is_killed,
+    a_host_is_cloned,
+    an_agents_disk_is_full,
+    workers_die,
+    workers_do_not_start,
+    control_is_killed,
+    control_is_killed_at_commits,
+    control_is_frozen,
+    the_store_is_full,
+    the_store_is_slow,
+    the_wall_clock_jumps,
+    the_object_store_fails,
+    the_object_store_is_slow,
+]
+
+
+async def breaks(world: World, rng: Random) -> None:
+    """Two to six faults, at moments of the story that may overlap."""
+    await asyncio.gather(*(_later(world, rng, fault) for fault in rng.choices(FAULTS, k=rng.randint(2, 6))))
+    if rng.random() < 0.1:
+        await a_host_is_gone_for_good(world, rng)
+
+
+async def _later(world: World, rng: Random, fault: Fault) -> None:
+    await asyncio.sleep(0.1 + rng.random() * 14.0)
+    world.witness.note("fault: {}", fault.__name__)
+    await fault(world, rng)
+    world.witness.note("over: {}", fault.__name__)
+
+
+def mend(world: World) -> None:
+    """Whatever is still broken is put right."""
+    world.network.silent_until.clear()
+    world.network.doubled = {}
+    world.network.swallowing.clear()
+    world.network.poisoning.clear()
+    world.starts.clear()
+    world.kill_before_commit = world.kill_after_commit = 0.0
+    world.disk.full, world.disk.slow_s = False, 0.002
+    world.shop.error, world.shop.slow_s = None, 0.0

@@ -1,0 +1,318 @@
+"""Bugs to plant, each a few lines: a simulation that does not find every one of them proves nothing.
+
+`plant(NAME)` is in force until it is undone. Most change one decision of the protocol's table into
+the obvious thing that is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from stoker.agent import attempt as machine
+from stoker.agent import attempt_events as ev
+from stoker.agent.attempts import Attempts
+from stoker.agent.lease import Lease
+from stoker.agent.outbox_disk import MemoryDisk
+from stoker.agent.reports import Reports
+from stoker.control import records, store
+from stoker.control import statements as hot
+from stoker.control.bells import Bells
+from stoker.control.floor import Floor
+from stoker.control.intake import Intake
+from stoker.control.node_session import NodeSession
+from stoker.control.nodes import Nodes
+from stoker.control.types import Reconciled
+from stoker.wire.messages import Ack, Chunk
+
+Patch = Callable[[Any, str, Any], None]
+PLANTS: dict[str, Callable[[Patch], None]] = {}
+
+
+def planted(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    PLANTS[function.__name__] = function
+    return function
+
+
+@contextmanager
+def plant(name: str) -> Iterator[None]:
+    undo: list[tuple[Any, str, Any]] = []
+
+    def patch(owner: Any, attribute: str, value: Any) -> None:
+        if isinstance(owner, dict):
+            undo.append((owner, attribute, owner[attribute]))
+            owner[attribute] = value
+        else:
+            undo.append((owner, attribute, getattr(owner, attribute)))
+            setattr(owner, attribute, value)
+
+    PLANTS[name](patch)
+    try:
+        yield
+    finally:
+        for owner, attribute, value in reversed(undo):
+            if isinstance(owner, dict):
+                owner[attribute] = value
+            else:
+                setattr(owner, attribute, value)
+
+
+def _statement(patch: Patch, name: str, old: str, new: str) -> None:
+    text = hot.STATEMENTS[name]
+    assert old in text, text
+    patch(hot.STATEMENTS, name, text.replace(old, new))
+
+
+# ---- the store ----------------------------------------------------------------------------------
+
+
+@planted
+def an_outcome_of_any_attempt_counts(patch: Patch) -> None:
+    _statement(patch, "finish", "attempt = :attempt AND node = :node AND ", "")
+
+
+@planted
+def an_end_is_not_for_ever(patch: Patch) -> None:
+    text = hot.STATEMENTS["finish"]
+    condition = text[text.index("AND node = :node AND ") :].split("\n")[0]
+    _statement(patch, "finish", condition, "")
+
+
+@planted
+def a_requeue_raises_the_attempt(patch: Patch) -> None:
+    real = store.requeue_node
+
+    def raising(conn: Any, *args: Any) -> Any:
+        changed = real(conn, *args)
+        for one in changed:
+            conn.raw.execute("UPDATE jobs SET attempt = attempt + 1 WHERE id = ?", (one.job,))
+        return changed
+
+    patch(store, "requeue_node", raising)
+
+
+@planted
+def a_broken_node_keeps_its_jobs(patch: Patch) -> None:
+    patch(store, "requeue_node", lambda *_: ())
+    patch(store, "lost_nodes", lambda *_: ())
+
+
+@planted
+def what_a_hello_lacks_is_forgotten(patch: Patch) -> None:
+    def keep_all(_: object, *, held: Any, **__: object) -> Reconciled:
+        return Reconciled(keep=tuple(held))
+
+    patch(store, "reconcile", keep_all)
+
+
+@planted
+def a_resent_chunk_is_appended(patch: Patch) -> None:
+    real = store.apply_reports
+
+    def appending(conn: Any, *, node: str, session: int, reports: Any, now: float) -> Any:
+        changed = []
+        for report in reports:
+            body = report.body
+            if isinstance(body, Chunk) and isinstance(body.n, int) and body.n < 1000:
+                (n,) = conn.raw.execute(
+                    "SELECT count(*) FROM chunks JOIN jobs USING (seq) WHERE id = ? AND chunks.attempt = ?",
+                    (body.job, body.attempt),
+                ).fetchone()
+                report = replace(report, body=replace(body, n=n))  # noqa: PLW2901
+            changed += real(conn, node=node, session=session, reports=[report], now=now).changed
+        return replace(real(conn, node=node, session=session, reports=[], now=now), changed=tuple(changed))
+
+    patch(store, "apply_reports", appending)
+
+
+@planted
+def an_idempotency_key_is_ignored(patch: Patch) -> None:
+    real = store.submit
+    patch(store, "submit", lambda conn, new, *rest: real(conn, replace(new, once=None), *rest))
+
+
+@planted
+def records_go_too_early(patch: Patch) -> None:
+    real = store.expire
+    patch(store, "expire", lambda conn, now, limit: real(conn, now + 30.0, limit))
+
+
+@planted
+def counters_count_twice(patch: Patch) -> None:
+    _statement(patch, "count", "counters.value + excluded.value", "counters.value + 2 * excluded.value")
+
+
+@planted
+def leftovers_are_not_noted(patch: Patch) -> None:
+    patch(store, "noted", lambda _, changed: changed)
+
+
+@planted
+def a_superseded_session_claims(patch: Patch) -> None:
+    text = hot.STATEMENTS["claim"]
+    guard = text[text.index("  AND EXISTS (SELECT 1 FROM nodes") :].split("\n")[0]
+    _statement(patch, "claim", guard, "")
+
+
+# ---- control's shells ---------------------------------------------------------------------------
+
+
+@planted
+def reports_are_acknowledged_before_the_commit(patch: Patch) -> None:
+    real = NodeSession._received
+
+    async def hasty(self: Any, messages: Any) -> None:
+        reports = [report for message in messages for report in message.reports]
+        if reports:
+            self._ack = Ack(reports[-1].number, self._acked.beat)
+            self._wake.set()
+            await asyncio.sleep(0)
+        await real(self, messages)
+
+    patch(NodeSession, "_received", hasty)
+
+
+@planted
+def an_outcome_is_acknowledged_and_dropped(patch: Patch) -> None:
+    real = store.apply_reports
+
+    def forgetful(conn: Any, *, node: str, session: int, reports: Any, now: float) -> Any:
+        return real(conn, node=node, session=session, reports=reports[1:], now=now)
+
+    patch(store, "apply_reports", forgetful)
+
+
+@planted
+def a_slot_is_never_free_again(patch: Patch) -> None:
+    patch(Floor, "release", lambda *_: None)
+
+
+@planted
+def a_slot_is_given_out_twice(patch: Patch) -> None:
+    patch(Floor, "reserve", lambda *_: None)
+
+
+@planted
+def a_cancel_is_not_sent(patch: Patch) -> None:
+    patch(Nodes, "cancel", lambda *_: None)
+
+
+@planted
+def nobody_rings_for_an_end(patch: Patch) -> None:
+    patch(Bells, "ended", lambda *_: None)
+
+
+@planted
+def nobody_rings_for_a_record_that_goes(patch: Patch) -> None:
+    patch(Bells, "gone", lambda *_: None)
+
+
+@planted
+def a_submission_is_answered_and_forgotten(patch: Patch) -> None:
+    real = Intake._accept
+
+    async def forgetful(self: Any, endpoint: Any, new: Any) -> Any:
+        done = await real(self, endpoint, new)
+        if new.low_priority:
+            await self._commits.commit(
+                lambda conn: conn.raw.execute("DELETE FROM jobs WHERE id = ?", (new.id,))
+            )
+        return done
+
+    patch(Intake, "_accept", forgetful)
+
+
+@planted
+def a_webhook_says_something_else_each_time(patch: Patch) -> None:
+    real, numbers = records.webhook_body, itertools.count()
+    patch(records, "webhook_body", lambda *args: real(*args)[:-1] + b',"n":%d}' % next(numbers))
+
+
+@planted
+def a_webhook_is_given_up_at_once(patch: Patch) -> None:
+    real = store.webhook_tried
+    patch(store, "webhook_tried", lambda conn, job, now, delivered: real(conn, job, now, True))
+
+
+# ---- the agent ----------------------------------------------------------------------------------
+
+
+@planted
+def the_lease_is_forgotten_on_reconnect(patch: Patch) -> None:
+    def begin(self: Any, *_: object) -> None:
+        self._basis = None
+        self._beats.clear()
+
+    patch(Lease, "begin", begin)
+
+
+@planted
+def an_agent_ignores_the_end_of_its_lease(patch: Patch) -> None:
+    patch(Attempts, "lease_lost", lambda *_: None)
+
+
+@planted
+def an_assign_is_run_twice(patch: Patch) -> None:
+    real = Attempts.assign
+
+    def forgetful(self: Any, assign: Any) -> None:
+        self._over.clear()
+        self._attempts.pop(assign.key, None)
+        real(self, assign)
+
+    patch(Attempts, "assign", forgetful)
+
+
+@planted
+def a_cancel_does_not_stop_the_work(patch: Patch) -> None:
+    patch(Attempts, "cancel", lambda *_: None)
+    patch(Attempts, "drop", lambda *_: None)
+
+
+@planted
+def a_ttl_does_not_stop_the_work(patch: Patch) -> None:
+    real = Attempts.assign
+    patch(Attempts, "assign", lambda self, assign: real(self, replace(assign, ttl_s=1e6)))
+    patch(Nodes, "cancel", lambda *_: None)
+
+
+@planted
+def a_timeout_does_not_stop_the_work(patch: Patch) -> None:
+    real = Attempts.assign
+    patch(Attempts, "assign", lambda self, assign: real(self, replace(assign, execution_timeout_ms=10**9)))
+
+
+@planted
+def a_stuck_handler_is_not_killed(patch: Patch) -> None:
+    real = machine.step
+
+    def gentle(state: Any, event: Any, ladder: Any) -> Any:
+        after, commands = real(state, event, ladder)
+        return after, tuple(one for one in commands if not isinstance(one, ev.KillWorker))
+
+    import stoker.agent.attempts as shell
+
+    patch(shell, "step", gentle)
+
+
+@planted
+def reports_are_not_sent_again(patch: Patch) -> None:
+    def keeps(self: Any) -> int:
+        self.wake.set()
+        return 1
+
+    patch(Reports, "reconnected", keeps)
+
+
+@planted
+def the_outbox_is_not_loaded(patch: Patch) -> None:
+    patch(Reports, "load", lambda _: None)
+
+
+@planted
+def the_outbox_is_not_written(patch: Patch) -> None:
+    patch(MemoryDisk, "save", lambda *_: None)

@@ -1,0 +1,120 @@
+"""Tells stories until one goes wrong: `make simulate N=10000 FIRST=0`, or this program with `--help`.
+
+Each seed is one story, the same on every machine. Both cores are used; the first seed that fails is told
+again with a trace, and the exact command that does so is printed. Exit status 1 then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve()
+sys.path.insert(0, str(HERE.parent))
+
+LINES = 60
+EVERY_S = 10.0
+
+
+def fixed_hashes() -> None:
+    """The order of a set of strings is drawn anew by each start of Python: with this one it is not."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        command = [sys.executable, "-P", str(HERE), *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
+
+
+def one(seed: int) -> tuple[int, str | None]:
+    from story import tell
+
+    return seed, tell(seed).violation
+
+
+def search(first: int, number: int, processes: int) -> int | None:
+    """The first seed that fails, as far as the order of the answers tells."""
+    began = said = time.monotonic()
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        for done, (seed, violation) in enumerate(pool.imap(one, range(first, first + number), 4), 1):
+            now = time.monotonic()
+            if violation is not None:
+                pool.terminate()
+                return seed
+            if now - said > EVERY_S:
+                said = now
+                print(f"{done} of {number} seeds hold, {done / (now - began):.1f} seeds/s", flush=True)
+    took = time.monotonic() - began
+    print(f"{number} seeds from {first} on hold; {number / took:.1f} seeds/s, {took:.1f} s", flush=True)
+    return None
+
+
+def show(seed: int, word: str | None, lines: int) -> bool:
+    """Tells one story with its trace; `word` picks the lines. Whether it held."""
+    from story import tell
+
+    told = tell(seed, tracing=True)
+    picked = [line for line in told.lines if word is None or word in line]
+    print("\n".join(picked[-lines:]))
+    print(f"seed {seed}: {told.steps} steps, {told.seconds:.1f} s of its time")
+    if told.violation is not None:
+        print(f"\nSEED {seed} FAILS: {told.violation}")
+        print(f"once more: make simulate N=1 FIRST={seed}")
+    return told.violation is None
+
+
+def prove(number: int, only: str | None) -> int:
+    """Plants every bug and tells stories until one shows it; how many were not found."""
+    from plants import PLANTS
+
+    names = [name for name in PLANTS if only in (None, name)]
+    with multiprocessing.get_context("fork").Pool(os.cpu_count() or 1) as pool:
+        missed = 0
+        for name, seed, violation in pool.imap(found_by, [(name, number) for name in names]):
+            missed += violation is None
+            print(f"{name}: " + (f"NOT FOUND in {number} seeds" if violation is None
+                                 else f"seed {seed}: {violation[:160]}"), flush=True)  # fmt: skip
+    return missed
+
+
+def found_by(asked: tuple[str, int]) -> tuple[str, int, str | None]:
+    """The first seed that finds a planted bug, with what it says."""
+    from plants import plant
+
+    name, number = asked
+    for seed in range(number):
+        with plant(name):
+            _, violation = one(seed)
+        if violation is not None:
+            return name, seed, violation
+    return name, number, None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--number", type=int, default=1000)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--plants", action="store_true", help="plant every known bug: each must be found")
+    parser.add_argument("--plant", help="plant this one bug")
+    parser.add_argument("--word", help="of the trace, only the lines with this in them")
+    parser.add_argument("--lines", type=int, default=LINES, help="how much of the trace is shown")
+    asked = parser.parse_args()
+    logging.getLogger("stoker").setLevel(logging.ERROR)
+    logging.getLogger("stoker").propagate = False
+    if asked.plants or (asked.plant and asked.number > 1):
+        return 1 if prove(asked.number, asked.plant) else 0
+    if asked.number == 1:
+        return 0 if show(asked.first, asked.word, asked.lines) else 1
+    failed = search(asked.first, asked.number, asked.processes)
+    if failed is None:
+        return 0
+    show(failed, asked.word, asked.lines)
+    return 1
+
+
+if __name__ == "__main__":
+    fixed_hashes()
+    sys.exit(main())

@@ -1,0 +1,323 @@
+"""One story for each seed: callers ask, things break, all is mended; then everything must come to its end.
+
+What the witness cannot see while it happens is asked when all is calm: every job ended, or was overtaken by
+its time; every caller answered; nothing held by agents; counters that add up; no object that nothing names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from callers import Caller, look_around, purge
+from faults import breaks, mend
+from virtual_loop import VirtualLoop, run
+from wishes import ACCOUNT, Request, draw
+from witness import Tale, Violation
+from world import World, shrink
+
+from stoker.agent.fake_spawner import Start
+from stoker.control.types import TERMINAL
+
+STEPS = 400_000
+"""A story has about ten thousand; one with more runs in circles."""
+
+CALLERS_S = 400.0
+CALM_S = 200.0
+WEEK_S = 8 * 86_400.0
+
+
+@dataclass
+class Told:
+    """How a story went."""
+
+    seed: int
+    steps: int
+    seconds: float
+    violation: str | None
+    lines: tuple[str, ...] = ()
+
+
+def tell(seed: int, *, tracing: bool = False) -> Told:
+    shrink()
+    loop = VirtualLoop(seed, limit=STEPS)
+    world = World(seed, loop)
+    world.witness.tracing = tracing
+    watch = _Log(world)
+    logging.getLogger("stoker").addHandler(watch)
+    violation: str | None = None
+    try:
+        run(loop, _story(world, Random(seed)))
+    except Violation as found:
+        violation = str(found)
+    except Exception as error:
+        violation = f"{type(error).__name__}: {error} (at {loop.time():.3f} s)"
+        if tracing:
+            raise
+    finally:
+        logging.getLogger("stoker").removeHandler(watch)
+        world.close()
+    return Told(seed, loop.steps, loop.time(), violation, tuple(world.witness.lines))
+
+
+class _Log(logging.Handler):
+    """What the service itself calls an error that it did not expect is one."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self.world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.world.loop.over:
+            return
+        witness = self.world.witness
+        witness.note("logged: {}", record.getMessage())
+        if record.exc_info and not witness.poisoned:
+            witness.fail(f"logged with a traceback: {record.getMessage()}: {record.exc_info[1]!r}")
+
+
+async def _story(world: World, rng: Random) -> None:
+    _endpoints(world, rng)
+    await world.start_control()
+    for host in world.hosts:
+        world.start_agent(host)
+    breaking = asyncio.ensure_future(breaks(world, Random(rng.random())))
+    names = [endpoint.id for endpoint in world.endpoints]
+    requests = [draw(rng, number, names) for number in range(rng.choice([6, 10, 14]))]
+    programs = [asyncio.ensure_future(_caller(world, one, Random(rng.random()))) for one in requests]
+    done = asyncio.Event()
+    around = asyncio.ensure_future(look_around(world, Random(rng.random()), names, done))
+    if rng.random() < 0.15:
+        await asyncio.sleep(rng.random() * 10.0)
+        await purge(world, rng, rng.choice(names), requests)
+    await breaking
+    await _mended(world)
+    await _within(world, CALLERS_S, asyncio.gather(*programs), "the callers")
+    done.set()
+    await _within(world, CALM_S, around, "whoever looks around")
+    await _ends(world, requests)
+    await _calm(world)
+    await _accounts(world, requests, names)
+    await _told(world, requests)
+    await _tidy(world)
+    if world.shop.blobs or rng.random() < 0.2:
+        await _a_week_later(world)
+
+
+def _endpoints(world: World, rng: Random) -> None:
+    most = rng.choice([1, 3, 3])
+    world.add_endpoint("echo", workers_min=1, workers_max=most)
+    if rng.random() < 0.5:
+        world.add_endpoint("pair", workers_min=0, workers_max=2, concurrency=2, idle_timeout_s=2)
+    if rng.random() < 0.2:
+        world.starts["echo"] = Start(ready_s=2.0)
+
+
+async def _caller(world: World, request: Request, rng: Random) -> None:
+    caller = Caller(world, request, rng)
+    await caller.pause(12.0)
+    job = await caller.submit()
+    if job is not None:
+        await asyncio.gather(*(getattr(Caller(world, request, Random(rng.random())), name)(job)
+                               for name in request.manner))  # fmt: skip
+
+
+async def _mended(world: World) -> None:
+    mend(world)
+    await world.start_control()
+    for host in world.hosts:
+        if host.name != host.node:
+            world.kill_agent(host)
+        else:
+            world.witness.unwell(host.name)
+            if host.wanted:
+                world.start_agent(host)
+    if world.witness.poisoned_reports:
+        await _reconnect(world)
+
+
+async def _reconnect(world: World) -> None:
+    """What was lost with a poisoned report comes back when its node says what it holds."""
+    await asyncio.sleep(5.0)
+    for host in world.hosts:
+        world.network.drop(host.name)
+
+
+async def _within(world: World, seconds: float, work: Any, who: str) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        waiting = [tale for tale in world.witness.tales.values() if not _over(tale)]
+        floor = list(world.plane.floor.workers.values()) if world.plane else []
+        world.witness.fail(
+            f"{who} were not done after {seconds:.0f} s; not ended: {waiting}; the floor: {floor}"
+        )
+
+
+def _over(tale: Tale) -> bool:
+    return tale.gone or tale.state in TERMINAL
+
+
+async def _ends(world: World, requests: list[Request]) -> None:
+    witness = world.witness
+
+    async def all_over() -> None:
+        while not all(map(_over, witness.tales.values())):  # noqa: ASYNC110
+            await asyncio.sleep(2.0)  # virtual time; asked from outside
+
+    await _within(world, CALM_S, all_over(), "jobs")
+    witness.check_made()
+    for tale in witness.tales.values():
+        _plausible(world, tale, requests[tale.request])
+    for request in requests:
+        made = witness.jobs_of.get(request.number, [])
+        if len(made) > 1:
+            witness.fail(f"request {request.number} with key {request.key} was made {len(made)} jobs: {made}")
+        if request.answered and not made:
+            witness.fail(f"request {request.number} was answered, and there is no job of it")
+
+
+def _plausible(world: World, tale: Tale, request: Request) -> None:
+    """Whether a job may have ended so."""
+    for end in tale.ends:
+        script = request.script(end.attempt) if end.attempt else {}
+        error = end.error or ""
+        match end.state:
+            case "COMPLETED":
+                fine = "error" not in script and "exit" not in script
+            case "FAILED":
+                fine = error == script.get("error") or _is_infrastructure(error)
+            case "TIMED_OUT":
+                fine = "ttl" in error or script.get("run_s", 0.0) >= request.timeout_s
+            case _:
+                fine = request.cancelled or request.purged
+        if not fine:
+            world.witness.fail(f"{tale.id} ended as {end}, of {request}")
+
+
+def _is_infrastructure(error: str) -> bool:
+    return "gave up after" in error or "uploaded before the job's ttl" in error
+
+
+async def _calm(world: World) -> None:
+    """Every agent is connected and holds nothing, and control's floor knows it."""
+    witness = world.witness
+
+    async def settled() -> None:
+        while not (all(_idle(host) for host in world.hosts) and _floor_is_free(world)):  # noqa: ASYNC110
+            await asyncio.sleep(1.0)
+
+    try:
+        async with asyncio.timeout(CALM_S):
+            await settled()
+    except TimeoutError:
+        held = [(host.name, host.agent.attempts.held(), host.agent.reports._box.items)
+                for host in world.hosts if host.up and host.agent is not None]  # fmt: skip
+        busy = list(world.plane.floor.workers.values()) if world.plane else []
+        witness.fail(f"no calm after {CALM_S:.0f} s; agents hold {held}; the floor has {busy}")
+    for key in list(witness.running):
+        witness.check_run(key)
+        witness.fail(f"{key} still runs when all is over")
+
+
+def _idle(host: Any) -> bool:
+    if not host.up:
+        return not host.wanted
+    agent = host.agent
+    return bool(
+        agent.reports.empty
+        and not agent.attempts.held()
+        and not agent.attempts._attempts
+        and not host.scratch.folders
+        and not host.spawner_jobs
+    )
+
+
+def _floor_is_free(world: World) -> bool:
+    """Nothing busy, nothing reserved, and every agent that is up is seen."""
+    plane = world.plane
+    if plane is None:
+        return False
+    seen = {host.node for host in world.hosts if host.up}
+    workers = plane.floor.workers.values()
+    return seen <= set(plane.floor.nodes) and all(not w.busy and not w.reserved for w in workers)
+
+
+async def _accounts(world: World, requests: list[Request], names: list[str]) -> None:
+    witness = world.witness
+    caller = Caller(world, requests[0], Random(0))
+    found = dict.fromkeys(("completed", "failed", "cancelled", "retried"), 0)
+    for name, value in world.store.writer.raw.execute("SELECT name, value FROM counters").fetchall():
+        found[name] = found.get(name, 0) + value
+    wanted = {**witness.counts(), "retried": witness.retried}
+    if found != wanted:
+        witness.fail(f"the counters say {found}; what was seen is {wanted}")
+    for name in names:
+        health = await caller.insist(lambda plane, n=name: plane.health(ACCOUNT, n))  # type: ignore[misc]
+        if health.in_queue or health.in_progress or health.running:
+            witness.fail(f"all is over, and the health of {name} is {health}")
+
+
+async def _told(world: World, requests: list[Request]) -> None:
+    """Every end was told to whoever wanted a webhook, or tried as often as it may be."""
+    world.receivers.bad = 0.0
+    for _ in range(40):
+        if not world.store.writer.raw.execute("SELECT 1 FROM webhooks").fetchone():
+            break
+        await asyncio.sleep(5.0)
+    for tale in world.witness.tales.values():
+        world.receivers.check(tale, requests[tale.request], crashes=world.crashes > 0 or world.was_full)
+
+
+# ---- the object store ---------------------------------------------------------------------------
+
+_NAMED = """
+SELECT ref_key FROM inputs WHERE ref_key IS NOT NULL UNION ALL
+SELECT ref_key FROM results WHERE ref_key IS NOT NULL UNION ALL
+SELECT ref_key FROM chunks WHERE ref_key IS NOT NULL UNION ALL
+SELECT input_key FROM webhooks WHERE input_key IS NOT NULL UNION ALL
+SELECT output_key FROM webhooks WHERE output_key IS NOT NULL UNION ALL
+SELECT key FROM artifacts
+"""
+
+
+def _named(world: World) -> set[str]:
+    return {key for (key,) in world.store.writer.raw.execute(_NAMED)}
+
+
+async def _tidy(world: World) -> None:
+    """Once the sweeper had time, every object is named, or goes with the record of a job that is there."""
+    for _ in range(30):
+        await asyncio.sleep(3.0)
+        objects, named = {key for _, key in world.shop.blobs}, _named(world)
+        noted = world.store.writer.raw.execute("SELECT name FROM leftovers").fetchall()
+        astray = {key for key in objects - named if _is_astray(world, key)}
+        if not noted and not astray and named <= objects:
+            return
+    world.witness.fail(
+        f"not tidy: nothing names {sorted(astray)}, named and gone are {sorted(named - objects)}, "
+        f"still to be deleted {noted}"
+    )
+
+
+def _is_astray(world: World, key: str) -> bool:
+    """Whether it will not even go with its job's record, or should have gone as the job was completed."""
+    _, job, rest = key.split("/", 2)
+    tale = world.witness.tales.get(job)
+    if tale is None or tale.gone:
+        return True
+    attempt = rest.split("/")[0]
+    return tale.state == "COMPLETED" and attempt.isdigit() and int(attempt) < tale.attempt
+
+
+async def _a_week_later(world: World) -> None:
+    """Everything has had its time."""
+    world.jumped += WEEK_S
+    await asyncio.sleep(75.0)
+    left = world.store.writer.raw.execute("SELECT id, state FROM jobs").fetchall()
+    if left or world.shop.blobs:
+        world.witness.fail(f"a week later there are still {left} and {sorted(world.shop.blobs)}")

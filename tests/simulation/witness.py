@@ -1,0 +1,406 @@
+"""Who watches a story: hears every change of the store, message, run of a handler and answer, and objects.
+
+The first thing that may not be ends the story as a `Violation`, with its sentence. What is watched:
+
+- the store, at every commit: states move as they may, attempts count up by claims alone, an end is for ever
+  (but for a caller's retry), a result never changes, and no record goes before its time;
+- handlers: each attempt runs once, on a slot of its own; not past its timeout, its ttl, its node's lease; and
+  not on once its job is over, as soon as its agent can know;
+- outcomes: what was acknowledged is settled in the store; what was made is delivered, or overtaken;
+- callers: an end that is told is one that the store has had, and only what is over is said to be gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from network import Link
+from virtual_loop import VirtualLoop
+
+from stoker.control.types import TERMINAL, JobState, JobView
+from stoker.wire.messages import AttemptKey, FromAgent, FromControl, Outcome, Refused
+
+LEASE_S = 45.0
+PATIENCE_S = 2.0 + 3.0 + 1.0 + 0.5
+"""The cancel ladder (cooperative, SIGTERM), the agent's look at its lease, and messages on their way."""
+
+HEARS_S = 7.0
+"""A connected agent has heard within this that its session, or an attempt, is not wanted any more."""
+
+AT_ONCE_S = 2.0
+LINES = 4000
+
+_TRIGGERS = """
+CREATE TEMP TRIGGER sim_new AFTER INSERT ON main.jobs BEGIN
+    SELECT sim_note('new', NEW.seq, NEW.id, '', NEW.state, 0, NEW.attempt, NEW.expires_at, '', 0); END;
+CREATE TEMP TRIGGER sim_moved AFTER UPDATE ON main.jobs
+WHEN OLD.state IS NOT NEW.state OR OLD.attempt IS NOT NEW.attempt OR OLD.expires_at IS NOT NEW.expires_at
+BEGIN
+    SELECT sim_note('moved', NEW.seq, NEW.id, OLD.state, NEW.state, OLD.attempt, NEW.attempt, NEW.expires_at,
+                    NEW.node, NEW.attempt - NEW.refused); END;
+CREATE TEMP TRIGGER sim_gone AFTER DELETE ON main.jobs BEGIN
+    SELECT sim_note('gone', OLD.seq, OLD.id, OLD.state, '', OLD.attempt, 0, OLD.expires_at, OLD.node, 0); END;
+CREATE TEMP TRIGGER sim_result AFTER UPDATE ON main.results BEGIN
+    SELECT sim_note('result', NEW.seq, '', '', '', 0, 0, 0.0, '', 0); END;
+CREATE TEMP TRIGGER sim_result_new AFTER INSERT ON main.results BEGIN
+    SELECT sim_note('result', NEW.seq, '', '', '', 0, 0, 0.0, '', 0); END;
+"""
+
+
+class Violation(AssertionError):
+    """Something that may never be."""
+
+
+@dataclass(frozen=True)
+class End:
+    """A terminal episode, as it was committed."""
+
+    state: str
+    attempt: int
+    output: bytes | None
+    ref: str | None
+    error: str | None
+
+
+@dataclass
+class Tale:
+    """One job in the store."""
+
+    id: str
+    seq: int
+    request: int
+    expires_at: float
+    state: str = "IN_QUEUE"
+    attempt: int = 0
+    given: int = 0
+    ends: list[End] = field(default_factory=list)
+    gone: bool = False
+    over_since: float | None = None
+    reopened: int = 0
+    may_reopen: int = 0
+    over_at: dict[int, float] = field(default_factory=dict)
+    """By attempt: when the store wanted it no more."""
+
+
+@dataclass
+class HostWatch:
+    lease_until: float | None = None
+    link: Link | None = None
+    well_since: float = 0.0
+    """Since then control and the agent hear each other."""
+
+
+class Witness:
+    def __init__(self, loop: VirtualLoop, clock: Callable[[], float], conn: Any) -> None:
+        self.loop = loop
+        self.clock = clock
+        self.raw = conn.raw
+        self.lines: deque[str] = deque(maxlen=LINES)
+        self.tracing = False
+        self.tales: dict[str, Tale] = {}
+        self.by_seq: dict[int, Tale] = {}
+        self.jobs_of: dict[int, list[str]] = {}
+        self.running: dict[AttemptKey, tuple[str, float]] = {}
+        self.ever_ran: set[AttemptKey] = set()
+        self.limits: dict[AttemptKey, tuple[float, float, float]] = {}
+        self.hosts: dict[str, HostWatch] = {}
+        self.unacked: dict[int, list[tuple[int, Outcome]]] = {}
+        self.beats: dict[int, dict[int, float]] = {}
+        self.made: dict[AttemptKey, str] = {}
+        """Attempts whose completed outcome an agent has sent, and which agent has it."""
+        self.poisoned: set[str] = set()
+        self.poisoned_reports: set[AttemptKey] = set()
+        self.in_doubt: set[str] = set()
+        self.ended = dict.fromkeys(map(str, TERMINAL), 0)
+        self.retried = 0
+        self._pending: list[tuple[Any, ...]] = []
+        self.raw.create_function("sim_note", 10, self._noted)
+        self.raw.executescript(_TRIGGERS)
+
+    # -- words
+
+    def note(self, words: str, *parts: Any) -> None:
+        if self.tracing:
+            self.lines.append(f"{self.loop.time():9.3f}  " + words.format(*parts))
+
+    def fail(self, words: str) -> None:
+        if self.loop.failure is None:
+            self.loop.failure = Violation(f"{words} (at {self.loop.time():.3f} s)")
+
+    # -- the store
+
+    def _noted(self, *change: Any) -> None:
+        self._pending.append(change)
+
+    def settled(self, counts: bool) -> None:
+        """After each commit, before anybody is told."""
+        changes, self._pending = self._pending, []
+        if not counts:
+            return
+        for kind, seq, job, before, now, old, new, expires_at, node, given in changes:
+            match kind:
+                case "new":
+                    self._new(seq, job, expires_at)
+                case "moved":
+                    self._moved(self.tales[job], before, now, old, new, expires_at, node, given)
+                case "gone":
+                    self._gone(self.tales[job])
+                case "result" if seq in self.by_seq:
+                    self._result_changed(self.by_seq[seq])
+
+    def _new(self, seq: int, job: str, expires_at: float) -> None:
+        body, key = self.raw.execute("SELECT body, ref_key FROM inputs WHERE seq = ?", (seq,)).fetchone()
+        given = json.loads(self.read_object(key) if body is None else body)
+        tale = Tale(job, seq, given["request"], expires_at)
+        self.tales[job] = self.by_seq[seq] = tale
+        self.jobs_of.setdefault(tale.request, []).append(job)
+        self.note("{} is new, request {}", job, tale.request)
+
+    def read_object(self, key: str) -> bytes:
+        raise NotImplementedError
+
+    def _moved(
+        self, tale: Tale, before: str, now: str, old: int, new: int, expires_at: float, node: str, given: int
+    ) -> None:
+        self.note("{} {} -> {}, attempt {} -> {}, node {}", tale.id, before, now, old, new, node)
+        tale.expires_at = expires_at
+        claimed = before == "IN_QUEUE" and now == "IN_PROGRESS" and new == old + 1
+        if new != old and not claimed:
+            self.fail(f"{tale.id} went from attempt {old} to {new} as it went from {before} to {now}")
+        if claimed:
+            tale.over_at[old] = self.loop.time()
+            self.retried += given > 1
+        tale.state, tale.attempt, tale.given = now, new, given
+        if now == before:
+            return
+        if before in TERMINAL:
+            self._reopened(tale, before, now)
+        if now in TERMINAL:
+            self._ended(tale)
+
+    def _reopened(self, tale: Tale, before: str, now: str) -> None:
+        if now != "IN_QUEUE" or before not in ("FAILED", "TIMED_OUT") or tale.reopened >= tale.may_reopen:
+            self.fail(f"{tale.id} had ended as {before} and is now {now}, and nobody asked for that")
+        tale.reopened += 1
+        tale.over_since = None
+
+    def _ended(self, tale: Tale) -> None:
+        tale.over_at[tale.attempt] = tale.over_since = self.loop.time()
+        end = self._read_end(tale)
+        tale.ends.append(end)
+        self.ended[tale.state] += 1
+        if end.state == "COMPLETED":
+            output = self._output(end)
+            if (output["request"], output["attempt"]) != (tale.request, tale.attempt):
+                self.fail(f"{tale.id} (request {tale.request}) ended in attempt {tale.attempt} with {output}")
+
+    def _output(self, end: End) -> Any:
+        return json.loads(self.read_object(end.ref) if end.ref else end.output or b"null")
+
+    def _read_end(self, tale: Tale) -> End:
+        row = self.raw.execute(
+            "SELECT output, ref_key, error FROM results WHERE seq = ?", (tale.seq,)
+        ).fetchone()
+        output, ref, error = row or (None, None, None)
+        return End(tale.state, tale.attempt, output, ref, error)
+
+    def _result_changed(self, tale: Tale) -> None:
+        if tale.state in TERMINAL and tale.ends and self._read_end(tale) != tale.ends[-1]:
+            self.fail(f"the result of {tale.id} changed after its end: {tale.ends[-1]}")
+
+    def _gone(self, tale: Tale) -> None:
+        self.note("{} is deleted", tale.id)
+        tale.gone = True
+        tale.over_since = self.loop.time() if tale.over_since is None else tale.over_since
+        tale.over_at.setdefault(tale.attempt, self.loop.time())
+        if tale.expires_at > self.clock():
+            self.fail(f"{tale.id} was deleted {tale.expires_at - self.clock():.1f} s before its time")
+
+    # -- handlers
+
+    def began(self, host: str, key: AttemptKey, beside: int, slots: int) -> None:
+        self.note("{} runs {} attempt {}", host, key.job, key.attempt)
+        if key in self.ever_ran:
+            self.fail(f"{key} was run a second time, by {host}")
+        if beside >= slots:
+            self.fail(f"{host} gave {key} to a worker that had {beside} of {slots} jobs")
+        self.ever_ran.add(key)
+        self.running[key] = (host, self.loop.time())
+
+    def left(self, host: str, key: AttemptKey) -> None:
+        self.note("{} ends the run of {} attempt {}", host, key.job, key.attempt)
+        self.check_run(key)
+        self.running.pop(key, None)
+
+    def check_run(self, key: AttemptKey) -> None:
+        """What is true of a run until now; asked at its end, and of those that do not end, at the story's."""
+        if key not in self.running:
+            return
+        host, since = self.running[key]
+        now = self.loop.time()
+        watch = self.hosts[host]
+        taken, timeout_s, ttl_s = self.limits[key]
+        if now > since + timeout_s + PATIENCE_S:
+            self.fail(f"{key} ran for {now - since:.1f} s on {host}; its timeout is {timeout_s:g} s")
+        if now > taken + ttl_s + PATIENCE_S:
+            self.fail(f"{key} ran on {host} until {now - taken - ttl_s:.1f} s after its ttl had passed")
+        self._check_lease(host, key)
+        over = self.tales[key.job].over_at.get(key.attempt)
+        connected = watch.link is not None and watch.link.alive
+        if over is not None and connected and now > max(over, watch.well_since) + PATIENCE_S + HEARS_S:
+            self.fail(f"{key} ran on {host} for {now - over:.1f} s after the store wanted it no more")
+
+    def _check_lease(self, host: str, key: AttemptKey) -> None:
+        until = self.hosts[host].lease_until
+        if until is not None and self.loop.time() > until + PATIENCE_S:
+            late = self.loop.time() - until
+            self.fail(f"{key} still ran on {host} {late:.1f} s after the lease was over")
+
+    def check_leases(self, host: str) -> None:
+        for key, (where, _) in list(self.running.items()):
+            if where == host:
+                self._check_lease(host, key)
+
+    # -- messages
+
+    def sent_up(self, link: Link, message: FromAgent) -> None:
+        beats = self.beats.setdefault(link.number, {})
+        if message.hello is not None:
+            beats[0] = self.loop.time()
+        if message.beat is not None:
+            beats.setdefault(message.beat.number, self.loop.time())
+        for report in message.reports:
+            if isinstance(report.body, Refused) and "is busy" in report.body.reason:
+                self.fail(f"{link.host} was given more than it has room for: {report.body}")
+            if isinstance(report.body, Outcome):
+                outcome = report.body
+                told = (outcome.job, outcome.attempt, outcome.end, outcome.error)
+                self.note("{} reports {} attempt {}: {} {}", link.host, *told)
+                self.unacked.setdefault(link.number, []).append((report.number, outcome))
+                if outcome.end == "completed":
+                    self.made.setdefault(AttemptKey(outcome.job, outcome.attempt), link.host)
+
+    def sent_down(self, link: Link, message: FromControl) -> None:
+        if message.ack is not None:
+            self._acknowledged(link, message.ack.report)
+
+    def _acknowledged(self, link: Link, number: int) -> None:
+        waiting = self.unacked.get(link.number, [])
+        for outcome in [outcome for sent, outcome in waiting if sent <= number]:
+            self._settled(AttemptKey(outcome.job, outcome.attempt))
+        if waiting:
+            self.unacked[link.number] = [one for one in waiting if one[0] > number]
+
+    def _settled(self, key: AttemptKey) -> None:
+        """An acknowledged outcome is in the store, or came too late to count."""
+        if key in self.poisoned_reports:
+            return
+        row = self.raw.execute(
+            "SELECT state, node FROM jobs "
+            "WHERE id = ? AND attempt = ? AND state IN ('IN_QUEUE', 'IN_PROGRESS')",
+            (key.job, key.attempt),
+        ).fetchone()
+        if row is not None and row[1] is not None:
+            self.fail(f"the outcome of {key} was acknowledged, and the store still waits for it: {row}")
+
+    def heard(self, link: Link, message: FromControl) -> None:
+        """A message reaches the agent."""
+        watch, beats = self.hosts[link.host], self.beats.get(link.number, {})
+        if message.welcome is not None:
+            self.check_leases(link.host)
+            watch.lease_until = beats.get(0, 0.0) + LEASE_S
+            watch.link, watch.well_since = link, self.loop.time()
+        if message.ack is not None and message.ack.beat in beats:
+            self.check_leases(link.host)
+            renewed = beats[message.ack.beat] + LEASE_S
+            watch.lease_until = max(watch.lease_until or 0.0, renewed)
+        for assign in message.assigns:
+            key = AttemptKey(assign.job, assign.attempt)
+            limits = (self.loop.time(), assign.execution_timeout_ms / 1000, assign.ttl_s)
+            self.limits.setdefault(key, limits)
+
+    def unwell(self, host: str) -> None:
+        """Something keeps control and this agent from hearing each other until now."""
+        self.hosts[host].well_since = self.loop.time()
+
+    def was_poisoned(self, body: Any) -> None:
+        self.note("poisoned: {} of {} attempt {}", type(body).__name__, body.job, body.attempt)
+        self.poisoned.add(body.job)
+        if isinstance(body, Outcome):
+            self.poisoned_reports.add(AttemptKey(body.job, body.attempt))
+
+    # -- agents that die
+
+    def lost_with(self, host: str, kept: set[AttemptKey]) -> None:
+        """An agent died: what it had made and not on its disk need not arrive."""
+        for key in [key for key, where in self.made.items() if where == host and key not in kept]:
+            del self.made[key]
+        for key in [key for key, (where, _) in self.running.items() if where == host]:
+            self.left(host, key)
+
+    # -- what callers are told
+
+    def told(self, job: str, view: JobView) -> None:
+        tale = self.tales[job]
+        if not view.ended:
+            if view.attempt > tale.attempt:
+                self.fail(f"a caller was told of attempt {view.attempt} of {job}, which has {tale.attempt}")
+            return
+        for end in tale.ends:
+            if (end.state, end.error) == (view.state, view.error) and self._same(end, view):
+                return
+        self.fail(
+            f"a caller was told {view.state} {view.output!r} {view.error!r} of {job}: it had {tale.ends}"
+        )
+
+    def _same(self, end: End, view: JobView) -> bool:
+        if end.state != "COMPLETED" or view.output is None:
+            return True
+        told = json.loads(view.output)
+        had = {"request": self.by_id_request(view.id), "attempt": end.attempt}
+        return {name: told.get(name) for name in had} == had
+
+    def by_id_request(self, job: str) -> int:
+        return self.tales[job].request
+
+    def told_gone(self, job: str) -> None:
+        tale = self.tales[job]
+        if not tale.gone and tale.expires_at > self.clock():
+            self.fail(
+                f"a caller was told that {job} is gone, {tale.expires_at - self.clock():.1f} s too early"
+            )
+
+    def answered(self, job: str, began: float, smooth_since: float) -> None:
+        """Who waits for an end hears of it at once, or as soon as control answers at all."""
+        over = self.tales[job].over_since
+        if over is None or smooth_since > began:
+            return
+        late = self.loop.time() - max(over, began)
+        if late > AT_ONCE_S:
+            self.fail(f"{job} was over for {late:.1f} s before who waited for it was told")
+
+    # -- at the end
+
+    def check_made(self) -> None:
+        """A result that was made is the caller's, unless a newer attempt began or the job had ended."""
+        for key, host in self.made.items():
+            tale = self.tales[key.job]
+            if tale.gone or key in self.poisoned_reports or tale.attempt > key.attempt:
+                continue
+            if tale.state not in TERMINAL:
+                self.fail(f"{key} was completed on {host}, and its job is still {tale.state}")
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "completed": self.ended["COMPLETED"],
+            "failed": self.ended["FAILED"] + self.ended["TIMED_OUT"],
+            "cancelled": self.ended["CANCELLED"],
+        }
+
+
+def is_over(state: str) -> bool:
+    return JobState(state) in TERMINAL

@@ -1,0 +1,104 @@
+"""The workers of a simulated host: the agent's fake ones, with a script for each attempt and a witness.
+
+An input is `{"request": 7, "plan": [SCRIPT, ...]}`. Attempt n runs the n-th script, and those
+after the last one run the last. `chunks` is how many it emits, `pad` how large its output is; both tell
+whose they are: chunk `[attempt, n]`, output `{"request": 7, "attempt": 2, "pad": "…"}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from virtual_loop import VirtualLoop
+
+from stoker.agent.fake_spawner import FakeProcess, FakeSpawner, Start
+from stoker.agent.seams import SpawnFailed, WorkerWatcher
+from stoker.wire.messages import AttemptKey, Device, WorkerSpec
+from stoker.worker.frames import Frame
+
+
+class RunWatch(Protocol):
+    def began(self, host: str, key: AttemptKey, beside: int, slots: int) -> None: ...
+
+    def left(self, host: str, key: AttemptKey) -> None: ...
+
+
+class Ledger(dict[AttemptKey, Any]):
+    """The jobs in one worker process; whatever takes one out of it has ended the handler's run."""
+
+    def __init__(self, host: str, watch: RunWatch, slots: int) -> None:
+        self._host, self._watch, self._slots = host, watch, slots
+
+    def __setitem__(self, key: AttemptKey, job: Any) -> None:
+        self._watch.began(self._host, key, len(self), self._slots)
+        super().__setitem__(key, job)
+
+    def __delitem__(self, key: AttemptKey) -> None:
+        super().__delitem__(key)
+        self._watch.left(self._host, key)
+
+    def clear(self) -> None:
+        for key in list(self):
+            del self[key]
+
+
+class SimProcess(FakeProcess):
+    def watched(self, host: str, watch: RunWatch) -> None:
+        self._jobs = Ledger(host, watch, self.spec.concurrency)
+
+    def _run(self, frame: Frame) -> None:
+        given = json.loads(frame.body)
+        super()._run(replace(frame, body=json.dumps(script_of(given, frame.attempt)).encode()))
+
+    def close(self) -> None:
+        """The descriptors that nobody took."""
+        for frame in self._unread:
+            if frame.fd is not None:
+                os.close(frame.fd)
+        self._unread.clear()
+
+
+def script_of(given: dict[str, Any], attempt: int) -> dict[str, Any]:
+    plan = given["plan"]
+    script: dict[str, Any] = dict(plan[min(attempt, len(plan)) - 1])
+    script["chunks"] = chunks_of(script, attempt)
+    output = {"request": given["request"], "attempt": attempt, "pad": "p" * script.pop("pad", 0)}
+    if script.get("files"):
+        output["url"] = {"$file": 0}
+    return {**script, "output": output}
+
+
+def chunks_of(script: dict[str, Any], attempt: int) -> list[Any]:
+    pad = "c" * script.get("chunk_pad", 0)
+    script.pop("chunk_pad", None)
+    return [[attempt, n, pad] if pad else [attempt, n] for n in range(script.get("chunks", 0))]
+
+
+class SimSpawner(FakeSpawner):
+    def __init__(self, host: str, watch: RunWatch, loop: VirtualLoop, start: Callable[[str], Start]) -> None:
+        super().__init__()
+        self._host, self._watch, self._loop, self._start_of = host, watch, loop, start
+
+    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> FakeProcess:
+        start = self._start_of(spec.endpoint)
+        if start.spawn_error is not None:
+            raise SpawnFailed(start.spawn_error)
+        pid = 1000 + len(self.spawned)
+        process = SimProcess(pid, spec, start, watcher, self.processes.remove)
+        process.watched(self._host, self._watch)
+        self.processes.append(process)
+        self.spawned.append(process)
+        return process
+
+    async def close(self) -> None:
+        if not self._loop.over:
+            await super().close()
+
+    def close_files(self) -> None:
+        for process in self.spawned:
+            if isinstance(process, SimProcess):
+                process.close()
