@@ -15,7 +15,6 @@ from stoker.control.errors import Unavailable
 from stoker.control.keys import create_key, list_keys
 from stoker.control.store import Conn, view
 
-
 SQLITE_ONLY = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 """Tests of what only a file does; test_postgres.py has the likes of them for a server."""
 
