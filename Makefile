@@ -5,6 +5,7 @@
 #   make check       format, lint, types, import rules, generated stubs
 #   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
 #   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
+#   make peers       the field's own SDKs, each in an environment of its own under .peers/; the tests call them
 #   make .venv       the virtual environment with everything in it; the others make it when they need it
 #   make clean       removes what the targets made; keeps .stoker/, the data folder
 
@@ -17,11 +18,11 @@ PYTEST := $(BIN)/python -m pytest
 MYPY := MYPYPATH=src $(BIN)/mypy
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test test-slow simulate check bench proto clean
+.PHONY: help .venv demo test test-slow simulate check bench proto peers clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '3,9s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"
@@ -35,6 +36,7 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@.ci/packages gcc
+	@.ci/peers "$(PYTHON)"
 	$(PYTEST) tests -m "not slow"
 
 test-slow: $(STAMP)
@@ -51,7 +53,6 @@ check: $(STAMP)
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo
 	@.ci/proto --check "$(BIN)/python"
 
-.PHONY: peers
 peers:
 	@.ci/peers "$(PYTHON)"
 
@@ -63,6 +64,6 @@ proto: $(STAMP)
 	@.ci/proto --write "$(BIN)/python"
 
 clean:
-	rm -rf $(VENV) out build dist src/*.egg-info
+	rm -rf $(VENV) .peers out build dist src/*.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
