@@ -1,4 +1,4 @@
-"""Python workers as plain processes on this host: the real Spawner.
+"""Workers as plain processes on this host: the real Spawner of python workers, and of any other program.
 
     spawn -> running --the process ended (pidfd)--> ended: its group killed, it reaped, its frames handed on
                                                       | look for what it left, kill, look again
@@ -10,6 +10,7 @@
 - The end is the process's end, never the socket's: a helper that it forked may hold the socket open.
 - The worker gets the environment that its endpoint declares, what it needs to find this package, and its
   marks; of the agent's own environment and descriptors nothing.
+- A `Program` is started in the same way, but speaks no frames: what is sent to it goes nowhere.
 - Killed is whatever the handler started, in sessions of its own too (agent.process_tree says how).
 
 Not here: what to do about an exit, when to stop whom, the frames' meaning.
@@ -26,7 +27,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import stoker
@@ -61,6 +63,37 @@ READS_MAX = 4
 LogSink = Callable[[str, str], None]
 """Hears (worker, line)."""
 
+LAUNCH = Path(__file__).with_name("launch.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A command that is no python worker, where it starts, and its environment beside the marks."""
+
+    command: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Of the worker's socket, where it has one, and of the pipe for what it prints."""
+
+    ours: socket.socket | None
+    theirs: socket.socket | None
+    log_end: int
+    log_start: int
+
+    def close_ours(self) -> None:
+        os.close(self.log_end)
+        if self.ours is not None:
+            self.ours.close()
+
+    def close_theirs(self) -> None:
+        os.close(self.log_start)
+        if self.theirs is not None:
+            self.theirs.close()
+
 
 class LocalSpawner:
     """`folder` is the agent's data folder: its workers' homes lie below, and its name marks them, so that a
@@ -90,55 +123,62 @@ class LocalSpawner:
         shutil.rmtree(self._folder / "homes", ignore_errors=True)
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> LocalProcess:
+        return self.start(spec, device, watcher)
+
+    def start(
+        self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher, program: Program | None = None
+    ) -> LocalProcess:
+        """As the seam's `spawn`; with a program that is run instead of the python worker."""
         home = self._home(spec.worker)
+        with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, home, ignore_errors=True)
+            ends = _make_ends(frames=program is None)
+            undo.callback(ends.close_ours)
+            popen = self._popen(spec, device, home, ends, program)
+            try:
+                process = LocalProcess(spec.worker, popen, ends, watcher, self._tail(spec.worker))
+            except OSError as error:
+                popen.kill()
+                popen.wait()
+                raise SpawnFailed(f"the worker cannot be watched: {error.strerror}") from None
+            undo.pop_all()
+        self._living[process.pid] = process
+        process.ended.add_done_callback(lambda _: self._gone(process.pid, home))
+        self._watch_strays()
+        return process
+
+    def _popen(
+        self, spec: WorkerSpec, device: Device | None, home: Path, ends: _Ends, program: Program | None
+    ) -> subprocess.Popen[bytes]:
+        fds = () if ends.theirs is None else (ends.theirs.fileno(),)
         try:
-            ours, theirs = socket.socketpair()
-        except OSError as error:
-            raise SpawnFailed(f"no socket for a worker: {error.strerror}") from None
-        try:
-            log_end, log_start = os.pipe()
-        except OSError as error:
-            ours.close()
-            theirs.close()
-            raise SpawnFailed(f"no pipe for a worker: {error.strerror}") from None
-        try:
-            popen = subprocess.Popen(
-                self._command(theirs.fileno()),
-                cwd=_working_folder(spec.handler, home),
-                env=_environment(spec, device, home, self._folder),
+            return subprocess.Popen(
+                self._command(*fds) if program is None else self._exec(program),
+                cwd=_working_folder(spec.handler, home) if program is None else _present(program.folder),
+                env=_environment(spec, device, home, self._folder)
+                if program is None
+                else _surrounded(program.environment, spec, device, home, self._folder),
                 stdin=subprocess.DEVNULL,
-                stdout=log_start,
-                stderr=log_start,
-                pass_fds=(theirs.fileno(),),
+                stdout=ends.log_start,
+                stderr=ends.log_start,
+                pass_fds=fds,
                 start_new_session=True,
                 user=None if self._user is None else self._user[0],
                 group=None if self._user is None else self._user[1],
                 extra_groups=None if self._user is None else (),
             )
         except (OSError, ValueError) as error:
-            ours.close()
-            os.close(log_end)
-            shutil.rmtree(home, ignore_errors=True)
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
         finally:
-            theirs.close()
-            os.close(log_start)
-        try:
-            process = LocalProcess(spec.worker, popen, ours, log_end, watcher, self._tail(spec.worker))
-        except OSError as error:
-            popen.kill()
-            popen.wait()
-            ours.close()
-            os.close(log_end)
-            raise SpawnFailed(f"the worker cannot be watched: {error.strerror}") from None
-        self._living[process.pid] = process
-        process.ended.add_done_callback(lambda _: self._gone(process.pid, home))
-        self._watch_strays()
-        return process
+            ends.close_theirs()
 
     def _command(self, fd: int) -> Sequence[str]:
         launch = [self._python, "-P", "-m", "stoker.agent.launch", str(os.getpid())]
         return [*launch, self._module, "--fd", str(fd)]
+
+    def _exec(self, program: Program) -> Sequence[str]:
+        """As a file: the program's environment knows nothing of this package."""
+        return [self._python, "-I", "-S", str(LAUNCH), str(os.getpid()), "--", *program.command]
 
     def _tail(self, worker: str) -> LogTail:
         sink = self._log_sink
@@ -188,8 +228,7 @@ class LocalProcess:
         self,
         worker: str,
         popen: subprocess.Popen[bytes],
-        sock: socket.socket,
-        log_end: int,
+        ends: _Ends,
         watcher: WorkerWatcher,
         tail: LogTail,
     ) -> None:
@@ -203,10 +242,12 @@ class LocalProcess:
         self._gave_up_at = 0.0
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._pidfd = os.pidfd_open(popen.pid)  # first: it is what may fail, for want of descriptors
-        self._frames = FrameSocket(sock, self._loop, watcher.on_frame, self._broken)
-        self._log_end = log_end
-        os.set_blocking(log_end, False)
-        self._loop.add_reader(log_end, self._read_log)
+        self._frames: FrameSocket | None = None
+        if ends.ours is not None:
+            self._frames = FrameSocket(ends.ours, self._loop, watcher.on_frame, self._broken)
+        self._log_end = ends.log_end
+        os.set_blocking(self._log_end, False)
+        self._loop.add_reader(self._log_end, self._read_log)
         self._loop.add_reader(self._pidfd, self._exited)
 
     @property
@@ -219,7 +260,7 @@ class LocalProcess:
 
     def send(self, frame: Frame) -> None:
         """Raises FrameError for a body over the limit of a frame."""
-        if self._alive:
+        if self._alive and self._frames is not None:
             self._frames.send(frame)
 
     def listen(self) -> Listener:
@@ -233,11 +274,11 @@ class LocalProcess:
         return heard
 
     def pause(self) -> None:
-        if self._alive:
+        if self._alive and self._frames is not None:
             self._frames.pause()
 
     def resume(self) -> None:
-        if self._alive:
+        if self._alive and self._frames is not None:
             self._frames.resume()
 
     def terminate(self) -> None:
@@ -269,7 +310,8 @@ class LocalProcess:
         os.close(self._pidfd)
         self._signal_group(signal.SIGKILL)
         self._popen.wait()
-        self._frames.finish()
+        if self._frames is not None:
+            self._frames.finish()
         self._gave_up_at = self._loop.time() + GIVE_UP_S
         self._clear_up()
 
@@ -320,28 +362,53 @@ class LocalProcess:
             self._log_end = -1
 
 
+def _make_ends(*, frames: bool) -> _Ends:
+    try:
+        ours, theirs = socket.socketpair() if frames else (None, None)
+    except OSError as error:
+        raise SpawnFailed(f"no socket for a worker: {error.strerror}") from None
+    try:
+        log_end, log_start = os.pipe()
+    except OSError as error:
+        for end in (ours, theirs):
+            if end is not None:
+                end.close()
+        raise SpawnFailed(f"no pipe for a worker: {error.strerror}") from None
+    return _Ends(ours, theirs, log_end, log_start)
+
+
 def _working_folder(handler: str, home: Path) -> Path:
     """The handler's folder, so that it finds its files; a module's handler starts in the worker's home."""
     path, _, _ = handler.rpartition(":")
     if "/" not in path and not path.endswith(".py"):
         return home
-    folder = Path(path).parent
+    return _present(Path(path).parent)
+
+
+def _present(folder: Path) -> Path:
     if not folder.is_dir():
         raise OSError(f"there is no folder {folder}")
     return folder
 
 
 def _environment(spec: WorkerSpec, device: Device | None, home: Path, folder: Path) -> dict[str, str]:
-    """What the endpoint declares wins over the defaults, never over the device and the marks."""
+    """What a python worker needs, too, to find this package."""
     package = str(Path(stoker.__file__).parents[1])
     declared = dict(spec.env)
     search = [package, *filter(None, [declared.pop("PYTHONPATH", "")])]
+    declared["PYTHONPATH"] = os.pathsep.join(search)
+    return _surrounded(declared, spec, device, home, folder)
+
+
+def _surrounded(
+    declared: Mapping[str, str], spec: WorkerSpec, device: Device | None, home: Path, folder: Path
+) -> dict[str, str]:
+    """What is declared wins over the defaults, never over the device and the marks."""
     return {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
         "HOME": str(home),
         "LANG": "C.UTF-8",
         **declared,
-        "PYTHONPATH": os.pathsep.join(search),
         "CUDA_VISIBLE_DEVICES": device.uuid if device is not None and device.kind != "cpu" else "",
         WORKER_MARK: spec.worker,
         AGENT_MARK: str(folder),
