@@ -56,6 +56,15 @@ class Bells:
                 future.set_exception(error)
         self.changed(job)
 
+    def doubt(self, error: Exception) -> None:
+        """What ends were stored is not known here: whoever waits for any job has to read it again."""
+        for futures in self._ends.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+        for job in self._changes:
+            self.changed(job)
+
     def ended(self, view: JobView) -> None:
         for future in self._ends.get(view.id, ()):
             if not future.done():

@@ -23,7 +23,7 @@ from stoker.control.bells import Bells
 from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
 from stoker.control.endpoints import Endpoints
-from stoker.control.errors import BadRequest, ControlError, InvalidInput, NotFound, Unavailable
+from stoker.control.errors import BadRequest, ControlError, InDoubt, InvalidInput, NotFound, Unavailable
 from stoker.control.inputs import check_input
 from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
@@ -87,7 +87,7 @@ class Intake:
             try:
                 async with asyncio.timeout(seconds):
                     view = await ended
-            except TimeoutError:
+            except (TimeoutError, InDoubt):
                 view = await self._view_or(accepted.view, account)
         try:
             return await self._views.whole(view)
@@ -122,8 +122,8 @@ class Intake:
 
         try:
             done = await self._commits.commit(submit)
-        except ControlError:
-            if new.input_ref is not None:
+        except ControlError as error:
+            if new.input_ref is not None and not isinstance(error, InDoubt):
                 with suppress(ControlError):
                     await self._artifacts.delete(new.input_ref.key)
             raise

@@ -356,6 +356,12 @@ class Nodes:
         if session is not None:
             session.desire(desired)
 
+    def doubt(self, error: Exception) -> None:
+        """A commit may have claimed or ended what nobody here heard of: every node says Hello again."""
+        log.error("every node is asked to connect anew: %s", error)
+        for session in self._sessions.values():
+            session.end("what was stored is in doubt")
+
     def connected(self) -> set[str]:
         return set(self._sessions)
 

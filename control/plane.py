@@ -21,7 +21,9 @@ from stoker.control.artifacts import Artifacts
 from stoker.control.bells import Bells
 from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
+from stoker.control.doubt import WatchedCommits
 from stoker.control.endpoints import Endpoints
+from stoker.control.errors import InDoubt
 from stoker.control.floor import Floor
 from stoker.control.inputs import check_schema
 from stoker.control.intake import Intake
@@ -71,11 +73,11 @@ class Plane:
         post: Post,
     ) -> None:
         self._settings = settings
-        self._commits = commits
+        self._commits = commits = WatchedCommits(commits, self._in_doubt)
         self._artifacts = artifacts
         self._clock = clock
         self._keys: dict[bytes, tuple[float, str]] = {}
-        bells = Bells()
+        self._bells = bells = Bells()
         self.floor = floor = Floor()
         self.endpoints = Endpoints(settings.aliases)
         self.dispatch = Dispatch(floor, commits, self.endpoints.by_id, self._assign, clock)
@@ -128,6 +130,10 @@ class Plane:
             tasks.create_task(self.sweeper.staff(), name="staff")
             tasks.create_task(self.nodes.watch_broken(), name="broken nodes")
             tasks.create_task(self.webhooks.run(), name="webhooks")
+
+    def _in_doubt(self, doubt: InDoubt) -> None:
+        self.nodes.doubt(doubt)
+        self._bells.doubt(doubt)
 
     async def _claim_failed(self, error: Exception) -> None:
         log.error("a claim failed: %s", error)

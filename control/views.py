@@ -18,7 +18,7 @@ from stoker.control.artifacts import Artifacts
 from stoker.control.bells import Bells
 from stoker.control.commit import Commits
 from stoker.control.endpoints import Endpoints
-from stoker.control.errors import ControlError, NotFound
+from stoker.control.errors import ControlError, InDoubt, NotFound
 from stoker.control.floor import Floor
 from stoker.control.following import follow
 from stoker.control.staffing import Staffing
@@ -108,7 +108,7 @@ class Views:
                 try:
                     async with asyncio.timeout(seconds):
                         view = await ended
-                except TimeoutError:
+                except (TimeoutError, InDoubt):
                     view = await self.view(account, endpoint, job)
         return await self.whole(view)
 

@@ -21,7 +21,7 @@ from virtual_loop import run as run_story
 
 from stoker.control.artifacts import MemoryArtifacts
 from stoker.control.commit import InlineCommitter
-from stoker.control.errors import Unavailable
+from stoker.control.errors import InDoubt, Unavailable
 from stoker.control.keys import create_join_token, create_key
 from stoker.control.plane import Plane
 from stoker.control.settings import PlaneSettings
@@ -32,10 +32,12 @@ T = TypeVar("T")
 
 
 class FullableCommitter(InlineCommitter):
-    """`full`: nothing can be stored, as on a full disk; reading goes on. `mistake`: one commit breaks."""
+    """`full`: nothing can be stored, as on a full disk; reading goes on. `mistake`: one commit breaks.
+    `doubt`: one commit is done, and its answer is lost."""
 
     full = False
     mistake = False
+    doubt = False
 
     async def commit(self, fn: Callable[[Conn], T]) -> T:
         if self.mistake:
@@ -44,7 +46,11 @@ class FullableCommitter(InlineCommitter):
         if self.full:
             await asyncio.sleep(0)
             raise Unavailable("nothing was stored: the disk of the data folder is full; try again later")
-        return await super().commit(fn)
+        done = await super().commit(fn)
+        if self.doubt:
+            self.doubt = False
+            raise InDoubt("the database went away in the very moment of storing")
+        return done
 
 
 def endpoint(name: str = "echo", **changes: object) -> Endpoint:

@@ -1,0 +1,89 @@
+"""A commit that happened while its answer was lost: nothing that it did stays unheard."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plane_world import endpoint, one, story, world
+from scripted_agent import ScriptedAgent
+
+from stoker.control.errors import InDoubt
+from stoker.control.types import JobState, Listing, Submission
+from stoker.wire.messages import HeldAttempt, HeldWorker
+from stoker.wire.streams import StreamEnded
+
+
+async def back(agent: ScriptedAgent, tasks: asyncio.TaskGroup, *attempts: HeldAttempt) -> object:
+    """The agent notices that it was cut off and says Hello with its worker and these attempts."""
+    with contextlib.suppress(StreamEnded):
+        while True:
+            await agent.hear()
+    await agent.serving
+    held = [HeldWorker(s.worker, s.endpoint, s.version, "ready", s.devices) for s in agent.specs.values()]
+    return (await agent.connect(tasks, workers=held, attempts=attempts)).welcome
+
+
+@story
+async def test_a_claim_that_nobody_heard_of_is_given_out_again_at_once() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        await asyncio.sleep(1.3)  # between two passes of the sweeper
+        w.commits.doubt = True
+        began = w.loop.time()
+        with pytest.raises(InDoubt):
+            await w.plane.submit("default", "echo", one(), sync=False)
+        (view,) = (await w.plane.requests("default", "echo", Listing())).views
+        assert view.state is JobState.IN_PROGRESS
+        await back(agent, tasks)
+        assign = await agent.assigned()
+        assert (assign.job, assign.attempt) == (view.id, 2)
+        assert w.loop.time() - began < 2
+
+
+@story
+async def test_an_end_that_nobody_heard_of_is_told_to_who_waits() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        waiting = tasks.create_task(w.plane.run_sync("default", "echo", one(), 90))
+        assign = await agent.assigned()
+        w.commits.doubt = True
+        await agent.completes(assign)
+        began = w.loop.time()
+        assert (await waiting).output == b'{"ok":true}'
+        assert w.loop.time() - began < 1
+
+
+@story
+async def test_a_cancel_that_nobody_heard_of_stops_the_work() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        await w.plane.submit("default", "echo", one(), sync=False)
+        assign = await agent.assigned()
+        w.commits.doubt = True
+        with pytest.raises(InDoubt):
+            await w.plane.cancel("default", "echo", assign.job)
+        welcome = await back(agent, tasks, HeldAttempt(assign.job, 1, assign.worker, "running"))
+        assert [key.job for key in welcome.stop] == [assign.job]
+
+
+@story
+async def test_a_large_input_is_kept_while_its_job_may_be_stored() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+        given = json.dumps({"x": "y" * 2_000_000}).encode()
+        w.commits.doubt = True
+        with pytest.raises(InDoubt):
+            await w.plane.submit("default", "echo", Submission(given), sync=False)
+        assert len(w.artifacts.blobs) == 1
