@@ -5,6 +5,7 @@ in the words of one of them:
 
     {ms SECONDS}     whole milliseconds, cut off as int() does it (PostgreSQL's CAST rounds)
     {skip locked}    rows that another writer holds are passed over; SQLite has one writer
+    {sqlite WORDS}   said to SQLite only: what leads its planner to an index, and PostgreSQL's astray
     {kept}           until when a job that ends at :now is kept: for its retention, within its ttl
     :name            a parameter
 """
@@ -72,6 +73,7 @@ POSTGRESQL = Dialect(
 )
 
 _MILLISECONDS = re.compile(r"\{ms ([^}]+)\}")
+_SQLITE_ONLY = re.compile(r"\{sqlite ([^}]+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
@@ -80,6 +82,7 @@ def written(statement: str, dialect: Dialect) -> str:
     text = STATEMENTS.get(statement, statement)
     text = text.replace("{kept}", _KEPT).replace("{skip locked}", dialect.skip_locked)
     text = _MILLISECONDS.sub(dialect.milliseconds, text)
+    text = _SQLITE_ONLY.sub(r"\1" if dialect is SQLITE else "", text)
     if dialect is POSTGRESQL:
         text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
     return text

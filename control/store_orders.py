@@ -65,12 +65,17 @@ def purge(conn: Conn, account: str, endpoint: str, upto: int, now: float, limit:
     return tuple(_cancelled(conn, row, now) for row in rows)
 
 
+# As both columns of the list's index order it: MAX(seq) may read every endpoint's jobs.
+_NEWEST = """
+SELECT seq FROM jobs WHERE endpoint >= :endpoint AND endpoint <= :endpoint
+ORDER BY endpoint DESC, seq DESC LIMIT 1
+"""
+
+
 def newest(conn: Conn, endpoint: str) -> int:
     """The number of the endpoint's last job; 0 where there is none."""
-    (seq,) = conn.run(
-        "SELECT MAX(seq) FROM jobs WHERE endpoint = :endpoint", {"endpoint": endpoint}
-    ).fetchone()
-    return int(seq or 0)
+    row = conn.run(_NEWEST, {"endpoint": endpoint}).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def _cancelled(conn: Conn, row: Any, now: float) -> Changed:

@@ -16,19 +16,26 @@ from stoker.wire.messages import Span
 SAMPLED = 10_000
 """Waiting jobs of one endpoint that a sample counts, of high and of low priority each."""
 
-_WAITING = "FROM jobs WHERE jobs.endpoint = endpoints.id AND jobs.state = 'IN_QUEUE' AND jobs.rank"
-_HEADS = ", ".join(
-    f"(SELECT jobs.created_at {_WAITING} = {rank} ORDER BY jobs.seq LIMIT 1)" for rank in range(4)
-)
+
+# The order is the queue's, and a rank is never asked for by `=`: it leaves both databases no other index than
+# the queue's own, whatever they believe about the other endpoints.
+def _waiting(what: str, first: int, last: int, limit: str, endpoint: str = "endpoints.id") -> str:
+    return (
+        f"SELECT {what} FROM jobs WHERE jobs.endpoint = {endpoint} AND jobs.state = 'IN_QUEUE' "
+        f"AND jobs.rank >= {first} AND jobs.rank <= {last} ORDER BY jobs.rank, jobs.seq LIMIT {limit}"
+    )
+
+
+_HEADS = ", ".join(f"({_waiting('jobs.created_at', rank, rank, '1')})" for rank in range(4))
 _SAMPLE = f"""
 SELECT endpoints.id,
-    (SELECT COUNT(*) FROM (SELECT 1 {_WAITING} < 2 LIMIT :limit) AS waiting),
-    (SELECT COUNT(*) FROM (SELECT 1 {_WAITING} >= 2 LIMIT :limit) AS waiting),
+    (SELECT COUNT(*) FROM ({_waiting("1", 0, 1, ":limit")}) AS waiting),
+    (SELECT COUNT(*) FROM ({_waiting("1", 2, 3, ":limit")}) AS waiting),
     {_HEADS}
 FROM endpoints
 """
-# What runs is found among what nodes hold, which is little. `COALESCE` and `rank >= 0` change nothing: they
-# keep SQLite from reading the index of all jobs instead.
+# What runs is found among what nodes hold, which is little. `COALESCE` changes nothing, but SQLite would read
+# the index of all jobs without it.
 _HELD = "FROM jobs WHERE node IS NOT NULL AND state = 'IN_PROGRESS'"
 _RUNNING = f"SELECT COALESCE(endpoint, ''), COUNT(*) {_HELD} GROUP BY COALESCE(endpoint, '')"
 
@@ -46,8 +53,7 @@ def queue_sample(conn: Conn) -> dict[str, QueueSample]:
 
 
 _COUNT = f"""
-SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM jobs WHERE endpoint = :endpoint AND state = 'IN_QUEUE'
-                                AND rank >= 0 LIMIT :limit) AS waiting),
+SELECT (SELECT COUNT(*) FROM ({_waiting("1", 0, 3, ":limit", ":endpoint")}) AS waiting),
        (SELECT COUNT(*) FROM (SELECT 1 {_HELD}
                                 AND COALESCE(endpoint, '') = :endpoint LIMIT :limit) AS running)
 """

@@ -89,17 +89,22 @@ LATE_S = 3_600.0
 _FIRST = 1 << 62
 _ALWAYS = -1e300
 
-_DEEPEST = """
-SELECT seq, created_at FROM jobs WHERE endpoint = :endpoint AND seq < :before
-ORDER BY seq DESC LIMIT 1 OFFSET :scanned
+# Compared and ordered by both columns, as the list's index is: it leaves PostgreSQL no other index, whatever
+# it believes about other endpoints. SQLite wants them apart.
+_BELOW = "(endpoint, seq) < (:endpoint, :before) {sqlite AND endpoint = :endpoint AND seq < :before}"
+_NEWEST_FIRST = "ORDER BY endpoint DESC, seq DESC"
+_DEEPEST = f"""
+SELECT seq, created_at FROM jobs WHERE {_BELOW} AND (endpoint, seq) > (:endpoint, 0)
+{_NEWEST_FIRST} LIMIT 1 OFFSET :scanned
 """
-_LIST = """
+_LIST = f"""
 SELECT id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
        not_before, reason, seq
 FROM jobs
-WHERE endpoint = :endpoint AND seq < :before AND seq >= :deepest AND account = :account AND expires_at > :now
+WHERE {_BELOW} AND (endpoint, seq) >= (:endpoint, :deepest)
+  {{sqlite AND seq >= :deepest}} AND account = :account AND expires_at > :now
   AND state = COALESCE(:state, state) AND created_at >= :since
-ORDER BY seq DESC LIMIT :limit
+{_NEWEST_FIRST} LIMIT :limit
 """
 _ERROR = "SELECT error FROM results WHERE seq = :seq"
 
