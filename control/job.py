@@ -1,4 +1,4 @@
-"""The job machine: what may happen to a job, when it is tried again, and what is said when it is given up.
+"""The job machine: what may happen to a job. When it is tried again, and why not: `control.job_policy`.
 
 Pure: no clock, no store. The store performs the same moves as guarded statements; their guards are
 generated from `MOVES`, and `step` is the oracle that the store is tested against.
@@ -30,6 +30,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from stoker.control.job_policy import (
+    MAX_ATTEMPTS,
+    MAX_GIVEN,
+    Again,
+    Counts,
+    after_drop,
+    after_failure,
+    after_loss,
+    after_refusal,
+    is_failure,
+    retries,
+)
 from stoker.control.job_words import (
     Assign,
     CancelAsked,
@@ -58,18 +70,6 @@ from stoker.control.job_words import (
     TimedOut,
 )
 from stoker.control.types import JobState
-
-MAX_ATTEMPTS = 3
-"""A job whose attempts failed this often, through no fault of its handler's answer, fails: the default."""
-
-MAX_GIVEN = 10
-"""A job that was given out this often and came back uncounted fails: it may be what kills its agents."""
-
-BACKOFF_S = (0.0, 2.0, 10.0)
-"""The wait before the next try after the first, second, third counted failure, and every later one."""
-
-REFUSED_BACKOFF_S = 0.1
-REFUSED_BACKOFF_MAX_S = 30.0
 
 RETENTION_S = 1800.0
 """How long an ended job is kept, if its submission says nothing else."""
@@ -170,91 +170,6 @@ MOVES: dict[str, Move] = {
     "reopen": Move(frozenset({JobState.FAILED, JobState.TIMED_OUT}), frozenset({_Q})),
     "expire": Move(frozenset(JobState), frozenset()),
 }
-
-
-# ---- policy: what the store asks, too -------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Try again, not before `not_before`; or, when that is None, fail with the sentence `why`."""
-
-    not_before: float | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Failures after which a job was tried again, by kind, and what bounds each kind."""
-
-    failures: int = 0
-    handler_failures: int = 0
-    max_attempts: int = MAX_ATTEMPTS
-    handler_retries: int = 0
-
-
-def retries(attempt: int, refused: int) -> int:
-    """How often the job was given out again; attempts that an agent refused do not show."""
-    return max(attempt - refused - 1, 0)
-
-
-def is_failure(end: str) -> bool:
-    """Whether an attempt that ended so may be tried again; `after_failure` tells whether it is."""
-    return end in ("lost", "failed")
-
-
-def after_failure(
-    end: str, retryable: bool, error: str | None, counts: Counts, at: float
-) -> tuple[Again, Counts]:
-    """`counts` are those before this failure; given back with it, if that is followed by another try."""
-    if end == "failed" and not retryable:
-        return _after_error(error, counts, at)
-    counted = counts.failures + 1
-    why = error or ("worker died" if end == "lost" else "the handler failed")
-    if counted < counts.max_attempts:
-        return Again(at + _backoff(counted), why), replace(counts, failures=counted)
-    return Again(None, _gave_up(why, counted) if end == "lost" else why), counts
-
-
-def _after_error(error: str | None, counts: Counts, at: float) -> tuple[Again, Counts]:
-    """A handler's plain error. Its own words stay as they are."""
-    counted = counts.handler_failures + 1
-    why = error or "the handler failed"
-    if counted <= counts.handler_retries:
-        return Again(at + _backoff(counted), why), replace(counts, handler_failures=counted)
-    return Again(None, why), counts
-
-
-def _backoff(counted: int) -> float:
-    return BACKOFF_S[min(counted, len(BACKOFF_S)) - 1]
-
-
-def _gave_up(why: str, counted: int) -> str:
-    return f"{why}; gave up after {counted} attempt{'s' if counted > 1 else ''}"
-
-
-def after_refusal(refused: int, why: str, at: float) -> Again:
-    """`refused` attempts were refused before this one. Never given up: the ttl bounds it."""
-    wait = min(REFUSED_BACKOFF_S * 2 ** min(refused, 16), REFUSED_BACKOFF_MAX_S)
-    return Again(at + wait, f"the agent refused it: {why}" if why else "the agent refused it")
-
-
-def after_loss(node: str, why: str, counts: Counts, given: int, at: float) -> Again:
-    """The node that ran it fell silent, or its stream broke. `given`: how often it was given out."""
-    counted = counts.failures + 1
-    lost = f"node {node} was lost: {why}"
-    if counted >= counts.max_attempts:
-        return Again(None, _gave_up(lost, counted))
-    again = after_drop(node, given, at)
-    return again if again.not_before is None else Again(again.not_before, lost)
-
-
-def after_drop(node: str, given: int, at: float) -> Again:
-    """The node came back without it: the Assign was never taken, or its agent was restarted."""
-    why = f"node {node} came back without it"
-    if given >= MAX_GIVEN:
-        return Again(None, f"{why}; gave up after it was given out {given} times")
-    return Again(at, why)
 
 
 # ---- the machine ----------------------------------------------------------------------------------
@@ -427,7 +342,6 @@ def _finish(job: Job, state: Completed | Failed | TimedOut | Cancelled, reason: 
 
 
 __all__ = [
-    "BACKOFF_S",
     "MAX_ATTEMPTS",
     "MAX_GIVEN",
     "MOVES",

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from stoker.control.job import retries
+from stoker.control.job_policy import retries
 from stoker.control.store_idempotency import first_use
 from stoker.control.store_open import Conn
 from stoker.control.store_views import ref_of, view

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import exists, select, update
 
-from stoker.control.job import Again, Counts, after_drop, after_loss
+from stoker.control.job_policy import Again, Counts, after_drop, after_loss
 from stoker.control.schema import jobs, nodes
 from stoker.control.statements import guard
 from stoker.control.store_jobs import count, rank, ref_columns

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.control.job import Again, Counts, after_failure, after_refusal, is_failure, retries
+from stoker.control.job_policy import Again, Counts, after_failure, after_refusal, is_failure, retries
 from stoker.control.statements import guard
 from stoker.control.store_jobs import count, rank, ref_columns
 from stoker.control.store_leftovers import prefixes, release

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from stoker.control.job import retries
+from stoker.control.job_policy import retries
 from stoker.control.store_open import Conn
 from stoker.control.types import (
     TERMINAL,

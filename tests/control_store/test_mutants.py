@@ -1,4 +1,4 @@
-"""Broken copies of the job machine, each of which the tests of test_job.py must notice."""
+"""Broken copies of the job machine and its policy, each of which the tests of test_job.py must notice."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import load, mutant
 
 from stoker.control import job as machine
+from stoker.control import job_policy as policy
 
 MUTANTS = {
     "a fourth attempt": ("MAX_ATTEMPTS = 3", "MAX_ATTEMPTS = 4"),
@@ -121,6 +122,16 @@ def _survives() -> bool:
     return True
 
 
+def _broken(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """The machine with this piece replaced, in itself or in the policy that it asks."""
+    path = Path(machine.__file__)
+    source = path.read_text(encoding="utf-8")
+    if old in source:
+        return mutant(machine, old, new)
+    monkeypatch.setitem(sys.modules, policy.__name__, mutant(policy, old, new))
+    return load("mutant_of_job", path, source)
+
+
 def _run(module: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> bool:
     monkeypatch.setitem(sys.modules, "mutant", module)
     return _survives()
@@ -132,4 +143,4 @@ def test_the_machine_itself_survives(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not _run(mutant(machine, *MUTANTS[name]), monkeypatch)
+    assert not _run(_broken(*MUTANTS[name], monkeypatch), monkeypatch)
