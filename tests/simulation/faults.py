@@ -211,6 +211,10 @@ async def the_object_store_is_slow(world: World, rng: Random) -> None:
 
 
 FAULTS: list[Fault] = [
+    a_link_is_half_open,
+    a_node_falls_silent,
+    the_wall_clock_jumps,
+    the_wall_clock_jumps,
     a_link_breaks,
     a_link_is_half_open,
     a_node_falls_silent,
@@ -234,7 +238,7 @@ FAULTS: list[Fault] = [
 
 
 async def breaks(world: World, rng: Random) -> None:
-    """Two to six faults, at moments of the story that may overlap."""
+    """Two to six faults, at moments of the story that may overlap. Those named twice are drawn more often."""
     await asyncio.gather(*(_later(world, rng, fault) for fault in rng.choices(FAULTS, k=rng.randint(2, 6))))
     if rng.random() < 0.1:
         await a_host_is_gone_for_good(world, rng)

@@ -1,7 +1,8 @@
 """The whole service under everything that the protocol's table names, seed by seed; and planted bugs.
 
 The stories are told by `run.py`, in a process whose hashes are fixed: a seed that fails here fails in the
-same way with the command that is printed. Some new seeds are among the slow tests; those gate nothing but themselves.
+same way with the command that is printed. Some new seeds are among the slow
+tests; those gate nothing but themselves.
 """
 
 from __future__ import annotations
