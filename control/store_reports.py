@@ -8,7 +8,7 @@ transaction. The released slot and the state of workers are not stored: the sess
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stoker.control.job_policy import Again, Counts, after_failure, after_refusal, is_failure, retries
@@ -38,7 +38,6 @@ LOG_BYTES = 16 * 1024
 _STATES = {
     "completed": JobState.COMPLETED,
     "timed_out": JobState.TIMED_OUT,
-    "cancelled": JobState.CANCELLED,
 }
 _COUNTERS = {
     JobState.COMPLETED: "completed",
@@ -110,12 +109,24 @@ def _news(conn: Conn, statement: str, values: dict[str, Any], done: _Gathered) -
 def _outcome(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> None:
     if is_failure(outcome.end):
         accepted = _failed_attempt(conn, node, outcome, now, done)
+    elif outcome.end == "cancelled":
+        accepted = _stopped(conn, node, outcome, now, done)
     else:
         state = _STATES.get(outcome.end, JobState.FAILED)
         accepted = _finish(conn, node, outcome, state, outcome.error, now, done)
     if not accepted:
         done.stale[AttemptKey(outcome.job, outcome.attempt)] = None
         _late(conn, node, outcome, now, done)
+
+
+def _stopped(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> bool:
+    """The node stopped it of its own accord. As after a caller's cancel, nothing is delivered or sold."""
+    spans = tuple(_executed(outcome))
+    bare = replace(outcome, output=None, output_ref=None, artifacts=(), spans=spans)
+    accepted = _finish(conn, node, bare, JobState.CANCELLED, outcome.error, now, done)
+    if accepted:
+        _drop_uploads(conn, outcome, done)
+    return accepted
 
 
 def _finish(
@@ -299,6 +310,11 @@ def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) 
         seq, account, endpoint = row
         keep_log(conn, seq, outcome)
         bill(conn, outcome, _executed(outcome), account, endpoint, now)
+    _drop_uploads(conn, outcome, done)
+
+
+def _drop_uploads(conn: Conn, outcome: Outcome, done: _Gathered) -> None:
+    """Those that no record names."""
     if outcome.output_ref is not None:
         release(conn, outcome.job, [outcome.output_ref.key])
     if outcome.artifacts:

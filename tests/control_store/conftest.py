@@ -118,7 +118,7 @@ class Bench:
         return self.do(lambda conn: store.expire(conn, now, limit))
 
     def leftovers(self) -> tuple[str, ...]:
-        return store.leftovers(self.store.writer, 100)
+        return store.leftovers(self.store.writer, 10_000)
 
     def counters(self) -> dict[str, int]:
         return store.read_counters(self.store.writer, ACCOUNT, E)

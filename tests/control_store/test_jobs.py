@@ -261,6 +261,19 @@ def test_an_outcome_after_a_cancel_is_billed_once_and_not_delivered(bench: Any) 
     assert bench.counters() == {"cancelled": 1}
 
 
+def test_an_attempt_that_its_node_stopped_is_billed_and_not_delivered(bench: Any) -> None:
+    claimed = bench.running(10.0)
+    ref = Ref("echo/job-1/1/output.json", 2_000_000, "cd")
+    outcome = bench.done(
+        claimed, end="cancelled", output_ref=ref, spans=(EXECUTION, OUTPUT), artifacts=(ARTIFACT,)
+    )
+    reported = bench.report(12.0, outcome)
+    assert reported.changed[0].view == bench.view(12.0, claimed.job)
+    assert reported.changed[0].view.output_ref is None
+    assert (reported.orphans, bench.leftovers()) == ((ARTIFACT,), (ref.key,))
+    assert store.job_spans(bench.store.writer, claimed.job) == ((1, EXECUTION),)
+
+
 # ---- streams ----------------------------------------------------------------------------------------
 
 

@@ -22,12 +22,20 @@ from hypothesis.stateful import (
 )
 
 from stoker.control import job as machine
-from stoker.control import store, store_idempotency, store_nodes, store_orders, store_reports
+from stoker.control import (
+    store,
+    store_idempotency,
+    store_leftovers,
+    store_nodes,
+    store_orders,
+    store_reports,
+    store_webhooks,
+)
 from stoker.control.errors import KeyReused
 from stoker.control.statements import STATEMENTS
 from stoker.control.store_webhooks import delivery_id
 from stoker.control.types import TERMINAL, JobState, Once
-from stoker.wire.messages import AttemptKey, Outcome, Refused
+from stoker.wire.messages import AttemptKey, Chunk, Outcome, Ref, Refused
 
 NODES = st.sampled_from(["n1", "n2"])
 ENDS = st.sampled_from(["lost", "lost", "failed", "completed", "timed_out", "cancelled"])
@@ -43,8 +51,17 @@ ROWS = (
     "FROM jobs LEFT JOIN results USING (seq) ORDER BY jobs.seq"
 )
 LOGS = "SELECT jobs.id, logs.attempt FROM logs JOIN jobs USING (seq)"
+NAMED = """
+SELECT ref_key FROM inputs UNION SELECT ref_key FROM results
+UNION SELECT input_key FROM webhooks UNION SELECT output_key FROM webhooks
+UNION SELECT chunks.ref_key FROM chunks JOIN jobs ON jobs.seq = chunks.seq AND jobs.attempt = chunks.attempt
+"""
 KEYS = ["a", "b"]
 URL = "https://caller.example/hook"
+
+
+def spilled(job: str, name: str) -> Ref:
+    return Ref(f"echo/{job}/{name}", 2_000_000, "ab")
 
 
 def once(key: str, request: int) -> Once:
@@ -65,6 +82,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.logs: set[tuple[str, int]] = set()
         self.stopped: dict[str, tuple[str, int]] = {}  # cancelled attempts that were not heard of since
         self.keys: dict[str, tuple[int, str, float]] = {}
+        self.spilled: dict[str, str] = {}  # all that was ever uploaded, and its job
+        self.named: set[str] = set()  # of those, the ones that a row has ever named
         self.alive = {"n1": True, "n2": True}
         bench.node("n2", 0.0)
 
@@ -80,6 +99,15 @@ class StoreMachine(RuleBasedStateMachine):
         if job in self.hooked and after.name in TERMINAL and after.state != before.state:
             self.told[delivery_id(job, after.attempt, after.name)] += 1
         return commands
+
+    def upload(self, job: str, name: str) -> Ref:
+        ref = spilled(job, name)
+        self.spilled[ref.key] = job
+        return ref
+
+    def note(self, changed: Any) -> None:
+        """As whoever asks the store does, in the same transaction."""
+        self.bench.do(lambda conn: store.noted(conn, changed))
 
     def holds(self, node: str) -> list[str]:
         return [job for job, known in self.jobs.items() if machine.holder(known) == node]
@@ -111,8 +139,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     def accept(self, low: bool, hook: bool, ttl: float, **bounds: int) -> None:
         until, kept = self.now + ttl, 60.0 if hook else 1_800.0
+        ref = self.upload(f"job-{self.bench.drawn + 1}", "input.json") if low else None
         view, _ = self.bench.submit(
             self.now,
+            input_ref=ref,
             low_priority=low,
             webhook=URL if hook else None,
             expires_at=until,
@@ -160,14 +190,37 @@ class StoreMachine(RuleBasedStateMachine):
         known = self.jobs[job]
         node = machine.holder(known) or other if number % 5 else other
         attempt = known.attempt + off
-        outcome = Outcome(job, attempt, "w1", end, error="why", retryable=yes, log=(f"{end} {attempt}",))
+        ref = self.upload(job, f"{attempt}/{node}.json") if number % 3 == 0 and off <= 0 else None
+        log = (f"{end} {attempt}",)
+        outcome = Outcome(job, attempt, "w1", end, None, ref, error="why", retryable=yes, log=log)
         reported = self.bench.report(self.now, outcome, node=node)
+        self.note(reported.changed)
         if (node, attempt) in ((machine.holder(known), known.attempt), self.stopped.get(job)):
             self.logs.add((job, attempt))
             self.stopped.pop(job, None)
         commands = self.tell(job, machine.Ended(self.now, node, attempt, end, "why", yes))
         assert [one.job for one in reported.changed] == ([job] if commands else [])
         assert reported.stale == (() if commands else (AttemptKey(job, attempt),))
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=PICK, off=st.sampled_from([0, 0, -1]))
+    def chunk(self, number: int, off: int) -> None:
+        """A piece that was too long for a row, of an attempt that may be over."""
+        job = self.pick(number)
+        node, attempt = machine.holder(self.jobs[job]) or "n1", self.jobs[job].attempt + off
+        if attempt < 1:
+            return
+        ref = self.upload(job, f"{attempt}/{number}.json")
+        self.bench.report(self.now, Chunk(job, attempt, number, b"", ref), node=node)
+
+    @rule(number=PICK, delivered=st.booleans())
+    def deliver(self, number: int, delivered: bool) -> None:
+        due = self.bench.rows("SELECT id, tries FROM webhooks ORDER BY id")
+        if due:
+            told, tries = due[number % len(due)]
+            self.bench.do(lambda conn: store.webhook_tried(conn, told, self.now, delivered))
+            if delivered or tries == 2:
+                del self.told[told]
 
     @precondition(lambda self: self.jobs)
     @rule(number=PICK, off=st.sampled_from([0, 0, 1]))
@@ -183,7 +236,7 @@ class StoreMachine(RuleBasedStateMachine):
     def stream_breaks(self, node: str) -> None:
         if not self.alive[node]:
             return
-        self.bench.requeue(self.now, node, "its stream broke")
+        self.note(self.bench.requeue(self.now, node, "its stream broke"))
         self.alive[node] = False
         for job in self.jobs:
             self.tell(job, machine.NodeLost(self.now, node, "its stream broke"))
@@ -197,6 +250,7 @@ class StoreMachine(RuleBasedStateMachine):
         held = [AttemptKey(job, self.jobs[job].attempt) for job in kept]
         unknown = AttemptKey("job-0", 1)
         found = self.bench.reconcile(self.now, [*held, unknown], node)
+        self.note(found.changed)
         assert (found.keep, found.stop) == (tuple(held), (unknown,))
         for job in self.jobs:
             if job in kept:
@@ -280,6 +334,17 @@ class StoreMachine(RuleBasedStateMachine):
         assert sorted(self.bench.rows("SELECT id FROM webhooks")) == sorted(
             (one,) for one in self.told.elements()
         )
+
+    @invariant()
+    def nothing_is_deleted_that_is_named_and_nothing_else_is_forgotten(self) -> None:
+        named = {key for (key,) in self.bench.rows(NAMED)}
+        kept = named | {key for (key,) in self.bench.rows("SELECT ref_key FROM chunks")}
+        noted = self.bench.leftovers()
+        for key, job in self.spilled.items():
+            deleted = any(key == name or (name[-1] == "/" and key.startswith(name)) for name in noted)
+            assert not (deleted and key in named), key
+            assert deleted or key in kept or (job in self.jobs and key not in self.named), key
+        self.named |= kept
 
     @invariant()
     def logs_are_those_of_attempts_that_ended(self) -> None:
@@ -374,7 +439,7 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
         (1, lambda: walker.submit_once(rng.choice(KEYS), rng.randrange(2))),
         (8, lambda: walker.claim(node(), rng.randint(1, 3))),
         (
-            5,
+            8,
             lambda: walker.end(
                 number(), rng.choice([0, 0, 0, 0, -1, 1]), rng.choice(END_LIST), rng.random() < 0.5, node()
             ),
@@ -387,6 +452,8 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
         (1, lambda: walker.purge(rng.randint(1, 3), rng.choice([0, 0, 1]))),
         (1, lambda: walker.shorten(number(), rng.choice([1.0, 50.0, 4e3]))),
         (1, walker.sweep),
+        (2, lambda: walker.chunk(number(), rng.choice([0, 0, -1]))),
+        (1, lambda: walker.deliver(number(), rng.random() < 0.5)),
     ]
     walker.submit(False, True, 5e3, 3, 0)
     for _ in range(steps):
@@ -396,6 +463,7 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
         rng.choices([move for _, move in moves], [weight for weight, _ in moves])[0]()
         walker.rows_are_what_the_oracle_says()
         walker.each_end_is_told_once()
+        walker.nothing_is_deleted_that_is_named_and_nothing_else_is_forgotten()
         walker.logs_are_those_of_attempts_that_ended()
         walker.counters_count_each_end_once()
         for job, known in walker.jobs.items():
@@ -468,6 +536,26 @@ ELSEWHERE = {
     "nobody knows why it waits": (store_reports, "_REQUEUE", "reason = :reason", "reason = NULL"),
     "nor after its node was lost": (store_nodes, "_LOSE", "reason = :reason", "reason = NULL"),
     "a given up job still waits for a reason": (store_nodes, "_GIVE_UP", "reason = NULL,", ""),
+    "what a webhook names is deleted": (store_leftovers, "_NAMED", "WHERE job = :job", "WHERE 1 = 0"),
+    "what a record names is deleted": (
+        store_leftovers,
+        "_NAMED",
+        "inputs.ref_key, results.ref_key",
+        "NULL, NULL",
+    ),
+    "what a retry drops is forgotten": (
+        store_orders,
+        "_SPILLED",
+        "ref_key FROM results",
+        "NULL FROM results",
+    ),
+    "its pieces are forgotten": (store_orders, "_SPILLED", "AND ref_key IS NOT NULL", "AND 1 = 0"),
+    "what a webhook leaves is forgotten": (
+        store_webhooks,
+        "_GONE",
+        "job, input_key, output_key",
+        "job, NULL, NULL",
+    ),
     "a key is taken over": (store_idempotency, "_TAKE", "WHERE idempotency.expires_at <= :now", ""),
 }
 
