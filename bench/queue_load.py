@@ -1,0 +1,181 @@
+"""A store with one endpoint, one node and a queue of any depth; and 32 callers that work on it at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.control import store
+from stoker.control.commit import Committer
+from stoker.control.store import Conn, Store
+from stoker.control.types import Claimed, Endpoint, EndpointVersion, NewJob, Slot
+from stoker.wire.messages import Outcome, Report, Span
+
+ACCOUNT, ENDPOINT, NODE = "default", "echo", "node-1"
+CALLERS = 32
+INPUT = b'{"prompt": "a lighthouse in a storm", "seed": 7}'
+OUTPUT = b'{"image_url": "https://example.com/a-name-as-long-as-most", "seed": 7}'
+TTL_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How many of each in a round: `jobs` by 32 callers, `single` claims, `looks` at the counts."""
+
+    rounds: int = 5
+    jobs: int = 2_000
+    single: int = 300
+    looks: int = 5
+
+
+QUICK = Amounts(rounds=1, jobs=640, single=100, looks=3)
+
+
+class Bench:
+    """An open store with one endpoint, one node, and as many waiting jobs as asked for."""
+
+    def __init__(self, opened: Store, amounts: Amounts) -> None:
+        self.store = opened
+        self.amounts = amounts
+        self.commits = Committer(opened)
+        self.session = 0
+        self._drawn = 0
+
+    async def prepare(self) -> None:
+        declared = Endpoint(ENDPOINT, ACCOUNT, ENDPOINT, 0, EndpointVersion("handlers/echo.py:handler"))
+        await self.commits.commit(lambda conn: store.put_endpoint(conn, declared, time.time()))
+        opened = await self.commits.commit(
+            lambda conn: store.open_session(
+                conn,
+                node=NODE,
+                boot="boot",
+                name=NODE,
+                devices=(),
+                facts={},
+                now=time.time(),
+                lease_s=45.0,
+            )
+        )
+        assert isinstance(opened, int), opened
+        self.session = opened
+
+    async def fill(self, number: int, *, backs_off: bool = False) -> None:
+        """By one statement for each table, and what a database does by itself when it has time."""
+        now = time.time()
+        wait = 3_600.0 if backs_off else 0.0
+        row = {
+            "account": ACCOUNT,
+            "endpoint": ENDPOINT,
+            "state": "IN_QUEUE",
+            "rank": 0 if backs_off else 1,
+            "not_before": now + wait,
+            "created_at": now,
+            "expires_at": now + TTL_S,
+            "ttl_at": now + TTL_S,
+            "retention_s": 1800.0,
+            "sync": 0,
+            "low": 0,
+            "execution_timeout_ms": 600_000,
+        }
+        await self.commits.commit(lambda conn: _fill(conn, number, row))
+        await asyncio.to_thread(self._settle)
+
+    def _settle(self) -> None:
+        raw = self.store.writer.raw
+        postgres = self.store.writer.sql.dialect.name == "postgresql"
+        for statement in (
+            ("VACUUM ANALYZE", "CHECKPOINT") if postgres else ("PRAGMA wal_checkpoint(TRUNCATE)",)
+        ):
+            raw.execute(statement)
+
+    # -- one call each
+
+    def new_job(self) -> NewJob:
+        now = time.time()
+        self._drawn += 1
+        return NewJob(
+            f"{self._drawn:08d}-0000-4000-8000-000000000000-u1",
+            ACCOUNT,
+            ENDPOINT,
+            created_at=now,
+            expires_at=now + TTL_S,
+            execution_timeout_ms=600_000,
+            sync=False,
+            input=INPUT,
+        )
+
+    async def enqueue(self) -> None:
+        new = self.new_job()
+        await self.commits.commit(lambda conn: store.submit(conn, new, (), new.created_at))
+
+    @property
+    def slot(self) -> Slot:
+        return Slot(ENDPOINT, NODE, self.session, "worker-1", 1)
+
+    async def claim(self) -> Claimed:
+        slot, now = self.slot, time.time()
+        (claimed,) = await self.commits.commit(lambda conn: store.claim(conn, (slot,), now))
+        return claimed
+
+    async def complete(self, claimed: Claimed) -> None:
+        outcome = Outcome(
+            claimed.job,
+            claimed.attempt,
+            claimed.worker,
+            "completed",
+            output=OUTPUT,
+            execution_ms=7,
+            spans=(Span("execution", "device_ms", 7, 0),),
+        )
+        now = time.time()
+        reported = await self.commits.commit(
+            lambda conn: store.apply_reports(
+                conn, node=NODE, session=self.session, reports=[Report(1, outcome)], now=now
+            )
+        )
+        assert len(reported.changed) == 1, reported
+
+    async def close(self) -> None:
+        await self.commits.close()
+        self.store.close()
+
+
+_NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :number)"
+
+
+def _fill(conn: Conn, number: int, row: dict[str, Any]) -> None:
+    columns = ", ".join(row)
+    values = ", ".join(_literal(value) for value in row.values())
+    kind = f"{row['rank']}-{row['not_before']:.6f}"
+    conn.run(
+        f"INSERT INTO jobs (id, {columns}) {_NUMBERS} SELECT 'filled-{kind}-' || i, {values} FROM n",
+        {"number": number},
+    )
+    body = "CAST('" + INPUT.decode() + "' AS BLOB)"
+    if conn.sql.dialect.name == "postgresql":
+        body = "CAST('" + INPUT.decode() + "' AS BYTEA)"
+    conn.run(
+        f"INSERT INTO inputs (seq, body) SELECT seq, {body} FROM jobs WHERE id LIKE 'filled-{kind}-' || :all",
+        {"all": "%"},
+    )
+
+
+def _literal(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str) else repr(value)
+
+
+async def together(calls: list[Callable[[], Awaitable[Any]]]) -> tuple[float, list[Any]]:
+    """Made by 32 callers, each of which makes its next call when the last was answered; seconds, answers."""
+    waiting = iter(calls)
+    answers: list[Any] = []
+
+    async def caller() -> None:
+        for call in waiting:
+            answers.append(await call())  # noqa: PERF401  # the callers share one iterator
+
+    began = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    return time.perf_counter() - began, answers
