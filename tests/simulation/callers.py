@@ -18,9 +18,10 @@ from world import Broken, World
 
 from stoker.control.errors import BadRequest, NotFound, Unavailable
 from stoker.control.plane import Plane
-from stoker.control.types import JobState, JobView, Listing, Once, StreamEvent, Submission
+from stoker.control.types import JobState, JobView, Listing, Once, S3Config, StreamEvent, Submission
 
 T = TypeVar("T")
+OWN = S3Config("id", "secret", "own", "https://own.test")
 Ask = Callable[[Plane], Coroutine[Any, Any, T]]
 
 
@@ -59,6 +60,7 @@ class Caller:
             ttl_ms=int(request.ttl_s * 1000),
             low_priority=request.low,
             once=_once(request),
+            s3=OWN if request.own_bucket else None,
         )
         wait_s = self.rng.choice([2.0, 10.0, 30.0])
         name = request.endpoint

@@ -90,6 +90,18 @@ async def an_agent_is_killed(world: World, rng: Random) -> None:
     world.start_agent(host)
 
 
+async def an_agent_is_stopped(world: World, rng: Random) -> None:
+    """In order, as for an update: what it could not finish or deliver is handed back or kept."""
+    host = _host(world, rng)
+    if not host.up or host.agent is None:
+        return
+    host.wanted = False
+    host.agent.stop()
+    await asyncio.sleep(rng.choice([0.5, 10.0, 30.0]))
+    world.start_agent(host)
+    host.wanted = True
+
+
 async def a_host_is_gone_for_good(world: World, rng: Random) -> None:
     host = world.hosts[0]
     world.kill_agent(host, quietly=rng.random() < 0.5)
@@ -222,6 +234,7 @@ FAULTS: list[Fault] = [
     a_command_is_lost,
     a_report_is_poison,
     an_agent_is_killed,
+    an_agent_is_stopped,
     a_host_is_cloned,
     an_agents_disk_is_full,
     workers_die,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from callers import Caller, look_around, purge
+from callers import OWN, Caller, look_around, purge
 from faults import breaks, mend
 from virtual_loop import VirtualLoop, run
 from wishes import ACCOUNT, Request, draw
@@ -104,15 +104,17 @@ async def _story(world: World, rng: Random) -> None:
     await _accounts(world, requests, names)
     await _told(world, requests)
     await _tidy(world)
-    if world.shop.blobs or rng.random() < 0.2:
+    if _objects(world) or rng.random() < 0.2:
         await _a_week_later(world)
 
 
 def _endpoints(world: World, rng: Random) -> None:
-    most = rng.choice([1, 3, 3])
-    world.add_endpoint("echo", workers_min=1, workers_max=most)
+    most, again = rng.choice([1, 3, 3]), rng.choice([0, 0, 2])
+    world.add_endpoint("echo", workers_min=1, workers_max=most, handler_retries=again)
     if rng.random() < 0.5:
-        world.add_endpoint("pair", workers_min=0, workers_max=2, concurrency=2, idle_timeout_s=2)
+        world.add_endpoint(
+            "pair", workers_min=0, workers_max=2, concurrency=2, idle_timeout_s=2, max_attempts=5
+        )
     if rng.random() < 0.2:
         world.starts["echo"] = Start(ready_s=2.0)
 
@@ -290,11 +292,16 @@ def _named(world: World) -> set[str]:
     return {key for (key,) in world.store.writer.raw.execute(_NAMED)}
 
 
+def _objects(world: World) -> set[str]:
+    """Ours: a caller's own bucket is not ours to tidy."""
+    return {key for bucket, key in world.shop.blobs if bucket != OWN.bucket}
+
+
 async def _tidy(world: World) -> None:
     """Once the sweeper had time, every object is named, or goes with the record of a job that is there."""
     for _ in range(30):
         await asyncio.sleep(3.0)
-        objects, named = {key for _, key in world.shop.blobs}, _named(world)
+        objects, named = _objects(world), _named(world)
         noted = world.store.writer.raw.execute("SELECT name FROM leftovers").fetchall()
         astray = {key for key in objects - named if _is_astray(world, key)}
         if not noted and not astray and named <= objects:
@@ -327,6 +334,6 @@ async def _a_week_later(world: World) -> None:
     world.jumped += WEEK_S
     await asyncio.sleep(75.0)
     left = world.store.writer.raw.execute("SELECT id, state FROM jobs").fetchall()
-    kept = {key for _, key in world.shop.blobs if _is_astray(world, key)}
+    kept = {key for key in _objects(world) if _is_astray(world, key)}
     if left or kept:
         world.witness.fail(f"a week later there are still {left} and {sorted(kept)}")

@@ -25,6 +25,7 @@ class Request:
     webhook: str | None = None
     manner: tuple[str, ...] = ("wait",)
     pad: int = 0
+    own_bucket: bool = False
     cancelled: bool = False
     purged: bool = False
     shortened: bool = False
@@ -50,6 +51,7 @@ def draw(rng: Random, number: int, endpoints: list[str]) -> Request:
     plan, timeout_s = _plan(rng, number)
     endpoint = rng.choice(endpoints)
     long = plan[0]["run_s"] > 20
+    own_bucket = rng.random() < 0.1
     return Request(
         number,
         endpoint,
@@ -61,6 +63,7 @@ def draw(rng: Random, number: int, endpoints: list[str]) -> Request:
         key=f"key-{number}" if rng.random() < 0.5 else None,
         webhook=f"https://hook.test/{number}" if rng.random() < 0.4 else None,
         manner=_manner(rng, long),
+        own_bucket=own_bucket,
         pad=rng.choice([800, 2000]) if rng.random() < 0.15 else 0,
     )
 

@@ -47,7 +47,7 @@ UNSAVED_S = 2.5
 PATIENCE_S = 60.0
 """A call is answered within its own wait and this, while control runs."""
 
-SMALL = {"SPILL_BYTES": 700, "OUTPUT_MAX": 500}
+SMALL = {"SPILL_BYTES": 700, "OUTPUT_MAX": 500, "HOLD_MAX": 2000}
 """Payloads go through the object store from these sizes on: megabytes would teach no more."""
 
 
@@ -277,11 +277,15 @@ class World:
             await agent.run()
         except AgentRefused as refused:
             self.witness.note("{} is refused: {}", host.name, refused)
-            self.context.copy().run(self._left, host, process)
+        self.context.copy().run(self._left, host, process)
 
     def _left(self, host: Host, process: Process) -> None:
-        """Its process ended by itself; it is started again."""
+        """Its process ended by itself; whoever watches over it starts it again, if it is wanted."""
+        self.witness.note("{} has ended", host.name)
         process.dead = True
+        kept = _on_disk(host.disk)
+        self._check_outbox(host, kept, 0.0)
+        self.witness.lost_with(host.name, kept)
         self.loop.call_later(RESTART_S, lambda: host.wanted and self.start_agent(host), context=self.context)
 
     def kill_agent(self, host: Host, *, quietly: bool = False) -> None:
@@ -296,17 +300,17 @@ class World:
         host.spawner.vanish()
         self.network.sever(host.name, *(() if quietly else ("control",)))
         kept = _on_disk(host.disk)
-        self._check_outbox(host, kept)
+        self._check_outbox(host, kept, UNSAVED_S)
         self.witness.lost_with(host.name, kept)
 
-    def _check_outbox(self, host: Host, kept: set[AttemptKey]) -> None:
-        """An outcome that nobody acknowledged for a while is on the disk."""
+    def _check_outbox(self, host: Host, kept: set[AttemptKey], unsaved_s: float) -> None:
+        """A result that nobody acknowledged for a while is on the disk."""
         assert host.agent is not None
         for item in host.agent.reports._box.items:
             body, waited = item.body, self.loop.time() - item.at
-            if not isinstance(body, Outcome) or waited < UNSAVED_S or host.name in self.full_disks:
+            if not isinstance(body, Outcome) or body.end != "completed" or host.name in self.full_disks:
                 continue
-            if AttemptKey(body.job, body.attempt) not in kept:
+            if waited >= unsaved_s and AttemptKey(body.job, body.attempt) not in kept:
                 self.witness.fail(
                     f"{host.name} died with an outcome {waited:.1f} s old and not on its disk: {body}"
                 )
