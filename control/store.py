@@ -22,7 +22,13 @@ from stoker.control.store_reports import ARTIFACT_LIFE_S, apply_reports
 from stoker.control.store_samples import count_jobs, job_spans, queue_sample, read_counters
 from stoker.control.store_sweep import expire, expired_artifacts, forget_artifacts
 from stoker.control.store_views import advance, chunks, job_logs, list_jobs, stream_cursor, view
-from stoker.control.store_webhooks import due_webhooks, next_webhook_at, webhook_secret, webhook_tried
+from stoker.control.store_webhooks import (
+    due_webhooks,
+    next_webhook_at,
+    webhook_later,
+    webhook_secret,
+    webhook_tried,
+)
 
 __all__ = [
     "ARTIFACT_LIFE_S",
@@ -69,6 +75,7 @@ __all__ = [
     "take_over",
     "touch_node",
     "view",
+    "webhook_later",
     "webhook_secret",
     "webhook_tried",
 ]

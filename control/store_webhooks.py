@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from collections.abc import Collection
 from typing import Any
 
 from stoker.control.keys import Entropy
@@ -48,16 +49,20 @@ def note_end(conn: Conn, seq: int, view: JobView, now: float) -> None:
 
 # ---- delivery -----------------------------------------------------------------------------------
 
-_DUE = """
+# First the ids alone: a row may hold 2 MB, and those under way are not wanted.
+_DUE = "SELECT id FROM webhooks WHERE next_at <= :now ORDER BY next_at LIMIT :limit"
+_ROW = """
 SELECT id, job, url, state, tries, created_at, retries, worker, delay_ms, execution_ms, error, reason,
        input, input_key, input_size, input_sha256, output, output_key, output_size, output_sha256
-FROM webhooks WHERE next_at <= :now ORDER BY next_at LIMIT :limit
+FROM webhooks WHERE id = :id
 """
 
 
-def due_webhooks(conn: Conn, now: float, limit: int) -> tuple[Delivery, ...]:
-    """The oldest first. Whoever delivers them remembers which are under way: they stay due until tried."""
-    return tuple(_delivery(row) for row in conn.run(_DUE, {"now": now, "limit": limit}))
+def due_webhooks(conn: Conn, now: float, limit: int, under_way: Collection[str] = ()) -> tuple[Delivery, ...]:
+    """The oldest first, without those that are under way: they stay due until they were tried."""
+    due = conn.run(_DUE, {"now": now, "limit": limit + len(under_way)}).fetchall()
+    wanted = [one for (one,) in due if one not in under_way][:limit]
+    return tuple(_delivery(conn.run(_ROW, {"id": one}).fetchone()) for one in wanted)
 
 
 def _delivery(row: tuple[Any, ...]) -> Delivery:
@@ -92,6 +97,7 @@ def next_webhook_at(conn: Conn) -> float | None:
 _AGAIN = f"""
 UPDATE webhooks SET tries = tries + 1, next_at = :again WHERE id = :id AND tries + 1 < {TRIES} RETURNING tries
 """
+_LATER = "UPDATE webhooks SET next_at = :again WHERE id = :id"
 _GONE = "DELETE FROM webhooks WHERE id = :id RETURNING job, input_key, output_key"
 
 
@@ -104,6 +110,11 @@ def webhook_tried(conn: Conn, delivery: str, now: float, delivered: bool) -> Non
     if row is not None:
         job, *keys = row
         release(conn, job, keys)
+
+
+def webhook_later(conn: Conn, delivery: str, at: float) -> None:
+    """It cannot be tried before then: others go first."""
+    conn.run(_LATER, {"id": delivery, "again": at})
 
 
 # ---- the secret ---------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """Delivers webhooks from the store's outbox: each a few times, each time with the same id, signed.
 
     due ──> body (record + input + webhook), signed ──> post ── 200 ──> the row goes
-                                                         └── anything else ──> again in 10 s, thrice in all
+             │                                           └── anything else ──> again in 10 s, thrice in all
+             └── one of our stores is down ──> others first, and no try is used up
 
 Rows are written by the transaction that ended the job, so a crash loses none; one between an answer and its
-note sends that delivery once more, under the same id. The way out is the guard's (`outbound.guard`): it
+note sends that delivery once more, under the same id. While the store takes nothing, what was sent waits to
+be noted, and is not sent again. The way out is the guard's (`outbound.guard`): it
 refuses private addresses, pins what it resolved and follows no redirect. A delivery that fails changes
 nothing about its job.
 """
@@ -20,10 +22,10 @@ from standardwebhooks import Webhook
 
 from stoker.control import records, store
 from stoker.control.commit import Commits
-from stoker.control.errors import ControlError, NotFound
+from stoker.control.errors import InDoubt, Unavailable
+from stoker.control.store import Conn
 from stoker.control.types import Delivery
 from stoker.control.views import Views
-from stoker.outbound.errors import OutboundError
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,9 @@ Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
 
 AT_ONCE = 32
 """Deliveries under way: a receiver that does not answer holds one of them for ten seconds."""
+
+LARGE_AT_ONCE = 2
+"""Of those with a spilled payload: each is in memory several times over, and may have 40 MB."""
 
 LOOK_S = 5.0
 AGAIN_S = 2.0
@@ -49,6 +54,7 @@ class Webhooks:
         self._post = post
         self._clock = clock
         self._under_way: set[str] = set()
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._secret = ""
         self._wake = wake
 
@@ -70,55 +76,89 @@ class Webhooks:
 
     async def _send_due(self, tasks: asyncio.TaskGroup) -> float:
         """Starts what is due and not under way; how long until the next look."""
-        now = self._clock()
+        now, under_way = self._clock(), frozenset(self._under_way)
         due, next_at = await self._commits.read(
-            lambda conn: (store.due_webhooks(conn, now, 2 * AT_ONCE), store.next_webhook_at(conn))
+            lambda conn: (
+                store.due_webhooks(conn, now, AT_ONCE - len(under_way), under_way),
+                store.next_webhook_at(conn),
+            )
         )
         for delivery in due:
-            if delivery.id not in self._under_way and len(self._under_way) < AT_ONCE:
-                self._under_way.add(delivery.id)
-                tasks.create_task(self._deliver(delivery), name=f"webhook {delivery.id}")
+            self._under_way.add(delivery.id)
+            tasks.create_task(self._deliver(delivery), name=f"webhook {delivery.id}")
         if next_at is None or next_at <= now:  # those that are under way look again when they are done
             return LOOK_S
         return min(next_at - now, LOOK_S)
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
-            body = await self._body(delivery)
-            delivered = body is not None and await self._try(delivery, body)
-            now = self._clock()
-            await self._commits.commit(
-                lambda conn: store.webhook_tried(conn, delivery.id, now, delivered=delivered)
-            )
-        except Exception as error:  # the object store or the store is down: it was not tried
-            log.error("webhook %s of job %s waits: %r", delivery.id, delivery.view.id, error)
-            await asyncio.sleep(AGAIN_S)
+            if delivery.input_ref is None and delivery.view.output_ref is None:
+                delivered = await self._tried(delivery)
+            else:
+                async with self._large:
+                    delivered = await self._tried(delivery)
+            await self._note(delivery, delivered)
         finally:
             self._under_way.discard(delivery.id)
             self._wake.set()
 
-    async def _body(self, delivery: Delivery) -> bytes | None:
-        """None when a part of it has been lost from the object store: that never comes back."""
-        try:
-            view = await self._views.whole(delivery.view)
-            given = delivery.input
-            if delivery.input_ref is not None:
-                given = await self._views.payload(delivery.input_ref)
-        except NotFound as error:
-            log.error("webhook %s of job %s: %s", delivery.id, delivery.view.id, error)
-            return None
-        return records.webhook_body(view, given or b"null")
+    async def _tried(self, delivery: Delivery) -> bool | None:
+        """Whether it was delivered. None: the store or the object store is down, and it was not tried.
 
-    async def _try(self, delivery: Delivery, body: bytes) -> bool:
+        Whatever else goes wrong is a try that failed: a part of it that is lost, a URL that nobody can
+        resolve. So no row stays for ever.
+        """
         try:
-            status = await self._post(delivery.url, body, await self._headers(delivery.id, body))
+            body = await self._body(delivery)
+            headers = await self._headers(delivery.id, body)
+        except Unavailable as error:
+            log.error("webhook %s of job %s waits: %s", delivery.id, delivery.view.id, error)
+            return None
+        except Exception as error:
+            log.error("webhook %s of job %s: %r", delivery.id, delivery.view.id, error)
+            return False
+        try:
+            status = await self._post(delivery.url, body, headers)
+        except Exception as error:
+            said = str(error) or repr(error)
+        else:
+            if status == _OK:
+                return True
             said = f"it answered {status}"
-        except (OutboundError, ControlError) as error:
-            status, said = 0, str(error)
-        if status != _OK:
-            job, number = delivery.view.id, delivery.tries + 1
-            log.warning("webhook %s of job %s, try %d: %s", delivery.id, job, number, said)
-        return status == _OK
+        job, number = delivery.view.id, delivery.tries + 1
+        log.warning("webhook %s of job %s, try %d: %s", delivery.id, job, number, said)
+        return False
+
+    async def _note(self, delivery: Delivery, delivered: bool | None) -> None:
+        """Until it is stored: a row that stays as it was would be sent again at once."""
+        said = False
+        while True:
+            now = self._clock()
+
+            def note(conn: Conn, now: float = now) -> None:
+                if delivered is None:
+                    store.webhook_later(conn, delivery.id, now + AGAIN_S)
+                else:
+                    store.webhook_tried(conn, delivery.id, now, delivered=delivered)
+
+            try:
+                await self._commits.commit(note)
+                return
+            except InDoubt:
+                return  # told twice, a failure would count twice
+            except Exception as error:
+                if not said:
+                    log.error("what became of webhook %s cannot be stored: %r", delivery.id, error)
+                said = True
+            await asyncio.sleep(AGAIN_S)
+
+    async def _body(self, delivery: Delivery) -> bytes:
+        """Raises NotFound where a part of it has been lost from the object store."""
+        view = await self._views.whole(delivery.view)
+        given = delivery.input
+        if delivery.input_ref is not None:
+            given = await self._views.payload(delivery.input_ref)
+        return records.webhook_body(view, given or b"null")
 
     async def _headers(self, delivery: str, body: bytes) -> dict[str, str]:
         """Of the Standard Webhooks convention: the receiver checks them with any of its libraries."""

@@ -18,6 +18,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from stoker.control import store
 from stoker.control.types import Submission
+from stoker.control.webhooks import AT_ONCE
 from stoker.outbound.errors import UrlRefused
 from stoker.wire.messages import Outcome
 
@@ -176,6 +177,98 @@ async def test_a_store_of_objects_that_is_down_does_not_use_up_a_try() -> None:
         w.artifacts.down = False
         ((_, _, body, _),) = await posted(w, 1)
         assert body["output"] == "large"
+
+
+async def cancelled(w: World, given: Submission = HOOKED) -> str:
+    job = await w.plane.submit("default", "echo", given, sync=False)
+    await w.plane.cancel("default", "echo", job.id)
+    return job.id
+
+
+@story
+async def test_webhooks_that_wait_for_the_object_store_hold_no_other_up() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+        large = Submission(input=json.dumps("x" * 1_100_000).encode(), webhook=URL)
+        waiting = [await w.plane.submit("default", "echo", large, sync=False) for _ in range(AT_ONCE + 8)]
+        w.artifacts.down = True
+        await w.plane.purge("default", "echo")
+        await asyncio.sleep(5)
+        job, began = await cancelled(w), w.now()
+        ((at, _, body, _),) = await posted(w, 1)
+        assert body["id"] == job
+        assert at - began < 5
+        w.artifacts.down = False
+        told = {body["id"] for _, _, body, _ in await posted(w, 1 + len(waiting))}
+        assert told == {job, *(one.id for one in waiting)}
+
+
+@story
+async def test_a_webhook_whose_payload_was_altered_or_lost_does_not_stay_for_ever() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+        large = Submission(input=json.dumps("x" * 1_100_000).encode(), webhook=URL)
+        for spoil in (w.artifacts.blobs.clear, lambda: w.artifacts.blobs.update(dict.fromkeys(keys, b"1"))):
+            job = await w.plane.submit("default", "echo", large, sync=False)
+            keys = list(w.artifacts.blobs)
+            assert keys
+            spoil()
+            await w.plane.cancel("default", "echo", job.id)
+        await asyncio.sleep(60)
+        assert await w.commits.read(store.next_webhook_at) is None
+        assert w.posted == []
+
+
+@story
+async def test_a_post_that_breaks_in_an_unforeseen_way_is_a_try_like_any_other() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+        w.answers = [UnicodeError("label empty or too long")] * 9
+        await cancelled(w)
+        await asyncio.sleep(120)
+        assert len(w.posted) == 3
+        assert await w.commits.read(store.next_webhook_at) is None
+
+
+@story
+async def test_what_was_delivered_is_not_sent_again_while_the_store_is_full() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+
+        async def post(*_: object) -> int:
+            w.commits.full = True
+            sent.append(w.now())
+            return 200
+
+        sent: list[float] = []
+        w.plane.webhooks._post = post
+        await cancelled(w)
+        await asyncio.sleep(300)
+        assert len(sent) == 1
+        w.commits.full = False
+        await asyncio.sleep(10)
+        assert len(sent) == 1
+        assert await w.commits.read(store.next_webhook_at) is None
+
+
+@story
+async def test_a_slow_look_at_the_outbox_sends_nothing_twice() -> None:
+    """One that was under way when the store was read may be done, and its row gone, when it was."""
+    async with world(endpoint(workers_max=0)) as (w, _):
+        read = w.commits.read
+
+        async def slow(fn: Any) -> Any:
+            found = await read(fn)
+            await asyncio.sleep(1)
+            return found
+
+        async def post(_: str, body: bytes, __: Any) -> int:
+            await asyncio.sleep(0.5)
+            sent.append(json.loads(body)["id"])
+            return 200
+
+        sent: list[str] = []
+        w.plane.webhooks._post = post
+        w.commits.read = slow  # type: ignore[method-assign]
+        jobs = [await cancelled(w) for _ in range(3) if not await asyncio.sleep(1.1)]
+        await asyncio.sleep(30)
+        assert sorted(sent) == sorted(jobs)
 
 
 @story

@@ -194,3 +194,20 @@ def test_the_secret_is_made_once_and_sealed(bench: Any) -> None:
     assert bench.do(store.webhook_secret) == made
     ((sealed,),) = bench.rows("SELECT value FROM meta WHERE name = 'webhook_secret'")
     assert secret.encode() not in bytes(sealed)
+
+
+def test_those_under_way_are_not_given_again_and_one_that_cannot_be_tried_lets_others_go_first(
+    bench: Any,
+) -> None:
+    for at in (10.0, 11.0, 12.0):
+        bench.submit(at, webhook=URL)
+        bench.cancel(at, f"job-{bench.drawn}")
+    first, second, third = due(bench)
+    read = bench.store.writer
+    assert store.due_webhooks(read, 1e6, 1, {first.id}) == (second,)
+    assert store.due_webhooks(read, 1e6, 5, {first.id, third.id}) == (second,)
+    assert store.due_webhooks(read, 1e6, 0, {first.id}) == ()
+    bench.do(lambda conn: store.webhook_later(conn, first.id, 20.0))
+    assert [told.id for told in due(bench, 1e6)] == [second.id, third.id, first.id]
+    assert [told.tries for told in due(bench, 1e6)] == [0, 0, 0]
+    assert len(due(bench, 19.9)) == 2
