@@ -31,6 +31,7 @@ from typing import TypeAlias, assert_never
 from stoker.agent.attempt_events import (
     COMPLETED,
     Acked,
+    Begun,
     Command,
     Done,
     Dropped,
@@ -250,6 +251,8 @@ def _end_unstarted(verdict: Verdict) -> Stepped:
 
 def _running(state: Running, event: Event, ladder: Ladder) -> Stepped:
     match event:
+        case Begun(at):
+            return Running(at, at + state.deadline - state.started, state.ttl_at), ()
         case Done(_, upload, tail) if tail:
             return Emptying(state.ttl_at, COMPLETED, upload), (LeaveWorker(), SayUploading())
         case Done(_, upload=True):

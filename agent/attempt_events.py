@@ -42,6 +42,13 @@ class FetchFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The handler has it only now: what it waited for its worker is not its time."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The handler returned. `upload`: files or an output too large for a message go first."""
 
@@ -131,6 +138,7 @@ class Tick:
 Event: TypeAlias = (
     Fetched
     | FetchFailed
+    | Begun
     | Done
     | HandlerFailed
     | Stop

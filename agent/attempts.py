@@ -174,7 +174,14 @@ class Attempts:
             case "failed":
                 attempt.ended = attempt.ended or _now()
                 attempt.worker.served()
+                if running:
+                    attempt.keep_beside_error(frame)
                 self._tell(attempt, ev.HandlerFailed(_now(), *failure_of(frame), attempt.tail))
+            case "begun":
+                self._begun(attempt)
+            case "returned":
+                why = str(frame.fields["reason"])
+                self._tell(attempt, ev.WorkerGone(_now(), why, True, attempt.tail))
             case "progress" if running:
                 self._progress(attempt, frame)
             case "chunk" if running:
@@ -185,6 +192,12 @@ class Attempts:
                 unwanted(attempt.worker, frame)
             case unknown:
                 raise ValueError(f"unknown kind {unknown!r}")
+
+    def _begun(self, attempt: Attempt) -> None:
+        """Believed of the agent's own half of a protocol worker only: it sets a time limit anew."""
+        if isinstance(attempt.state, Running) and attempt.worker.spec.kind == "protocol":
+            attempt.started = _now()
+            self._tell(attempt, ev.Begun(attempt.started))
 
     def _progress(self, attempt: Attempt, frame: Frame) -> None:
         if len(frame.body) > PIECE_MAX:
@@ -300,6 +313,7 @@ class Attempts:
             "job": attempt.assign.job,
             "attempt": attempt.assign.attempt,
             "scratch": attempt.scratch,
+            **attempt.more,
         }
         try:
             attempt.worker.send(Frame("run", fields, attempt.input or b"null"))

@@ -38,6 +38,7 @@ class Attempt:
     stream: PieceStream | None = None
     printed: Listener | None = None
     log: tuple[str, ...] = ()
+    beside_error: bytes | None = None
 
     @property
     def execution_ms(self) -> int:
@@ -52,6 +53,20 @@ class Attempt:
     @property
     def tail(self) -> Tail:
         return "" if self.stream is None else self.stream.tail
+
+    @property
+    def more(self) -> dict[str, object]:
+        """What a program gets beside its input: it uploads to the caller's own bucket by itself."""
+        own = self.assign.files_grant
+        if own is None or self.worker.spec.kind != "protocol":
+            return {}
+        bucket = {
+            "accessId": own.access_id,
+            "accessSecret": own.access_secret,
+            "bucketName": own.bucket,
+            "endpointUrl": own.endpoint_url,
+        }
+        return {"more": {"s3Config": bucket}}
 
     def begin(self, at: float) -> None:
         """It goes to its worker now."""
@@ -71,6 +86,11 @@ class Attempt:
         self.parcel.close()
         if self.stream is not None:
             self.stream.abandon()
+
+    def keep_beside_error(self, frame: Frame) -> None:
+        """What a handler returned together with its error, as far as a record can hold it."""
+        if frame.body and len(frame.body) <= OUTPUT_MAX:
+            self.beside_error = frame.body
 
     def collect(self, frame: Frame) -> bool:
         """Puts together what the handler made; returns whether it has to go through the object store.
@@ -103,7 +123,7 @@ class Attempt:
             assign.attempt,
             assign.worker,
             verdict.end,
-            output=parcel.output if completed else None,
+            output=parcel.output if completed else self.beside_error,
             output_ref=parcel.output_ref if completed else None,
             error=verdict.error,
             retryable=verdict.retryable,

@@ -220,6 +220,9 @@ class Worker:
                     self._ready(frame)
                 case "setup_failed":
                     self.tell(process.SetupFailed(_now(), str(frame.fields["error"])))
+                case "retire":
+                    why = str(frame.fields["reason"])
+                    self.tell(process.Drain(_now(), why, busy=bool(self.running)))
                 case _:
                     self._context.frame(self, frame)
         except (KeyError, TypeError, ValueError) as error:

@@ -30,6 +30,7 @@ from stoker.agent.local_process import LocalSpawner
 from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.objects import S3Objects
 from stoker.agent.outbox_disk import OutboxFile
+from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
 from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
 from stoker.cli.data_folder import held_at_last, write_private
 from stoker.cli.errors import CliError
@@ -85,7 +86,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
         agent = Agent(
             settings,
             first,
-            _OnThisHost(LocalSpawner(folder, user=user), host_environment(given)),
+            _OnThisHost(ByKind(LocalSpawner(folder, user=user), serving_protocol), host_environment(given)),
             objects,
             sampler,
             ScratchFolders(folder / "scratch", user),
@@ -98,6 +99,12 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
                 await agent.run()
         finally:
             await objects.close()
+
+
+def serving_protocol(local: LocalSpawner) -> Spawner:
+    from stoker.agent.protocol_server import ProtocolServer
+
+    return ProtocolSpawner(local, ProtocolServer())
 
 
 def host_environment(given: Mapping[str, str]) -> dict[str, str]:

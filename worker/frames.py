@@ -14,6 +14,8 @@ socket 20-34 ms, by memfd 5 ms), and a file that the handler made as an open des
       took   ------------------->         (n) there is room again after this large chunk
       cancel ------------------->         cooperative; the worker still answers with done or failed
       stop   ------------------->         after the running job
+             <-------------------  retire (reason)  it takes nothing new and wants to be replaced
+             <-------------------  begun | returned (reason)  of a job that had to wait for its handler
 
 Every frame about a job carries `job` and `attempt`. In an output, `{"$file": n}` stands for the n-th file.
 This module knows bytes and descriptors only: no socket, no loop.
