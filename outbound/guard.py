@@ -119,7 +119,7 @@ class Guard:
         port = parsed.port or (443 if parsed.scheme == "https" else 80)
         try:
             addresses = tuple(await self._resolver(host, port))
-        except OSError:
+        except (OSError, UnicodeError):  # UnicodeError: a label that is empty, or over 63 letters
             raise FetchFailed(f"{shown(url)} cannot be reached: its host name has no address") from None
         if why := refusal(url, addresses, self._allow_private):
             raise UrlRefused(why)

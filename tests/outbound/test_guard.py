@@ -222,6 +222,13 @@ async def test_a_name_without_an_address_is_a_failure_that_may_pass() -> None:
     assert caught.value.retryable
 
 
+@pytest.mark.parametrize("host", ["a..example", ".example", "a" * 64 + ".example"])
+async def test_a_name_that_can_have_no_address_is_the_same_failure(host: str) -> None:
+    """The system's resolver is asked, which refuses such a name by itself."""
+    with pytest.raises(FetchFailed, match="has no address"):
+        await Guard().post_json(f"http://{host}/", b"{}")
+
+
 async def test_the_next_address_is_tried_when_the_first_takes_no_connection(http: Any) -> None:
     """::1 has nobody on this port: the server listens on 127.0.0.1 only."""
     http.answers["/"] = ok()
