@@ -70,6 +70,7 @@ class Views:
         self._staffing = staffing
         self._clock = clock
         self._counted: dict[str, tuple[float, Counted]] = {}
+        self._counting = asyncio.Lock()
 
     # -- one job
 
@@ -148,19 +149,19 @@ class Views:
         A terminal state is told only together with the last chunk: until then the job reads IN_PROGRESS.
         """
         found = self._endpoints.find(account, endpoint)
-        deadline = asyncio.get_running_loop().time() + seconds
+        deadline, last = asyncio.get_running_loop().time() + seconds, False
         with self._bells.changes_of(job) as changed:
             while True:
                 changed.clear()
                 poll = await self._poll(found, job)
-                if poll.chunks or poll.view.ended:
+                if last or poll.chunks or poll.view.ended:
                     chunks = [await self._whole_chunk(chunk) for chunk in poll.chunks]
                     return replace(poll, chunks=tuple(chunks))
                 try:
                     async with asyncio.timeout_at(deadline):
                         await changed.wait()
                 except TimeoutError:
-                    return poll
+                    last = True  # that a worker took it rings no bell
 
     async def _poll(self, endpoint: Endpoint, job: str) -> StreamPoll:
         now = self._clock()
@@ -241,13 +242,14 @@ class Views:
         )
 
     async def _recount(self, endpoint: str) -> Counted:
-        """A long queue takes long to count; what was counted is good for a while."""
-        now = asyncio.get_running_loop().time()
-        until, counted = self._counted.get(endpoint, (now, Counted()))
-        if until <= now:
-            counted = await self._commits.read(lambda conn: store.count_jobs(conn, endpoint, _ALL))
-            self._counted[endpoint] = now + RECOUNT_S, counted
-        return counted
+        """A long queue takes long to count: it is done once for all who ask, and is good for a while."""
+        async with self._counting:
+            now = asyncio.get_running_loop().time()
+            until, counted = self._counted.get(endpoint, (now, Counted()))
+            if until <= now:
+                counted = await self._commits.read(lambda conn: store.count_jobs(conn, endpoint, _ALL))
+                self._counted[endpoint] = now + RECOUNT_S, counted
+            return counted
 
 
 def _fitting(chunks: Sequence[StoredChunk]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
+from stoker.control import store
 from stoker.control.errors import BadRequest, KeyReused, NotFound
-from stoker.control.types import JobState, Listing, Once, Submission
+from stoker.control.types import Counted, JobState, Listing, Once, Submission
+from stoker.control.views import COUNT_MOST, RECOUNT_S
 from stoker.wire.messages import Assign, Chunk, Outcome, WorkerState
 
 
@@ -399,3 +402,40 @@ async def test_a_job_says_that_every_device_is_taken() -> None:
         await asyncio.sleep(1)
         assert await reason(w, jobs[-1]) == "every worker is busy; throttled: every device is taken"
         assert (await w.plane.health("default", "echo")).throttled > 0
+
+
+# ---- counts and polls -------------------------------------------------------------------------------
+
+
+@story
+async def test_a_long_queue_is_counted_once_for_all_who_ask_at_once() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+        limits: list[int] = []
+        count = store.count_jobs
+
+        def counted(conn: store.Conn, name: str, limit: int) -> Counted:
+            limits.append(limit)
+            return replace(count(conn, name, limit), exact=limit > COUNT_MOST)
+
+        await w.plane.submit("default", "echo", one(), sync=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "count_jobs", counted)
+            found = await asyncio.gather(*(w.plane.health("default", "echo") for _ in range(50)))
+            assert {health.in_queue for health in found} == {1}
+            assert sum(limit > COUNT_MOST for limit in limits) == 1
+            await asyncio.sleep(RECOUNT_S)
+            await w.plane.health("default", "echo")
+        assert sum(limit > COUNT_MOST for limit in limits) == 2
+
+
+@story
+async def test_a_poll_that_was_held_in_vain_tells_the_state_of_now() -> None:
+    async with world(endpoint(workers_max=1)) as (w, tasks):
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        poll = tasks.create_task(w.plane.poll_stream("default", "echo", job.id, 8))
+        await asyncio.sleep(1)
+        agent = await staffed(w, tasks)
+        await agent.assigned()
+        assert not poll.done()
+        told = await poll
+        assert (told.view.state, told.chunks) == (JobState.IN_PROGRESS, ())
