@@ -164,6 +164,7 @@ Index(
     "jobs_queue",
     jobs.c.endpoint,
     jobs.c.rank,
+    jobs.c.not_before,  # those that back off stand at the end of their rank, where no claim reads them
     jobs.c.seq,
     sqlite_where=text("state = 'IN_QUEUE'"),
     postgresql_where=text("state = 'IN_QUEUE'"),
@@ -288,6 +289,7 @@ artifacts = _table(
     _time("expires_at"),
 )
 Index("artifacts_expiry", artifacts.c.expires_at)
+Index("artifacts_job", artifacts.c.job)
 
 leftovers = _table("leftovers", Column("name", Text, primary_key=True))
 

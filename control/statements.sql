@@ -7,7 +7,7 @@
 -- name: insert_job
 INSERT INTO jobs (id, account, endpoint, state, rank, not_before, created_at, expires_at, ttl_at, retention_s,
                   sync, low, execution_timeout_ms, max_attempts, handler_retries, webhook, own_bucket)
-VALUES (:id, :account, :endpoint, 'IN_QUEUE', :rank, :created_at, :created_at, :expires_at, :expires_at,
+VALUES (:id, :account, :endpoint, 'IN_QUEUE', :rank, 0, :created_at, :expires_at, :expires_at,
         :retention_s, :sync, :low, :execution_timeout_ms, :max_attempts, :handler_retries, :webhook, :own_bucket)
 RETURNING seq
 
@@ -18,8 +18,9 @@ VALUES (:seq, :body, :ref_key, :ref_size, :ref_sha256, :s3)
 -- name: claim
 WITH next AS MATERIALIZED (
     SELECT seq FROM jobs
-    WHERE endpoint = :endpoint AND {from claim} AND not_before <= :now AND expires_at > :now
-    ORDER BY rank, seq LIMIT :free {skip locked}
+    WHERE endpoint = :endpoint AND {from claim} AND rank IN (0, 1, 2, 3)
+      AND not_before <= :now AND expires_at > :now
+    ORDER BY rank, not_before, seq LIMIT :free {skip locked}
 )
 UPDATE jobs
 SET state = 'IN_PROGRESS', attempt = attempt + 1, failures = failures + suspect, suspect = 0, uploading = 0,

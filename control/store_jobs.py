@@ -56,7 +56,7 @@ def submit(conn: Conn, new: NewJob, slots: Sequence[Slot], now: float) -> Submit
         worker=None if mine is None else mine.worker,
         delay_ms=None if mine is None else int((now - new.created_at) * 1000),
         webhook=new.webhook,
-        not_before=new.created_at if mine is None else 0.0,
+        not_before=0.0,
     )
     return Submitted(accepted, claimed)
 

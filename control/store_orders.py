@@ -11,7 +11,7 @@ from typing import Any
 from stoker.control.job import PURGED
 from stoker.control.statements import guard
 from stoker.control.store_jobs import count, rank
-from stoker.control.store_leftovers import release
+from stoker.control.store_leftovers import has_delivered, note_leftovers, prefixes, release
 from stoker.control.store_open import Conn
 from stoker.control.store_views import shown, view
 from stoker.control.store_webhooks import note_end
@@ -39,7 +39,7 @@ _PURGE = f"""{_END}
 WHERE seq IN (SELECT seq FROM jobs
               WHERE endpoint = :endpoint AND {guard("purge")} AND account = :account AND seq + 0 <= :upto
                 AND expires_at > :now
-              ORDER BY rank, seq LIMIT :limit)
+              ORDER BY rank, not_before, seq LIMIT :limit)
 {_ENDED}"""
 
 
@@ -94,12 +94,10 @@ UPDATE jobs SET state = 'IN_QUEUE', not_before = :now, expires_at = ttl_at,
     failures = 0, handler_failures = 0, given_before = attempt - refused, first_attempt = attempt + 1,
     reason = NULL, claimed_at = NULL, ended_at = NULL, worker = NULL, delay_ms = NULL, execution_ms = NULL
 WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("reopen")}
-RETURNING seq
+RETURNING seq, attempt
 """
-_SPILLED = """
-SELECT ref_key FROM results WHERE seq = :seq
-UNION ALL SELECT ref_key FROM chunks WHERE seq = :seq AND ref_key IS NOT NULL
-"""
+_SPILLED = "SELECT ref_key FROM chunks WHERE seq = :seq AND ref_key IS NOT NULL"
+_OUTPUT = "SELECT ref_key FROM results WHERE seq = :seq AND ref_key IS NOT NULL"
 
 
 def retry(
@@ -112,17 +110,21 @@ def retry(
     values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
     row = conn.run(_REOPEN, values).fetchone()
     if row is not None:
-        _forget_result(conn, job, row[0])
+        _forget_result(conn, endpoint, AttemptKey(job, row[1]), row[0])
     found = view(conn, account, endpoint, job, now)
     return found, None if row is None else Changed(job, endpoint, JobState.IN_QUEUE)
 
 
-def _forget_result(conn: Conn, job: str, seq: int) -> None:
-    """The pollers of its stream begin anew, too."""
-    keys = [key for (key,) in conn.run(_SPILLED, {"seq": seq})]
+def _forget_result(conn: Conn, endpoint: str, last: AttemptKey, seq: int) -> None:
+    """The pollers of its stream begin anew, too. A spilled output goes when no webhook names it any more."""
+    output = conn.run(_OUTPUT, {"seq": seq}).fetchone()
+    pieces = [key for (key,) in conn.run(_SPILLED, {"seq": seq})]
     for table in ("results", "progress", "chunks", "cursors"):
         conn.run(f"DELETE FROM {table} WHERE seq = :seq", {"seq": seq})
-    release(conn, job, keys)
+    if output is None and not has_delivered(conn, last.job):
+        note_leftovers(conn, prefixes(endpoint, last.job, [last.attempt]))
+    else:
+        release(conn, last.job, [*(output or ()), *pieces])
 
 
 # ---- a shorter life -----------------------------------------------------------------------------

@@ -22,7 +22,8 @@ SAMPLED = 10_000
 def _waiting(what: str, first: int, last: int, limit: str, endpoint: str = "endpoints.id") -> str:
     return (
         f"SELECT {what} FROM jobs WHERE jobs.endpoint = {endpoint} AND jobs.state = 'IN_QUEUE' "
-        f"AND jobs.rank >= {first} AND jobs.rank <= {last} ORDER BY jobs.rank, jobs.seq LIMIT {limit}"
+        f"AND jobs.rank >= {first} AND jobs.rank <= {last} "
+        f"ORDER BY jobs.rank, jobs.not_before, jobs.seq LIMIT {limit}"
     )
 
 

@@ -112,8 +112,10 @@ class StoreMachine(RuleBasedStateMachine):
     def holds(self, node: str) -> list[str]:
         return [job for job, known in self.jobs.items() if machine.holder(known) == node]
 
-    def order(self, job: str) -> tuple[bool, bool]:
-        return job in self.low, self.jobs[job].attempt == 0
+    def order(self, job: str) -> tuple[bool, bool, float]:
+        state = self.jobs[job].state
+        due = state.not_before if isinstance(state, machine.Queued) else 0.0
+        return job in self.low, self.jobs[job].attempt == 0, due
 
     def pick(self, number: int) -> str:
         """The jobs that a node holds are the likelier ones: the rest is dead, or waits."""
@@ -149,7 +151,7 @@ class StoreMachine(RuleBasedStateMachine):
             retention_s=kept,
             **bounds,
         )
-        state = machine.Queued(self.now)
+        state = machine.Queued(0.0)
         self.jobs[view.id] = machine.Job(self.now, until, kept, **bounds, state=state)
         if low:
             self.low.add(view.id)
@@ -172,7 +174,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert view.id == known[1]
             return
         self.keys[key] = request, view.id, self.now + 86_400.0
-        self.jobs[view.id] = machine.Job(self.now, until, state=machine.Queued(self.now))
+        self.jobs[view.id] = machine.Job(self.now, until, state=machine.Queued(0.0))
 
     @rule(node=NODES, free=st.integers(1, 3))
     def claim(self, node: str, free: int) -> None:
@@ -501,7 +503,7 @@ BROKEN = {
     "lost nodes never count": ("claim", "failures = failures + suspect", "failures = failures"),
     "back-off is ignored": ("claim", "not_before <= :now AND", ""),
     "superseded sessions claim": ("claim", "AND session = :session AND alive = 1", ""),
-    "retries stand behind": ("claim", "ORDER BY rank, seq", "ORDER BY seq"),
+    "retries stand behind": ("claim", "ORDER BY rank, not_before, seq", "ORDER BY not_before, seq"),
     "the end lengthens the ttl": ("finish", "{kept}", ":now + retention_s"),
     "a result does not clear the reason": ("finish", ", reason = NULL", ""),
 }
