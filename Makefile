@@ -41,7 +41,7 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	@.ci/packages gcc
-	$(PYTEST) tests -m slow --timeout 600
+	$(PYTEST) tests -m slow --timeout 600 -o faulthandler_timeout=600
 
 simulate: $(STAMP)
 	@PYTHONHASHSEED=0 $(BIN)/python -P tests/simulation/run.py --first $(or $(FIRST),0) --number $(or $(N),1000)
