@@ -51,6 +51,14 @@ def release(conn: Conn, job: str, keys: Iterable[str | None]) -> None:
         note_leftovers(conn, sorted(given_up - named))
 
 
+_DELIVERED = "SELECT 1 FROM artifacts WHERE job = :job LIMIT 1"
+
+
+def has_delivered(conn: Conn, job: str) -> bool:
+    """Whether files of it have URLs that are good for their seven days."""
+    return conn.run(_DELIVERED, {"job": job}).fetchone() is not None
+
+
 def leftovers(conn: Conn, limit: int) -> tuple[str, ...]:
     found = conn.run("SELECT name FROM leftovers LIMIT :limit", {"limit": limit})
     return tuple(name for (name,) in found)

@@ -96,8 +96,11 @@ UPDATE jobs SET state = 'IN_QUEUE', not_before = :now, expires_at = ttl_at,
 WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("reopen")}
 RETURNING seq, attempt
 """
-_SPILLED = "SELECT ref_key FROM chunks WHERE seq = :seq AND ref_key IS NOT NULL"
-_OUTPUT = "SELECT ref_key FROM results WHERE seq = :seq AND ref_key IS NOT NULL"
+_SPILLED = """
+SELECT ref_key FROM results WHERE seq = :seq
+UNION ALL SELECT ref_key FROM chunks WHERE seq = :seq AND ref_key IS NOT NULL
+"""
+_OUTPUT = "SELECT 1 FROM results WHERE seq = :seq AND ref_key IS NOT NULL"
 
 
 def retry(
@@ -116,15 +119,14 @@ def retry(
 
 
 def _forget_result(conn: Conn, endpoint: str, last: AttemptKey, seq: int) -> None:
-    """The pollers of its stream begin anew, too. A spilled output goes when no webhook names it any more."""
-    output = conn.run(_OUTPUT, {"seq": seq}).fetchone()
-    pieces = [key for (key,) in conn.run(_SPILLED, {"seq": seq})]
+    """The pollers of its stream begin anew, too. What the last attempt left goes, where nothing is named."""
+    named = conn.run(_OUTPUT, {"seq": seq}).fetchone() is not None or has_delivered(conn, last.job)
+    keys = [key for (key,) in conn.run(_SPILLED, {"seq": seq})]
     for table in ("results", "progress", "chunks", "cursors"):
         conn.run(f"DELETE FROM {table} WHERE seq = :seq", {"seq": seq})
-    if output is None and not has_delivered(conn, last.job):
+    release(conn, last.job, keys)
+    if not named:
         note_leftovers(conn, prefixes(endpoint, last.job, [last.attempt]))
-    else:
-        release(conn, last.job, [*(output or ()), *pieces])
 
 
 # ---- a shorter life -----------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from sqlalchemy import delete, select
 from stoker.control.schema import artifacts, chunks, inputs, jobs, results
 from stoker.control.statements import guard
 from stoker.control.store_idempotency import sweep_keys
-from stoker.control.store_leftovers import note_leftovers, prefixes, release
+from stoker.control.store_leftovers import has_delivered, note_leftovers, prefixes, release
 from stoker.control.store_open import Conn
-from stoker.control.types import Changed, JobState
+from stoker.control.types import TERMINAL, Changed, JobState
 from stoker.wire.messages import AttemptKey
 
 _DELETE = f"DELETE FROM jobs WHERE seq = :seq AND {guard('expire')}"
@@ -50,7 +50,7 @@ def expire(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:
         return ()
     spilled = _chunks(conn, [row.seq for row in rows])
     conn.run_many(_DELETE, [{"seq": row.seq} for row in rows])
-    note_leftovers(conn, [prefix for row in rows for prefix in _leftovers(row)])
+    note_leftovers(conn, [prefix for row in rows for prefix in _leftovers(conn, row)])
     for row in rows:
         release(conn, row.id, [row.input_key, row.output_key, *spilled.get(row.seq, ())])
     return tuple(_gone(row) for row in rows)
@@ -72,10 +72,15 @@ def _chunks(conn: Conn, jobs_of: list[int]) -> dict[int, list[str]]:
     return keys
 
 
-def _leftovers(row: Any) -> tuple[str, ...]:
-    """Prefixes of attempts that no accepted outcome accounts for."""
-    settled = row.state in (JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT)
-    return prefixes(row.endpoint, row.id, range(row.first_attempt, row.attempt + (0 if settled else 1)))
+def _leftovers(conn: Conn, row: Any) -> tuple[str, ...]:
+    """Prefixes of attempts below which nothing is named any more.
+
+    Of one that ended its job, but not well, there may be more than was reported: a file, or a piece of its
+    stream, that was uploaded just before. A spilled output goes by itself: a webhook may name it still.
+    """
+    kept = row.state == JobState.COMPLETED or row.output_key is not None
+    kept = kept or (row.state in TERMINAL and has_delivered(conn, row.id))
+    return prefixes(row.endpoint, row.id, range(row.first_attempt, row.attempt + (0 if kept else 1)))
 
 
 def expired_artifacts(conn: Conn, now: float, limit: int) -> tuple[str, ...]:
