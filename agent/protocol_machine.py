@@ -394,6 +394,8 @@ def _posted(state: State, job: str, post: Post) -> Stepped:
     one = next((one for one in state.open if one.key.job == job), None)
     if one is None:
         return state, ()
+    if one.text is not None:  # it has it, whatever became of the answer
+        state, one = _arrived(state, one)
     match post:
         case Progressed(value):
             return state, (Say(_about("progress", one.key, value)),)
@@ -406,6 +408,11 @@ def _posted(state: State, job: str, post: Post) -> Stepped:
             return _ended(state, one, Say(_about("done", one.key, output or b"", **fields)), retire)
         case Failed(error, output, retire):
             return _ended(state, one, _failed(one.key, error, output or b""), retire)
+
+
+def _arrived(state: State, one: Open) -> tuple[State, Open]:
+    known = replace(one, text=None)
+    return replace(state, open=tuple(known if other is one else other for other in state.open)), known
 
 
 def _ended(state: State, one: Open, said: Say, retire: bool) -> Stepped:

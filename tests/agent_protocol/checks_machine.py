@@ -1,0 +1,500 @@
+"""What must hold of the protocol machine. Each check takes the module, so that mutants can be put to it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from stoker.agent.protocol_bodies import Failed, Finished, Piece, Progressed
+from stoker.wire.messages import AttemptKey
+
+ENDS = ("done", "failed", "returned")
+
+
+def key(job: str = "j1", attempt: int = 1) -> AttemptKey:
+    return AttemptKey(job, attempt)
+
+
+def run(m: Any, at: float, job: str = "j1", attempt: int = 1) -> Any:
+    return m.RunAsked(at, key(job, attempt), f"{job}/{attempt}".encode())
+
+
+def kinds(commands: Any) -> list[str]:
+    """The commands by their names, and what is said by its kind."""
+    return [c.frame.kind if type(c).__name__ == "Say" else type(c).__name__ for c in commands]
+
+
+class World:
+    """One life: remembers what was asked and said, and checks each step."""
+
+    def __init__(self, m: Any, **state: Any) -> None:
+        self.m = m
+        self.state = m.State(**state)
+        self.at = 0.0
+        self.requests = 0
+        self.held: dict[int, tuple[str, float, int]] = {}  # request: kind, asked at, room
+        self.asked: list[AttemptKey] = []
+        self.given: list[AttemptKey] = []
+        self.over: set[AttemptKey] = set()
+        self.pieces: dict[AttemptKey, int] = {}
+        self.stopped = False  # no job may be given any more
+        self.left = False
+        self.signals = 0
+
+    def happens(self, event: Any) -> Any:
+        before = self.state
+        newer = type(event).__name__ in ("TakeAsked", "StopAsked")
+        self.at = event.at
+        self.state, commands = self.m.step(before, event)
+        for command in commands:
+            self.hears(command, newer)
+        self.settled()
+        return commands
+
+    def hears(self, command: Any, newer: bool) -> None:
+        match type(command).__name__:
+            case "Terminate":
+                assert not self.given_and_not_over(), "ended while a job ran"
+                self.signals += 1
+                self.stopped = self.left = True
+            case "GiveJobs" | "GiveStops" as name:
+                self.answered(name, command, newer)
+            case "Say":
+                self.heard(command.frame)
+
+    def answered(self, name: str, command: Any, newer: bool) -> None:
+        asked, since, room = self.held.pop(command.request)
+        assert asked == name
+        if not command.jobs:
+            hold = self.m.TAKE_HOLD_S if name == "GiveJobs" else self.m.STOP_HOLD_S
+            assert self.left or newer or self.at >= since + hold, "an empty answer at once"
+        if name == "GiveStops":
+            assert all(any(job == k.job for k in self.given) for job in command.jobs if job)
+            return
+        assert len(command.jobs) <= room
+        assert not command.jobs or not self.stopped, "a job for a program that was told to stop"
+        for waiting in command.jobs:
+            assert waiting.key in self.asked
+            assert waiting.key not in self.over
+            assert waiting.key.job not in {k.job for k in self.given_and_not_over()}
+            self.given.append(waiting.key)
+
+    def heard(self, frame: Any) -> None:
+        if frame.kind == "retire":
+            self.stopped = True
+        if "job" not in frame.fields:
+            return
+        mine = key(frame.job, frame.attempt)
+        assert mine in self.asked
+        assert mine not in self.over, f"{frame.kind} after the end"
+        if frame.kind == "chunk":
+            assert frame.fields["n"] == self.pieces.get(mine, 0)
+            self.pieces[mine] = frame.fields["n"] + 1
+        if frame.kind in ENDS:
+            assert (frame.kind == "returned") <= (mine not in self.given)
+            self.over.add(mine)
+
+    def given_and_not_over(self) -> list[AttemptKey]:
+        return [one for one in self.given if one not in self.over]
+
+    def settled(self) -> None:
+        """Nobody waits in vain, and nothing is lost sight of."""
+        s = self.state
+        known = {one.key for one in (*s.waiting, *s.open)}
+        assert known == set(self.asked) - self.over
+        opened = [one.key.job for one in s.open]
+        assert len(opened) == len(set(opened))
+        if s.phase == "serving" and s.take is not None:
+            assert all(one.key.job in opened for one in s.waiting)
+        assert {poll.request for poll in (s.take, s.stop) if poll} == set(self.held)
+        assert self.m.wake_at(s) is None or self.held
+
+    # -- what happens to it
+
+    def take(self, room: int = 1, busy: bool | None = False, many: bool = False) -> Any:
+        self.requests += 1
+        self.held[self.requests] = ("GiveJobs", self.at, room)
+        arrived = [one.key for one in self.state.open if one.text is None]
+        commands = self.happens(self.m.TakeAsked(self.at, self.requests, room, many, busy))
+        if busy is False:
+            assert set(arrived) <= self.over, "the program runs nothing, and a job of it goes on"
+        return commands
+
+    def stop_poll(self) -> Any:
+        self.requests += 1
+        self.held[self.requests] = ("GiveStops", self.at, 0)
+        return self.happens(self.m.StopAsked(self.at, self.requests))
+
+    def asks(self, job: str, attempt: int = 1) -> Any:
+        self.asked.append(key(job, attempt))
+        return self.happens(run(self.m, self.at, job, attempt))
+
+    def handed(self, *, arrived: bool = True) -> Any:
+        keys = tuple(one.key for one in self.state.open if one.text is not None)
+        if not arrived:
+            self.given = [one for one in self.given if one not in keys]
+        return self.happens(self.m.Handed(self.at, 0, keys, arrived))
+
+    def hangs_up(self, request: int) -> Any:
+        self.held.pop(request)
+        return self.happens(self.m.Left(self.at, request))
+
+    def ends(self, *, terminated: bool) -> Any:
+        self.stopped = True
+        self.left = self.left or terminated
+        return self.happens((self.m.Terminated if terminated else self.m.DrainAsked)(self.at))
+
+
+def walk(m: Any, draw: Any, steps: int = 40) -> None:
+    """One life of a program that behaves as it likes."""
+    world = World(m)
+    for number in range(steps):
+        world.at += draw([0.0, 0.0, 0.3, 5.0, 31.0])
+        wake = m.wake_at(world.state)
+        if wake is not None and world.at >= wake:
+            world.at = wake
+            world.happens(m.Tick(wake))
+            again = m.wake_at(world.state)
+            assert again is None or again > wake, "a tick that asks for itself"
+            continue
+        act(world, draw, number)
+
+
+def act(world: World, draw: Any, number: int) -> None:
+    m, s = world.m, world.state
+    jobs = [one.key.job for one in (*s.open, *s.waiting)]
+    match draw(["take"] * 6 + ["run"] * 6 + ["hand"] * 4 + ["post"] * 5 + REST):
+        case "take":
+            room = draw([1, 1, 2, 3])
+            world.take(room, busy=draw([False, True, True, True, None]), many=room > 1)
+        case "run":
+            fresh = draw([True, True, True, False])
+            job = f"j{number}" if fresh or not jobs else draw(jobs)
+            world.asks(job, attempt=number + 1)
+        case "hand":
+            world.handed(arrived=draw([True, True, True, False]))
+        case "post":
+            post = draw([Finished(b"1"), Finished(None, True), Failed("bad"), Piece(b"2"), Progressed(b"3")])
+            world.happens(m.Posted(world.at, draw([*jobs, "unknown"]), post))
+        case "cancel":
+            known = [one.key for one in (*s.open, *s.waiting)]
+            world.happens(m.CancelAsked(world.at, draw([*known, key("unknown")])))
+        case "stops":
+            world.stop_poll()
+        case "ping":
+            world.happens(m.Pinged(world.at, frozenset(job for job in jobs if draw([True, False]))))
+        case "hang up" if world.held:
+            world.hangs_up(draw(list(world.held)))
+        case "end":
+            world.ends(terminated=draw([True, False]))
+
+
+REST = ["cancel", "cancel", "stops", "stops", "ping", "hang up", "end"]
+
+
+def by_random_walks(m: Any, lives: int = 100) -> None:
+    for seed in range(lives):
+        walk(m, Random(seed).choice)
+
+
+# ---- one named example for each hazard
+
+
+def serving(m: Any, *jobs: str, room: int = 1, busy: bool = False) -> World:
+    """A program that has these jobs, and has taken them in."""
+    world = World(m)
+    world.take(room, many=room > 1)
+    for job in jobs:
+        world.asks(job)
+        world.handed()
+        if len(world.given_and_not_over()) < room:
+            world.take(room - len(world.given_and_not_over()), busy=True, many=True)
+    return world
+
+
+def the_first_take_is_the_start(m: Any) -> None:
+    world = World(m, slots=4)
+    (said,) = world.take()
+    assert (said.frame.kind, said.frame.fields) == ("ready", {"concurrency": 4})
+    assert m.wake_at(world.state) == m.TAKE_HOLD_S
+    world.at = m.TAKE_HOLD_S
+    assert kinds(world.happens(m.Tick(world.at))) == ["GiveJobs"]
+    assert kinds(world.take()) == [], "it is ready once"
+
+
+def a_job_waits_for_the_next_take(m: Any) -> None:
+    world = World(m)
+    world.take()
+    (given,) = world.asks("j1")
+    assert (given.jobs[0].text, given.many) == (b"j1/1", False)
+    assert kinds(world.handed()) == ["begun"]
+    assert world.asks("j2") == ()
+    assert kinds(world.happens(m.Posted(0.0, "j1", Finished(b"5")))) == ["done"]
+    assert kinds(world.take()) == ["GiveJobs"]
+
+
+def a_batch_brings_what_there_is_room_for(m: Any) -> None:
+    world = World(m)
+    world.take(3, many=True)
+    world.take(3, many=True)
+    world.happens(m.Tick(0.0))
+    for number in range(5):
+        world.asks(f"j{number}")
+    assert [one.key.job for one in world.state.open] == ["j0"], "the poll was gone after the first"
+    world.handed()
+    (given,) = world.take(2, busy=True, many=True)
+    assert [one.key.job for one in given.jobs] == ["j1", "j2"]
+    assert given.many
+
+
+def an_answer_that_found_nobody_is_given_again(m: Any) -> None:
+    world = World(m)
+    world.take()
+    world.asks("j1")
+    world.asks("j2")
+    assert world.handed(arrived=False) == ()
+    (given,) = world.take()
+    assert given.jobs[0].key.job == "j1", "in its old place"
+
+
+def a_dropped_result_is_noticed_at_the_next_take(m: Any) -> None:
+    world = serving(m, "j1")
+    (said,) = world.take(busy=False)
+    assert (said.frame.kind, said.frame.fields["error"]) == ("failed", m.LOST)
+    assert said.frame.fields["retryable"] is False
+
+
+def a_job_on_its_way_is_not_lost(m: Any) -> None:
+    world = World(m)
+    world.take()
+    world.asks("j1")
+    assert kinds(world.take(busy=False)) == [], "whether the first answer arrived is not known yet"
+
+
+def who_does_not_say_whether_it_is_busy_loses_nothing(m: Any) -> None:
+    world = serving(m, "j1")
+    assert world.take(busy=None) == ()
+
+
+def a_stopped_job_frees_its_room(m: Any) -> None:
+    world = serving(m, "j1", "j2", room=3)
+    world.happens(m.CancelAsked(world.at, key("j1")))
+    (told,) = world.stop_poll()
+    assert told.jobs == ("j1",)
+    assert "failed" not in kinds(world.take(1, busy=True, many=True)), "two run, one is free"
+    (said,) = (c for c in world.take(2, busy=True, many=True) if type(c).__name__ == "Say")
+    assert (said.frame.job, said.frame.fields["error"]) == ("j1", m.STOPPED)
+
+
+def a_surplus_without_a_stop_accuses_nobody(m: Any) -> None:
+    world = serving(m, "j1", "j2", room=3)
+    assert "failed" not in kinds(world.take(2, busy=True, many=True))
+
+
+def two_pings_without_a_job_that_had_arrived(m: Any) -> None:
+    world = serving(m, "j1", "j2", room=3)
+    assert world.happens(m.Pinged(world.at, frozenset({"j1"}))) == ()
+    assert world.happens(m.Pinged(world.at, frozenset({"j1", "j2"}))) == (), "it is there again"
+    assert world.happens(m.Pinged(world.at, frozenset({"j1"}))) == ()
+    (said,) = world.happens(m.Pinged(world.at, frozenset({"j1"})))
+    assert (said.frame.kind, said.frame.job) == ("failed", "j2")
+
+
+def pings_accuse_no_job_that_may_not_have_arrived(m: Any) -> None:
+    world = serving(m, "j1")
+    for _ in range(3):
+        assert world.happens(m.Pinged(world.at, frozenset())) == ()
+
+
+def a_stop_is_told_again_until_it_is_heard(m: Any) -> None:
+    world = serving(m, "j1")
+    assert world.stop_poll() == ()
+    (told,) = world.happens(m.CancelAsked(world.at, key("j1")))
+    assert told.jobs == ("j1",)
+    assert world.stop_poll() == ()
+    assert m.wake_at(world.state) == world.at + m.TELL_AGAIN_S
+    (told,) = world.happens(m.Tick(world.at + m.TELL_AGAIN_S))
+    assert told.jobs == ("j1",)
+
+
+def what_waits_is_cancelled_here(m: Any) -> None:
+    world = serving(m, "j1")
+    world.asks("j2")
+    (said,) = world.happens(m.CancelAsked(world.at, key("j2")))
+    assert (said.frame.kind, said.frame.job) == ("failed", "j2")
+
+
+def drained_it_gets_no_job_and_the_signal_before_its_polls(m: Any) -> None:
+    world = serving(m, "j1")
+    world.stop_poll()
+    assert world.ends(terminated=False) == ()
+    world.asks("j2")
+    assert "GiveJobs" not in kinds(world.take(busy=True))
+    commands = world.happens(m.Posted(world.at, "j1", Finished(b"1")))
+    assert kinds(commands) == ["done", "Terminate", "GiveJobs", "GiveStops"]
+    assert commands[3].jobs == ("",), "an answer after which a stock program does not sleep"
+    assert world.take(busy=False) == ()
+    assert m.wake_at(world.state) >= world.at + 0.5, "a program that ignores the signal does not spin"
+
+
+def an_idle_one_leaves_at_once(m: Any) -> None:
+    world = serving(m)
+    assert kinds(world.ends(terminated=False)) == ["Terminate", "GiveJobs"]
+
+
+def a_ladder_lets_go_of_the_polls_and_hears_the_result(m: Any) -> None:
+    world = serving(m, "j1")
+    world.stop_poll()
+    assert kinds(world.ends(terminated=True)) == ["GiveStops"]
+    assert kinds(world.happens(m.Posted(world.at, "j1", Finished(b"1")))) == ["done"]
+    assert world.signals == 0, "the signal was the ladder's"
+
+
+def it_retires_before_its_slot_is_free(m: Any) -> None:
+    world = serving(m, "j1")
+    world.asks("j2")
+    commands = world.happens(m.Posted(world.at, "j1", Finished(b"1", retire=True)))
+    assert kinds(commands) == ["retire", "returned", "done", "Terminate"]
+    assert commands[1].frame.job == "j2"
+
+
+def its_neighbours_may_end_first(m: Any) -> None:
+    world = serving(m, "j1", "j2", room=2)
+    assert kinds(world.happens(m.Posted(0.0, "j1", Failed("bad", None, True)))) == ["retire", "failed"]
+    assert kinds(world.happens(m.Posted(0.0, "j2", Finished(b"1", True)))) == ["done", "Terminate"]
+
+
+def late_news_is_ignored(m: Any) -> None:
+    world = serving(m, "j1")
+    world.happens(m.Posted(0.0, "j1", Finished(b"1")))
+    for post in (Finished(b"2"), Failed("bad"), Progressed(b"1"), Piece(b"1")):
+        assert world.happens(m.Posted(0.0, "j1", post)) == ()
+
+
+def attempts_of_one_job_run_one_after_the_other(m: Any) -> None:
+    world = serving(m, "j1", room=2)
+    assert world.asks("j1", attempt=2) == ()
+    said, given = world.happens(m.Posted(0.0, "j1", Finished(b"1")))
+    assert (said.frame.attempt, given.jobs[0].key.attempt) == (1, 2)
+
+
+def pieces_are_numbered_and_results_told_apart(m: Any) -> None:
+    world = serving(m, "j1")
+    posts = [Piece(b"1"), Progressed(b"2"), Piece(b"3"), Failed("why", b"4")]
+    frames = [world.happens(m.Posted(0.0, "j1", post))[0].frame for post in posts]
+    assert [(f.kind, f.body) for f in frames] == [
+        ("chunk", b"1"),
+        ("progress", b"2"),
+        ("chunk", b"3"),
+        ("failed", b"4"),
+    ]
+    assert [frames[0].fields["n"], frames[2].fields["n"]] == [0, 1]
+    world = serving(m, "j2")
+    (said,) = world.happens(m.Posted(0.0, "j2", Finished(None)))
+    assert (said.frame.body, said.frame.fields["has_output"]) == (b"", False)
+
+
+def an_unfit_program_does_not_start(m: Any) -> None:
+    world = World(m)
+    (said,) = world.happens(m.Unfit(0.0, "no CUDA"))
+    assert (said.frame.kind, said.frame.fields) == ("setup_failed", {"error": "no CUDA"})
+    assert serving(m).happens(m.Unfit(0.0, "late")) == ()
+
+
+def who_posts_had_the_job(m: Any) -> None:
+    world = World(m)
+    world.take()
+    world.asks("j1")
+    world.happens(m.Posted(0.0, "j1", Piece(b"1")))
+    world.handed(arrived=False)
+    assert world.take(busy=True) == (), "it is not given twice"
+
+
+def a_poll_whose_caller_left_gets_nothing(m: Any) -> None:
+    world = serving(m)
+    world.hangs_up(1)
+    assert world.asks("j1") == ()
+
+
+EXAMPLES = [
+    value
+    for name, value in list(globals().items())
+    if callable(value)
+    and getattr(value, "__module__", "") == __name__
+    and name not in ("World", "act", "by_random_walks", "key", "kinds", "run", "serving", "walk")
+]
+ALL = [*EXAMPLES, by_random_walks]
+
+MUTANTS = [
+    ("a poll is answered at once", "TAKE_HOLD_S = 30.0", "TAKE_HOLD_S = 0.0"),
+    (
+        "a drained program gets jobs",
+        'if state.phase != "serving" or state.take is None:',
+        "if state.take is None:",
+    ),
+    ("a batch is filled over", "len(jobs) < state.take.room", "len(jobs) <= state.take.room"),
+    ("two attempts of a job at once", "if one.key.job not in taken and", "if"),
+    ("what is on its way is lost", "if one.text is None]\n    if not event.busy", "]\n    if not event.busy"),
+    ("silence counts as idle", "if event.busy is None:", "if event.busy is ...:"),
+    (
+        "a surplus accuses anyone",
+        "told = [one for one in arrived if one.told_at is not None]",
+        "told = arrived",
+    ),
+    ("one surplus ends all that were stopped", "told[: max(surplus, 0)]", "told"),
+    ("one ping is enough", "MISSING_MAX = 2", "MISSING_MAX = 1"),
+    (
+        "a ping forgives nothing",
+        "0 if one.key.job in jobs else one.missing + 1",
+        "one.missing + (one.key.job not in jobs)",
+    ),
+    ("pings accuse what may not have arrived", "if one.settled else one\n", "if True else one\n"),
+    ("a stop is told once", "one.told_at is None or at >= one.told_at + TELL_AGAIN_S", "one.told_at is None"),
+    ("a stop is told without a pause", "TELL_AGAIN_S = 0.5", "TELL_AGAIN_S = 0.0"),
+    (
+        "the polls return before the signal",
+        "return state, (Terminate(), *commands)",
+        "return state, (*commands, Terminate())",
+    ),
+    ("it leaves while a job runs", 'state.phase != "draining" or state.open:', 'state.phase != "draining":'),
+    (
+        "the slot is free before it retires",
+        "return retiring, (Say(Frame(",
+        "return retiring, (said, Say(Frame(",
+    ),
+    (
+        "what waits is forgotten by one that retires",
+        '{"reason": RETIRES})), *back, said)',
+        '{"reason": RETIRES})), said)',
+    ),
+    ("it retires twice", 'if not retire or state.phase not in ("starting", "serving"):', "if not retire:"),
+    ("pieces have one number", "replace(one, pieces=one.pieces + 1)", "one"),
+    ("who posts may get it again", "if one.text is not None:  # it has it", "if False:  # it has it"),
+    ("an answer to nobody is lost", "waiting=back + state.waiting", "waiting=state.waiting"),
+    ("an answer to nobody goes to the end", "waiting=back + state.waiting", "waiting=state.waiting + back"),
+    ("an older poll is forgotten", "commands = (GiveJobs(state.take.request),)\n", "commands = ()\n"),
+    (
+        "an older stop poll is forgotten",
+        "() if state.stop is None else (GiveStops(state.stop.request),)",
+        "()",
+    ),
+    (
+        "polls are kept after SIGTERM",
+        'case Terminated():\n            return _let_go(replace(state, phase="leaving"))',
+        'case Terminated():\n            return replace(state, phase="leaving"), ()',
+    ),
+    ("a program that ignores SIGTERM spins", "LEAVE_HOLD_S = 1.0", "LEAVE_HOLD_S = 0.0"),
+    ("it is ready at every take", 'state = replace(state, phase="serving")\n', ""),
+    ("a lost job may be tried again for ever", "error=error, retryable=False", "error=error, retryable=True"),
+    ("a missing output is null", 'has_output": output is not None', 'has_output": True'),
+    (
+        "a program that left gets the job",
+        "return replace(state, take=None)\n    if state.stop",
+        "return state\n    if state.stop",
+    ),
+    (
+        "the time to tell again is not waked for",
+        "times += [one.told_at + TELL_AGAIN_S for",
+        "times += [1e9 for",
+    ),
+]
