@@ -551,7 +551,7 @@ ELSEWHERE = {
         "ref_key FROM results",
         "NULL FROM results",
     ),
-    "its pieces are forgotten": (store_orders, "_SPILLED", "AND ref_key IS NOT NULL", "AND 1 = 0"),
+    "all that it left is deleted": (store_orders, "_OUTPUT", "AND ref_key IS NOT NULL", "AND 1 = 0"),
     "what a webhook leaves is forgotten": (
         store_webhooks,
         "_GONE",
