@@ -22,6 +22,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -30,8 +31,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import stoker
+from stoker.agent.birth import Birth, Child, Fork, Started
 from stoker.agent.exit_words import exit_words
 from stoker.agent.frame_socket import FrameSocket
 from stoker.agent.log_tail import LogTail
@@ -98,6 +101,7 @@ class _Ends:
 class LocalSpawner:
     """`folder` is the agent's data folder: its workers' homes lie below, and its name marks them, so that a
     later agent of the same folder ends what this one left. `user` is (uid, gid), where the agent may choose.
+    `limits` are rlimits of its workers by their names ("NOFILE"), each soft and hard.
     """
 
     def __init__(
@@ -108,7 +112,9 @@ class LocalSpawner:
         module: str = "stoker.worker.runtime",
         log_sink: LogSink | None = None,
         user: tuple[int, int] | None = None,
+        limits: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
+        self._limits = dict(limits or {})
         self._folder = folder.absolute()
         self._python = python
         self._module = module
@@ -126,21 +132,33 @@ class LocalSpawner:
         return self.start(spec, device, watcher)
 
     def start(
-        self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher, program: Program | None = None
+        self,
+        spec: WorkerSpec,
+        device: Device | None,
+        watcher: WorkerWatcher,
+        program: Program | None = None,
+        fork: Fork | None = None,
     ) -> LocalProcess:
-        """As the seam's `spawn`; with a program that is run instead of the python worker."""
+        """As the seam's `spawn`; with a program that is run instead of the python worker, or with a fork of
+        something that is there already."""
         home = self._home(spec.worker)
         with contextlib.ExitStack() as undo:
             undo.callback(shutil.rmtree, home, ignore_errors=True)
             ends = _make_ends(frames=program is None)
             undo.callback(ends.close_ours)
-            popen = self._popen(spec, device, home, ends, program)
+            child: Child
+            if fork is None:
+                child = self._popen(spec, device, home, ends, program)
+            else:
+                child = self._forked(spec, device, home, ends, fork)
             try:
-                process = LocalProcess(spec.worker, popen, ends, watcher, self._tail(spec.worker))
+                if fork is None:
+                    self._limit(child.pid)
+                process = LocalProcess(spec.worker, child, ends, watcher, self._tail(spec.worker))
             except OSError as error:
-                popen.kill()
-                popen.wait()
-                raise SpawnFailed(f"the worker cannot be watched: {error.strerror}") from None
+                child.kill()
+                child.wait()
+                raise SpawnFailed(f"the worker cannot be watched or limited: {error.strerror}") from None
             undo.pop_all()
         self._living[process.pid] = process
         process.ended.add_done_callback(lambda _: self._gone(process.pid, home))
@@ -163,14 +181,52 @@ class LocalSpawner:
                 stderr=ends.log_start,
                 pass_fds=fds,
                 start_new_session=True,
-                user=None if self._user is None else self._user[0],
-                group=None if self._user is None else self._user[1],
-                extra_groups=None if self._user is None else (),
+                **self._as_user(),
             )
         except (OSError, ValueError) as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
         finally:
             ends.close_theirs()
+
+    def _limit(self, pid: int) -> None:
+        """Before a python worker is told what to load."""
+        for name, limits in self._limits.items():
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(pid, getattr(resource, f"RLIMIT_{name}"), limits)
+
+    def _as_user(self) -> dict[str, Any]:
+        if self._user is None:
+            return {}
+        return {"user": self._user[0], "group": self._user[1], "extra_groups": ()}
+
+    def _forked(self, spec: WorkerSpec, device: Device | None, home: Path, ends: _Ends, fork: Fork) -> Child:
+        assert ends.theirs is not None
+        try:
+            folder = _working_folder(spec.handler, home)
+            environment = _environment(spec, device, home, self._folder)
+            given = (ends.theirs.fileno(), ends.log_start, self._limits)
+            return fork(Birth(spec.worker, self._module, folder, environment, *given))
+        except OSError as error:
+            raise SpawnFailed(f"the worker for {spec.handler} cannot be forked: {error}") from None
+        finally:
+            ends.close_theirs()
+
+    def start_template(self, spec: WorkerSpec, device: Device | None, command: Started) -> Child:
+        """A process beside the workers, of their user. What its imports wrote down of their HOME is its
+        children's for as long as they live, so that folder stays until an agent starts here again."""
+        home = self._home(spec.worker.rstrip("-"))
+        launch = [self._python, "-P", "-m", "stoker.agent.launch", str(os.getpid())]
+        return subprocess.Popen(
+            [*launch, *command.arguments],
+            cwd=home,
+            env={**_environment(spec, device, home, self._folder), **command.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=command.output,
+            stderr=command.output,
+            pass_fds=(command.socket,),
+            start_new_session=True,
+            **self._as_user(),
+        )
 
     def _command(self, fd: int) -> Sequence[str]:
         launch = [self._python, "-P", "-m", "stoker.agent.launch", str(os.getpid())]
@@ -227,21 +283,21 @@ class LocalProcess:
     def __init__(
         self,
         worker: str,
-        popen: subprocess.Popen[bytes],
+        child: Child,
         ends: _Ends,
         watcher: WorkerWatcher,
         tail: LogTail,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._popen = popen
+        self._child = child
         self._watcher = watcher
         self._tail = tail
-        self._family = Family(worker, popen.pid)
+        self._family = Family(worker, child.pid)
         self._killed: str | None = None  # why we killed it
         self._terminated = False
         self._gave_up_at = 0.0
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        self._pidfd = os.pidfd_open(popen.pid)  # first: it is what may fail, for want of descriptors
+        self._pidfd = os.pidfd_open(child.pid)  # first: it is what may fail, for want of descriptors
         self._frames: FrameSocket | None = None
         if ends.ours is not None:
             self._frames = FrameSocket(ends.ours, self._loop, watcher.on_frame, self._broken)
@@ -252,11 +308,11 @@ class LocalProcess:
 
     @property
     def pid(self) -> int:
-        return self._popen.pid
+        return self._child.pid
 
     @property
     def _alive(self) -> bool:
-        return self._popen.returncode is None
+        return self._child.returncode is None
 
     def send(self, frame: Frame) -> None:
         """Raises FrameError for a body over the limit of a frame."""
@@ -301,15 +357,19 @@ class LocalProcess:
         self._kill(f"broke the worker protocol ({why}) and was killed")
 
     def _signal_group(self, number: int) -> None:
-        """Only before the leader is reaped: until then nobody else can have its number."""
-        with contextlib.suppress(ProcessLookupError):
+        """Only before the leader is reaped: until then nobody else can have its number. A forked one becomes
+        the leader of its group a moment after its birth."""
+        try:
             os.killpg(self.pid, number)
+        except ProcessLookupError:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._signal_group(signal.SIGKILL)
-        self._popen.wait()
+        self._child.wait()
         if self._frames is not None:
             self._frames.finish()
         self._gave_up_at = self._loop.time() + GIVE_UP_S
@@ -330,7 +390,7 @@ class LocalProcess:
         self._drain_log()
         self._close_log()
         self._tail.close()
-        status = self._popen.returncode
+        status = self._child.wait()
         reason = exit_words(status, self._killed, terminated=self._terminated)
         try:
             self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
@@ -403,13 +463,14 @@ def _environment(spec: WorkerSpec, device: Device | None, home: Path, folder: Pa
 def _surrounded(
     declared: Mapping[str, str], spec: WorkerSpec, device: Device | None, home: Path, folder: Path
 ) -> dict[str, str]:
-    """What is declared wins over the defaults, never over the device and the marks."""
+    """What is declared wins over the defaults, never over the device and the marks. Those stand first."""
+    marks = {WORKER_MARK: spec.worker, AGENT_MARK: str(folder)}
     return {
+        **marks,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
         "HOME": str(home),
         "LANG": "C.UTF-8",
         **declared,
         "CUDA_VISIBLE_DEVICES": device.uuid if device is not None and device.kind != "cpu" else "",
-        WORKER_MARK: spec.worker,
-        AGENT_MARK: str(folder),
+        **marks,
     }

@@ -81,7 +81,7 @@ class ByKind:
     """The Spawner that the agent has: picks by the kind of the worker. `protocol` makes the other one, at the
     first worker that needs it: an HTTP server costs an agent 5 MB."""
 
-    def __init__(self, python: LocalSpawner, protocol: Callable[[LocalSpawner], Spawner]) -> None:
+    def __init__(self, python: Spawner, protocol: Callable[[], Spawner]) -> None:
         self._python, self._make = python, protocol
         self._protocol: Spawner | None = None
 
@@ -89,7 +89,7 @@ class ByKind:
         if spec.kind != "protocol":
             return self._python.spawn(spec, device, watcher)
         if self._protocol is None:
-            self._protocol = self._make(self._python)
+            self._protocol = self._make()
         return self._protocol.spawn(spec, device, watcher)
 
     async def close(self) -> None:

@@ -32,6 +32,7 @@ from stoker.agent.objects import S3Objects
 from stoker.agent.outbox_disk import OutboxFile
 from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
 from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
+from stoker.agent.zygotes import ZygoteSpawner
 from stoker.cli.data_folder import held_at_last, write_private
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
@@ -86,7 +87,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
         agent = Agent(
             settings,
             first,
-            _OnThisHost(ByKind(LocalSpawner(folder, user=user), serving_protocol), host_environment(given)),
+            _OnThisHost(spawner(folder, user), host_environment(given)),
             objects,
             sampler,
             ScratchFolders(folder / "scratch", user),
@@ -101,10 +102,15 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             await objects.close()
 
 
-def serving_protocol(local: LocalSpawner) -> Spawner:
-    from stoker.agent.protocol_server import ProtocolServer
+def spawner(folder: Path, user: tuple[int, int] | None) -> Spawner:
+    local = LocalSpawner(folder, user=user)
 
-    return ProtocolSpawner(local, ProtocolServer())
+    def serving_protocol() -> Spawner:
+        from stoker.agent.protocol_server import ProtocolServer
+
+        return ProtocolSpawner(local, ProtocolServer())
+
+    return ByKind(ZygoteSpawner(local), serving_protocol)
 
 
 def host_environment(given: Mapping[str, str]) -> dict[str, str]:

@@ -53,14 +53,16 @@ def _endpoint(model: str, given: Mapping[str, str], more_prices: Sequence[Price]
         )
         raise CliError(f"{why}; there are {', '.join(sorted(MODELS))}")
     chosen = _chosen(given)
-    env = {PIPELINE: chosen} if chosen else {}
+    env = {**found.env, **({PIPELINE: chosen} if chosen else {})}
     prices = (*(Price(price["metric"], price["nano_usd"]) for price in found.prices), *more_prices)
     return Endpoint(
         id=found.id,
         account=account,
         name=found.name,
         version=1,
-        run=EndpointVersion(handler=found.handler, env=env, schema=found.schema, prices=prices),
+        run=EndpointVersion(
+            handler=found.handler, env=env, schema=found.schema, prices=prices, preload=found.preload
+        ),
         hosted=True,
         workers_min=1,
         workers_max=1,

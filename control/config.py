@@ -33,6 +33,7 @@ DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
 DEFAULT_TTL_MS = 86_400_000
 LOCAL = "local:"
 _ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+_MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
@@ -96,6 +97,7 @@ class EndpointSection(_Section):
     ttlMs: Annotated[int, Field(ge=TTL_MS[0], le=TTL_MS[1])] = DEFAULT_TTL_MS
     maxAttempts: Annotated[int, Field(ge=1, le=10)] = 3
     retryHandlerErrors: Annotated[int, Field(ge=0, le=10)] = 0
+    preload: tuple[Annotated[str, Field(pattern=_MODULE, max_length=200)], ...] = ()
 
     @model_validator(mode="after")
     def _bounds(self) -> EndpointSection:
@@ -152,7 +154,10 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
             name=declared.name or declared.id,
             version=1,
             run=EndpointVersion(
-                handler=declared.imageName.removeprefix(LOCAL), env=dict(declared.env), prices=prices
+                handler=declared.imageName.removeprefix(LOCAL),
+                env=dict(declared.env),
+                prices=prices,
+                preload=declared.preload,
             ),
             workers_min=declared.workersMin,
             workers_max=declared.workersMax,

@@ -174,4 +174,5 @@ def _spec(endpoint: Endpoint, worker: str, devices: tuple[str, ...]) -> WorkerSp
         devices=devices,
         env=endpoint.run.env,
         concurrency=endpoint.run.concurrency,
+        preload=endpoint.run.preload,
     )

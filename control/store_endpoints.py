@@ -76,7 +76,8 @@ def _joined() -> Any:
 def _open(conn: Conn, sealed: bytes) -> EndpointVersion:
     fields = json.loads(conn.secrets.open(sealed))
     prices = tuple(Price(**price) for price in fields.pop("prices"))
-    return EndpointVersion(**fields, prices=prices)
+    preload = tuple(fields.pop("preload", ()))
+    return EndpointVersion(**fields, prices=prices, preload=preload)
 
 
 def get_endpoint(conn: Conn, account: str, endpoint: str) -> Endpoint | None:

@@ -67,6 +67,7 @@ class EndpointVersion:
     concurrency: int = 1
     schema: Mapping[str, Any] | None = None
     prices: tuple[Price, ...] = ()
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Declarations import no torch and load nothing, so that a process without any mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["ModelDeclaration"]
@@ -19,6 +19,8 @@ class ModelDeclaration:
     `schema` is a JSON Schema (draft 2020-12) of a job's `input`. `prices` lists what is paid for: so many
     billionths of a US dollar (`nano_usd`) for each unit of what the handler measures as `metric`.
     `default_pipeline` is the one for a machine without a GPU; `registry.choose_pipeline` knows the rest.
+    `preload` names what a worker may be forked with, already imported. `env` is what its workers are given:
+    what libraries read as they are imported must stand there, for the handler comes too late for it.
     """
 
     id: str
@@ -28,3 +30,4 @@ class ModelDeclaration:
     prices: tuple[Mapping[str, Any], ...]
     default_pipeline: str
     preload: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)

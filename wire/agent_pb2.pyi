@@ -328,7 +328,7 @@ class Desired(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerSpec, _Mapping]]] = ...) -> None: ...
 
 class WorkerSpec(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command")
+    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -346,6 +346,7 @@ class WorkerSpec(_message.Message):
     START_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
+    PRELOAD_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -356,7 +357,8 @@ class WorkerSpec(_message.Message):
     start_timeout_s: float
     kind: str
     command: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ...) -> None: ...
+    preload: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("report", "beat")

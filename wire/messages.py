@@ -230,7 +230,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """`kind` is "python" or "protocol". A protocol worker is `command`, started in the folder `handler`."""
+    """`kind` is "python" or "protocol". A protocol worker is `command`, started in the folder `handler`.
+
+    `preload` names what a python worker may be forked from a process that has imported already.
+    """
 
     worker: str
     endpoint: str
@@ -242,6 +245,7 @@ class WorkerSpec:
     start_timeout_s: float = 420.0
     kind: str = "python"
     command: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,34 @@ What `guidance` and `negative_prompt` do with FLUX:
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any, Final
 
 from stoker.models.declaration import ModelDeclaration
 
-__all__ = ["DECLARATION", "HANDLER", "PRELOAD", "PRICES", "SCHEMA"]
+__all__ = ["DECLARATION", "ENV", "HANDLER", "PRELOAD", "PRICES", "SCHEMA"]
 
 HANDLER: Final = "stoker.models.text_to_image.handler:TextToImage"
 
-PRELOAD: Final = ("torch", "diffusers", "transformers")
-"""What a zygote may import for this handler before it is forked."""
+PRELOAD: Final = (
+    "PIL.Image",
+    "accelerate",
+    "diffusers.AutoencoderKL",
+    "diffusers.FlowMatchEulerDiscreteScheduler",
+    "diffusers.FluxPipeline",
+    "diffusers.FluxTransformer2DModel",
+    "numpy",
+    "safetensors.torch",
+    "torch",
+    "transformers.CLIPTextModel",
+    "transformers.CLIPTokenizer",
+    "transformers.T5EncoderModel",
+    "transformers.T5TokenizerFast",
+)
+"""What its workers' template imports: classes by name, for both libraries import them only when asked."""
+
+ENV: Final = MappingProxyType({"HF_HUB_OFFLINE": "1"})
+"""The hub's library reads it when it is imported."""
 
 PRICES: Final[tuple[dict[str, Any], ...]] = ({"metric": "output_pixels", "nano_usd": 20},)
 """0.02 USD for a million pixels."""
@@ -84,4 +102,5 @@ DECLARATION: Final = ModelDeclaration(
     prices=PRICES,
     default_pipeline="flux-tiny",
     preload=PRELOAD,
+    env=ENV,
 )

@@ -21,13 +21,14 @@ def test_the_image_model_brings_its_handler_schema_and_price() -> None:
     assert endpoint.run.handler == "stoker.models.text_to_image.handler:TextToImage"
     assert endpoint.run.schema is not None
     assert endpoint.run.prices == (Price("output_pixels", 20), Price("device_ms", 5))
-    assert endpoint.run.env == {}
+    assert endpoint.run.env == {"HF_HUB_OFFLINE": "1"}
+    assert {"torch", "diffusers.FluxPipeline"} <= set(endpoint.run.preload)
 
 
 def test_a_pipeline_is_chosen_by_name() -> None:
     given = {"STOKER_PIPELINE": "flux-1-dev"}
     (endpoint,) = hosted_endpoints(["text-to-image"], given)
-    assert endpoint.run.env == {"STOKER_PIPELINE": "flux-1-dev"}
+    assert endpoint.run.env["STOKER_PIPELINE"] == "flux-1-dev"
     assert wanted_weights(["text-to-image"], given) == ["flux-1-dev"]
     assert wanted_weights(["text-to-image"], {}) == ["flux-tiny"]
     with pytest.raises(CliError, match="no pipeline 'flux-9'"):

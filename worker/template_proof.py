@@ -1,0 +1,95 @@
+"""A template's imports, and the proof that a fork after them is safe.
+
+Only what is installed is imported: the standard library, and what a distribution provides. After each name it
+is looked whether the import left a second thread (its locks would be held for ever in a fork), an open
+descriptor (its place in a file would be shared; a device's context does not survive a fork) or a mapped
+device. The first of them is the reason why this set of imports has no template.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import stat
+import sys
+import threading
+from collections.abc import Iterable
+
+from stoker.worker.errors import WorkerError
+
+DEVICES = ("/dev/nvidia", "/dev/dri/", "/dev/kfd", "/dev/dxg", "/dev/accel/")
+
+
+class Unfit(WorkerError):
+    """This set of imports cannot have a template; the text is a sentence for the operator."""
+
+
+def import_all(names: Iterable[str]) -> dict[str, str]:
+    """Imports each name and proves each; where the top-level packages were found. Raises Unfit."""
+    before = descriptors()
+    origins = {}
+    for name in names:
+        top = name.partition(".")[0]
+        require_installed(top)
+        try:
+            pkgutil.resolve_name(name)
+        except BaseException as error:  # a module may do anything when it is imported, and call sys.exit
+            raise Unfit(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+        prove(name, before)
+        origins[top] = str(getattr(sys.modules[top], "__file__", None) or "")
+    return origins
+
+
+def require_installed(top: str) -> None:
+    """Raises Unfit for what is neither of the standard library nor of an installed distribution."""
+    from importlib.metadata import packages_distributions
+
+    if not top.isidentifier():
+        raise Unfit(f"{top!r} is no module's name")
+    if top not in sys.stdlib_module_names and top not in packages_distributions():
+        raise Unfit(f"no installed distribution provides {top}; only installed modules are preloaded")
+
+
+def prove(name: str, before: dict[int, str]) -> None:
+    """Raises Unfit if `name` has left behind what a fork must not share."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+        raise Unfit(f"importing {name} leaves a thread running ({', '.join(others) or 'of native code'})")
+    for fd, target in descriptors().items():
+        if before.get(fd) != target:
+            what = "the device " if _is_device(fd) else ""
+            raise Unfit(f"importing {name} leaves {what}{target} open")
+    if mapped := _mapped_device():
+        raise Unfit(f"importing {name} leaves the device {mapped} mapped")
+    if _cuda_is_on():
+        raise Unfit(f"importing {name} initialises CUDA, which does not survive a fork")
+
+
+def descriptors() -> dict[int, str]:
+    """What is open, but for the listing itself."""
+    found = {}
+    with os.scandir("/proc/self/fd") as entries:
+        names = [entry.name for entry in entries]
+    for name in names:
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # that of the listing
+    return found
+
+
+def _is_device(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+
+
+def _mapped_device() -> str | None:
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        paths = (line.split(maxsplit=5)[-1].strip() for line in file)
+        return next((path for path in paths if path.startswith(DEVICES)), None)
+
+
+def _cuda_is_on() -> bool:
+    """Asks torch only where it has been imported; the question itself starts nothing."""
+    cuda = sys.modules.get("torch.cuda")
+    return cuda is not None and bool(cuda.is_initialized())
