@@ -159,6 +159,9 @@ class Plane:
     async def status(self, account: str, endpoint: str, job: str, ttl_ms: int | None = None) -> JobView:
         return await self.views.status(account, endpoint, job, ttl_ms)
 
+    async def view(self, account: str, endpoint: str, job: str) -> JobView:
+        return await self.views.view(account, endpoint, job)
+
     async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView:
         return await self.views.wait(account, endpoint, job, seconds)
 

@@ -2,7 +2,8 @@
 
 The rules are `control.rates`; this brings the clock and the count of workers. An answer that is held for long
 is not owed to a caller that has gone: after a second the connection is watched, and a caller that closes it
-gives up its place at once. What the plane does for it goes on, as a submission may be half stored.
+gives up its place at once. What only waits for it ends with that; a submission goes on, as it may be half
+stored.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from stoker.control.api.calls import Call
+from stoker.control.api.calls import Call, CallerLeft
 from stoker.control.api.seam import ApiSettings, PlaneApi
 from stoker.control.rates import Rates
 
@@ -36,7 +37,23 @@ class Limits:
 
 async def held(call: Call, answer: Awaitable[T]) -> T:
     """The same answer; the caller's place is given up early when it leaves. The body must have been read."""
-    watch = _Watch(call)
+    return await _watched(call, answer, None)
+
+
+async def held_while_here(call: Call, answer: Awaitable[T]) -> T:
+    """For what changes nothing: it is ended when the caller leaves, and CallerLeft raised."""
+    hold = asyncio.timeout(None)
+    try:
+        async with hold:
+            return await _watched(call, answer, hold)
+    except TimeoutError:
+        if hold.expired():
+            raise CallerLeft from None
+        raise
+
+
+async def _watched(call: Call, answer: Awaitable[T], hold: asyncio.Timeout | None) -> T:
+    watch = _Watch(call, hold)
     timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, watch.begin)
     try:
         return await answer
@@ -46,10 +63,11 @@ async def held(call: Call, answer: Awaitable[T]) -> T:
 
 
 class _Watch:
-    __slots__ = ("_call", "_task")
+    __slots__ = ("_call", "_hold", "_task")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, hold: asyncio.Timeout | None) -> None:
         self._call = call
+        self._hold = hold
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -63,3 +81,5 @@ class _Watch:
     async def _until_left(self) -> None:
         await self._call.until_left()
         self._call.leave()
+        if self._hold is not None:
+            self._hold.reschedule(asyncio.get_running_loop().time())

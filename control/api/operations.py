@@ -14,7 +14,7 @@ from stoker.control import records
 from stoker.control.api.answers import Answer, json_answer
 from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
 from stoker.control.api.events import EventAnswer, parse_event_id
-from stoker.control.api.limits import held
+from stoker.control.api.limits import held, held_while_here
 from stoker.control.api.questions import once_of, parse_listing
 from stoker.control.api.seam import ApiSettings, PlaneApi
 from stoker.control.api.turns import AnswerInTurn, Turns
@@ -72,7 +72,8 @@ class Operations:
     async def status_sync(self, call: Call) -> Answer:
         seconds = call.wait_s(self._settings.wait_ms)
         await call.body(IGNORED_BODY_BYTES)
-        view = await held(call, self._plane.wait(call.account, call.endpoint, call.job, seconds))
+        asked = self._plane.wait(call.account, call.endpoint, call.job, seconds)
+        view = await held_while_here(call, asked)
         return json_answer(records.record(view))
 
     async def cancel(self, call: Call) -> Answer:
@@ -107,7 +108,7 @@ class Operations:
         seconds = call.wait_s(self._settings.stream_wait_ms)
         await self._turns.wait(call.job)
         asked = self._plane.poll_stream(call.account, call.endpoint, call.job, seconds)
-        poll = await held(call, asked)
+        poll = await held_while_here(call, asked)
         answer = json_answer(records.stream_poll(poll.view, poll.chunks, poll.told))
         if not poll.chunks and poll.cursor.told == poll.told:
             return answer
@@ -119,8 +120,8 @@ class Operations:
 
     async def _events(self, call: Call) -> EventAnswer:
         after = parse_event_id(call.header(b"last-event-id"))
-        # An unknown job is a 404, not a stream.
-        await self._plane.status(call.account, call.endpoint, call.job)
+        # An unknown job is a 404, not a stream. Its output is not looked at: it may be large, and far away.
+        await self._plane.view(call.account, call.endpoint, call.job)
         events = self._plane.follow(call.account, call.endpoint, call.job, after)
         return EventAnswer(events, self._settings.keepalive_s)
 

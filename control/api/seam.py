@@ -50,6 +50,9 @@ class PlaneApi(Protocol):
     async def status(self, account: str, endpoint: str, job: str, ttl_ms: int | None = None) -> JobView:
         """`ttl_ms` shortens the record's life, and the job's, to so long from now."""
 
+    async def view(self, account: str, endpoint: str, job: str) -> JobView:
+        """As it is stored: a large output is only named."""
+
     async def cancel(self, account: str, endpoint: str, job: str) -> JobView: ...
 
     async def retry(self, account: str, endpoint: str, job: str) -> JobView:

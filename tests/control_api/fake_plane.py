@@ -151,6 +151,10 @@ class FakePlane:
         view = await self.submit(account, endpoint, submission, sync=True)
         return await self.wait(account, endpoint, view.id, seconds)
 
+    async def view(self, account: str, endpoint: str, job: str) -> JobView:
+        self._may_raise()
+        return self._find(account, endpoint, job)
+
     async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView:
         self._hold(seconds)
         view = self._find(account, endpoint, job)

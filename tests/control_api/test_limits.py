@@ -266,6 +266,26 @@ async def test_a_caller_that_leaves_while_it_is_held_gives_its_place_up(
             await task
 
 
+@pytest.mark.parametrize(("path", "method"), HELD)
+async def test_what_only_waits_for_a_caller_ends_when_it_leaves_and_a_submission_goes_on(
+    app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch, path: str, method: str
+) -> None:
+    """Or a caller that hangs up at once could have any number of waits under way."""
+    monkeypatch.setattr(limits, "WATCH_AFTER_S", 0.0)
+    plane.add(id="x", state=JobState.IN_PROGRESS)
+    caller = held_caller(path, method)
+    task = caller.call(app)
+    await plane.held.wait()
+    await settled()
+    caller.leave()
+    await settled()
+    assert task.done() == (path != "runsync")
+    assert caller.sent.empty()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
 @pytest.mark.usefixtures("one_place")
 @pytest.mark.parametrize(("path", "method"), HELD)
 async def test_an_answer_that_was_watched_arrives_and_gives_its_place_up_once(

@@ -273,3 +273,15 @@ def test_an_end_needs_its_record() -> None:
     event: Any = StreamEvent("end", 1, 0, b"null")
     with pytest.raises(ValueError, match="no such event: end"):
         render(event)
+
+
+async def test_a_large_output_is_not_fetched_to_find_out_whether_there_is_a_job(
+    app: FastAPI, plane: FakePlane
+) -> None:
+    plane.add(id="x", state=JobState.IN_PROGRESS)
+    caller = Caller("GET", "/v2/echo/stream/x", {"accept": "text/event-stream"})
+    task = caller.call(app)
+    assert (await caller.sent.get())["status"] == 200
+    assert plane.ttls == []  # the status, with its output, was not asked for
+    caller.leave()
+    await task
