@@ -11,13 +11,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
 
-from stoker.agent import attempt, cost, outbox, pieces, process, restarts
+from stoker.agent import attempt, cost, outbox, pieces, process, restarts, zygote
 
 MODULES = {
     "attempt": attempt,
     "pieces": pieces,
     "process": process,
     "restarts": restarts,
+    "zygote": zygote,
     "outbox": outbox,
     "cost": cost,
 }

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.agent import attempt, cost, outbox, pieces, process, restarts
+from stoker.agent import attempt, cost, outbox, pieces, process, restarts, zygote
 
 
 def _examples(load):
@@ -20,6 +20,7 @@ def _examples(load):
         "pieces": pieces,
         "process": process,
         "restarts": restarts,
+        "zygote": zygote,
         "outbox": outbox,
         "cost": cost,
     }
@@ -51,7 +52,9 @@ def _drawer(data):
     return lambda choices: data.draw(st.sampled_from(list(choices)))
 
 
-CHECKS = {name: load_checks(name) for name in ("attempt", "pieces", "process", "restarts", "outbox")}
+CHECKS = {
+    name: load_checks(name) for name in ("attempt", "pieces", "process", "restarts", "outbox", "zygote")
+}
 
 
 @settings(max_examples=150, deadline=None)
@@ -76,6 +79,12 @@ def test_any_life_of_a_process(data):
 @given(st.data())
 def test_any_history_of_restarts(data):
     CHECKS["restarts"].walk(restarts, _drawer(data))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_life_of_a_template(data):
+    CHECKS["zygote"].walk(zygote, _drawer(data))
 
 
 @settings(max_examples=100, deadline=None)
