@@ -1,0 +1,158 @@
+"""What is posted and handed over as text, and the environment of a protocol worker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.agent.protocol_bodies import (
+    Failed,
+    Finished,
+    NotAnObject,
+    Piece,
+    Progressed,
+    job_text,
+    jobs_text,
+    members,
+    read_done,
+    read_piece,
+    stops_text,
+    too_large,
+)
+from stoker.agent.protocol_environment import protocol_environment
+from stoker.wire.messages import Device, WorkerSpec
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), VALUES, max_size=4), st.sampled_from([None, 1]))
+def test_members_are_what_json_reads_and_their_text_is_untouched(
+    given_: dict[str, Any], indent: int | None
+) -> None:
+    text = json.dumps(given_, indent=indent).encode()
+    found = members(text)
+    assert {name: value for name, (value, _) in found.items()} == json.loads(text)
+    assert {name: json.loads(part) for name, (_, part) in found.items()} == json.loads(text)
+    assert all(part in text for _, part in found.values())
+
+
+@given(st.binary(max_size=40) | st.text(alphabet='{}[]",:0 \\u', max_size=30).map(str.encode))
+def test_whatever_comes_is_read_or_told_in_a_sentence(body: bytes) -> None:
+    try:
+        expected = json.loads(body.decode(), parse_constant=lambda name: 1 / 0)
+    except (ValueError, ZeroDivisionError, RecursionError):
+        expected = None
+    if isinstance(expected, dict):
+        assert {name: value for name, (value, _) in members(body).items()} == expected
+    else:
+        with pytest.raises(NotAnObject, match=r"is not|is nested"):
+            members(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "post"),
+    [
+        (b'{"output": {"a": 1.50}}', Finished(b'{"a": 1.50}')),
+        (b'{"output": "hello"}', Finished(b'"hello"')),
+        (b'{"output": false}', Finished(b"false")),
+        (b'{"output": null}', Finished(b"null")),
+        (b"{}", Finished(None)),
+        (b'{"output": {"x": 1}, "error": "bad thing"}', Failed("bad thing", b'{"x": 1}')),
+        (b'{"error": {"code": 5}}', Failed('{"code": 5}')),
+        (b'{"error": "{\\"error_type\\": \\"X\\"}"}', Failed('{"error_type": "X"}')),
+        (b'{"output": {"y": 2}, "stopPod": true}', Finished(b'{"y": 2}', retire=True)),
+        (b'{"error": "bad", "stopPod": true}', Failed("bad", retire=True)),
+        (b'{"output": []}', Finished(b"[]")),
+        (b'{"output": [1, 2]}', Finished(b"[1, 2]")),
+        (b'{"status": "IN_PROGRESS", "output": {"step": 1}}', Progressed(b'{"step": 1}')),
+        (b'{"status": "IN_PROGRESS"}', Progressed(b"null")),
+        ('{"output": "é \U0001f600"}'.encode(), Finished('"é \U0001f600"'.encode())),
+    ],
+)
+def test_every_row_of_job_done(body: bytes, post: object) -> None:
+    assert read_done(body) == post
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"output": NaN}', "NaN is no JSON value"),
+        (b'{"output": 1', "cut short"),
+        (b"[1]", "{ is missing"),
+        (b"", "cut short"),
+        (b'{"output": "\xff"}', "not UTF-8"),
+        (b'{"output": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        (b'{"output": 1} x', "more follows"),
+        (b'{"output": ' + b"9" * 5000 + b"}", "4300 digits"),
+    ],
+)
+def test_what_cannot_be_read_fails_with_a_sentence(body: bytes, words: str) -> None:
+    for read, what in ((read_done, "a result"), (read_piece, "a partial output")):
+        post = read(body)
+        assert isinstance(post, Failed)
+        assert post.error.startswith(f"the worker posted {what} that is ")
+        assert words in post.error
+
+
+def test_a_piece_is_its_output() -> None:
+    assert read_piece(b'{"output": "a"}') == Piece(b'"a"')
+    assert read_piece(b"{}") == Piece(b"null")
+
+
+def test_too_large_names_size_and_limit() -> None:
+    assert "70000000 bytes, which is over the limit of 67108864" in too_large(70_000_000).error
+
+
+def test_jobs_as_they_are_handed_over() -> None:
+    one = job_text("j1", b'{"prompt": 1.0}', {"s3Config": {"accessId": "é"}})
+    assert json.loads(one) == {"id": "j1", "input": {"prompt": 1.0}, "s3Config": {"accessId": "é"}}
+    assert b'{"prompt": 1.0}' in one, "as the caller wrote it"
+    assert json.loads(job_text("j2", b"", {})) == {"id": "j2", "input": None}
+    assert json.loads(jobs_text((one,), many=False))["id"] == "j1"
+    assert [job["id"] for job in json.loads(jobs_text((one, one), many=True))] == ["j1", "j1"]
+    assert json.loads(stops_text(("j1", ""))) == {"jobsToStop": ["j1", ""]}
+
+
+SPEC = WorkerSpec("w1", "e1", 1, "/handlers", devices=("GPU-1",), kind="protocol", command=("python", "h.py"))
+
+
+def test_the_environment_of_the_protocol() -> None:
+    made = protocol_environment(SPEC, Device("GPU-1", "gpu", "NVIDIA H200"), "http://127.0.0.1:9", "key")
+    assert made == {
+        "RUNPOD_WEBHOOK_GET_JOB": "http://127.0.0.1:9/v2/e1/job-take/$ID?gpu=NVIDIA+H200",
+        "RUNPOD_WEBHOOK_POST_OUTPUT": "http://127.0.0.1:9/v2/e1/job-done/$RUNPOD_POD_ID/$ID?gpu=NVIDIA+H200",
+        "RUNPOD_WEBHOOK_POST_STREAM": "http://127.0.0.1:9/v2/e1/job-stream/$RUNPOD_POD_ID/$ID?gpu=NVIDIA+H200",
+        "RUNPOD_WEBHOOK_PING": "http://127.0.0.1:9/v2/e1/ping/$RUNPOD_POD_ID?gpu=NVIDIA+H200",
+        "RUNPOD_PING_INTERVAL": "10000",
+        "RUNPOD_AI_API_KEY": "key",
+        "RUNPOD_POD_ID": "w1",
+        "RUNPOD_POD_HOSTNAME": "w1",
+        "RUNPOD_ENDPOINT_ID": "e1",
+        "RUNPOD_GPU_COUNT": "1",
+        "RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true",
+        "RUNPOD_LOG_LEVEL": "INFO",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def test_what_is_declared_wins_but_for_the_protocol_itself() -> None:
+    declared = {
+        "RUNPOD_DEBUG_LEVEL": "DEBUG",
+        "RUNPOD_AI_API_KEY": "mine",
+        "TOKEN": "t",
+        "PYTHONUNBUFFERED": "",
+    }
+    spec = WorkerSpec("w1", "e1", 1, "/h", env=declared)
+    made = protocol_environment(spec, Device("cpu-0", "cpu", "a processor"), "http://127.0.0.1:9", "key")
+    assert (made["TOKEN"], made["PYTHONUNBUFFERED"], made["RUNPOD_AI_API_KEY"]) == ("t", "", "key")
+    assert "RUNPOD_LOG_LEVEL" not in made
+    assert made["RUNPOD_SKIP_GPU_CHECK"] == "true"
+    assert made["RUNPOD_GPU_COUNT"] == "0"

@@ -1,0 +1,10 @@
+"""A plain generator whose pieces are not aggregated, and that may yield an error."""
+
+import runpod
+
+
+def handler(job):
+    yield from job["input"]["yields"]
+
+
+runpod.serverless.start({"handler": handler})
