@@ -276,6 +276,7 @@ class Nodes:
         for key in done.reported.chunks:
             self._bells.changed(key.job)
         for key in done.reported.stale:
+            self._bells.changed(key.job)  # nobody rang for an end whose commit was in doubt
             session.cancel(Cancel(key.job, key.attempt, "a newer attempt has begun, or the job has ended"))
 
     async def _commit_one_by_one(self, session: NodeSession, reports: Sequence[Report]) -> None:

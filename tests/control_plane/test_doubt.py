@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
+from stoker.control import store
 from stoker.control.errors import InDoubt
 from stoker.control.types import JobState, Listing, Submission
 from stoker.wire.messages import HeldAttempt, HeldWorker
@@ -62,6 +65,36 @@ async def test_an_end_that_nobody_heard_of_is_told_to_who_waits() -> None:
         began = w.loop.time()
         assert (await waiting).output == b'{"ok":true}'
         assert w.loop.time() - began < 1
+
+
+@story
+async def test_an_end_that_was_stored_after_the_doubt_is_told_to_who_reads_the_stream() -> None:
+    """The server may still be committing when the connection has broken: who looked then was too early."""
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        await w.plane.submit("default", "echo", one(), sync=False)
+        assign = await agent.assigned()
+        events = w.plane.follow("default", "echo", assign.job, None)
+        end = tasks.create_task(anext(events))
+        await asyncio.sleep(1.3)  # between two passes of the sweeper
+        commit, late = w.commits.commit, []
+
+        async def broken(fn: Callable[[store.Conn], Any]) -> Any:
+            w.commits.commit = commit  # type: ignore[method-assign]
+            late.append(fn)
+            raise InDoubt("the database went away in the very moment of storing")
+
+        w.commits.commit = broken  # type: ignore[method-assign]
+        await agent.completes(assign)
+        while not late:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await commit(late.pop())
+        await back(agent, tasks)
+        await agent.completes(assign)  # it was not acknowledged
+        assert (await asyncio.wait_for(end, 30)).kind == "end"
+        await events.aclose()
 
 
 @story
