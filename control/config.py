@@ -34,6 +34,7 @@ DEFAULT_TTL_MS = 86_400_000
 LOCAL = "local:"
 _ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 _MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+_ARGUMENT = r"^[^\x00]+$"
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
@@ -98,6 +99,19 @@ class EndpointSection(_Section):
     maxAttempts: Annotated[int, Field(ge=1, le=10)] = 3
     retryHandlerErrors: Annotated[int, Field(ge=0, le=10)] = 0
     preload: tuple[Annotated[str, Field(pattern=_MODULE, max_length=200)], ...] = ()
+    dockerStartCmd: tuple[Annotated[str, Field(pattern=_ARGUMENT, max_length=4096)], ...] = ()
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = 1
+
+    @model_validator(mode="after")
+    def _kind(self) -> EndpointSection:
+        """A program that speaks the worker protocol, or a handler."""
+        if self.dockerStartCmd and self.preload:
+            raise ValueError(
+                "preload is for handlers; a program (dockerStartCmd) imports what it needs itself"
+            )
+        if not self.dockerStartCmd and self.concurrency != 1:
+            raise ValueError(f"concurrency needs a program (dockerStartCmd); got {self.concurrency}")
+        return self
 
     @model_validator(mode="after")
     def _bounds(self) -> EndpointSection:
@@ -157,7 +171,10 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
                 handler=declared.imageName.removeprefix(LOCAL),
                 env=dict(declared.env),
                 prices=prices,
+                concurrency=declared.concurrency,
                 preload=declared.preload,
+                kind="protocol" if declared.dockerStartCmd else "python",
+                command=declared.dockerStartCmd,
             ),
             workers_min=declared.workersMin,
             workers_max=declared.workersMax,
@@ -257,7 +274,8 @@ def _resolved(config: Config, file: Path) -> Config:
         if declared.id in seen:
             raise ConfigError(f"{file}: two endpoints have the id {declared.id}; ids must differ")
         seen.add(declared.id)
-        image = LOCAL + _handler(folder, roots, declared, file)
+        read = _folder if declared.dockerStartCmd else _handler
+        image = LOCAL + read(folder, roots, declared, file)
         endpoints.append(declared.model_copy(update={"imageName": image}))
     return config.model_copy(
         update={"local_roots": tuple(str(root) for root in roots), "endpoints": tuple(endpoints)}
@@ -271,16 +289,35 @@ def _root(folder: Path, given: str, file: Path) -> Path:
     return root
 
 
+def _folder(folder: Path, roots: tuple[Path, ...], declared: EndpointSection, file: Path) -> str:
+    """`local:workers/voice` as `/abs/workers/voice`: where its dockerStartCmd is run."""
+    image, field = declared.imageName, f"{file}: imageName of endpoint {declared.id}"
+    given = image.removeprefix(LOCAL)
+    if not image.startswith(LOCAL) or not given:
+        raise ConfigError(f'{field} must read "local:<folder>" beside a dockerStartCmd; got {shown(image)}')
+    path = _allowed((folder / given).resolve(), roots, field)
+    if not path.is_dir():
+        raise ConfigError(f"{field} must be a folder beside a dockerStartCmd; there is none at {path}")
+    return str(path)
+
+
+def _allowed(path: Path, roots: tuple[Path, ...], field: str) -> Path:
+    if not any(path.is_relative_to(root) for root in roots):
+        allowed = ", ".join(str(root) for root in roots) or "none; add local_roots = [...]"
+        raise ConfigError(f"{field} must lie below a folder of local_roots; got {path}; allowed: {allowed}")
+    return path
+
+
 def _handler(folder: Path, roots: tuple[Path, ...], declared: EndpointSection, file: Path) -> str:
     """`local:handlers/echo.py:handler` as `/abs/handlers/echo.py:handler`."""
     image, field = declared.imageName, f"{file}: imageName of endpoint {declared.id}"
     given, _, attribute = image.removeprefix(LOCAL).rpartition(":")
     if not image.startswith(LOCAL) or not given.endswith(".py") or not attribute.isidentifier():
-        raise ConfigError(f'{field} must read "local:<path>.py:<name>"; got {shown(image)}')
-    path = (folder / given).resolve()
-    if not any(path.is_relative_to(root) for root in roots):
-        allowed = ", ".join(str(root) for root in roots) or "none; add local_roots = [...]"
-        raise ConfigError(f"{field} must lie below a folder of local_roots; got {path}; allowed: {allowed}")
+        raise ConfigError(
+            f'{field} must read "local:<path>.py:<name>", or "local:<folder>" beside a dockerStartCmd;'
+            f" got {shown(image)}"
+        )
+    path = _allowed((folder / given).resolve(), roots, field)
     if not path.is_file():
         raise ConfigError(f"{field} must be a file; there is none at {path}")
     return f"{path}:{attribute}"

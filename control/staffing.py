@@ -175,4 +175,6 @@ def _spec(endpoint: Endpoint, worker: str, devices: tuple[str, ...]) -> WorkerSp
         env=endpoint.run.env,
         concurrency=endpoint.run.concurrency,
         preload=endpoint.run.preload,
+        kind=endpoint.run.kind,
+        command=endpoint.run.command,
     )

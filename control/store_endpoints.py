@@ -76,8 +76,8 @@ def _joined() -> Any:
 def _open(conn: Conn, sealed: bytes) -> EndpointVersion:
     fields = json.loads(conn.secrets.open(sealed))
     prices = tuple(Price(**price) for price in fields.pop("prices"))
-    preload = tuple(fields.pop("preload", ()))
-    return EndpointVersion(**fields, prices=prices, preload=preload)
+    preload, command = (tuple(fields.pop(name, ())) for name in ("preload", "command"))
+    return EndpointVersion(**fields, prices=prices, preload=preload, command=command)
 
 
 def get_endpoint(conn: Conn, account: str, endpoint: str) -> Endpoint | None:

@@ -60,7 +60,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class EndpointVersion:
-    """What a worker runs: data, fixed once stored."""
+    """What a worker runs: data, fixed once stored. Of a protocol worker `handler` is its command's folder."""
 
     handler: str
     env: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +68,8 @@ class EndpointVersion:
     schema: Mapping[str, Any] | None = None
     prices: tuple[Price, ...] = ()
     preload: tuple[str, ...] = ()
+    kind: str = "python"
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

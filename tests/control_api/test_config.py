@@ -33,6 +33,21 @@ ROOTS = 'local_roots = ["handlers"]\n'
 ECHO = '[[endpoints]]\nid = "echo"\nimageName = "local:handlers/echo.py:handler"\n'
 
 
+PROGRAM = """[[endpoints]]
+id = "voice"
+imageName = "local:handlers"
+dockerStartCmd = ["python", "-u", "handler.py"]
+concurrency = 8
+"""
+
+
+def test_a_program_that_speaks_the_worker_protocol(folder: Path) -> None:
+    (endpoint,) = to_endpoints(load(folder, ROOTS + PROGRAM))
+    assert (endpoint.run.kind, endpoint.run.command) == ("protocol", ("python", "-u", "handler.py"))
+    assert endpoint.run.handler == f"{folder.resolve()}/handlers"
+    assert endpoint.run.concurrency == 8
+
+
 def test_no_file_means_the_defaults() -> None:
     config = load_config(None)
     assert config == Config()
@@ -188,6 +203,13 @@ WRONG = [
     (ROOTS + ECHO.replace(":handler", ":3"), ["imageName of endpoint echo", "<name>"]),
     (ROOTS + ECHO.replace("echo.py", "none.py"), ["imageName of endpoint echo must be a file", "none.py"]),
     (ECHO, ["imageName of endpoint echo must lie below", "add local_roots"]),
+    (PROGRAM, ["imageName of endpoint voice must lie below", "add local_roots"]),
+    (ROOTS + PROGRAM.replace("local:handlers", "handlers"), ['must read "local:<folder>"', 'got "handlers"']),
+    (ROOTS + PROGRAM.replace("local:handlers", "local:handlers/none"), ["must be a folder", "none"]),
+    (ROOTS + PROGRAM.replace('"-u"', '""'), ["endpoints[0].dockerStartCmd[1]", 'got ""']),
+    (ROOTS + PROGRAM + 'preload = ["torch"]', ["endpoints[0]: preload is for handlers"]),
+    (ROOTS + ECHO + "concurrency = 2", ["endpoints[0]: concurrency needs a program", "got 2"]),
+    (ROOTS + PROGRAM.replace("= 8", "= 0"), ["endpoints[0].concurrency", "got 0"]),
     (
         ROOTS + ECHO.replace("handlers/echo.py", "elsewhere.py"),
         ["must lie below", "elsewhere.py", "handlers"],

@@ -21,6 +21,7 @@ import httpx
 import psutil
 
 HANDLERS = Path(__file__).parents[1] / "handlers"
+PROGRAMS = HANDLERS.with_name("handlers_protocol")
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -49,7 +50,8 @@ class Stack:
         self.database = {} if database is None else {"STOKER_DATABASE_URL": database}
         self.hosted = hosted
         self.config = folder / "stoker.toml"
-        self.config.write_text(f"local_roots = [{json.dumps(str(HANDLERS))}]\n" + "\n".join(endpoints))
+        roots = json.dumps([str(HANDLERS), str(PROGRAMS)])
+        self.config.write_text(f"local_roots = {roots}\n" + "\n".join(endpoints))
         self.key = f"sk_{secrets.token_hex(6)}_{secrets.token_hex(24)}"
         self.join = f"jt_{secrets.token_hex(6)}_{secrets.token_hex(24)}"
         self.facts: dict[str, str] = {}
