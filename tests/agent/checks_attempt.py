@@ -48,6 +48,7 @@ def events_at(at: float, draw: Any, state: Any, machine: Any) -> Any:
     choices = [
         ev.Fetched(at),
         ev.FetchFailed(at, "gone"),
+        ev.Begun(at),
         ev.Done(at, upload=False),
         ev.Done(at, upload=True),
         ev.Done(at, upload=False, tail="stuck"),
@@ -209,6 +210,13 @@ def ttl_stops_what_runs(m: Any) -> None:
     state, commands = m.step(state, ev.Tick(50.0))
     assert kinds(commands) == ["SendCancel"]
     assert "ttl" in state.verdict.error
+
+
+def what_it_waited_at_its_worker_is_not_its_time(m: Any) -> None:
+    state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
+    assert m.step(state, ev.Begun(4.0)) == (m.Running(4.0, 9.0, 60.0), ())
+    state, _ = m.step(state, ev.Stop(1.0, LOSER))
+    assert m.step(state, ev.Begun(2.0)) == (state, ()), "no longer once it is being stopped"
 
 
 def lease_spares_what_has_left_its_worker(m: Any) -> None:
@@ -389,6 +397,7 @@ EXAMPLES = [
     late_done_changes_nothing,
     done_while_terminating_waits_for_the_exit,
     ttl_stops_what_runs,
+    what_it_waited_at_its_worker_is_not_its_time,
     lease_spares_what_has_left_its_worker,
     uploading_outlives_the_timeout_and_ends_at_the_ttl,
     uploads_back_off,
@@ -407,6 +416,7 @@ EXAMPLES = [
 ALL = [*EXAMPLES, lambda machine: by_random_walks(machine, 60)]
 
 MUTANTS = [
+    ("waiting is its time", "at + state.deadline - state.started", "state.deadline"),
     ("a timeout that never fires", "at >= min(state.deadline, state.ttl_at)", "at >= state.ttl_at"),
     ("ttl does not stop the work", "return min(deadline, ttl_at)", "return deadline"),
     ("straight to SIGKILL", "(TerminateWorker(_words(verdict)),)", "(KillWorker(_words(verdict)),)"),

@@ -1,0 +1,114 @@
+"""Jobs that wait at their worker until its handler takes them, and workers that ask to be replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from stoker.wire.messages import Outcome, WorkerState
+from stoker.worker.frames import Frame
+
+SLOW = b'{"run_s": 60}'
+
+
+def about(kind, job, **fields):
+    return Frame(kind, {"job": job, "attempt": 1, **fields})
+
+
+def test_its_time_begins_when_the_handler_has_it(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker(kind="protocol", command=("python",)))
+        await host.control.assign(a_job("j1", b'{"run_s": 4}', execution_timeout_ms=5000))
+        await host.holds_work()
+        await asyncio.sleep(3.0)
+        host.spawner.of("w1").say(about("begun", "j1"))
+        outcome = await host.control.outcome("j1")
+        assert outcome.end == "completed"
+        assert 900 <= outcome.execution_ms <= 1100
+        assert 2900 <= outcome.wait_ms <= 3100
+
+    play(story)
+
+
+def test_a_python_worker_cannot_prolong_its_time(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", SLOW, execution_timeout_ms=5000))
+        await host.holds_work()
+        await asyncio.sleep(3.0)
+        host.spawner.of("w1").say(about("begun", "j1"))
+        assert (await host.control.outcome("j1")).execution_ms < 5100
+
+    play(story)
+
+
+def test_what_was_not_begun_is_handed_back_uncounted(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker(concurrency=2))
+        await host.control.assign(a_job("j1", SLOW), a_job("j2", SLOW))
+        await host.holds_work()
+        await asyncio.sleep(1.0)
+        process = host.spawner.of("w1")
+        process.say(Frame("retire", {"reason": "a fresh worker is wanted"}))
+        process.say(about("returned", "j2", reason="a fresh worker is wanted"))
+        assert (await host.control.refused("j2")).reason == "a fresh worker is wanted"
+        outcome = await host.control.outcome("j1")
+        assert outcome.end == "completed", "it runs to its end on the old process"
+        await host.control.until(lambda: host.control.news("w1")[-1].state == "ready")
+        assert len(host.spawner.spawned) == 2
+
+    play(story)
+
+
+def test_control_knows_that_it_goes_before_its_slot_is_free(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", SLOW))
+        await host.holds_work()
+        await asyncio.sleep(1.0)
+        process = host.spawner.of("w1")
+        process.say(Frame("retire", {"reason": "refresh"}))
+        process.say(about("done", "j1", files=0, metrics={}, has_output=False))
+        await host.control.outcome("j1")
+        told = [b for r in host.control.reports if isinstance(b := r.body, WorkerState | Outcome)]
+        assert [type(body).__name__ for body in told[-2:]] == ["WorkerState", "Outcome"]
+        assert (told[-2].state, told[-2].reason) == ("stopping", "refresh")
+        await host.control.until(lambda: host.control.news("w1")[-1].state == "ready")
+
+    play(story)
+
+
+def test_what_came_beside_an_error_is_kept(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", SLOW))
+        await host.holds_work()
+        await asyncio.sleep(1.0)
+        failed = about("failed", "j1", error="bad thing", retryable=False)
+        host.spawner.of("w1").say(Frame("failed", failed.fields, b'{"x": 1}'))
+        outcome = await host.control.outcome("j1")
+        assert (outcome.end, outcome.error, json.loads(outcome.output)) == ("failed", "bad thing", {"x": 1})
+
+    play(story)
+
+
+def test_a_program_gets_the_callers_bucket_and_a_python_worker_does_not(play, a_worker, a_job):
+    async def story(host):
+        program = a_worker("w2", kind="protocol", command=("python",))
+        await host.control.ready(a_worker("w1"), program)
+        own = a_job("j").grant
+        for job, worker in (("j1", "w1"), ("j2", "w2")):
+            await host.control.assign(a_job(job, on=worker, files_grant=own))
+            await host.control.outcome(job)
+        first, second = (host.spawner.of(name).sent[-1].fields for name in ("w1", "w2"))
+        assert "more" not in first
+        assert second["more"] == {
+            "s3Config": {
+                "accessId": "id",
+                "accessSecret": "secret",
+                "bucketName": "bucket",
+                "endpointUrl": "http://s3",
+            }
+        }
+
+    play(story)
