@@ -243,7 +243,8 @@ def a_webhook_is_given_up_at_once(patch: Patch) -> None:
 @planted
 def the_lease_is_forgotten_on_reconnect(patch: Patch) -> None:
     def begin(self: Any, *_: object) -> None:
-        self._basis = None
+        self._lease_s = 1e9
+        self._basis = 0.0
         self._beats.clear()
 
     patch(Lease, "begin", begin)

@@ -25,6 +25,9 @@ from stoker.control.types import TERMINAL
 STEPS = 400_000
 """A story has about ten thousand; one with more runs in circles."""
 
+WATCHED_S = 62.0
+"""Control counts silence only while it has been watching for as long."""
+
 CALLERS_S = 400.0
 CALM_S = 200.0
 WEEK_S = 8 * 86_400.0
@@ -85,6 +88,8 @@ async def _story(world: World, rng: Random) -> None:
     for host in world.hosts:
         delay = rng.random() * 5.0  # their beats are not in step
         world.loop.call_later(delay, world.start_agent, host, context=world.context)
+    if rng.random() < 0.3:
+        await asyncio.sleep(WATCHED_S)
     breaking = asyncio.ensure_future(breaks(world, Random(rng.random())))
     names = [endpoint.id for endpoint in world.endpoints]
     requests = [draw(rng, number, names) for number in range(rng.choice([6, 10, 14]))]
