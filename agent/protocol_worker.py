@@ -278,13 +278,19 @@ class ProtocolProcess:
         self._on_gone()
         self._alarm.set(None)
         self._paused = False
-        self._hand_on()
+        try:
+            self._hand_on()
+        finally:
+            self._release()
+            self._watcher.on_exit(exit)
+
+    def _release(self) -> None:
+        """Whoever still waits for an answer."""
         for answer in self._polls.values():
             answer.cancel()
         for heard in self._untaken.values():
             heard.set_result(None)
         self._untaken.clear()
-        self._watcher.on_exit(exit)
 
 
 def _key(frame: Frame) -> AttemptKey:

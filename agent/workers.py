@@ -221,14 +221,19 @@ class Worker:
                 case "setup_failed":
                     self.tell(process.SetupFailed(_now(), str(frame.fields["error"])))
                 case "retire":
-                    why = str(frame.fields["reason"])
-                    self.tell(process.Drain(_now(), why, busy=bool(self.running)))
+                    self._retire(str(frame.fields["reason"]))
                 case _:
                     self._context.frame(self, frame)
         except (KeyError, TypeError, ValueError) as error:
             log.warning("worker %s broke the protocol with a %s frame: %r", self.name, frame.kind, error)
             why = f"the worker broke the frame protocol: a {frame.kind} frame has a bad {error}"
             self.tell(process.KillNow(_now(), why, planned=False))
+
+    def _retire(self, why: str) -> None:
+        """Only of one that has had a job: a program that always wants another would start without a pause."""
+        assert self._life is not None
+        if self.running or self._life.served:
+            self.tell(process.Drain(_now(), why, busy=bool(self.running)))
 
     def _ready(self, frame: Frame) -> None:
         assert self._life is not None

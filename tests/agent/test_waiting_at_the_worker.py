@@ -78,6 +78,17 @@ def test_control_knows_that_it_goes_before_its_slot_is_free(play, a_worker, a_jo
     play(story)
 
 
+def test_one_that_had_no_job_cannot_ask_for_another(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.spawner.of("w1").say(Frame("retire", {"reason": "again"}))
+        await host.control.assign(a_job("j1"))
+        assert (await host.control.outcome("j1")).end == "completed"
+        assert len(host.spawner.spawned) == 1
+
+    play(story)
+
+
 def test_what_came_beside_an_error_is_kept(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
