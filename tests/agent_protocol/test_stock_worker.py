@@ -13,6 +13,8 @@ import pytest
 import pytest_asyncio
 
 from stoker.agent.protocol_machine import LOST, STOPPED
+from stoker.agent.seams import SpawnFailed
+from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("stock")]
@@ -294,3 +296,14 @@ async def test_programs_that_do_not_start(host: Any) -> None:
     assert unfit.frames[0].fields["error"] == (
         "fitness check no_driver failed: RuntimeError: no driver on this host"
     )
+
+
+async def test_what_cannot_be_started_is_said_in_a_sentence(host: Any) -> None:
+    for folder, command, words in (
+        ("/no/such/folder", ("sh",), "there is no folder /no/such/folder"),
+        ("/tmp", (), "endpoint e1 names no command for its protocol worker"),
+    ):
+        with pytest.raises(SpawnFailed, match=words):
+            host.spawner.spawn(
+                WorkerSpec("w0", "e1", 1, folder, kind="protocol", command=command), None, None
+            )

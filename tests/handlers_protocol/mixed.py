@@ -36,7 +36,7 @@ def handler(job):
         case "progress":
             for step in range(3):
                 runpod.serverless.progress_update(job, {"step": step})
-                time.sleep(0.1)
+                time.sleep(0.3)
             return "done"
         case "sleep":
             time.sleep(given["s"])
