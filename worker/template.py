@@ -5,12 +5,12 @@ forked ahead, that waits until the agent makes a worker of it. A worker is then 
 handler's own file takes.
 
     template ──fork──> middle ──fork──> spare ──become──> worker      the agent's own child, as any other
-        │                └ tells the agent the spare's pid, leaves, and so the agent inherits the spare
+        │                └ leaves at once, and so the agent inherits the spare, which then says its pid
         └ forks the next one as soon as this one is no spare any more
 
 - It is the agent, a subreaper, who waits for workers and whose death ends them (PR_SET_PDEATHSIG, set when
   the agent has become their parent). The template's death touches no worker.
-- A spare that the agent was not told of never goes on: it waits for the middle process's word.
+- A spare says its pid when it is the agent's child, not before: nobody else could wait for it then.
 - No user code runs here, no thread, and nothing is called: OpenMP's threads do not survive a fork.
 - All children of one template share the layout of their memory and their string hashes' secret.
 """
@@ -120,17 +120,15 @@ def _fork_ahead(template: Template) -> int | Order:
     """In the template a descriptor that closes when the child is no spare any more. Raises OSError."""
     ours, theirs = template_words.pair()
     spare, still_spare = os.pipe()
-    known, tell = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     template_pid, middle = os.getpid(), os.fork()
     if middle == 0:
         middle = os.getpid()
-        _go_between(template, template_pid, ours, tell)  # and on, in the spare
-        for fd in (ours.detach(), spare, tell, template.control.detach()):
-            os.close(fd)
-        return _spare(template, middle, theirs, (known, still_spare))
-    for fd in (ours.detach(), theirs.detach(), still_spare, known, tell):
+        _go_between(template_pid)  # and on, in the spare
+        os.close(spare)
+        return _spare(template, middle, (ours, theirs), still_spare)
+    for fd in (ours.detach(), theirs.detach(), still_spare):
         os.close(fd)
     _, status = os.waitpid(middle, 0)
     if status:
@@ -139,29 +137,31 @@ def _fork_ahead(template: Template) -> int | Order:
     return spare
 
 
-def _go_between(template: Template, parent: int, ours: socket.socket, tell: int) -> None:
+def _go_between(parent: int) -> None:
     """Comes back in the spare only."""
     try:
         tie(parent)
-        child = os.fork()
-        if child == 0:
+        if os.fork() == 0:
             return
-        send(template.control, {"kind": "spare", "pid": child}, [ours.fileno()])
-        os.write(tell, b".")
         os._exit(0)
     except BaseException:
         os._exit(1)
 
 
-def _spare(template: Template, middle: int, orders: socket.socket, pipes: tuple[int, int]) -> Order:
+def _spare(
+    template: Template, middle: int, ends: tuple[socket.socket, socket.socket], still_spare: int
+) -> Order:
     """Waits, as a child of the agent's, for what it is to become."""
-    known, still_spare = pipes
-    if os.read(known, 1) != b".":
-        _leave()
     await_parent(middle)
-    os.setsid()
+    ours, orders = ends
+    try:
+        send(template.control, {"kind": "spare", "pid": os.getpid()}, [ours.fileno()])
+    except OSError:  # the agent has done with the template
+        _leave()
+    ours.close()
+    template.control.close()
+    os.setsid()  # only now: the agent reaps what dies in the template's session
     tie(template.agent)
-    os.close(known)
     order = receive(orders)
     if order is None:
         _leave()

@@ -1,0 +1,670 @@
+# ruff: noqa: ASYNC220, ASYNC222, ASYNC240  # waiting for real processes is what these tests do
+"""Workers forked from templates: the same as fresh ones in all that can be seen, and nothing is ever left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from stoker.agent import zygote
+from stoker.agent.local_process import LocalSpawner
+from stoker.agent.process_tree import marked, process_table
+from stoker.agent.seams import SpawnFailed
+from stoker.agent.zygotes import TemplateOf, ZygoteSpawner
+from stoker.wire.messages import WorkerSpec
+from stoker.worker.frames import Frame
+
+ECHO = "def handler(job):\n    return job.input\n"
+IMPORTS_ARE_COUNTED = "open({counter!r}, 'a').write('x')\nVALUE = 7\n"
+
+
+class Host:
+    """A spawner whose interpreter has distributions of the test's making, and folders for handlers."""
+
+    def __init__(self, folder: Path, new_watcher: Any, **options: Any) -> None:
+        self.folder = folder
+        self.new_watcher = new_watcher
+        self.site = _interpreter(folder / "venv")
+        python = str(folder / "venv" / "bin" / "python")
+        self.local = LocalSpawner(folder / "data", **{"python": python, **options})
+        self.spawner = ZygoteSpawner(self.local)
+        self.spawned = 0
+
+    def install(self, name: str, source: str) -> None:
+        (self.site / f"{name}.py").write_text(source)
+        about = self.site / f"{name}-1.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (about / "top_level.txt").write_text(name)
+
+    def write(self, source: str, folder: str = "handlers") -> str:
+        path = self.folder / folder / "handler.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+        return f"{path}:handler"
+
+    def spawn(self, handler: str, *preload: str, **fields: Any) -> tuple[Any, Any]:
+        self.spawned += 1
+        watcher = self.new_watcher()
+        spec = WorkerSpec(f"w{self.spawned}", "e", 1, handler, preload=preload, **fields)
+        process = self.spawner.spawn(spec, None, watcher)
+        setup = {"handler": handler, "device": None, "concurrency": 1, "preload": []}
+        process.send(Frame("setup", setup))
+        return process, watcher
+
+    async def ready(self, handler: str, *preload: str, **fields: Any) -> tuple[Any, Any]:
+        process, watcher = self.spawn(handler, *preload, **fields)
+        await watcher.next("ready")
+        return process, watcher
+
+    async def answer(self, process: Any, watcher: Any, given: Any = None) -> Any:
+        process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, json.dumps(given).encode()))
+        frame = await watcher.next("done")
+        return json.loads(frame.body)
+
+    async def ask(self, source: str, *preload: str, **fields: Any) -> Any:
+        process, watcher = await self.ready(self.write(source), *preload, **fields)
+        answer = await self.answer(process, watcher)
+        process.kill()
+        await watcher.exit
+        return answer
+
+    @property
+    def template(self) -> TemplateOf:
+        (found,) = self.spawner._sets.values()
+        return found
+
+    @property
+    def template_pid(self) -> int:
+        assert self.template._life is not None
+        return self.template._life._child.pid
+
+    async def until(self, true: Callable[[], Any]) -> None:
+        async with asyncio.timeout(30):
+            while not true():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)  # what other processes do rings no bell
+
+    async def a_spare(self) -> int:
+        await self.until(lambda: self.template._spare)
+        assert self.template._spare is not None
+        return self.template._spare.pid
+
+
+def _interpreter(folder: Path) -> Path:
+    """A virtual environment, which is a link and two lines; with the packages of this one behind its own."""
+    site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    site.mkdir(parents=True)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    (folder / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).resolve().parent}\n")
+    here = next(path for path in sys.path if path.endswith("site-packages"))
+    (site / "behind.pth").write_text(here + "\n")
+    return site
+
+
+@pytest.fixture
+async def host(tmp_path: Path, new_watcher: Any) -> AsyncIterator[Host]:
+    made = Host(tmp_path, new_watcher)
+    yield made
+    await made.spawner.close()
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+    caplog.set_level(logging.INFO)
+    return lambda: caplog.text
+
+
+# ---- one import for many workers --------------------------------------------------------------
+
+
+async def test_workers_are_forked_from_one_import(host: Host) -> None:
+    counter = host.folder / "imports"
+    host.install("heavy", IMPORTS_ARE_COUNTED.format(counter=str(counter)))
+    source = "import heavy, os\ndef handler(job):\n    return [heavy.VALUE, os.getppid()]\n"
+    handler = host.write(source)
+    workers = [host.spawn(handler, "heavy") for _ in range(4)]  # they wait together
+    workers += [await host.ready(handler, "heavy") for _ in range(3)]
+    for process, watcher in workers[:4]:
+        await watcher.next("ready")
+        assert process.pid > 0
+    for process, watcher in workers:
+        assert await host.answer(process, watcher) == [7, os.getpid()]
+    assert counter.read_text() == "x"
+    assert len({process.pid for process, _ in workers}) == 7
+
+
+async def test_a_worker_that_finds_a_spare_has_its_process_at_once(host: Host) -> None:
+    handler = host.write(ECHO)
+    first, _ = host.spawn(handler, "json")
+    assert first.pid == 0
+    await host.until(lambda: first.pid)
+    spare = await host.a_spare()
+    second, watcher = host.spawn(handler, "json")
+    assert second.pid == spare
+    await watcher.next("ready")
+
+
+SEEN = """
+import ctypes, json, os, resource, signal, sys, tempfile
+LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+def status():
+    wanted = "Umask Uid Gid Groups Threads SigBlk SigIgn SigCgt NoNewPrivs CapEff".split()
+    lines = open("/proc/self/status").read().splitlines()
+    return {line.split(":")[0]: line.split(":")[1] for line in lines if line.split(":")[0] in wanted}
+def prctl(*option):
+    value = ctypes.c_int(0)
+    given = ctypes.CDLL(None).prctl(option[0], ctypes.byref(value))
+    return value.value or given
+def fds():
+    found = {}
+    for fd in sorted(os.listdir("/proc/self/fd"), key=int):
+        try:
+            link = os.readlink("/proc/self/fd/" + fd)
+        except OSError:
+            continue
+        found[fd] = (link.split(":")[0], os.get_inheritable(int(fd)))
+    return list(found.values())
+def handler(job):
+    return {
+        "environ": dict(os.environ),
+        "environment in /proc": sorted(filter(None, open("/proc/self/environ").read().split("\\0"))),
+        "fds": fds(), "cwd": os.getcwd(), "path": sys.path, "arguments": sys.argv[1:2],
+        "flags": str(sys.flags), "parent": os.getppid(), "status": status(),
+        "session": os.getsid(0) == os.getpid() == os.getpgrp(),
+        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in LIMITS},
+        "pdeathsig": prctl(2), "dumpable": ctypes.CDLL(None).prctl(3), "subreaper": prctl(37),
+        "handlers": {s.name: str(signal.getsignal(s)).split(" at ")[0] for s in signal.Signals},
+        "nice": os.nice(0), "processors": sorted(os.sched_getaffinity(0)),
+        "main": sys.modules["__main__"].__name__,
+        "stdout": [sys.stdout.encoding, sys.stdout.line_buffering, sys.stdout.isatty()],
+        "temporary": tempfile.gettempdir(),
+    }
+"""
+
+
+async def test_it_is_the_same_as_a_fresh_one(tmp_path: Path, new_watcher: Any) -> None:
+    host = Host(tmp_path, new_watcher, limits={"NOFILE": (300, 400), "CORE": (0, 0)})
+    env = {"TOKEN": "declared", "OMP_NUM_THREADS": "3", "LANG": "C.UTF-8"}
+    leaked = os.open("/etc/hostname", os.O_RDONLY)
+    os.set_inheritable(leaked, True)
+    try:
+        fresh = await host.ask(SEEN, env=env)
+        forked = await host.ask(SEEN, "xml.dom.minidom", env=env)
+        again = await host.ask(SEEN, "xml.dom.minidom", env=env)
+    finally:
+        os.close(leaked)
+        await host.spawner.close()
+    for seen, number in ((fresh, 1), (forked, 2), (again, 3)):
+        assert seen["environ"].pop("STOKER_WORKER") == f"w{number}"
+        assert seen["environ"].pop("HOME").split("/")[-1].startswith(f"w{number}.")
+        assert seen["environ"].pop("LC_CTYPE", None) in (None, "C.UTF-8")
+        shown = seen.pop("environment in /proc")
+        assert f"STOKER_WORKER=w{number}" in shown
+        assert not any("template" in line for line in shown)
+        assert "TOKEN=declared" in shown
+        assert "OMP_NUM_THREADS=3" in shown
+        assert not any(line.startswith("MKL") for line in shown)
+    assert fresh["limits"]["RLIMIT_NOFILE"] == [300, 400]
+    assert fresh["pdeathsig"] == signal.SIGKILL
+    assert len(fresh["fds"]) == 4
+    assert forked == fresh
+    assert again == fresh
+
+
+async def test_another_set_has_another_template(host: Host) -> None:
+    source = "import os\ndef handler(job):\n    return sorted(os.environ)\n"
+    assert "ONE" in await host.ask(source, "json", env={"ONE": "1"})
+    assert "ONE" not in await host.ask(source, "json", env={"TWO": "1"})
+    assert len(host.spawner._sets) == 2
+
+
+async def test_what_it_prints_is_its_own_log(host: Host) -> None:
+    host.install("chatty", "print('as it is imported', flush=True)\n")
+    process, watcher = await host.ready(
+        host.write("def handler(job):\n    print('hello'); return 1\n"), "chatty"
+    )
+    listener = process.listen()
+    await host.answer(process, watcher)
+    assert listener() == ("hello",)
+    process.send(Frame("stop"))
+    ended = await watcher.exit
+    assert (ended.reason, ended.log_tail) == ("exited with code 0", ("hello",))
+
+
+async def test_seeds_are_its_own(host: Host) -> None:
+    source = """
+import random, numpy
+def handler(job):
+    return [random.random(), int(numpy.random.randint(1 << 30)), numpy.random.default_rng().random()]
+"""
+    drawn = [await host.ask(source, "numpy", "random") for _ in range(3)]
+    assert all(len({one[n] for one in drawn}) == 3 for n in range(3))
+
+
+@pytest.mark.slow
+async def test_torch_has_seeds_and_threads_of_its_own(host: Host) -> None:
+    source = """
+import os, torch
+def handler(job):
+    made = torch.randn(400, 400)
+    product = float((made @ made).abs().sum())  # hangs after a fork of a process with threads
+    threads = [torch.get_num_threads(), torch.get_num_interop_threads()]
+    return [*threads, os.environ.get("OMP_NUM_THREADS"), product]
+"""
+    fresh = await host.ask(source)
+    forked = [await host.ask(source, "torch") for _ in range(2)]
+    assert [one[:3] for one in forked] == [fresh[:3]] * 2
+    assert forked[0][3] != forked[1][3]
+    told = await host.ask(source, "torch", env={"OMP_NUM_THREADS": "5"})
+    assert told[0] == 5
+    assert told[2] == "5"
+
+
+async def test_a_further_worker_costs_little_memory(host: Host) -> None:
+    size = 64 << 20
+    host.install("large", f"DATA = bytearray(b'x') * {size}\n")
+    source = """
+import large
+def handler(job):
+    sum(large.DATA[::4096])
+    text = open("/proc/self/smaps_rollup").read()
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_Dirty"))
+"""
+    assert await host.ask(source) * 1024 > size
+    assert await host.ask(source, "large") * 1024 < size / 4
+
+
+# ---- what cannot be forked is started fresh ---------------------------------------------------
+
+UNFIT = {
+    "a thread": (
+        "import threading\nwait = threading.Event().wait\n"
+        "threading.Thread(target=wait, daemon=True, name='ticker').start()",
+        "importing bad leaves a thread running (ticker)",
+    ),
+    "a device": ("FILE = open('/dev/full')", "importing bad leaves the device /dev/full open"),
+    "a file": ("FILE = open('/etc/hostname')", "importing bad leaves /etc/hostname open"),
+    "an exception": ("raise RuntimeError('no licence')", "bad cannot be imported: RuntimeError: no licence"),
+    "an exit": ("import sys\nsys.exit(0)", "bad cannot be imported: SystemExit: 0"),
+    "a crash": (
+        "import os, signal\nprint('about to', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)",
+        "its template is not there: it crashed: segmentation fault (SIGSEGV), having printed: about to",
+    ),
+    "a hard exit": ("import os\nos._exit(4)", "its template is not there: it exited with code 4"),
+    "CUDA": (
+        "import sys, types\nsys.modules['torch.cuda'] = types.SimpleNamespace(is_initialized=lambda: True)",
+        "importing bad initialises CUDA, which does not survive a fork",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", UNFIT)
+async def test_unfit_imports_are_told_and_its_workers_fresh(host: Host, how: str, told: Any) -> None:
+    source, sentence = UNFIT[how]
+    host.install("bad", source)
+    handler = "def handler(job):\n    return 5\n"
+    assert await host.ask(handler, "bad") == 5
+    assert f"workers of endpoint e start in fresh interpreters: {sentence}" in told()
+    assert await host.ask(handler, "bad") == 5
+    assert told().count("start in fresh interpreters") == 1
+    assert told().count("is started") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("no_such_thing", "no installed distribution provides no_such_thing; only installed modules are"),
+        ("json.nothing", "json.nothing cannot be imported: AttributeError: module 'json' has no attribute"),
+        ("lies_about", "no installed distribution provides lies_about"),
+    ],
+)
+async def test_what_is_not_installed_is_told(host: Host, name: str, sentence: str, told: Any) -> None:
+    (host.site / "lies_about.py").write_text("raise SystemError('never imported')")  # no distribution's
+    assert await host.ask("def handler(job):\n    return 5\n", name) == 5
+    assert f"fresh interpreters: {sentence}" in told()
+
+
+async def test_user_code_is_never_preloaded(host: Host, told: Any) -> None:
+    # Not through a declared search path, and not from a handler's folder that is a site folder.
+    (host.folder / "handlers").mkdir()
+    mark = host.folder / "was imported in a template"
+    (host.folder / "handlers" / "mine.py").write_text(
+        f"import sys\n'template' in str(sys.argv) and open({str(mark)!r}, 'w')\n"
+    )
+    source = "import mine\ndef handler(job):\n    return 5\n"
+    assert await host.ask(source, "mine") == 5
+    assert "no installed distribution provides mine" in told()
+    assert await host.ask(source, "mine", env={"PYTHONPATH": str(host.folder / "handlers")}) == 5
+    assert "its endpoint declares PYTHONPATH" in told()
+    host.install("theirs", "")
+    (host.site / "handler.py").write_text(ECHO)
+    await host.ready(f"{host.site}/handler.py:handler", "theirs")
+    assert f"theirs lies in the handler's folder {host.site}: user code is not preloaded" in told()
+    assert not mark.exists()
+
+
+async def test_the_handlers_own_modules_win(host: Host, told: Any) -> None:
+    (host.folder / "handlers").mkdir()
+    (host.folder / "handlers" / "resource.py").write_text("MINE = True")
+    (host.folder / "handlers" / "minidom").mkdir()
+    source = "import resource\ndef handler(job):\n    return resource.MINE\n"
+    assert await host.ask(source, "xml.dom.minidom") is True
+    assert "resource of the handler's folder would be hidden by what is preloaded" in told()
+
+
+async def test_an_environment_that_is_too_large_for_a_message(host: Host, told: Any) -> None:
+    env = {f"LARGE{n}": "x" * 60_000 for n in range(4)}
+    source = "import os\ndef handler(job):\n    return len(os.environ['LARGE3'])\n"
+    assert await host.ask(source, "json", env=env) == 60_000
+    assert "cannot be forked" in told()
+    assert "196608 are allowed" in told()
+
+
+async def test_a_folder_that_is_not_there(host: Host) -> None:
+    _, watcher = host.spawn("/nowhere/handler.py:handler", "json")
+    ended = await watcher.exit
+    assert (ended.status, "there is no folder /nowhere" in ended.reason) == (1, True)
+    await host.a_spare()
+    with pytest.raises(SpawnFailed, match="there is no folder /nowhere"):
+        host.spawn("/nowhere/handler.py:handler", "json")
+    await host.until(lambda: host.template._state.users == 0)
+
+
+# ---- how it ends ------------------------------------------------------------------------------
+
+ENDS = {
+    "import os; os._exit(9)": (9, "exited with code 9"),
+    "import os; os.kill(os.getpid(), 9)": (-9, "killed, likely out of memory"),
+    "import os; os.kill(os.getpid(), 11)": (-11, "crashed: segmentation fault (SIGSEGV)"),
+    "import os; os.kill(os.getpid(), 15)": (-15, "ended by SIGTERM"),
+    "import os; os.abort()": (-6, "crashed: aborted (SIGABRT)"),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+async def test_the_exit_is_told_exactly(host: Host, how: str) -> None:
+    process, watcher = await host.ready(host.write(f"def handler(job):\n    {how}\n"), "json")
+    process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b"{}"))
+    ended = await watcher.exit
+    assert (ended.status, ended.reason) == ENDS[how]
+    assert process.pid not in process_table()
+
+
+DAEMON = """
+import os, signal, subprocess, sys
+def handler(job):
+    r, w = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(w, b"%d " % os.getpid())
+            os.close(w)
+            while True:
+                signal.pause()
+        os._exit(0)
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
+    os.close(w)
+    forked = int(os.read(r, 20))
+    job.progress([forked, child.pid])
+    while True:
+        signal.pause()
+"""
+
+
+async def test_kill_ends_whatever_it_started(host: Host) -> None:
+    process, watcher = await host.ready(host.write(DAEMON), "json")
+    other, other_watcher = await host.ready(host.write(ECHO, "others"), "json")
+    process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b"{}"))
+    started = json.loads((await watcher.next("progress")).body)
+    assert all(marked(pid, "STOKER_WORKER", "w1") for pid in started)
+    process.kill()
+    assert (await watcher.exit).reason == "killed by the agent"
+    assert not {*started, process.pid} & process_table().keys()
+    assert await host.answer(other, other_watcher, 4) == 4
+    assert not process_table()[host.template_pid].zombie
+
+
+async def test_stop_and_terminate(host: Host) -> None:
+    handler = host.write(ECHO)
+    for act, reason in (
+        (lambda p: p.terminate(), "stopped by the agent (SIGTERM)"),
+        (lambda p: p.kill(), "killed by the agent"),
+    ):
+        process, watcher = await host.ready(handler, "json")
+        act(process)
+        assert (await watcher.exit).reason == reason
+        waiting, watcher = host.spawn(host.write(ECHO), "sqlite3", env={"NEW": reason})
+        assert waiting.pid == 0
+        act(waiting)
+        waiting.kill()
+        assert not watcher.exits, "told before the caller had returned"
+        assert (await watcher.exit).reason == reason
+        waiting.send(Frame("stop"))
+        waiting.pause()
+        waiting.resume()
+        assert waiting.listen()() == ()
+
+
+async def test_a_worker_that_is_killed_before_it_has_begun(host: Host) -> None:
+    handler = host.write(ECHO)
+    await host.ready(handler, "json")
+    spare = await host.a_spare()
+    os.kill(spare, signal.SIGSTOP)
+    process, watcher = host.spawn(handler, "json")
+    assert process.pid == spare
+    process.kill()
+    assert (await watcher.exit).reason == "killed by the agent"
+
+
+async def test_a_waiting_worker_is_paused_before_it_begins(host: Host) -> None:
+    process, watcher = host.spawn(host.write(ECHO), "json")
+    process.pause()
+    await host.until(lambda: process.pid)
+    await host.a_spare()
+    assert watcher.frames.empty()
+    process.resume()
+    await watcher.next("ready")
+
+
+# ---- whatever is killed -----------------------------------------------------------------------
+
+
+async def test_the_death_of_a_template_touches_no_worker(host: Host, told: Any) -> None:
+    handler = host.write(ECHO)
+    process, watcher = await host.ready(handler, "json")
+    spare = await host.a_spare()
+    template = host.template_pid
+    os.kill(template, signal.SIGKILL)
+    await host.until(lambda: not {template, spare} & process_table().keys())
+    assert await host.answer(process, watcher, "alive") == "alive"
+    fresh, fresh_watcher = await host.ready(handler, "json")
+    assert await host.answer(fresh, fresh_watcher, "fresh") == "fresh"
+    assert "its template is not there: it killed, likely out of memory" in told()
+    # It comes back after its back-off, as long as its workers live.
+    host.template._tell(zygote.Tick(asyncio.get_running_loop().time() + 10))
+    assert await host.a_spare() not in (spare, process.pid)
+
+
+async def test_a_template_killed_while_workers_wait_for_it(host: Host) -> None:
+    host.install("endless", "import signal, sys\n'template' in str(sys.argv) and signal.pause()\n")
+    waiting = [host.spawn(host.write(ECHO), "endless") for _ in range(3)]
+    await host.until(lambda: host.template_pid)
+    os.kill(host.template_pid, signal.SIGKILL)
+    for process, watcher in waiting:
+        await watcher.next("ready")
+        assert await host.answer(process, watcher, 1) == 1
+
+
+async def test_imports_that_never_end(host: Host, monkeypatch: pytest.MonkeyPatch, told: Any) -> None:
+    monkeypatch.setattr(zygote, "IMPORT_S", 0.0)
+    host.install("endless", "import signal, sys\n'template' in str(sys.argv) and signal.pause()\n")
+    await host.ready(host.write(ECHO), "endless")
+    assert "its imports took more than 0 s" in told()
+
+
+async def test_a_template_that_is_stuck(host: Host, monkeypatch: pytest.MonkeyPatch, told: Any) -> None:
+    await host.ready(host.write(ECHO), "json")
+    await host.a_spare()
+    os.kill(host.template_pid, signal.SIGSTOP)
+    monkeypatch.setattr(zygote, "FORK_S", 0.0)
+    await host.ready(host.write(ECHO), "json")  # takes the spare
+    await host.ready(host.write(ECHO), "json")  # waits in vain
+    assert "it forked nothing for 0 s" in told()
+
+
+async def test_a_spare_that_dies_is_replaced(host: Host) -> None:
+    process, _ = await host.ready(host.write(ECHO), "json")
+    spare = await host.a_spare()
+    os.kill(spare, signal.SIGKILL)
+    await host.until(lambda: spare not in process_table())
+    assert await host.a_spare() != spare
+    assert process.pid in process_table()
+
+
+async def test_a_spare_that_dies_as_it_becomes_a_worker(host: Host) -> None:
+    handler = host.write(ECHO)
+    await host.ready(handler, "json")
+    spare = await host.a_spare()
+    os.kill(spare, signal.SIGSTOP)
+    process, watcher = host.spawn(handler, "json")
+    assert process.pid == spare
+    os.kill(spare, signal.SIGKILL)
+    assert (await watcher.exit).reason == "killed, likely out of memory"
+    process, watcher = await host.ready(handler, "json")
+    assert await host.answer(process, watcher, 1) == 1
+
+
+async def test_a_template_killed_as_its_spare_becomes_a_worker(host: Host) -> None:
+    handler = host.write(ECHO)
+    await host.ready(handler, "json")
+    spare = await host.a_spare()
+    os.kill(host.template_pid, signal.SIGKILL)
+    process, watcher = host.spawn(handler, "json")  # the death has not been noticed yet
+    assert process.pid == spare
+    await watcher.next("ready")
+    assert await host.answer(process, watcher, 2) == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_kills_at_any_moment_leave_nothing(
+    host: Host, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = Random(seed)
+    monkeypatch.setattr(zygote, "FIRST_S", 0.0)
+    handler = host.write(ECHO)
+    watchers = []
+    for _ in range(12):
+        watchers += [host.spawn(handler, "json")[1] for _ in range(rng.randrange(3))]
+        for _ in range(rng.choice([0, 3, 30, 300, 3000])):
+            await asyncio.sleep(0)
+        mine = [
+            seen
+            for seen in process_table().values()
+            if marked(seen.pid, "STOKER_AGENT", str(host.folder / "data"))
+        ]
+        if mine:
+            rng_pid = rng.choice(mine).pid
+            os.kill(rng_pid, signal.SIGKILL)
+    for watcher in watchers:
+        await host.until(lambda watcher=watcher: not watcher.frames.empty() or watcher.exits)
+    await host.spawner.close()
+    assert [watcher.exits[0].status < 0 for watcher in watchers] == [True] * len(watchers)
+    left = [seen for seen in process_table().values() if seen.parent == os.getpid()]
+    assert left == []
+
+
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+from stoker.agent.local_process import LocalSpawner
+from stoker.agent.zygotes import ZygoteSpawner
+from stoker.wire.messages import WorkerSpec
+class Watcher:
+    def on_frame(self, frame): pass
+    def on_exit(self, exit): print(exit, flush=True)
+async def main():
+    spawner = ZygoteSpawner(LocalSpawner(Path(sys.argv[1]), module="sinner_that_waits"))
+    worker = spawner.spawn(WorkerSpec("w", "e", 1, "m:h", preload=("json",)), None, Watcher())
+    (template,) = spawner._sets.values()
+    while not (worker.pid and template._spare):
+        await asyncio.sleep(0)
+    print(worker.pid, template._spare.pid, template._life._child.pid, flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_agent_takes_all_with_it(gone: Any, tmp_path: Path, host: Host) -> None:
+    # The worker is stuck before its first look at the socket: only the tie to the agent ends it.
+    agent = subprocess.Popen(
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            AGENT.replace("sinner_that_waits", "http.server"),
+            str(tmp_path / "other"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert agent.stdout is not None
+    pids = [int(pid) for pid in agent.stdout.readline().split()]
+    assert len(set(pids)) == 3
+    agent.kill()
+    agent.wait()
+    agent.stdout.close()
+    assert all(gone(pid) for pid in pids)
+    for pid in pids:  # inherited by this process, which is a subreaper too
+        os.waitpid(pid, 0)
+
+
+async def test_a_dropped_template_ends_with_its_spare(host: Host) -> None:
+    process, watcher = await host.ready(host.write(ECHO), "json")
+    spare, template = await host.a_spare(), host.template_pid
+    process.send(Frame("stop"))
+    await watcher.exit
+    await host.until(lambda: host.template._state.users == 0)
+    host.template._tell(zygote.Tick(asyncio.get_running_loop().time() + zygote.LINGER_S + 1))
+    await host.until(lambda: not {spare, template} & process_table().keys())
+    process, watcher = await host.ready(host.write(ECHO), "json")
+    assert await host.answer(process, watcher, 1) == 1
+
+
+SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not reach the one of a virtual environment
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose another user")
+@pytest.mark.skipif(not os.path.exists(SYSTEM_PYTHON), reason="no interpreter that everybody may run")
+async def test_another_user_where_the_agent_may_choose(new_watcher: Any) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "data").mkdir(mode=0o711)
+        host = Host(folder, new_watcher, python=SYSTEM_PYTHON, user=(65534, 65534))
+        source = """
+import os
+def handler(job):
+    return [os.getuid(), os.getgid(), os.getgroups(), len(os.listdir("/proc/self/fd"))]
+"""
+        assert await host.ask(source, "json") == [65534, 65534, [], 5]
+        spare = await host.a_spare()
+        for pid in (spare, host.template_pid):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            assert "Uid:\t65534\t65534\t65534\t65534" in lines
+            assert Path(f"/proc/{pid}/environ").stat().st_uid == 0, (
+                "a handler of that user could look into it"
+            )
+        await host.spawner.close()
