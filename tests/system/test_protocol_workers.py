@@ -50,8 +50,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def test_records_of_every_end(stack: Stack) -> None:
     record = stack.runsync("mixed", {"do": "return", "value": {"a": 1.5}})
     assert (record["status"], record["output"]) == ("COMPLETED", {"a": 1.5})
-        "the second that the stock worker sleeps between jobs is not its time"
-    )
     record = stack.runsync("mixed", {"do": "return", "value": {"error": "bad thing", "x": 1}})
     assert (record["status"], record["error"], record["output"]) == ("FAILED", "bad thing", {"x": 1})
     record = stack.runsync("mixed", {"do": "return", "value": {}})
