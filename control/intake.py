@@ -76,12 +76,14 @@ class Intake:
     async def run_sync(self, account: str, endpoint: str, submission: Submission, seconds: float) -> JobView:
         """Submits and waits: the terminal view, or the current one after `seconds`.
 
-        The bell is hung up before the job is stored, so that the way back needs no read.
+        The bell is hung up before the job is stored, so that the way back needs no read. What was submitted
+        is let go before the wait: hundreds may wait, each with 20 MB.
         """
         found = self._endpoints.find(account, endpoint)
         new = await self._new_job(found, submission, sync=True)
         with self._bells.end_of(new.id) as ended:
             accepted = await self._accept(found, new)
+            del submission, new
             if accepted.repeated:
                 return await self._wait_again(account, accepted.view, seconds)
             try:

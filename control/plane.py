@@ -145,7 +145,9 @@ class Plane:
         return await self.intake.submit(account, endpoint, submission, sync=sync)
 
     async def run_sync(self, account: str, endpoint: str, submission: Submission, seconds: float) -> JobView:
-        return await self.intake.run_sync(account, endpoint, submission, seconds)
+        running = self.intake.run_sync(account, endpoint, submission, seconds)
+        del submission
+        return await running
 
     async def cancel(self, account: str, endpoint: str, job: str) -> JobView:
         return await self.intake.cancel(account, endpoint, job)

@@ -61,8 +61,13 @@ class Operations:
     async def runsync(self, call: Call) -> Answer:
         settings = self._settings
         seconds = call.wait_s(settings.hosted_wait_ms if call.hosted else settings.wait_ms)
-        submission = await self._submission(call, settings.runsync_body_bytes, sync=True)
-        view = await held(call, self._plane.run_sync(call.account, call.endpoint, submission, seconds))
+        running = self._plane.run_sync(
+            call.account,
+            call.endpoint,
+            await self._submission(call, settings.runsync_body_bytes, sync=True),
+            seconds,
+        )
+        view = await held(call, running)
         return json_answer(records.hosted_result(view) if call.hosted else records.record(view))
 
     async def status(self, call: Call) -> Answer:

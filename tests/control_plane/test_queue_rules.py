@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 from dataclasses import replace
@@ -17,7 +18,7 @@ from scripted_agent import ScriptedAgent
 
 from stoker.control import store
 from stoker.control.errors import BadRequest, KeyReused, NotFound
-from stoker.control.types import Counted, JobState, Listing, Once, Submission
+from stoker.control.types import Counted, JobState, Listing, NewJob, Once, Submission
 from stoker.control.views import COUNT_MOST, RECOUNT_S
 from stoker.wire.messages import Assign, Chunk, Outcome, WorkerState
 
@@ -281,6 +282,18 @@ async def test_a_large_input_that_came_twice_is_kept_once() -> None:
             await asyncio.sleep(0.5)
         ((_, key),) = w.artifacts.blobs
         assert first.id in key
+
+
+@story
+async def test_who_waits_holds_nothing_of_what_was_submitted() -> None:
+    async with world(endpoint(workers_max=0)) as (w, tasks):
+        waits = [tasks.create_task(w.plane.run_sync("default", "echo", one(n), 60)) for n in range(3)]
+        await asyncio.sleep(1)
+        gc.collect()
+        held = [held for held in gc.get_objects() if isinstance(held, (Submission, NewJob))]
+        assert held == []
+        await w.plane.purge("default", "echo")
+        await asyncio.gather(*waits)
 
 
 # ---- lists and streams --------------------------------------------------------------------------------
