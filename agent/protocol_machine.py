@@ -27,6 +27,28 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from stoker.agent.protocol_bodies import Failed, Finished, Piece, Post, Progressed
+from stoker.agent.protocol_events import (
+    Call,
+    CancelAsked,
+    Command,
+    DrainAsked,
+    Event,
+    GiveJobs,
+    GiveStops,
+    Handed,
+    Left,
+    Pinged,
+    Posted,
+    RunAsked,
+    Say,
+    StopAsked,
+    TakeAsked,
+    Terminate,
+    Terminated,
+    Tick,
+    Unfit,
+    Waiting,
+)
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
 
@@ -51,14 +73,6 @@ STOPPED = "the job was stopped"
 RETIRES = "the handler asked for a fresh worker (refresh_worker)"
 
 Phase = Literal["starting", "serving", "draining", "leaving"]
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """`text` is the job as the program will get it."""
-
-    key: AttemptKey
-    text: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,132 +112,6 @@ class State:
     stop: Poll | None = None
 
 
-# ---- events -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TakeAsked:
-    """`busy` is what the program says: whether a job is in progress; None when it does not say."""
-
-    at: float
-    request: int
-    room: int
-    many: bool
-    busy: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """The answer of a job-take went out, or found nobody."""
-
-    at: float
-    request: int
-    keys: tuple[AttemptKey, ...]
-    arrived: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StopAsked:
-    at: float
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Whoever had sent this call has hung up."""
-
-    at: float
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pinged:
-    at: float
-    jobs: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Unfit:
-    """The program's own checks say that it cannot work here."""
-
-    at: float
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Posted:
-    at: float
-    job: str
-    post: Post
-
-
-@dataclass(frozen=True, slots=True)
-class RunAsked:
-    at: float
-    key: AttemptKey
-    text: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAsked:
-    at: float
-    key: AttemptKey
-
-
-@dataclass(frozen=True, slots=True)
-class DrainAsked:
-    """The stop frame: after what runs."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Terminated:
-    """The agent sends SIGTERM."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    at: float
-
-
-Call: TypeAlias = TakeAsked | Handed | StopAsked | Left | Pinged | Unfit | Posted
-Event: TypeAlias = Call | RunAsked | CancelAsked | DrainAsked | Terminated | Tick
-
-
-# ---- commands -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class GiveJobs:
-    """The answer of a job-take; none: 204."""
-
-    request: int
-    jobs: tuple[Waiting, ...] = ()
-    many: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class GiveStops:
-    """The answer of a job-stop; none: 204. An id that no job has ends the poll without the pause after it."""
-
-    request: int
-    jobs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    frame: Frame
-
-
-@dataclass(frozen=True, slots=True)
-class Terminate:
-    pass
-
-
-Command: TypeAlias = GiveJobs | GiveStops | Say | Terminate
 Stepped: TypeAlias = tuple[State, tuple[Command, ...]]
 
 NOBODY = ("",)

@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+from stoker.agent import protocol_events as ev
 from stoker.agent import protocol_machine as machine
 from stoker.agent.alarm import Alarm
 from stoker.agent.local_process import LocalProcess, LocalSpawner, Program
@@ -111,7 +112,7 @@ class ProtocolProcess:
         self._state = machine.State(slots=spec.concurrency)
         self._alarm = Alarm(self._rings)
         self._requests = count(1)
-        self._polls: dict[int, asyncio.Future[machine.GiveJobs | machine.GiveStops]] = {}
+        self._polls: dict[int, asyncio.Future[ev.GiveJobs | ev.GiveStops]] = {}
         self._outbox: deque[tuple[Frame, asyncio.Future[None]]] = deque()
         self._untaken: dict[tuple[AttemptKey, int], asyncio.Future[None]] = {}
         self._paused = False
@@ -129,11 +130,11 @@ class ProtocolProcess:
         match frame.kind:
             case "run":
                 text = job_text(frame.job, frame.body, frame.fields.get("more", {}))
-                self._tell(machine.RunAsked(now, _key(frame), text))
+                self._tell(ev.RunAsked(now, _key(frame), text))
             case "cancel":
-                self._tell(machine.CancelAsked(now, _key(frame)))
+                self._tell(ev.CancelAsked(now, _key(frame)))
             case "stop":
-                self._tell(machine.DrainAsked(now))
+                self._tell(ev.DrainAsked(now))
             case "took":
                 self._took(_key(frame), int(frame.fields["n"]))
 
@@ -143,7 +144,7 @@ class ProtocolProcess:
     def terminate(self) -> None:
         """The signal first: a poll that returned before it would ask again."""
         self.child.terminate()
-        self._tell(machine.Terminated(self._loop.time()))
+        self._tell(ev.Terminated(self._loop.time()))
 
     def kill(self) -> None:
         self.child.kill()
@@ -160,33 +161,33 @@ class ProtocolProcess:
 
     async def take(
         self, room: int, many: bool, busy: bool | None, gone: asyncio.Future[None]
-    ) -> Sequence[machine.Waiting]:
+    ) -> Sequence[ev.Waiting]:
         """The jobs that it gets; none after a while."""
         request, answer = self._poll()
-        self._tell(machine.TakeAsked(self._loop.time(), request, room, many, busy))
+        self._tell(ev.TakeAsked(self._loop.time(), request, room, many, busy))
         await self._held(request, answer, gone)
         given = answer.result() if answer.done() and not answer.cancelled() else None
-        if not isinstance(given, machine.GiveJobs) or not given.jobs:
+        if not isinstance(given, ev.GiveJobs) or not given.jobs:
             return ()
         arrived = not gone.done()
         keys = tuple(job.key for job in given.jobs)
-        self._tell(machine.Handed(self._loop.time(), request, keys, arrived))
+        self._tell(ev.Handed(self._loop.time(), request, keys, arrived))
         return given.jobs if arrived else ()
 
     async def stops(self, gone: asyncio.Future[None]) -> Sequence[str]:
         """The jobs that it shall stop; none after a while."""
         request, answer = self._poll()
-        self._tell(machine.StopAsked(self._loop.time(), request))
+        self._tell(ev.StopAsked(self._loop.time(), request))
         await self._held(request, answer, gone)
         given = answer.result() if answer.done() and not answer.cancelled() else None
-        return given.jobs if isinstance(given, machine.GiveStops) else ()
+        return given.jobs if isinstance(given, ev.GiveStops) else ()
 
     async def posted(self, job: str, read: Callable[[], Awaitable[Post]]) -> None:
         """Returns when what it says has been heard."""
         self._reading += 1
         try:
             post = await read()
-            heard = self._tell(machine.Posted(self._loop.time(), job, post))
+            heard = self._tell(ev.Posted(self._loop.time(), job, post))
         finally:
             self._reading -= 1
         if heard:
@@ -194,14 +195,14 @@ class ProtocolProcess:
 
     def pinged(self, jobs: frozenset[str]) -> None:
         self.last_ping = self._loop.time()
-        self._tell(machine.Pinged(self.last_ping, jobs))
+        self._tell(ev.Pinged(self.last_ping, jobs))
 
     def unfit(self, why: str) -> None:
-        self._tell(machine.Unfit(self._loop.time(), why))
+        self._tell(ev.Unfit(self._loop.time(), why))
 
-    def _poll(self) -> tuple[int, asyncio.Future[machine.GiveJobs | machine.GiveStops]]:
+    def _poll(self) -> tuple[int, asyncio.Future[ev.GiveJobs | ev.GiveStops]]:
         request = next(self._requests)
-        answer: asyncio.Future[machine.GiveJobs | machine.GiveStops] = self._loop.create_future()
+        answer: asyncio.Future[ev.GiveJobs | ev.GiveStops] = self._loop.create_future()
         if self._over:
             answer.cancel()
         self._polls[request] = answer
@@ -210,7 +211,7 @@ class ProtocolProcess:
     async def _held(
         self,
         request: int,
-        answer: asyncio.Future[machine.GiveJobs | machine.GiveStops],
+        answer: asyncio.Future[ev.GiveJobs | ev.GiveStops],
         gone: asyncio.Future[None],
     ) -> None:
         try:
@@ -218,11 +219,11 @@ class ProtocolProcess:
         finally:
             self._polls.pop(request, None)
         if not answer.done():
-            self._tell(machine.Left(self._loop.time(), request))
+            self._tell(ev.Left(self._loop.time(), request))
 
     # -- the machine
 
-    def _tell(self, event: machine.Event) -> list[asyncio.Future[None]]:
+    def _tell(self, event: ev.Event) -> list[asyncio.Future[None]]:
         """What the event makes it say, each done when it was heard."""
         if self._over:
             return []
@@ -231,17 +232,17 @@ class ProtocolProcess:
         heard = []
         for command in commands:
             match command:
-                case machine.Say(frame):
+                case ev.Say(frame):
                     heard.append(self._say(frame))
-                case machine.Terminate():
+                case ev.Terminate():
                     self.child.terminate()
-                case machine.GiveJobs(request) | machine.GiveStops(request):
+                case ev.GiveJobs(request) | ev.GiveStops(request):
                     if (answer := self._polls.get(request)) is not None and not answer.done():
                         answer.set_result(command)
         return heard
 
     def _rings(self, at: float) -> None:
-        self._tell(machine.Tick(at))
+        self._tell(ev.Tick(at))
 
     def _say(self, frame: Frame) -> asyncio.Future[None]:
         heard: asyncio.Future[None] = self._loop.create_future()
