@@ -25,10 +25,10 @@ class Child(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What a new python worker is given, whoever makes it: a folder, an environment, its two ends."""
+    """What a new python worker is given, whoever makes it. `command` is what a fresh interpreter would run."""
 
-    worker: str
     module: str
+    command: tuple[str, ...]
     folder: Path
     environment: Mapping[str, str]
     socket: int

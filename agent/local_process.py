@@ -204,8 +204,9 @@ class LocalSpawner:
         try:
             folder = _working_folder(spec.handler, home)
             environment = _environment(spec, device, home, self._folder)
+            command = tuple(self._command(ends.theirs.fileno()))
             given = (ends.theirs.fileno(), ends.log_start, self._limits)
-            return fork(Birth(spec.worker, self._module, folder, environment, *given))
+            return fork(Birth(self._module, command, folder, environment, *given))
         except OSError as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be forked: {error}") from None
         finally:

@@ -341,8 +341,8 @@ class Spare:
         """Raises OSError; a worker's own end then tells nothing: kill it."""
         request = {
             "kind": "become",
-            "worker": birth.worker,
             "module": birth.module,
+            "command": birth.command,
             "folder": str(birth.folder),
             "environment": dict(birth.environment),
             "limits": dict(birth.limits),
@@ -540,8 +540,8 @@ def modules_in(folder: str) -> list[str]:
 
 
 def _command(fd: int, output: int, preload: tuple[str, ...]) -> Started:
-    threads = dict.fromkeys(words.THREAD_VARIABLES, "1")
-    return Started((MODULE, "--fd", str(fd), *preload), threads, fd, output)
+    environment = {**dict.fromkeys(words.THREAD_VARIABLES, "1"), words.ASK_NVML: "1"}
+    return Started((MODULE, "--fd", str(fd), *preload), environment, fd, output)
 
 
 def _nothing() -> tuple[str, ...]:

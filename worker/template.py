@@ -36,7 +36,7 @@ from stoker.worker import (  # noqa: F401  # what the runtime imports, so that a
     template_words,
 )
 from stoker.worker.template_child import (
-    EnvironmentBlock,
+    Shown,
     Threads,
     await_parent,
     become,
@@ -57,7 +57,7 @@ class Template:
 
     control: socket.socket
     agent: int
-    block: EnvironmentBlock
+    shown: Shown
     threads: Threads
 
 
@@ -73,12 +73,12 @@ def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[1]))
     os.set_inheritable(control.fileno(), False)
     try:
-        block = EnvironmentBlock()
+        shown = Shown()
         origins = import_all(arguments[2:])
     except (Unfit, OSError) as error:
         send(control, {"kind": "refused", "why": str(error)})
         return 1
-    template = Template(control, os.getppid(), block, Threads(libraries()))
+    template = Template(control, os.getppid(), shown, Threads(libraries()))
     guard(template.agent)
     gc.collect()
     gc.freeze()  # so that a child's collector touches, and so copies, nothing of what is shared
@@ -167,7 +167,7 @@ def _spare(
         _leave()
     orders.close()
     request, fds = order
-    become(request, fds, template.block, template.threads)
+    become(request, fds, template.shown, template.threads)
     os.close(still_spare)
     return Order(request, fds)
 

@@ -31,28 +31,34 @@ OPENBLAS = (
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class EnvironmentBlock:
-    """What the kernel shows as this process's environment in `/proc/<pid>/environ`: the memory in which it
-    stood at the start, which changes only when it is written over."""
+class Shown:
+    """What the kernel shows as this process's command and environment (`/proc/<pid>/cmdline`, `environ`): the
+    memory in which they stood at the start, which changes only when it is written over."""
 
     def __init__(self) -> None:
         """Raises OSError where the kernel does not tell where it lies."""
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        self._start, self._end = int(fields[47]), int(fields[48])
-        if not 0 < self._start < self._end:
+        self._command = int(fields[45]), int(fields[46])
+        self._environment = int(fields[47]), int(fields[48])
+        if not 0 < self._environment[0] < self._environment[1]:
             raise OSError(0, "the kernel does not tell where this process's environment lies")
 
-    def write(self, environment: Mapping[str, str]) -> None:
-        """The first variables, as many as there is room for."""
-        room = self._end - self._start
-        text = b""
-        for name, value in environment.items():
-            entry = os.fsencode(f"{name}={value}") + b"\0"
-            if len(text) + len(entry) > room:
-                break
-            text += entry
-        ctypes.memmove(self._start, text.ljust(room, b"\0"), room)
+    def write(self, command: Iterable[str], environment: Mapping[str, str]) -> None:
+        _write(self._command, command)
+        _write(self._environment, [f"{name}={value}" for name, value in environment.items()])
+
+
+def _write(place: tuple[int, int], strings: Iterable[str]) -> None:
+    """The first of them, as many as there is room for."""
+    start, room = place[0], place[1] - place[0]
+    text = b""
+    for string in strings:
+        entry = os.fsencode(string) + b"\0"
+        if len(text) + len(entry) > room:
+            break
+        text += entry
+    ctypes.memmove(start, text.ljust(room, b"\0"), room)
 
 
 def tie(agent: int) -> None:
@@ -75,7 +81,7 @@ def guard(agent: int) -> None:
         _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def become(request: dict[str, Any], fds: list[int], block: EnvironmentBlock, threads: Threads) -> None:
+def become(request: dict[str, Any], fds: list[int], shown: Shown, threads: Threads) -> None:
     """All but the descriptors to be closed, which only the template knows."""
     _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     log = fds[1]
@@ -83,7 +89,7 @@ def become(request: dict[str, Any], fds: list[int], block: EnvironmentBlock, thr
     os.dup2(log, 2)
     os.close(log)
     os.environ.clear()
-    block.write(request["environment"])
+    shown.write(request["command"], request["environment"])
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     for name, limits in request["limits"].items():

@@ -8,6 +8,7 @@ device. The first of them is the reason why this set of imports has no template.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pkgutil
 import stat
@@ -18,6 +19,8 @@ from collections.abc import Iterable
 from stoker.worker.errors import WorkerError
 
 DEVICES = ("/dev/nvidia", "/dev/dri/", "/dev/kfd", "/dev/dxg", "/dev/accel/")
+
+NVML_OPENED_MAX = 1000
 
 
 class Unfit(WorkerError):
@@ -35,6 +38,7 @@ def import_all(names: Iterable[str]) -> dict[str, str]:
             pkgutil.resolve_name(name)
         except BaseException as error:  # a module may do anything when it is imported, and call sys.exit
             raise Unfit(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+        _close_nvml()
         prove(name, before)
         origins[top] = str(getattr(sys.modules[top], "__file__", None) or "")
     return origins
@@ -83,10 +87,24 @@ def _is_device(fd: int) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
-def _mapped_device() -> str | None:
+def _mapped() -> set[str]:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        paths = (line.split(maxsplit=5)[-1].strip() for line in file)
-        return next((path for path in paths if path.startswith(DEVICES)), None)
+        return {line.split(maxsplit=5)[-1].strip() for line in file}
+
+
+def _mapped_device() -> str | None:
+    return next((path for path in sorted(_mapped()) if path.startswith(DEVICES)), None)
+
+
+def _close_nvml() -> None:
+    """Libraries ask NVML as they are imported whether there is a GPU, and leave it and its devices open. They
+    open it again when they ask again."""
+    for path in _mapped():
+        if os.path.basename(path).startswith("libnvidia-ml.so"):
+            shutdown = ctypes.CDLL(path).nvmlShutdown
+            for _ in range(NVML_OPENED_MAX):
+                if shutdown() != 0:  # it counts how often it was opened
+                    break
 
 
 def _cuda_is_on() -> bool:

@@ -31,6 +31,10 @@ THREAD_VARIABLES = (
 )
 """All 1 in a template. A worker that is forked from it has them as its endpoint declares them."""
 
+ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""1 in a template: torch then tells whether there is a GPU without starting CUDA, which no fork survives.
+diffusers asks when it is imported, and remembers the answer."""
+
 
 class TooLarge(ValueError):
     """A message over MESSAGE_MAX."""

@@ -1,4 +1,4 @@
-# ruff: noqa: ASYNC220, ASYNC222, ASYNC240  # waiting for real processes is what these tests do
+# ruff: noqa: ASYNC220, ASYNC221, ASYNC222, ASYNC240  # waiting for real processes is what these tests do
 """Workers forked from templates: the same as fresh ones in all that can be seen, and nothing is ever left."""
 
 from __future__ import annotations
@@ -191,6 +191,7 @@ def handler(job):
         "main": sys.modules["__main__"].__name__,
         "stdout": [sys.stdout.encoding, sys.stdout.line_buffering, sys.stdout.isatty()],
         "temporary": tempfile.gettempdir(),
+        "command": open("/proc/self/cmdline").read().rstrip("\\0").split("\\0")[1:-1],
     }
 """
 
@@ -321,6 +322,29 @@ async def test_unfit_imports_are_told_and_its_workers_fresh(host: Host, how: str
     assert await host.ask(handler, "bad") == 5
     assert told().count("start in fresh interpreters") == 1
     assert told().count("is started") == 1
+
+
+NVML = """
+#include <fcntl.h>
+#include <unistd.h>
+static int opened, fd;
+int nvmlInit(void) { if (opened++ == 0) fd = open("/dev/full", O_RDONLY); return 0; }
+int nvmlShutdown(void) { if (opened == 0) return 1; if (--opened == 0) close(fd); return 0; }
+"""
+
+
+async def test_an_import_that_asks_nvml_for_a_gpu_is_fit(host: Host, told: Any) -> None:
+    (host.folder / "nvml.c").write_text(NVML)
+    library = host.folder / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, host.folder / "nvml.c"], check=True)
+    ask = f"import ctypes\nNVML = ctypes.CDLL({str(library)!r})\n"
+    host.install("asks", ask + "NVML.nvmlInit()\nNVML.nvmlInit()\n")
+    source = "import asks\ndef handler(job):\n    return [asks.NVML.nvmlInit(), asks.NVML.nvmlShutdown()]\n"
+    assert await host.ask(source, "asks") == [0, 0]
+    assert "fresh" not in told()
+    assert (await host.ask("import os\ndef handler(job):\n    return sorted(os.environ)\n", "asks")).count(
+        "PYTORCH_NVML_BASED_CUDA_CHECK"
+    ) == 0
 
 
 @pytest.mark.parametrize(
