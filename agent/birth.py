@@ -25,7 +25,7 @@ class Child(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What a new python worker is given, whoever makes it. `command` is what a fresh interpreter would run."""
+    """What a new python worker is given, whoever makes it. `command` is what an interpreter would run."""
 
     module: str
     command: tuple[str, ...]

@@ -6,45 +6,28 @@
                               refused, dead, unfit ──> a fresh interpreter, with the reason in the log
 
 - A worker from a template is a LocalProcess: same end, same log, same kill. It is the agent's own child.
-- A template, its spares and whatever is between them end with the agent. One that is killed takes its spare
-  with it, which is no worker yet, and no worker.
-- The last lines that a template printed are told with its end.
+- A template, its spares and whatever is between them end with the agent.
+- When there is a template, `agent.zygote` decides; its process is `agent.template_process`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import signal
-import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.machinery import all_suffixes
-from pathlib import Path
 from typing import Any
 
 from stoker.agent import zygote
 from stoker.agent.alarm import Alarm
-from stoker.agent.birth import Birth, Started
-from stoker.agent.exit_words import exit_words
-from stoker.agent.local_process import LOOK_AGAIN_S, PIPE_READ, LocalProcess, LocalSpawner
-from stoker.agent.log_tail import LogTail
-from stoker.agent.process_tree import Family, kill_all, look
-from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.local_process import LocalProcess, LocalSpawner
+from stoker.agent.seams import SpawnFailed, WorkerWatcher
+from stoker.agent.template_process import Spare, TemplateProcess
+from stoker.agent.waiting_worker import Make, WaitingWorker
 from stoker.wire.messages import Device, WorkerSpec
-from stoker.worker import template_words as words
-from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
-
-MODULE = "stoker.worker.template"
-TOLD_LINES = 5
-
-Make = Callable[[WorkerSpec, Device | None, WorkerWatcher], LocalProcess]
-"""Raises SpawnFailed."""
 
 
 class ZygoteSpawner:
@@ -223,8 +206,7 @@ class TemplateOf:
                 self._patience.set(None)
                 self._serve()
 
-    def on_end(self, life: TemplateProcess, why: str) -> None:
-        """Nothing of it is left. Its death was heard of by now, or by this."""
+    def on_end(self, life: TemplateProcess) -> None:
         self._lives.discard(life)
 
     def on_death(self, life: TemplateProcess, why: str) -> None:
@@ -246,306 +228,6 @@ class TemplateOf:
         await asyncio.sleep(0)  # the exits of those who waited
         self._alarm.set(None)
         self._patience.set(None)
-
-
-class WaitingWorker:
-    """A worker that has no process yet. What is asked of it meanwhile is done when it has one."""
-
-    def __init__(
-        self,
-        spec: WorkerSpec,
-        device: Device | None,
-        watcher: WorkerWatcher,
-        withdrawn: Callable[[WaitingWorker], None],
-    ) -> None:
-        self._given = spec, device, watcher
-        self._watcher = watcher
-        self._withdrawn = withdrawn
-        self._process: LocalProcess | None = None
-        self._over = False
-        self._frames: list[Frame] = []
-        self._paused = False
-
-    @property
-    def pid(self) -> int:
-        """0 while there is none."""
-        return 0 if self._process is None else self._process.pid
-
-    def begin(self, make: Make) -> bool:
-        """Whether it has a process now; without one its exit is told."""
-        try:
-            self._process = make(*self._given)
-        except SpawnFailed as error:
-            self._end(WorkerExit(1, str(error)))
-            return False
-        if self._paused:
-            self._process.pause()
-        for frame in self._frames:
-            self._process.send(frame)
-        return True
-
-    def send(self, frame: Frame) -> None:
-        if self._process is not None:
-            self._process.send(frame)
-        elif not self._over:
-            self._frames.append(frame)
-
-    def listen(self) -> Listener:
-        return _nothing if self._process is None else self._process.listen()
-
-    def pause(self) -> None:
-        self._paused = True
-        if self._process is not None:
-            self._process.pause()
-
-    def resume(self) -> None:
-        self._paused = False
-        if self._process is not None:
-            self._process.resume()
-
-    def terminate(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-        else:
-            self._give_up(signal.SIGTERM, "stopped by the agent (SIGTERM)")
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-        else:
-            self._give_up(signal.SIGKILL, "killed by the agent")
-
-    def _give_up(self, number: int, why: str) -> None:
-        if not self._over:
-            self._withdrawn(self)
-            self._end(WorkerExit(-number, why))
-
-    def _end(self, told: WorkerExit) -> None:
-        """Told from the loop: whoever calls must have returned before."""
-        self._over = True
-        asyncio.get_running_loop().call_soon(self._watcher.on_exit, told)
-
-
-class Spare:
-    """A child of the agent's, forked ahead. Watched until a worker is made of it."""
-
-    def __init__(self, pid: int, orders: socket.socket, lost: Callable[[Spare], None]) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-        self._orders = orders
-        self._lost = lost
-        self._pidfd = os.pidfd_open(pid)
-        asyncio.get_running_loop().add_reader(self._pidfd, self._exited)
-
-    def become(self, birth: Birth) -> Spare:
-        """Raises OSError; a worker's own end then tells nothing: kill it."""
-        request = {
-            "kind": "become",
-            "module": birth.module,
-            "command": birth.command,
-            "folder": str(birth.folder),
-            "environment": dict(birth.environment),
-            "limits": dict(birth.limits),
-        }
-        try:
-            words.send(self._orders, request, [birth.socket, birth.output])
-        except words.TooLarge as error:
-            raise OSError(0, str(error)) from None
-        self._unwatch()
-        return self
-
-    def wait(self) -> int:
-        if self.returncode is None:
-            _, status = os.waitpid(self.pid, 0)
-            self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def kill(self) -> None:
-        if self.returncode is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-    def close(self) -> None:
-        """It leaves when it notices; its exit is waited for still."""
-        self._orders.close()
-
-    def _unwatch(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        self._orders.close()
-
-    def _exited(self) -> None:
-        self._unwatch()
-        self.wait()
-        self._lost(self)
-
-
-class TemplateProcess:
-    """One life of a template. `ended` is done when nothing of it is left, its spares included."""
-
-    def __init__(
-        self,
-        local: LocalSpawner,
-        spec: WorkerSpec,
-        device: Device | None,
-        preload: tuple[str, ...],
-        owner: TemplateOf,
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._owner = owner
-        self._tail = LogTail()
-        self.spare: Spare | None = None
-        self._spares: set[Spare] = set()
-        self._names: tuple[str, ...] = ()
-        self._origins: dict[str, str] = {}
-        self._dead: str | None = None
-        self.ended: asyncio.Future[None] = self._loop.create_future()
-        with contextlib.ExitStack() as undo:
-            self._control, theirs = words.pair()
-            undo.callback(self._control.close)
-            self._log_end, log_start = os.pipe()
-            undo.callback(os.close, self._log_end)
-            try:
-                self._child = local.start_template(
-                    spec, device, _command(theirs.fileno(), log_start, preload)
-                )
-            finally:
-                theirs.close()
-                os.close(log_start)
-            self._pidfd = os.pidfd_open(self._child.pid)
-            undo.pop_all()
-        self._family = Family(spec.worker.rstrip("-"), self._child.pid)
-        os.set_blocking(self._log_end, False)
-        self._control.setblocking(False)
-        self._loop.add_reader(self._log_end, self._read_log)
-        self._loop.add_reader(self._control, self._heard)
-        self._loop.add_reader(self._pidfd, self._exited)
-
-    # -- what the owner asks
-
-    def unfit(self, handler: str) -> str | None:
-        """Why this handler cannot be forked from here."""
-        path, _, _ = handler.rpartition(":")
-        if not path.endswith(".py"):
-            return None
-        folder = str(Path(path).parent)
-        return zygote.unfit(self._names, self._origins, folder, modules_in(folder))
-
-    def take_spare(self) -> Spare:
-        spare, self.spare = self.spare, None
-        assert spare is not None
-        self._spares.discard(spare)
-        return spare
-
-    def end(self) -> None:
-        """It and its spares die. `ended` tells when they have."""
-        self.spare = None
-        for spare in self._spares:
-            spare.kill()
-        if self._dead is None:
-            self._child.kill()
-
-    # -- what it says
-
-    def _heard(self) -> None:
-        try:
-            heard = words.receive(self._control)
-        except (BlockingIOError, InterruptedError):
-            return
-        if heard is None:  # all its ends are closed: no further spare can come
-            self._close_control()
-            self._clear_up()
-            return
-        message, fds = heard
-        if message["kind"] == "ready":
-            self._names, self._origins = tuple(message["names"]), message["origins"]
-        if message["kind"] == "spare":
-            self._welcome(message["pid"], socket.socket(fileno=fds.pop()))
-        for fd in fds:
-            os.close(fd)
-        self._owner.on_message(self, message)
-
-    def _welcome(self, pid: int, orders: socket.socket) -> None:
-        try:
-            spare = Spare(pid, orders, self._lost)
-        except OSError as error:  # no descriptor left: without an end it leaves, and is reaped as a stray
-            log.warning("a spare worker cannot be watched: %s", error.strerror)
-            orders.close()
-            return
-        self._spares.add(spare)
-        self.spare = spare
-        if self._dead is not None:
-            self.end()
-
-    def _lost(self, spare: Spare) -> None:
-        """It died as a spare. The template forks the next one by itself."""
-        self._spares.discard(spare)
-        if self.spare is spare:
-            self.spare = None
-        self._clear_up()
-
-    def _exited(self) -> None:
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        status = self._child.wait()
-        self._read_log()
-        self._tail.close()
-        last = "; ".join(self._tail.lines[-TOLD_LINES:])
-        self._dead = exit_words(status, None, terminated=False) + (
-            f", having printed: {last}" if last else ""
-        )
-        self.end()
-        self._clear_up()
-        self._owner.on_death(self, self._dead)
-
-    def _clear_up(self) -> None:
-        """Until nobody is left of what it forked. Its workers lead sessions of their own."""
-        if self._dead is None or self._control.fileno() >= 0 or self._spares or self.ended.done():
-            return
-        if found := look(self._family):
-            kill_all(found)
-            self._loop.call_later(LOOK_AGAIN_S, self._clear_up)
-            return
-        self._close_log()
-        self.ended.set_result(None)
-        self._owner.on_end(self, self._dead)
-
-    def _close_control(self) -> None:
-        self._loop.remove_reader(self._control)
-        self._control.close()
-
-    def _read_log(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            data = os.read(self._log_end, PIPE_READ) if self._log_end >= 0 else b""
-            if not data:
-                self._close_log()
-            self._tail.feed(data)
-
-    def _close_log(self) -> None:
-        if self._log_end >= 0:
-            self._loop.remove_reader(self._log_end)
-            os.close(self._log_end)
-            self._log_end = -1
-
-
-def modules_in(folder: str) -> list[str]:
-    """What can be imported by name from this folder."""
-    found = []
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir() and os.path.exists(f"{entry.path}/__init__.py"):
-                found.append(entry.name)
-            elif any(entry.name.endswith(suffix) for suffix in all_suffixes()):
-                found.append(entry.name.partition(".")[0])
-    return found
-
-
-def _command(fd: int, output: int, preload: tuple[str, ...]) -> Started:
-    environment = {**dict.fromkeys(words.THREAD_VARIABLES, "1"), words.ASK_NVML: "1"}
-    return Started((MODULE, "--fd", str(fd), *preload), environment, fd, output)
-
-
-def _nothing() -> tuple[str, ...]:
-    return ()
 
 
 def _now() -> float:
