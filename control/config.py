@@ -6,7 +6,10 @@
     [s3]  [prices]  [aliases]
     [retention]                           how long the record of an ended job is kept
     [rate_limits]                         whether callers are held to them, and how workers raise them
-    [[endpoints]]                         field names of the management API
+    [[endpoints]]                         field names of the management API, and an image's `handler`
+
+`imageName` is `local:` and a place on the node, or an image: then a worker is a container. Its program speaks
+the worker protocol, unless `handler` names a python handler that lies in it.
 
 Relative paths start at the file's folder. Links are followed before a handler is compared with the roots, so
 that one cannot point out of them. Hosted endpoints are not declared here: the command line brings them.
@@ -14,6 +17,7 @@ that one cannot point out of them. Hosted endpoints are not declared here: the c
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,6 +39,10 @@ LOCAL = "local:"
 _ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 _MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 _ARGUMENT = r"^[^\x00]+$"
+_IMAGE = re.compile(
+    r"[a-z0-9][a-z0-9.-]*(?::[0-9]+)?(?:/[a-z0-9._-]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+_HANDLER = r"^[^\x00:]+:[A-Za-z_][A-Za-z0-9_]*$"
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
@@ -90,6 +98,7 @@ class EndpointSection(_Section):
     name: Annotated[str | None, Field(max_length=191)] = None
     type: Literal["QUEUE"] = "QUEUE"
     imageName: str
+    handler: Annotated[str | None, Field(pattern=_HANDLER, max_length=1024)] = None
     env: dict[Annotated[str, Field(pattern=_ENV_NAME)], str] = {}
     workersMin: Annotated[int, Field(ge=0)] = 0
     workersMax: Annotated[int, Field(ge=0)] = 3
@@ -105,13 +114,26 @@ class EndpointSection(_Section):
     @model_validator(mode="after")
     def _kind(self) -> EndpointSection:
         """A program that speaks the worker protocol, or a handler."""
-        if self.dockerStartCmd and self.preload:
+        contained = not self.imageName.startswith(LOCAL)
+        if self.handler is not None and not contained:
             raise ValueError(
-                "preload is for handlers; a program (dockerStartCmd) imports what it needs itself"
+                'handler is for images; beside "local:" the handler stands in imageName;'
+                f" got {shown(self.handler)}"
             )
-        if not self.dockerStartCmd and self.concurrency != 1:
+        if self.preload and (self.dockerStartCmd or contained):
+            raise ValueError(
+                "preload is for handlers of this host; a program (dockerStartCmd) or an image imports"
+                " what it needs itself"
+            )
+        if not self.is_program and self.concurrency != 1:
             raise ValueError(f"concurrency needs a program (dockerStartCmd); got {self.concurrency}")
         return self
+
+    @property
+    def is_program(self) -> bool:
+        if self.imageName.startswith(LOCAL):
+            return bool(self.dockerStartCmd)
+        return self.handler is None
 
     @model_validator(mode="after")
     def _bounds(self) -> EndpointSection:
@@ -167,15 +189,7 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
             account=account,
             name=declared.name or declared.id,
             version=1,
-            run=EndpointVersion(
-                handler=declared.imageName.removeprefix(LOCAL),
-                env=dict(declared.env),
-                prices=prices,
-                concurrency=declared.concurrency,
-                preload=declared.preload,
-                kind="protocol" if declared.dockerStartCmd else "python",
-                command=declared.dockerStartCmd,
-            ),
+            run=_version(declared, prices),
             workers_min=declared.workersMin,
             workers_max=declared.workersMax,
             idle_timeout_s=declared.idleTimeout,
@@ -186,6 +200,21 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
         )
         for declared in config.endpoints
     ]
+
+
+def _version(declared: EndpointSection, prices: tuple[Price, ...]) -> EndpointVersion:
+    image = declared.imageName
+    local = image.startswith(LOCAL)
+    return EndpointVersion(
+        handler=image.removeprefix(LOCAL) if local else declared.handler or "",
+        env=dict(declared.env),
+        prices=prices,
+        concurrency=declared.concurrency,
+        preload=declared.preload,
+        kind="protocol" if declared.is_program else "python",
+        command=declared.dockerStartCmd,
+        image="" if local else image,
+    )
 
 
 def device_prices(config: Config) -> tuple[Price, ...]:
@@ -274,8 +303,10 @@ def _resolved(config: Config, file: Path) -> Config:
         if declared.id in seen:
             raise ConfigError(f"{file}: two endpoints have the id {declared.id}; ids must differ")
         seen.add(declared.id)
-        read = _folder if declared.dockerStartCmd else _handler
-        image = LOCAL + read(folder, roots, declared, file)
+        image = _image(declared.imageName)
+        if image is None:
+            read = _folder if declared.dockerStartCmd else _handler
+            image = LOCAL + read(folder, roots, declared, file)
         endpoints.append(declared.model_copy(update={"imageName": image}))
     return config.model_copy(
         update={"local_roots": tuple(str(root) for root in roots), "endpoints": tuple(endpoints)}
@@ -289,12 +320,25 @@ def _root(folder: Path, given: str, file: Path) -> Path:
     return root
 
 
+def _image(given: str) -> str | None:
+    """An image by its tag or digest; None is anything else. Nobody's image is named after a Python file."""
+    if given.startswith(LOCAL) or not _IMAGE.fullmatch(given):
+        return None
+    name, digest, _ = given.partition("@")
+    name, tag, version = name.rpartition(":")
+    named = bool(digest) or (bool(tag) and "/" not in version)
+    return given if named and not name.endswith(".py") else None
+
+
 def _folder(folder: Path, roots: tuple[Path, ...], declared: EndpointSection, file: Path) -> str:
     """`local:workers/voice` as `/abs/workers/voice`: where its dockerStartCmd is run."""
     image, field = declared.imageName, f"{file}: imageName of endpoint {declared.id}"
     given = image.removeprefix(LOCAL)
     if not image.startswith(LOCAL) or not given:
-        raise ConfigError(f'{field} must read "local:<folder>" beside a dockerStartCmd; got {shown(image)}')
+        raise ConfigError(
+            f'{field} must read "local:<folder>" beside a dockerStartCmd, or name an image by its'
+            f" tag or digest; got {shown(image)}"
+        )
     path = _allowed((folder / given).resolve(), roots, field)
     if not path.is_dir():
         raise ConfigError(f"{field} must be a folder beside a dockerStartCmd; there is none at {path}")
@@ -314,8 +358,8 @@ def _handler(folder: Path, roots: tuple[Path, ...], declared: EndpointSection, f
     given, _, attribute = image.removeprefix(LOCAL).rpartition(":")
     if not image.startswith(LOCAL) or not given.endswith(".py") or not attribute.isidentifier():
         raise ConfigError(
-            f'{field} must read "local:<path>.py:<name>", or "local:<folder>" beside a dockerStartCmd;'
-            f" got {shown(image)}"
+            f'{field} must read "local:<path>.py:<name>", or "local:<folder>" beside a dockerStartCmd, or'
+            f" name an image by its tag or digest; got {shown(image)}"
         )
     path = _allowed((folder / given).resolve(), roots, field)
     if not path.is_file():

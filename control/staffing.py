@@ -177,4 +177,5 @@ def _spec(endpoint: Endpoint, worker: str, devices: tuple[str, ...]) -> WorkerSp
         preload=endpoint.run.preload,
         kind=endpoint.run.kind,
         command=endpoint.run.command,
+        image=endpoint.run.image,
     )

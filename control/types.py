@@ -60,7 +60,8 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class EndpointVersion:
-    """What a worker runs: data, fixed once stored. Of a protocol worker `handler` is its command's folder."""
+    """What a worker runs: data, fixed once stored. Of a protocol worker `handler` is its command's folder;
+    where there is an `image`, the worker is a container of it."""
 
     handler: str
     env: Mapping[str, str] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class EndpointVersion:
     preload: tuple[str, ...] = ()
     kind: str = "python"
     command: tuple[str, ...] = ()
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)

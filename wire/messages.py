@@ -233,6 +233,8 @@ class WorkerSpec:
     """`kind` is "python" or "protocol". A protocol worker is `command`, started in the folder `handler`.
 
     `preload` names what a python worker may be forked from a process that has imported already.
+    With an `image` the worker is a container: `handler` lies in it, an empty `command` is the image's own; of
+    a python worker `command` is the interpreter.
     """
 
     worker: str
@@ -246,6 +248,7 @@ class WorkerSpec:
     kind: str = "python"
     command: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""The worker process: `python -P -m stoker.worker.runtime --fd N`, N a socket that leads to the agent.
+"""The worker process: `python -P -m stoker.worker.runtime --fd N`, N a socket that leads to the agent; in a
+container `--connect PATH`, where the agent waits.
 
     start ──setup──> loading ──ready──> serving ──stop──> exit 0
                         └──setup_failed──> exit 1         the agent's end closes, at any time ──> exit
@@ -19,7 +20,7 @@ import sys
 import time
 from typing import Any
 
-from stoker.worker.channel import AgentGone, Channel, leave
+from stoker.worker.channel import AGENT_GONE_STATUS, AgentGone, Channel, leave
 from stoker.worker.errors import describe
 from stoker.worker.frames import Frame
 from stoker.worker.preparation import prepare
@@ -29,19 +30,35 @@ from stoker.worker.sync_loop import SyncLoop
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] != "--fd" or not arguments[1].isdigit():
-        print("usage: python -P -m stoker.worker.runtime --fd N", file=sys.stderr)
+    try:
+        sock = _socket(arguments)
+    except OSError as error:
+        print(f"the agent cannot be reached at {arguments[1]}: {error.strerror}", file=sys.stderr)
+        return AGENT_GONE_STATUS
+    if sock is None:
+        print("usage: python -P -m stoker.worker.runtime --fd N | --connect PATH", file=sys.stderr)
         return 2
-    fd = int(arguments[1])
-    os.set_inheritable(fd, False)  # a program that the handler starts must not hold the socket open
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()  # a crash in native code then says where, in the last lines of the log
     with contextlib.suppress(AttributeError, ValueError):  # no stdout at all
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
-        return serve(Channel(socket.socket(fileno=fd)))
+        return serve(Channel(sock))
     except AgentGone:
         leave()
+
+
+def _socket(arguments: list[str]) -> socket.socket | None:
+    match arguments:
+        case ["--fd", number] if number.isdigit():
+            fd = int(number)
+            os.set_inheritable(fd, False)  # a program that the handler starts must not hold the socket open
+            return socket.socket(fileno=fd)
+        case ["--connect", path]:
+            made = socket.socket(socket.AF_UNIX)
+            made.connect(path)
+            return made
+    return None
 
 
 def serve(channel: Channel) -> int:

@@ -48,6 +48,30 @@ def test_a_program_that_speaks_the_worker_protocol(folder: Path) -> None:
     assert endpoint.run.concurrency == 8
 
 
+IMAGE = '[[endpoints]]\nid = "far"\nimageName = "ghcr.io/acme/voice:1.2"\nconcurrency = 4\n'
+
+
+def test_an_image_is_a_protocol_worker_of_its_own_command(folder: Path) -> None:
+    (endpoint,) = to_endpoints(load(folder, IMAGE))
+    assert (endpoint.run.kind, endpoint.run.image) == ("protocol", "ghcr.io/acme/voice:1.2")
+    assert (endpoint.run.command, endpoint.run.handler) == ((), "")
+    (endpoint,) = to_endpoints(load(folder, IMAGE + 'dockerStartCmd = ["python", "h.py"]'))
+    assert (endpoint.run.kind, endpoint.run.command) == ("protocol", ("python", "h.py"))
+
+
+def test_an_image_with_a_handler_is_a_python_worker(folder: Path) -> None:
+    text = IMAGE.replace("concurrency = 4", 'handler = "/app/h.py:run"')
+    (endpoint,) = to_endpoints(load(folder, text))
+    run = endpoint.run
+    assert (run.kind, run.image, run.handler) == ("python", "ghcr.io/acme/voice:1.2", "/app/h.py:run")
+
+
+@pytest.mark.parametrize("name", ["a/b@sha256:" + "0" * 64, "localhost:5000/a/b:1", "python:3.12-slim"])
+def test_names_of_images(folder: Path, name: str) -> None:
+    (endpoint,) = to_endpoints(load(folder, IMAGE.replace("ghcr.io/acme/voice:1.2", name)))
+    assert endpoint.run.image == name
+
+
 def test_no_file_means_the_defaults() -> None:
     config = load_config(None)
     assert config == Config()
@@ -205,6 +229,14 @@ WRONG = [
     (ECHO, ["imageName of endpoint echo must lie below", "add local_roots"]),
     (PROGRAM, ["imageName of endpoint voice must lie below", "add local_roots"]),
     (ROOTS + PROGRAM.replace("local:handlers", "handlers"), ['must read "local:<folder>"', 'got "handlers"']),
+    *(
+        (IMAGE.replace("ghcr.io/acme/voice:1.2", name), ["imageName of endpoint far", "tag or digest"])
+        for name in ("voice", "localhost:5000/voice", "Voice:1", "a:1@sha256:00", "a b:1", "")
+    ),
+    (IMAGE + 'handler = "/app/h.py"', ["endpoints[0].handler", "/app/h.py"]),
+    (IMAGE + 'handler = "/app/h.py:run"', ["endpoints[0]: concurrency needs a program"]),
+    (IMAGE + 'preload = ["torch"]', ["endpoints[0]: preload is for handlers"]),
+    (ROOTS + ECHO + 'handler = "/app/h.py:run"', ["endpoints[0]: handler is for images"]),
     (ROOTS + PROGRAM.replace("local:handlers", "local:handlers/none"), ["must be a folder", "none"]),
     (ROOTS + PROGRAM.replace('"-u"', '""'), ["endpoints[0].dockerStartCmd[1]", 'got ""']),
     (ROOTS + PROGRAM + 'preload = ["torch"]', ["endpoints[0]: preload is for handlers"]),
