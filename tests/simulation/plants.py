@@ -150,13 +150,6 @@ def leftovers_are_not_noted(patch: Patch) -> None:
     patch(store, "noted", lambda _, changed: changed)
 
 
-@planted
-def a_superseded_session_claims(patch: Patch) -> None:
-    text = hot.STATEMENTS["claim"]
-    guard = text[text.index("  AND EXISTS (SELECT 1 FROM nodes") :].split("\n")[0]
-    _statement(patch, "claim", guard, "")
-
-
 # ---- control's shells ---------------------------------------------------------------------------
 
 

@@ -104,6 +104,7 @@ def main() -> int:
     asked = parser.parse_args()
     logging.getLogger("stoker").setLevel(logging.ERROR)
     logging.getLogger("stoker").propagate = False
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # tasks of killed processes end unheard
     if asked.plants or (asked.plant and asked.number > 1):
         return 1 if prove(asked.number, asked.plant) else 0
     if asked.number == 1:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from callers import OWN, Caller, look_around, purge
-from faults import breaks, mend
+from faults import WATCHED_S, breaks, mend
 from virtual_loop import VirtualLoop, run
 from wishes import ACCOUNT, Request, draw
 from witness import Tale, Violation
@@ -24,9 +24,6 @@ from stoker.control.types import TERMINAL
 
 STEPS = 400_000
 """A story has about ten thousand; one with more runs in circles."""
-
-WATCHED_S = 62.0
-"""Control counts silence only while it has been watching for as long."""
 
 CALLERS_S = 400.0
 CALM_S = 200.0
@@ -94,6 +91,13 @@ async def _story(world: World, rng: Random) -> None:
     names = [endpoint.id for endpoint in world.endpoints]
     requests = [draw(rng, number, names) for number in range(rng.choice([6, 10, 14]))]
     programs = [asyncio.ensure_future(_caller(world, one, Random(rng.random()))) for one in requests]
+
+    def ask(plan: list[dict[str, Any]]) -> None:
+        one = Request(len(requests), names[0], plan, ttl_s=7200.0, timeout_s=30.0)
+        requests.append(one)
+        programs.append(asyncio.ensure_future(_caller(world, one, Random(one.number), within_s=0.01)))
+
+    world.ask = ask
     done = asyncio.Event()
     around = asyncio.ensure_future(look_around(world, Random(rng.random()), names, done))
     if rng.random() < 0.15:
@@ -124,9 +128,9 @@ def _endpoints(world: World, rng: Random) -> None:
         world.starts["echo"] = Start(ready_s=2.0)
 
 
-async def _caller(world: World, request: Request, rng: Random) -> None:
+async def _caller(world: World, request: Request, rng: Random, within_s: float = 12.0) -> None:
     caller = Caller(world, request, rng)
-    await caller.pause(12.0)
+    await caller.pause(within_s)
     job = await caller.submit()
     if job is not None:
         await asyncio.gather(*(getattr(Caller(world, request, Random(rng.random())), name)(job)
