@@ -17,7 +17,10 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SEEDS = 300
+SEEDS = 200
+PLANTED_SEEDS = 300
+"""So many stories have to show a planted bug. Most take a handful."""
+
 NEW_SEEDS = 1500
 
 
@@ -53,7 +56,7 @@ def test_a_seed_reproduces_its_story() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
 def test_every_planted_bug_is_found() -> None:
-    told = simulate("--plants", "--number", str(SEEDS))
+    told = simulate("--plants", "--number", str(PLANTED_SEEDS))
     print(told.stdout)
     assert told.returncode == 0, told.stdout + told.stderr
 
