@@ -335,7 +335,6 @@ def _setup(spec: WorkerSpec, device: Device | None) -> Frame:
         "handler": spec.handler,
         "device": about,
         "concurrency": spec.concurrency,
-        "preload": [],
     }
     return Frame("setup", fields)
 

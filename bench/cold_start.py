@@ -91,9 +91,7 @@ class Bench:
         spec = WorkerSpec(f"w{self.count}", "bench", 1, case.handler, preload=case.preload)
         began = time.perf_counter()
         process = self.spawner.spawn(spec, None, watcher)
-        process.send(
-            Frame("setup", {"handler": case.handler, "device": None, "concurrency": 1, "preload": []})
-        )
+        process.send(Frame("setup", {"handler": case.handler, "device": None, "concurrency": 1}))
         return (await watcher.ready - began) * 1000, process, watcher
 
     async def once(self, case: Case) -> float:

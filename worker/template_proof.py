@@ -56,7 +56,7 @@ def require_installed(top: str) -> None:
 
 def prove(name: str, before: dict[int, str]) -> None:
     """Raises Unfit if `name` has left behind what a fork must not share."""
-    if len(os.listdir("/proc/self/task")) > 1:
+    if _threads() > 1:
         others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
         raise Unfit(f"importing {name} leaves a thread running ({', '.join(others) or 'of native code'})")
     for fd, target in descriptors().items():
@@ -67,6 +67,11 @@ def prove(name: str, before: dict[int, str]) -> None:
         raise Unfit(f"importing {name} leaves the device {mapped} mapped")
     if _cuda_is_on():
         raise Unfit(f"importing {name} initialises CUDA, which does not survive a fork")
+
+
+def _threads() -> int:
+    """As the kernel counts them: those of native code, too."""
+    return len(os.listdir("/proc/self/task"))
 
 
 def descriptors() -> dict[int, str]:

@@ -109,7 +109,7 @@ async def python_worker(tmp_path: Path) -> AsyncIterator[Callable[[str], tuple[L
         handler = f"{HANDLERS / name}.py:handler"
         watcher = Watcher()
         process = spawner.spawn(WorkerSpec("w1", "e", 1, handler), None, watcher)
-        fields = {"handler": handler, "device": None, "concurrency": 1, "preload": []}
+        fields = {"handler": handler, "device": None, "concurrency": 1}
         process.send(Frame("setup", fields))
         return process, watcher
 

@@ -60,7 +60,7 @@ class Host:
         watcher = self.new_watcher()
         spec = WorkerSpec(f"w{self.spawned}", "e", 1, handler, preload=preload, **fields)
         process = self.spawner.spawn(spec, None, watcher)
-        setup = {"handler": handler, "device": None, "concurrency": 1, "preload": []}
+        setup = {"handler": handler, "device": None, "concurrency": 1}
         process.send(Frame("setup", setup))
         return process, watcher
 

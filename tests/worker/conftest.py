@@ -61,7 +61,7 @@ class Agent:
         self.sock.sendall(data)
 
     def setup(self, *, concurrency: int = 1, device: dict[str, Any] | None = DEVICE) -> Frame:
-        self.send("setup", handler=self.handler, device=device, concurrency=concurrency, preload=[])
+        self.send("setup", handler=self.handler, device=device, concurrency=concurrency)
         return self.next()
 
     def run(self, body: bytes = b"{}", *, job: str = "j", attempt: int = 1) -> None:
