@@ -52,11 +52,12 @@ class Spare:
         self.returncode: int | None = None
         self._orders = orders
         self._lost = lost
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # whoever it names must be our child
         self._pidfd = os.pidfd_open(pid)
         asyncio.get_running_loop().add_reader(self._pidfd, self._exited)
 
     def become(self, birth: Birth) -> Spare:
-        """Raises OSError; a worker's own end then tells nothing: kill it."""
+        """Raises OSError, and is a spare still."""
         request = {
             "kind": "become",
             "module": birth.module,
@@ -82,13 +83,14 @@ class Spare:
         if self.returncode is None:
             os.kill(self.pid, signal.SIGKILL)
 
-    def close(self) -> None:
-        """It leaves when it notices; its exit is waited for still."""
-        self._orders.close()
+    @property
+    def waits(self) -> bool:
+        return self._pidfd >= 0
 
     def _unwatch(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         os.close(self._pidfd)
+        self._pidfd = -1
         self._orders.close()
 
     def _exited(self) -> None:
@@ -154,6 +156,12 @@ class TemplateProcess:
         self._spares.discard(spare)
         return spare
 
+    def put_back(self, spare: Spare) -> None:
+        """If nothing has become of it."""
+        if spare.waits:
+            self._spares.add(spare)
+            self.spare = spare
+
     def end(self) -> None:
         """It and its spares die. `ended` tells when they have."""
         self.spare = None
@@ -185,7 +193,7 @@ class TemplateProcess:
     def _welcome(self, pid: int, orders: socket.socket) -> None:
         try:
             spare = Spare(pid, orders, self._lost)
-        except OSError as error:  # no descriptor left: without an end it leaves, and is reaped as a stray
+        except OSError as error:  # without an end of its socket it leaves by itself
             log.warning("a spare worker cannot be watched: %s", error.strerror)
             orders.close()
             return

@@ -120,7 +120,7 @@ class TemplateOf:
         try:
             process = self._local.start(spec, device, watcher, fork=spare.become)
         except SpawnFailed as error:
-            spare.kill()
+            self._life.put_back(spare)
             return self._fresh(str(error))(spec, device, watcher)
         return self._counted(process)
 

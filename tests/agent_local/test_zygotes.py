@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -402,8 +403,10 @@ async def test_a_folder_that_is_not_there(host: Host) -> None:
     ended = await watcher.exit
     assert (ended.status, "there is no folder /nowhere" in ended.reason) == (1, True)
     await host.a_spare()
+    spare = await host.a_spare()
     with pytest.raises(SpawnFailed, match="there is no folder /nowhere"):
         host.spawn("/nowhere/handler.py:handler", "json")
+    assert await host.a_spare() == spare
     await host.until(lambda: host.template._state.users == 0)
 
 
@@ -653,6 +656,18 @@ async def test_a_killed_agent_takes_all_with_it(gone: Any, tmp_path: Path, host:
     assert all(gone(pid) for pid in pids)
     for pid in pids:  # inherited by this process, which is a subreaper too
         os.waitpid(pid, 0)
+
+
+async def test_a_template_that_names_a_process_of_somebody_elses_gets_no_hold_on_it(host: Host) -> None:
+    await host.ready(host.write(ECHO), "json")
+    spare = await host.a_spare()
+    life = host.template._life
+    assert life is not None
+    ours, theirs = socket.socketpair()
+    with ours:
+        life._welcome(1, theirs)
+        assert ours.recv(1) == b"", "what no spare is behind is closed"
+    assert await host.a_spare() == spare
 
 
 async def test_a_dropped_template_ends_with_its_spare(host: Host) -> None:
