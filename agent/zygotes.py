@@ -49,6 +49,7 @@ class ZygoteSpawner:
             self._say(spec, wanted.why)
             return self._local.spawn(spec, device, watcher)
         if wanted not in self._sets:
+            self._sets = {one: template for one, template in self._sets.items() if not template.idle}
             self._sets[wanted] = TemplateOf(wanted, self._local, self._say)
         return self._sets[wanted].spawn(spec, device, watcher)
 
@@ -106,6 +107,12 @@ class TemplateOf:
         except SpawnFailed:
             self._tell(zygote.Left(_now()))
             raise
+
+    @property
+    def idle(self) -> bool:
+        """Whether forgetting it would change nothing."""
+        absent = isinstance(self._state.phase, zygote.Absent) and self._state.users == 0
+        return absent and not self._lives and not self._alarm.is_set
 
     @property
     def _spare(self) -> Spare | None:

@@ -47,8 +47,8 @@ from stoker.worker.template_child import (
 from stoker.worker.template_proof import Unfit, import_all
 from stoker.worker.template_words import receive, send
 
-_KNOWN_BEFORE = {name.partition(".")[0] for name in sys.modules} - {"resource"}
-"""What a fresh worker would have imported as well before its handler: `resource` is this module's alone."""
+_KNOWN_BEFORE = {name.partition(".")[0] for name in sys.modules} - {"resource", "pkgutil"}
+"""What a fresh worker would have imported as well before its handler. Those two are a template's alone."""
 
 
 @dataclass(frozen=True, slots=True)

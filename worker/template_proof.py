@@ -14,7 +14,7 @@ import pkgutil
 import stat
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from stoker.worker.errors import WorkerError
 
@@ -29,11 +29,14 @@ class Unfit(WorkerError):
 
 def import_all(names: Iterable[str]) -> dict[str, str]:
     """Imports each name and proves each; where the top-level packages were found. Raises Unfit."""
+    from importlib.metadata import packages_distributions  # brings much that a fresh worker does not have
+
     before = descriptors()
+    provided = frozenset(packages_distributions())  # once: it reads what every distribution says of itself
     origins = {}
     for name in names:
         top = name.partition(".")[0]
-        require_installed(top)
+        require_installed(top, provided)
         try:
             pkgutil.resolve_name(name)
         except BaseException as error:  # a module may do anything when it is imported, and call sys.exit
@@ -44,13 +47,11 @@ def import_all(names: Iterable[str]) -> dict[str, str]:
     return origins
 
 
-def require_installed(top: str) -> None:
-    """Raises Unfit for what is neither of the standard library nor of an installed distribution."""
-    from importlib.metadata import packages_distributions
-
+def require_installed(top: str, provided: Collection[str]) -> None:
+    """Raises Unfit for what is neither of the standard library nor provided by an installed distribution."""
     if not top.isidentifier():
         raise Unfit(f"{top!r} is no module's name")
-    if top not in sys.stdlib_module_names and top not in packages_distributions():
+    if top not in sys.stdlib_module_names and top not in provided:
         raise Unfit(f"no installed distribution provides {top}; only installed modules are preloaded")
 
 

@@ -390,6 +390,17 @@ async def test_the_handlers_own_modules_win(host: Host, told: Any) -> None:
     assert "resource of the handler's folder would be hidden by what is preloaded" in told()
 
 
+async def test_what_a_fresh_worker_has_imported_as_well(host: Host) -> None:
+    # All else that a template has imported is compared with the names of the handler's own modules.
+    source = "import sys\ndef handler(job):\n    return sorted(sys.modules)\n"
+    fresh = {name.partition(".")[0] for name in await host.ask(source)}
+    code = "import stoker.worker.template as t; print(*t._KNOWN_BEFORE)"
+    command = [sys.executable, "-P", "-c", code]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    fixed = {*sys.builtin_module_names, "__main__"}
+    assert set(told.split()) - fresh - fixed == set()
+
+
 async def test_an_environment_that_is_too_large_for_a_message(host: Host, told: Any) -> None:
     env = {f"LARGE{n}": "x" * 60_000 for n in range(4)}
     source = "import os\ndef handler(job):\n    return len(os.environ['LARGE3'])\n"

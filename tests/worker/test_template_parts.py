@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,13 @@ from stoker.worker.template_proof import Unfit
 
 @pytest.mark.parametrize("top", ["json", "pytest", "_ctypes", "os"])
 def test_what_is_installed(top: str) -> None:
-    template_proof.require_installed(top)
+    template_proof.require_installed(top, packages_distributions())
 
 
 @pytest.mark.parametrize("top", ["stoker_is_not_this", "tests", "json.tool", "", "a-b"])
 def test_what_is_not(top: str) -> None:
     with pytest.raises(Unfit):
-        template_proof.require_installed(top)
+        template_proof.require_installed(top, packages_distributions())
 
 
 @pytest.fixture
