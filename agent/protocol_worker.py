@@ -24,7 +24,7 @@ from typing import Protocol
 from stoker.agent import protocol_events as ev
 from stoker.agent import protocol_machine as machine
 from stoker.agent.alarm import Alarm
-from stoker.agent.local_process import LocalProcess, LocalSpawner, Program
+from stoker.agent.local_process import Program
 from stoker.agent.protocol_bodies import Post, job_text
 from stoker.agent.protocol_environment import protocol_environment
 from stoker.agent.seams import Listener, Spawner, SpawnFailed, WorkerExit, WorkerProcess, WorkerWatcher
@@ -52,15 +52,24 @@ class Desk(Protocol):
     async def close(self) -> None: ...
 
 
-class ProtocolSpawner:
-    """Starts programs by the machinery of `local`, whose owner closes it; this one closes its desk."""
+class Starter(Protocol):
+    """What makes a program's process: of plain ones `agent.local_process`, of those with an image
+    `agent.container_spawner`."""
 
-    def __init__(self, local: LocalSpawner, desk: Desk) -> None:
-        self._local = local
+    def start(
+        self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher, program: Program
+    ) -> WorkerProcess: ...
+
+
+class ProtocolSpawner:
+    """Starts programs by the machinery of `starter`, whose owner closes it; this one closes its desk."""
+
+    def __init__(self, starter: Starter, desk: Desk) -> None:
+        self._starter = starter
         self._desk = desk
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> ProtocolProcess:
-        if not spec.command:
+        if not spec.command and not spec.image:
             raise SpawnFailed(f"endpoint {spec.endpoint} names no command for its protocol worker")
         try:
             url = self._desk.open()
@@ -70,7 +79,7 @@ class ProtocolSpawner:
         process = ProtocolProcess(spec, watcher, lambda: self._desk.leave(key))
         environment = protocol_environment(spec, device, url, key)
         program = Program(spec.command, Path(spec.handler), environment)
-        process.child = self._local.start(spec, device, process, program)
+        process.child = self._starter.start(spec, device, process, program)
         self._desk.seat(key, process)
         return process
 
@@ -104,7 +113,7 @@ class ProtocolProcess:
 
     def __init__(self, spec: WorkerSpec, watcher: WorkerWatcher, on_gone: Callable[[], None]) -> None:
         self.worker = spec.worker
-        self.child: LocalProcess
+        self.child: WorkerProcess
         self.last_ping: float | None = None
         self._loop = asyncio.get_running_loop()
         self._watcher = watcher

@@ -1,0 +1,125 @@
+"""Workers in real containers, and proof that none is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from container_engine_here import IMAGE, dockerd, make_image
+
+from stoker.agent.container_engine import ContainerEngine, connect
+from stoker.agent.container_plan import Limits
+from stoker.agent.container_spawner import Contained, ContainerSpawner
+from stoker.agent.local_process import LocalSpawner
+from stoker.agent.protocol_server import ProtocolServer
+from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
+from stoker.agent.seams import WorkerExit
+from stoker.wire.messages import WorkerSpec
+from stoker.worker.frames import Frame
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """`STOKER_TEST_ENGINE` names one that has the image already: for whoever works on these tests."""
+    if given := os.environ.get("STOKER_TEST_ENGINE"):
+        yield given
+        return
+    try:
+        with dockerd() as where:
+            make_image(where)
+            yield where
+    except RuntimeError as why:
+        pytest.skip(str(why))
+
+
+class Heard:
+    """A worker's watcher: keeps what it hears, and waits for more."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.exit: WorkerExit | None = None
+        self.process: Any = None
+        self._moved = asyncio.Event()
+
+    def on_frame(self, frame: Frame) -> None:
+        assert self.exit is None, "a frame after the exit"
+        self.frames.append(frame)
+        self._moved.set()
+
+    def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
+        assert self.exit is None
+        self.exit = exit
+        self._moved.set()
+
+    async def until(self, found: Any, within_s: float = 60.0) -> Any:
+        async with asyncio.timeout(within_s):
+            while not (result := found()):
+                self._moved.clear()
+                await self._moved.wait()
+        return result
+
+    async def told(self, kind: str) -> Frame:
+        found = await self.until(lambda: [f for f in self.frames if f.kind == kind] or self.exit)
+        assert not isinstance(found, WorkerExit), found
+        return found[-1]
+
+    async def exited(self) -> WorkerExit:
+        return await self.until(lambda: self.exit)
+
+
+class Host:
+    """One agent's spawners on the tests' engine. `lines` is what its workers printed."""
+
+    def __init__(self, engine: ContainerEngine, folder: Path, **more: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        self.scratch = folder / "scratch"
+        self.scratch.mkdir(exist_ok=True)
+        self.lines: list[str] = []
+        sink = lambda _, line: self.lines.append(line)  # noqa: E731
+        self.engine = engine
+        self.containers = ContainerSpawner(engine, folder, "agent-1", self.scratch, log_sink=sink, **more)
+        local = LocalSpawner(folder)
+        serving = lambda starter: lambda: ProtocolSpawner(starter, ProtocolServer(refuse_s=0.05))  # noqa: E731
+        self.spawner = Contained(ByKind(local, serving(local)), self.containers, serving(self.containers))
+        self._started = 0
+
+    def start(self, **fields: Any) -> Heard:
+        heard, self._started = Heard(), self._started + 1
+        fields = {"handler": "", "image": IMAGE, **fields}
+        spec = WorkerSpec(worker=f"w{self._started}", endpoint="e1", version=1, **fields)
+        heard.process = self.spawner.spawn(spec, None, heard)
+        return heard
+
+    def python(self, name: str, **fields: Any) -> Heard:
+        handler = f"/app/{name}.py:handler"
+        heard = self.start(handler=handler, **fields)
+        setup = {"handler": handler, "device": None, "concurrency": 1, "preload": []}
+        heard.process.send(Frame("setup", setup))
+        return heard
+
+
+@pytest_asyncio.fixture
+async def engine(address: str) -> ContainerEngine:
+    return await asyncio.to_thread(connect, [address])
+
+
+@pytest_asyncio.fixture
+async def host(address: str, engine: ContainerEngine, tmp_path: Path) -> AsyncIterator[Host]:
+    made = Host(engine, tmp_path / "data", limits=Limits(memory=256 << 20, pids=64))
+    yield made
+    await made.spawner.close()
+    left = await asyncio.to_thread(containers_left, address)
+    assert left == []
+
+
+def containers_left(address: str) -> list[Any]:
+    again = connect([address])
+    try:
+        return again.client.containers(all=True)
+    finally:
+        again.close()
