@@ -37,7 +37,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	@.ci/packages gcc
 	@.ci/peers "$(PYTHON)"
-	$(PYTEST) tests -m "not slow"
+	$(PYTEST) tests -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(STAMP)
 	@.ci/packages gcc

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import children
 
 from stoker.agent.local_process import LocalProcess, LocalSpawner
-from stoker.agent.process_tree import process_table
 from stoker.agent.seams import WorkerExit
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
@@ -150,10 +150,6 @@ def descriptors() -> set[str]:
         with suppress(OSError):
             found.add(f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}")
     return {one for one in found if "/proc/" not in one}
-
-
-def children() -> set[int]:
-    return {pid for pid, seen in process_table().items() if seen.parent == os.getpid()}
 
 
 @pytest.fixture(autouse=True)

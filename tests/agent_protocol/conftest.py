@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from children import children
 
 from stoker.agent.local_process import LocalSpawner
-from stoker.agent.process_tree import process_table
 from stoker.agent.protocol_server import ProtocolServer
 from stoker.agent.protocol_worker import ByKind, ProtocolProcess, ProtocolSpawner
 from stoker.agent.seams import WorkerExit
@@ -124,8 +123,9 @@ async def host(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Host]:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left() -> Iterator[None]:
+    before = children()
     yield
-    assert [seen for seen in process_table().values() if seen.parent == os.getpid()] == []
+    assert children() <= before
 
 
 @pytest.fixture(scope="session")

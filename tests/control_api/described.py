@@ -12,7 +12,6 @@ import httpx
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
@@ -64,7 +63,7 @@ class Described:
     ) -> list[int]:
         """Asks so often, with requests as they are described or with others; gives the answers' statuses.
 
-        `where` may name the path's endpoint and job, from a number that is drawn.
+        `where` may name the path's endpoint and job, from the number of the request.
         """
         mode = GenerationMode.POSITIVE if valid else GenerationMode.NEGATIVE
         statuses: list[int] = []
@@ -77,9 +76,9 @@ class Described:
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        @given(case=self.operations[mode][label].as_strategy(generation_mode=mode), n=st.integers(0, 99))
-        def ask(case: Any, n: int) -> None:
-            known = where(n)
+        @given(case=self.operations[mode][label].as_strategy(generation_mode=mode))
+        def ask(case: Any) -> None:
+            known = where(len(statuses))
             for name in known.keys() & case.path_parameters.keys():
                 case.path_parameters[name] = known[name]
             response = self._send(case)
