@@ -15,7 +15,7 @@ from stoker.cli.errors import CliError
 from stoker.control.config import Config
 from stoker.control.secrets import load_secrets
 from stoker.control.store import Store, open_store
-from stoker.control.store_postgres import is_url
+from stoker.control.store.postgres import is_url
 
 VARIABLE = "STOKER_DATABASE_URL"
 

@@ -29,8 +29,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from stoker.control.errors import InDoubt, Unavailable
-from stoker.control.store_failures import is_clash, is_full, unavailable
-from stoker.control.store_open import Conn, Store
+from stoker.control.store.failures import is_clash, is_full, unavailable
+from stoker.control.store.opening import Conn, Store
 
 T = TypeVar("T")
 _MOST = 512

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from sqlalchemy import insert, select, update
 
-from stoker.control.schema import keys
-from stoker.control.store_open import DEFAULT_ACCOUNT, Conn
+from stoker.control.store.opening import DEFAULT_ACCOUNT, Conn
+from stoker.control.store.schema import keys
 from stoker.control.types import KeyRecord
 
 Kind = Literal["key", "join"]

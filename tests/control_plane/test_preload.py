@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import endpoint, story, world
 
 from stoker.control.config import ConfigError, load_config, to_endpoints
-from stoker.control.store_endpoints import _open
+from stoker.control.store.endpoints import _open
 from stoker.control.types import EndpointVersion
 
 NAMES = ("torch", "diffusers.FluxPipeline")

@@ -13,8 +13,8 @@ import pytest
 
 from stoker.control import store
 from stoker.control.commit import run_batch
-from stoker.control.schema import metadata
 from stoker.control.secrets import random_secrets
+from stoker.control.store.schema import metadata
 from stoker.control.types import (
     Changed,
     Claimed,

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from stoker.control import store, store_orders, store_samples, store_views
+from stoker.control import store
+from stoker.control.store import orders as store_orders
+from stoker.control.store import samples as store_samples
+from stoker.control.store import views as store_views
 from stoker.control.types import AttemptLog, Counted, JobState, Listing, Page
 from stoker.wire.messages import Ref
 

@@ -22,18 +22,16 @@ from hypothesis.stateful import (
 )
 
 from stoker.control import job as machine
-from stoker.control import (
-    store,
-    store_idempotency,
-    store_leftovers,
-    store_nodes,
-    store_orders,
-    store_reports,
-    store_webhooks,
-)
+from stoker.control import store
 from stoker.control.errors import KeyReused
-from stoker.control.statements import STATEMENTS
-from stoker.control.store_webhooks import delivery_id
+from stoker.control.store import abandoned as store_leftovers
+from stoker.control.store import idempotency as store_idempotency
+from stoker.control.store import nodes as store_nodes
+from stoker.control.store import orders as store_orders
+from stoker.control.store import reports as store_reports
+from stoker.control.store import webhooks as store_webhooks
+from stoker.control.store.statements import STATEMENTS
+from stoker.control.store.webhooks import delivery_id
 from stoker.control.types import TERMINAL, JobState, Once
 from stoker.wire.messages import AttemptKey, Chunk, Outcome, Ref, Refused
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stoker.control import store
-from stoker.control.schema import SCHEMA_VERSION, metadata
 from stoker.control.secrets import FILE, VARIABLE, SecretKeyError, Secrets, load_secrets, random_secrets
+from stoker.control.store.schema import SCHEMA_VERSION, metadata
 from stoker.control.types import EndpointVersion, S3Config
 from stoker.wire.messages import Price
 

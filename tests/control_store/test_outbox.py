@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from stoker.control import store
-from stoker.control.store_webhooks import delivery_id
+from stoker.control.store.webhooks import delivery_id
 from stoker.control.types import Delivery, JobState
 from stoker.wire.messages import Ref
 

@@ -12,12 +12,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from stoker.control import store, store_postgres
+from stoker.control import store
 from stoker.control.commit import Committer, run_batch
 from stoker.control.errors import InDoubt, Unavailable
 from stoker.control.keys import create_key, list_keys
 from stoker.control.secrets import FILE, SecretKeyError, random_secrets
 from stoker.control.store import Conn
+from stoker.control.store import postgres as store_postgres
 
 HIDDEN = "hidden-password"
 

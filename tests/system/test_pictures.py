@@ -115,7 +115,9 @@ def test_a_hosted_timeout_reads_failed_with_that_reason(stack: Stack) -> None:
         answer = pool.submit(stack.runsync, "text-to-image", slow, policy={"executionTimeout": 5000})
         while not stack.http.get("/text-to-image/health").json()["jobs"]["inProgress"]:
             assert not answer.done()
-        [worker] = [p for p in psutil.Process(stack.agent.pid).children() if "stoker.worker.runtime" in p.cmdline()]
+        [worker] = [
+            p for p in psutil.Process(stack.agent.pid).children() if "stoker.worker.runtime" in p.cmdline()
+        ]
         worker.suspend()  # it neither ends by itself nor hears a cancel
         record = answer.result()
     assert record["status"] == "FAILED"

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from stoker.control.job_policy import retries
-from stoker.control.store_open import Conn
+from stoker.control.store.opening import Conn
 from stoker.control.types import (
     TERMINAL,
     AttemptLog,

@@ -23,7 +23,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import StrDumperUnknown
 from sqlalchemy.pool import NullPool
 
-from stoker.control.statements import POSTGRESQL
+from stoker.control.store.statements import POSTGRESQL
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from stoker.control.job import PURGED
-from stoker.control.statements import guard
-from stoker.control.store_jobs import count, rank
-from stoker.control.store_leftovers import has_delivered, note_leftovers, prefixes, release
-from stoker.control.store_open import Conn
-from stoker.control.store_views import shown, view
-from stoker.control.store_webhooks import note_end
+from stoker.control.store.abandoned import has_delivered, note_leftovers, prefixes, release
+from stoker.control.store.jobs import count, rank
+from stoker.control.store.opening import Conn
+from stoker.control.store.statements import guard
+from stoker.control.store.views import shown, view
+from stoker.control.store.webhooks import note_end
 from stoker.control.types import Changed, JobState, JobView
 from stoker.wire.messages import AttemptKey
 

@@ -15,13 +15,13 @@ from typing import Any
 from sqlalchemy import exists, select, update
 
 from stoker.control.job_policy import Again, Counts, after_drop, after_loss
-from stoker.control.schema import jobs, nodes
-from stoker.control.statements import guard
-from stoker.control.store_jobs import count, rank, ref_columns
-from stoker.control.store_leftovers import prefixes
-from stoker.control.store_open import Conn
-from stoker.control.store_views import shown
-from stoker.control.store_webhooks import note_end
+from stoker.control.store.abandoned import prefixes
+from stoker.control.store.jobs import count, rank, ref_columns
+from stoker.control.store.opening import Conn
+from stoker.control.store.schema import jobs, nodes
+from stoker.control.store.statements import guard
+from stoker.control.store.views import shown
+from stoker.control.store.webhooks import note_end
 from stoker.control.types import Changed, JobState, Reconciled
 from stoker.wire.messages import AttemptKey, Device
 

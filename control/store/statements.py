@@ -33,7 +33,7 @@ def guard(move: str) -> str:
 
 
 def _load() -> dict[str, str]:
-    whole = files("stoker.control").joinpath("statements.sql").read_text(encoding="utf-8")
+    whole = files("stoker.control.store").joinpath("statements.sql").read_text(encoding="utf-8")
     _, *pairs = _NAME.split(whole)
     return {
         name: _GUARD.sub(lambda found: guard(found[1]), body).strip()

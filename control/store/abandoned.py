@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from stoker.control.store_open import Conn
+from stoker.control.store.opening import Conn
 from stoker.control.types import Changed
 from stoker.wire.names import attempt_prefix
 

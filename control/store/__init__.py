@@ -4,10 +4,10 @@ Plain synchronous functions on a `Conn`, run inside a transaction by control.com
 The guards of every change of a job's state come from control.job.MOVES.
 """
 
-from stoker.control.store_endpoints import get_endpoint, list_endpoints, put_endpoint, remove_endpoint
-from stoker.control.store_jobs import claim, submit
-from stoker.control.store_leftovers import forget_leftovers, leftovers, note_leftovers, noted
-from stoker.control.store_nodes import (
+from stoker.control.store.abandoned import forget_leftovers, leftovers, note_leftovers, noted
+from stoker.control.store.endpoints import get_endpoint, list_endpoints, put_endpoint, remove_endpoint
+from stoker.control.store.jobs import claim, submit
+from stoker.control.store.nodes import (
     close_session,
     lost_nodes,
     open_session,
@@ -16,13 +16,13 @@ from stoker.control.store_nodes import (
     take_over,
     touch_node,
 )
-from stoker.control.store_open import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
-from stoker.control.store_orders import cancel, newest, purge, retry, shorten
-from stoker.control.store_reports import ARTIFACT_LIFE_S, apply_reports
-from stoker.control.store_samples import count_jobs, job_spans, queue_sample, read_counters
-from stoker.control.store_sweep import expire, expired_artifacts, forget_artifacts
-from stoker.control.store_views import advance, chunks, job_logs, list_jobs, stream_cursor, view
-from stoker.control.store_webhooks import (
+from stoker.control.store.opening import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
+from stoker.control.store.orders import cancel, newest, purge, retry, shorten
+from stoker.control.store.reports import ARTIFACT_LIFE_S, apply_reports
+from stoker.control.store.samples import count_jobs, job_spans, queue_sample, read_counters
+from stoker.control.store.sweep import expire, expired_artifacts, forget_artifacts
+from stoker.control.store.views import advance, chunks, job_logs, list_jobs, stream_cursor, view
+from stoker.control.store.webhooks import (
     due_webhooks,
     next_webhook_at,
     webhook_later,

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from stoker.control.schema import endpoint_versions, endpoints
-from stoker.control.store_open import Conn
+from stoker.control.store.opening import Conn
+from stoker.control.store.schema import endpoint_versions, endpoints
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Price
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from stoker.control.schema import counters, spans
-from stoker.control.store_open import Conn
+from stoker.control.store.opening import Conn
+from stoker.control.store.schema import counters, spans
 from stoker.control.types import Counted, QueueSample
 from stoker.wire.messages import Span
 

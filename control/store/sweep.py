@@ -1,7 +1,7 @@
 """What time takes: jobs past their expiry, idempotency keys past their day, artifacts past their seven days.
 
 Deletions in the object store come after the commit, and must not be lost in a crash: `expired_artifacts`
-lists until `forget_artifacts` is told; what jobs leave there is noted (control.store_leftovers).
+lists until `forget_artifacts` is told; what jobs leave there is noted (control.store.abandoned).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import delete, select
 
-from stoker.control.schema import artifacts, chunks, inputs, jobs, results
-from stoker.control.statements import guard
-from stoker.control.store_idempotency import sweep_keys
-from stoker.control.store_leftovers import has_delivered, note_leftovers, prefixes, release
-from stoker.control.store_open import Conn
+from stoker.control.store.abandoned import has_delivered, note_leftovers, prefixes, release
+from stoker.control.store.idempotency import sweep_keys
+from stoker.control.store.opening import Conn
+from stoker.control.store.schema import artifacts, chunks, inputs, jobs, results
+from stoker.control.store.statements import guard
 from stoker.control.types import TERMINAL, Changed, JobState
 from stoker.wire.messages import AttemptKey
 

@@ -7,7 +7,7 @@ belongs to an account and an endpoint.
 from __future__ import annotations
 
 from stoker.control.errors import KeyReused
-from stoker.control.store_open import Conn
+from stoker.control.store.opening import Conn
 from stoker.control.types import NewJob, Once
 
 KEY_LIFE_S = 86_400.0

@@ -1,7 +1,7 @@
 """Opens the store: its database, its tables, its version, the key to its secrets; and the connections to it.
 
-Where the tables lie is a `Database`: a file of SQLite's (control.store_sqlite) or a PostgreSQL database
-(control.store_postgres). Transactions are explicit: whoever holds a `Conn` begins and ends them
+Where the tables lie is a `Database`: a file of SQLite's (control.store.sqlite) or a PostgreSQL database
+(control.store.postgres). Transactions are explicit: whoever holds a `Conn` begins and ends them
 (control.commit does). SQLAlchemy serves the cold statements and the raw driver the hot ones, on the same
 connection and in the same transaction.
 """
@@ -18,12 +18,12 @@ import psycopg
 import sqlalchemy
 from sqlalchemy import Executable, insert, select
 
-from stoker.control import schema
 from stoker.control.secrets import SecretKeyError, Secrets, load_secrets, random_secrets
-from stoker.control.statements import Dialect, Written
-from stoker.control.store_failures import driver_error
-from stoker.control.store_postgres import PostgresDatabase, Taken, is_url
-from stoker.control.store_sqlite import MEMORY, SqliteFile
+from stoker.control.store import schema
+from stoker.control.store.failures import driver_error
+from stoker.control.store.postgres import PostgresDatabase, Taken, is_url
+from stoker.control.store.sqlite import MEMORY, SqliteFile
+from stoker.control.store.statements import Dialect, Written
 
 DEFAULT_ACCOUNT = "default"
 _CHECK = b"stoker"

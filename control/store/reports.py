@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stoker.control.job_policy import Again, Counts, after_failure, after_refusal, is_failure, retries
-from stoker.control.statements import guard
-from stoker.control.store_jobs import count, rank, ref_columns
-from stoker.control.store_leftovers import prefixes, release
-from stoker.control.store_open import Conn
-from stoker.control.store_webhooks import note_end
+from stoker.control.store.abandoned import prefixes, release
+from stoker.control.store.jobs import count, rank, ref_columns
+from stoker.control.store.opening import Conn
+from stoker.control.store.statements import guard
+from stoker.control.store.webhooks import note_end
 from stoker.control.types import Changed, JobState, JobView, Reported
 from stoker.wire.messages import (
     Artifact,

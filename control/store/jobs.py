@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.control.job_policy import retries
-from stoker.control.store_idempotency import first_use
-from stoker.control.store_open import Conn
-from stoker.control.store_views import ref_of, view
+from stoker.control.store.idempotency import first_use
+from stoker.control.store.opening import Conn
+from stoker.control.store.views import ref_of, view
 from stoker.control.types import Claimed, JobState, JobView, NewJob, S3Config, Slot, Submitted
 from stoker.wire.messages import Ref
 

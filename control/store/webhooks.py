@@ -13,8 +13,8 @@ from collections.abc import Collection
 from typing import Any
 
 from stoker.control.keys import Entropy
-from stoker.control.store_leftovers import release
-from stoker.control.store_open import Conn
+from stoker.control.store.abandoned import release
+from stoker.control.store.opening import Conn
 from stoker.control.types import Delivery, JobState, JobView
 from stoker.wire.messages import Ref
 
