@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 CALL_S = 60
+OPEN_S = 5
+"""An engine that hangs must not keep the agent from its plain processes."""
+
 THREADS = 4
 
 
@@ -69,8 +72,10 @@ def _open(address: str) -> tuple[APIClient, Engine]:
     from docker import APIClient
 
     with _in_words():
-        client = APIClient(address, version="auto", timeout=CALL_S, num_pools=THREADS)
-        return client, _facts(client)
+        client = APIClient(address, version="auto", timeout=OPEN_S, num_pools=THREADS)
+        engine = _facts(client)
+        client.timeout = CALL_S
+        return client, engine
 
 
 def _facts(client: APIClient) -> Engine:
@@ -187,7 +192,7 @@ class ContainerEngine:
         try:
             await self._call(lambda: self.client.start(container))
         except BaseException:
-            stream.close()
+            await self._call(lambda: _close(stream))
             os.close(log_start)
             raise
         threading.Thread(target=follow, name=f"container {container[:12]}", daemon=True).start()
@@ -226,7 +231,13 @@ def _copy(stream: Any, log_start: int) -> None:
     except BrokenPipeError:
         pass
     finally:
-        stream.close()
+        _close(stream)
+
+
+def _close(stream: Any) -> None:
+    """Its own `close` ends the socket, but leaves the response around it open."""
+    stream.close()
+    stream._response.close()
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:

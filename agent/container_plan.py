@@ -121,7 +121,7 @@ def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, st
     hidden = {} if _is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""}
     if spec.kind == "protocol":
         return {**added, **hidden}
-    declared = {"PYTHONUNBUFFERED": "1", **spec.env, **added}
+    declared = {**spec.env, **added}
     search = [f"{INSIDE}/package", *filter(None, [declared.pop("PYTHONPATH", "")])]
     return {**declared, "PYTHONPATH": ":".join(search), **hidden}
 

@@ -23,6 +23,9 @@ from random import SystemRandom
 import uvloop
 
 import stoker
+from stoker.agent.container_engine import ContainerEngine
+from stoker.agent.container_plan import facts as container_facts
+from stoker.agent.container_spawner import Contained, ContainerSpawner
 from stoker.agent.devices import NvmlSampler
 from stoker.agent.files import ScratchFolders
 from stoker.agent.grpc_stream import connect
@@ -30,9 +33,10 @@ from stoker.agent.local_process import LocalSpawner
 from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.objects import S3Objects
 from stoker.agent.outbox_disk import OutboxFile
-from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
+from stoker.agent.protocol_worker import ByKind, ProtocolSpawner, Starter
 from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.zygotes import ZygoteSpawner
+from stoker.cli.agent_containers import HOST_DATA_DIR, container_engine, container_limits
 from stoker.cli.data_folder import held_at_last, write_private
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
@@ -77,17 +81,20 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
     async with held_at_last(folder / "agent.lock", f"another agent is running on {folder}"):
         sampler = NvmlSampler()  # first: what it raises must find nothing open
         rng, objects = SystemRandom(), S3Objects()
+        node = node_id(folder)
+        engine = await container_engine(node, os.environ)
         settings = AgentSettings(
-            node=node_id(folder),
+            node=node,
             name=options.name or socket.gethostname(),
             join_token=options.join_token,
             agent_version=stoker.__version__,
+            facts=container_facts(engine.facts),
         )
         first = _AnnounceOnce(connector(options), sampler.inventory(), options.ready_fd)
         agent = Agent(
             settings,
             first,
-            _OnThisHost(spawner(folder, user), host_environment(given)),
+            spawner(folder, user, node, engine, given),
             objects,
             sampler,
             ScratchFolders(folder / "scratch", user),
@@ -102,15 +109,31 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             await objects.close()
 
 
-def spawner(folder: Path, user: tuple[int, int] | None) -> Spawner:
+def spawner(
+    folder: Path, user: tuple[int, int] | None, node: str, engine: ContainerEngine, given: Mapping[str, str]
+) -> Spawner:
+    """Of this host's environment only plain processes are told: a container sees none of its folders."""
     local = LocalSpawner(folder, user=user)
+    containers = ContainerSpawner(
+        engine,
+        folder,
+        node,
+        folder / "scratch",
+        limits=container_limits(given),
+        user=user,
+        host_folder=Path(given[HOST_DATA_DIR]) if HOST_DATA_DIR in given else None,
+    )
+    plain = ByKind(ZygoteSpawner(local), _serving(local))
+    return Contained(_OnThisHost(plain, host_environment(given)), containers, _serving(containers))
 
+
+def _serving(starter: Starter) -> Callable[[], Spawner]:
     def serving_protocol() -> Spawner:
         from stoker.agent.protocol_server import ProtocolServer
 
-        return ProtocolSpawner(local, ProtocolServer())
+        return ProtocolSpawner(starter, ProtocolServer())
 
-    return ByKind(ZygoteSpawner(local), serving_protocol)
+    return serving_protocol
 
 
 def host_environment(given: Mapping[str, str]) -> dict[str, str]:

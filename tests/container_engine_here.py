@@ -75,13 +75,13 @@ def _wait_for(root: Path, running: subprocess.Popen[bytes]) -> None:
 
 
 def make_image(address: str) -> None:
-    """`python` with its library, handlers of tests in /app, tests/handlers_protocol in /programs, and the stock
+    """`python` with its library, tests/handlers in /app, those of the containers' own tests in /here, tests/handlers_protocol in /programs, and the stock
     worker's packages where they are had."""
     with tempfile.TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as tar:
             _add_python(tar)
             tar.add(TESTS / "handlers", "app", filter=_no_caches)
-            tar.add(TESTS / "agent_containers" / "handlers", "app", filter=_no_caches)
+            tar.add(TESTS / "agent_containers" / "handlers", "here", filter=_no_caches)
             tar.add(TESTS / "handlers_protocol", "programs", filter=_no_caches)
             if STOCK.is_dir():
                 tar.add(STOCK, "packages", filter=_no_caches)

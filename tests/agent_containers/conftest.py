@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from container_engine_here import IMAGE, dockerd, make_image
+from container_engine_here import IMAGE, STOCK, dockerd, make_image
 
 from stoker.agent.container_engine import ContainerEngine, connect
 from stoker.agent.container_plan import Limits
@@ -44,23 +44,23 @@ class Heard:
         self.frames: list[Frame] = []
         self.exit: WorkerExit | None = None
         self.process: Any = None
-        self._moved = asyncio.Event()
+        self.moved = asyncio.Event()
 
     def on_frame(self, frame: Frame) -> None:
         assert self.exit is None, "a frame after the exit"
         self.frames.append(frame)
-        self._moved.set()
+        self.moved.set()
 
     def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
         assert self.exit is None
         self.exit = exit
-        self._moved.set()
+        self.moved.set()
 
     async def until(self, found: Any, within_s: float = 60.0) -> Any:
         async with asyncio.timeout(within_s):
             while not (result := found()):
-                self._moved.clear()
-                await self._moved.wait()
+                self.moved.clear()
+                await self.moved.wait()
         return result
 
     async def told(self, kind: str) -> Frame:
@@ -80,23 +80,30 @@ class Host:
         self.scratch = folder / "scratch"
         self.scratch.mkdir(exist_ok=True)
         self.lines: list[str] = []
-        sink = lambda _, line: self.lines.append(line)  # noqa: E731
         self.engine = engine
-        self.containers = ContainerSpawner(engine, folder, "agent-1", self.scratch, log_sink=sink, **more)
+        self.containers = ContainerSpawner(
+            engine, folder, "agent-1", self.scratch, log_sink=self._line, **more
+        )
         local = LocalSpawner(folder)
         serving = lambda starter: lambda: ProtocolSpawner(starter, ProtocolServer(refuse_s=0.05))  # noqa: E731
         self.spawner = Contained(ByKind(local, serving(local)), self.containers, serving(self.containers))
-        self._started = 0
+        self._heard: list[Heard] = []
+
+    def _line(self, _: str, line: str) -> None:
+        self.lines.append(line)
+        for heard in self._heard:
+            heard.moved.set()
 
     def start(self, **fields: Any) -> Heard:
-        heard, self._started = Heard(), self._started + 1
+        heard = Heard()
+        self._heard.append(heard)
         fields = {"handler": "", "image": IMAGE, **fields}
-        spec = WorkerSpec(worker=f"w{self._started}", endpoint="e1", version=1, **fields)
+        spec = WorkerSpec(worker=f"w{len(self._heard)}", endpoint="e1", version=1, **fields)
         heard.process = self.spawner.spawn(spec, None, heard)
         return heard
 
-    def python(self, name: str, **fields: Any) -> Heard:
-        handler = f"/app/{name}.py:handler"
+    def python(self, name: str, folder: str = "/app", **fields: Any) -> Heard:
+        handler = f"{folder}/{name}.py:handler"
         heard = self.start(handler=handler, **fields)
         setup = {"handler": handler, "device": None, "concurrency": 1, "preload": []}
         heard.process.send(Frame("setup", setup))
@@ -115,6 +122,12 @@ async def host(address: str, engine: ContainerEngine, tmp_path: Path) -> AsyncIt
     await made.spawner.close()
     left = await asyncio.to_thread(containers_left, address)
     assert left == []
+
+
+@pytest.fixture
+def stock() -> None:
+    if not STOCK.is_dir():
+        pytest.skip(f"there is no {STOCK}; .ci/peers makes it")
 
 
 def containers_left(address: str) -> list[Any]:

@@ -1,21 +1,186 @@
-"""Handlers in real containers: jobs, environment, logs, every way to stop, and nothing left."""
+"""Handlers in real containers: jobs, environment, files, logs, every way to stop, and nothing left."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stoker.agent.container_engine import connect
+from stoker.agent.files import check_file
 from stoker.worker.frames import Frame
 
 pytestmark = pytest.mark.slow
 
 
-async def test_a_python_handler_runs_a_job(host: Any) -> None:
-    worker = host.python("echo")
+async def run(worker: Any, given: Any = None, scratch: str = "/tmp", job: str = "j") -> None:
     await worker.told("ready")
-    worker.process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b'{"n": 1}'))
-    assert json.loads((await worker.told("done")).body) == {"n": 1}
+    fields = {"job": job, "attempt": 1, "scratch": scratch}
+    worker.process.send(Frame("run", fields, json.dumps(given or {}).encode()))
+
+
+async def output(worker: Any, given: Any = None, **more: Any) -> Any:
+    await run(worker, given, **more)
+    return json.loads((await worker.told("done")).body)
+
+
+# ---- python workers
+
+
+async def test_jobs_one_after_the_other_and_a_clean_end(host: Any) -> None:
+    worker = host.python("echo")
+    for n in range(3):
+        assert await output(worker, {"n": n}, job=f"j{n}") == {"n": n}
+        worker.frames.pop()
     worker.process.send(Frame("stop"))
     assert (await worker.exited()).reason == "exited with code 0"
+
+
+async def test_what_a_handler_finds(host: Any) -> None:
+    worker = host.python("tells_where_it_is", "/here", env={"TOKEN": "declared", "PYTHONPATH": "/mine"})
+    found = await output(worker)
+    environment = found["environment"]
+    assert (environment["TOKEN"], environment["PYTHONPATH"]) == ("declared", "/stoker/package:/mine")
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert [name for name in environment if name.startswith("STOKER")] == []
+    assert found["package"] == ["__init__.py", "worker"], "of this platform only the worker package"
+    assert (found["writable"], found["uid"]) == (False, 0)
+
+
+async def test_a_file_comes_as_a_descriptor_and_lies_where_the_agent_knows_it(host: Any) -> None:
+    scratch = host.scratch / "j.1"
+    scratch.mkdir()
+    worker = host.python("file_ok")
+    await run(worker, {"text": "hello"}, str(scratch))
+    file = await worker.told("file")
+    try:
+        assert check_file(file.fd, scratch, os.geteuid()).size == 5
+        assert os.pread(file.fd, 10, 0) == b"hello"
+    finally:
+        os.close(file.fd)
+    await worker.told("done")
+
+
+async def test_what_it_prints_is_heard_and_kept(host: Any) -> None:
+    worker = host.python("prints")
+    await worker.told("ready")
+    await output(worker)
+    worker.process.send(Frame("stop"))
+    assert set((await worker.exited()).log_tail) == {"to stdout", "to stderr"}
+    assert set(host.lines) == {"to stdout", "to stderr"}
+
+
+async def test_a_cancelled_job_gives_its_worker_back(host: Any) -> None:
+    worker = host.python("slow_until_cancelled")
+    await run(worker)
+    await worker.told("progress")
+    worker.process.send(Frame("cancel", {"job": "j", "attempt": 1, "reason": "asked"}))
+    assert (await worker.told("failed")).job == "j"
+    assert worker.exit is None
+
+
+async def test_native_code_that_hears_nothing_ends_by_sigterm(host: Any) -> None:
+    worker = host.python("stuck_in_c")
+    await run(worker)
+    await worker.told("progress")
+    worker.process.terminate()
+    assert (await worker.exited()).reason == "stopped by the agent (SIGTERM)"
+
+
+async def test_a_kill_ends_all_of_it(host: Any) -> None:
+    worker = host.python("stuck_in_c")
+    await run(worker)
+    await worker.told("progress")
+    worker.process.kill()
+    ended = await worker.exited()
+    assert (ended.status, ended.reason) == (-9, "killed by the agent")
+
+
+async def test_out_of_memory_is_named(host: Any) -> None:
+    worker = host.python("eats_memory", "/here")
+    await worker.told("ready")
+    await run(worker)
+    assert (await worker.exited()).reason == "killed: out of memory (limit 256 MiB)"
+
+
+async def test_one_that_is_stopped_before_it_runs(host: Any) -> None:
+    worker = host.python("echo")
+    worker.process.kill()
+    assert (await worker.exited()).reason == "killed by the agent"
+
+
+async def test_what_cannot_be_started_is_said_in_a_sentence(host: Any) -> None:
+    nothing = host.start(handler="/app/echo.py:handler", command=("no-such-python",))
+    absent = host.start(handler="/app/echo.py:handler", image="localhost:1/none:1")
+    ended = await nothing.exited()
+    assert ended.reason == "exited with code 127"
+    assert "no-such-python" in ended.log_tail[0]
+    reason = (await absent.exited()).reason
+    assert reason.startswith(
+        "the container of worker w2 cannot be run: image localhost:1/none:1 cannot be pulled"
+    )
+
+
+async def test_a_worker_without_an_image_is_a_plain_process_still(host: Any) -> None:
+    handler = f"{Path(__file__).parents[1]}/handlers/echo.py:handler"
+    worker = host.start(handler=handler, image="")
+    worker.process.send(Frame("setup", {"handler": handler, "device": None, "concurrency": 1, "preload": []}))
+    assert await output(worker, {"n": 1}) == {"n": 1}
+    assert worker.process.pid > 0
+    worker.process.send(Frame("stop"))
+    await worker.exited()
+
+
+# ---- protocol workers
+
+
+PROGRAM = {"kind": "protocol", "concurrency": 4, "env": {"PYTHONPATH": "/packages", "TOKEN": "declared"}}
+
+
+async def test_a_stock_program_in_a_container(host: Any, stock: None) -> None:
+    worker = host.start(command=("python", "-u", "/programs/mixed.py"), **PROGRAM)
+    await worker.told("ready")
+    found = await output(worker, {"do": "environment"})
+    assert found["environment"]["TOKEN"] == "declared"
+    assert found["environment"]["RUNPOD_POD_ID"] == "w1"
+    assert found["folder"] == "/programs", "the image's own"
+    await run(worker, {"do": "print"}, job="j2")
+    await worker.until(lambda: any("a line of the handler" in line for line in host.lines))
+    await run(worker, {"do": "sleep", "s": 600}, job="j3")
+    await worker.until(lambda: [f for f in worker.frames if f.kind == "begun" and f.fields["job"] == "j3"])
+    worker.process.kill()
+    assert (await worker.exited()).reason == "killed by the agent"
+
+
+async def test_a_program_that_ends(host: Any) -> None:
+    command = ("python", "-c", "print('no model'); raise SystemExit(7)")
+    ended = await host.start(command=command, kind="protocol").exited()
+    assert (ended.status, ended.reason, ended.log_tail) == (7, "exited with code 7", ("no model",))
+
+
+# ---- what is left of an agent that was killed
+
+
+async def test_a_later_agent_removes_what_an_earlier_one_left(host: Any, address: str) -> None:
+    worker = host.start(
+        command=("python", "-c", "import time; print('runs', flush=True); time.sleep(600)"), kind="protocol"
+    )
+    await worker.until(lambda: host.lines == ["runs"])
+    later = await asyncio.to_thread(connect, [address])
+    assert await later.remove_all("agent-2") == 0, "another agent's"
+    assert await later.remove_all("agent-1") == 1
+    assert (await worker.exited()).status == -9
+    await asyncio.to_thread(later.close)
+
+
+async def test_an_image_stays_what_it_was_for_a_version(host: Any) -> None:
+    worker = host.python("echo")
+    await worker.told("ready")
+    pins = json.loads((host.scratch.parent / "images.json").read_text())
+    (pin,) = pins.values()
+    assert list(pins) == ["e1 1 stoker-test:1"]
+    assert pin["id"].startswith("sha256:")
