@@ -176,7 +176,11 @@ class Ended:
 def ended_words(ended: Ended, killed: str | None, *, terminated: bool, memory: int | None) -> tuple[int, str]:
     """Status as subprocess gives it, and the reason. An engine gives 128 + n for an end by signal n."""
     status = _status(ended.code)
-    if killed is None and (ended.oom_killed or (status == -signal.SIGKILL and memory is not None)):
+    if (
+        killed is None
+        and status != 0
+        and (ended.oom_killed or (status == -signal.SIGKILL and memory is not None))
+    ):
         sure = "killed: out of memory" if ended.oom_killed else "killed, likely out of memory"
         limit = f" (limit {memory >> 20} MiB)" if memory is not None else ""
         return status, f"{sure}{limit}"

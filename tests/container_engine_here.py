@@ -75,8 +75,8 @@ def _wait_for(root: Path, running: subprocess.Popen[bytes]) -> None:
 
 
 def make_image(address: str) -> None:
-    """`python` with its library, tests/handlers in /app, those of the containers' own tests in /here, tests/handlers_protocol in /programs, and the stock
-    worker's packages where they are had."""
+    """`python` with its library, tests/handlers in /app, those of this in /here, tests/handlers_protocol
+    in /programs, and the stock worker's packages in /packages where they are had."""
     with tempfile.TemporaryFile() as file:
         with tarfile.open(fileobj=file, mode="w") as tar:
             _add_python(tar)
