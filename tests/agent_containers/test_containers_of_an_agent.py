@@ -1,0 +1,86 @@
+"""Control, an agent and an engine as real processes: jobs in containers, and an agent that is killed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
+from container_engine_here import IMAGE
+from stack import Stack, queue_endpoint, running
+
+from stoker.agent.container_engine import connect
+from stoker.agent.container_plan import AGENT_LABEL
+
+pytestmark = pytest.mark.slow
+
+PACKAGES = 'env = { PYTHONPATH = "/packages" }\n'
+ENDPOINTS = (
+    queue_endpoint("echo", "", imageName=IMAGE, handler="/app/echo.py:handler"),
+    queue_endpoint("stuck", "", imageName=IMAGE, handler="/app/stuck_in_c.py:handler", maxAttempts=1),
+    queue_endpoint("mixed", "", imageName=IMAGE, dockerStartCmd=["python", "-u", "/programs/mixed.py"])
+    + PACKAGES,
+    queue_endpoint("absent", "", imageName="localhost:1/none:1"),
+)
+
+
+@pytest.fixture(scope="module")
+def stack(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", address)
+        with running(tmp_path_factory.mktemp("stack"), *ENDPOINTS) as stack:
+            yield stack
+        assert containers(address, stack) == []
+
+
+def containers(address: str, stack: Stack) -> list[Any]:
+    """Of this stack's agent."""
+    engine = connect([address])
+    try:
+        node = (stack.folder / "agent" / "node_id").read_text().strip()
+        return engine.client.containers(all=True, filters={"label": f"{AGENT_LABEL}={node}"})
+    finally:
+        engine.close()
+
+
+def test_a_python_handler(stack: Stack) -> None:
+    record = stack.runsync("echo", {"n": 1})
+    assert (record["status"], record["output"]) == ("COMPLETED", {"n": 1})
+
+
+def test_a_stock_program(stack: Stack, stock: None) -> None:
+    record = stack.runsync("mixed", {"do": "return", "value": {"a": 1}})
+    assert (record["status"], record["output"]) == ("COMPLETED", {"a": 1})
+
+
+def test_a_cancel_and_a_timeout_stop_the_work(stack: Stack) -> None:
+    job = stack.run("stuck", {})
+    stack.in_progress("stuck", job)
+    assert stack.http.post(f"/stuck/cancel/{job}").json()["status"] == "CANCELLED"
+    job = stack.run("stuck", {}, policy={"executionTimeout": 5000})
+    assert stack.end_of("stuck", job)["status"] == "TIMED_OUT"
+    assert stack.runsync("stuck", {"seconds": 0})["status"] == "COMPLETED", "the next one runs"
+
+
+def test_an_image_that_cannot_be_had_is_told_to_who_waits(stack: Stack) -> None:
+    job = stack.run("absent", {})
+    until = "cannot be pulled"
+    while until not in stack.http.get(f"/absent/status/{job}?wait=1000").text:
+        pass
+
+
+def test_an_agent_that_was_killed_and_started_again(address: str, stack: Stack, stock: None) -> None:
+    job = stack.run("mixed", {"do": "sleep", "s": 3})
+    while stack.http.get(f"/mixed/status/{job}").json()["status"] != "IN_PROGRESS":
+        pass
+    stack.kill("agent")
+    before = {one["Id"] for one in containers(address, stack)}
+    assert before, "the engine's, not the agent's children"
+    stack.start_agent()
+    assert before & {one["Id"] for one in containers(address, stack)} == set()
+    assert stack.end_of("mixed", job)["output"] == "slept"
+    assert stack.runsync("echo", {"n": 2})["output"] == {"n": 2}
