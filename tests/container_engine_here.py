@@ -61,8 +61,9 @@ def dockerd() -> Iterator[str]:
         except subprocess.TimeoutExpired:
             running.kill()
             running.wait()
-        subprocess.run(["umount", "-R", f"{root}/data"], capture_output=True, check=False)
-        shutil.rmtree(root, ignore_errors=True)
+        for left in ("exec/netns/default", "data"):  # dockerd leaves the first one mounted
+            subprocess.run(["umount", "-R", f"{root}/{left}"], capture_output=True, check=False)
+        shutil.rmtree(root)
 
 
 def _wait_for(root: Path, running: subprocess.Popen[bytes]) -> None:

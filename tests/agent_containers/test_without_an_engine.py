@@ -1,0 +1,109 @@
+"""What needs no engine: which image is meant, what a node without one says, and the limits' words."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.agent.container_engine import EngineError, NoSuchImage, addresses, connect
+from stoker.agent.container_images import Images
+from stoker.agent.container_spawner import ContainerSpawner
+from stoker.agent.seams import SpawnFailed
+from stoker.cli.agent_containers import container_limits
+from stoker.cli.errors import CliError
+from stoker.wire.messages import WorkerSpec
+
+
+class FakeEngine:
+    """`here` are this node's images by name, `registry` those that can be pulled."""
+
+    def __init__(self) -> None:
+        self.here: dict[str, dict[str, Any]] = {}
+        self.registry: dict[str, dict[str, Any]] = {}
+        self.pulled: list[str] = []
+
+    def publish(self, name: str, number: int) -> None:
+        image = {"Id": f"sha256:{number}", "RepoDigests": [f"a/b@sha256:{number}"]}
+        self.registry |= {name: image, f"a/b@sha256:{number}": image}
+
+    async def image(self, name: str) -> dict[str, Any]:
+        for known, image in self.here.items():
+            if name in (known, image["Id"]):
+                return image
+        raise NoSuchImage(f"no such image: {name}")
+
+    async def pull(self, name: str) -> None:
+        self.pulled.append(name)
+        if name not in self.registry:
+            raise EngineError("manifest unknown")
+        self.here[name] = self.registry[name]
+
+
+def spec(version: int = 1) -> WorkerSpec:
+    return WorkerSpec("w1", "e", version, "", image="a/b:1")
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    made = FakeEngine()
+    made.publish("a/b:1", 1)
+    return made
+
+
+async def test_a_version_keeps_its_image_when_the_tag_moves_and_the_agent_starts_again(
+    engine: FakeEngine, tmp_path: Path
+) -> None:
+    assert await Images(engine, tmp_path / "i.json").resolve(spec()) == "sha256:1"
+    engine.publish("a/b:1", 2)
+    engine.here.clear()
+    again = Images(engine, tmp_path / "i.json")
+    assert await again.resolve(spec()) == "sha256:1"
+    assert engine.pulled == ["a/b:1", "a/b@sha256:1"]
+    assert await again.resolve(spec(version=2)) == "sha256:2"
+
+
+async def test_an_image_without_a_registry_that_has_gone(engine: FakeEngine, tmp_path: Path) -> None:
+    engine.here["a/b:1"] = {"Id": "sha256:9", "RepoDigests": []}
+    images = Images(engine, tmp_path / "i.json")
+    assert await images.resolve(spec()) == "sha256:9"
+    engine.here.clear()
+    with pytest.raises(
+        EngineError, match="was sha256:9 on this node; that has gone, and no registry knows it"
+    ):
+        await images.resolve(spec())
+
+
+async def test_a_pull_that_fails_and_a_torn_file(engine: FakeEngine, tmp_path: Path) -> None:
+    (tmp_path / "i.json").write_text('{"e 1 a/b:1": 5')
+    engine.registry.clear()
+    with pytest.raises(EngineError, match=r"^image a/b:1 cannot be pulled: manifest unknown$"):
+        await Images(engine, tmp_path / "i.json").resolve(spec())
+
+
+async def test_a_node_without_an_engine(tmp_path: Path) -> None:
+    engine = connect([])
+    spawner = ContainerSpawner(engine, tmp_path, "n", tmp_path / "scratch")
+    with pytest.raises(
+        SpawnFailed, match="needs a container engine; this node has none: there is no DOCKER_HOST"
+    ):
+        spawner.spawn(spec(), None, None)
+    await spawner.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
+    assert addresses({"DOCKER_HOST": "unix:///x"}, 0) == ["unix:///x"]
+    assert "unix:///x/y does not answer" in connect(["unix:///x/y"]).facts.why
+    gc.collect()  # the package leaves its socket to the collector when nobody listens
+
+
+def test_limits() -> None:
+    limits = container_limits({"STOKER_CONTAINER_MEMORY_MB": "512", "STOKER_CONTAINER_CPUS": "1.5"})
+    assert (limits.memory, limits.cpus, limits.pids) == (512 << 20, 1.5, 4096)
+    assert container_limits({}).memory is None
+    for value in ("much", "0", "nan", "-1", ""):
+        with pytest.raises(CliError, match="STOKER_CONTAINER_MEMORY_MB must be a number from 16 to 16777216"):
+            container_limits({"STOKER_CONTAINER_MEMORY_MB": value})
