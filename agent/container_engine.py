@@ -203,6 +203,22 @@ class ContainerEngine:
         state = self.client.inspect_container(container)["State"]
         return Ended(code, bool(state.get("OOMKilled")), str(state.get("Error") or ""))
 
+    async def missing_gpu(self, container: str) -> str | None:
+        """Why a running container has no GPU; None when it has one, or has ended. Its /dev is looked at, for
+        an engine may leave out what it does not know and say nothing."""
+
+        def look() -> str | None:
+            pid = self.client.inspect_container(container)["State"]["Pid"]
+            if not pid:
+                return None
+            try:
+                found = os.listdir(f"/proc/{pid}/root/dev")
+            except OSError as error:
+                return f"its devices cannot be looked at ({error.strerror}): the agent needs the host's pids"
+            return None if any(name.startswith("nvidia") for name in found) else "it got no GPU"
+
+        return await self._call(look)
+
     async def signal(self, container: str, name: str) -> None:
         """Nothing when it has ended."""
         with contextlib.suppress(EngineError):

@@ -73,7 +73,7 @@ def refusal(engine: Engine, spec: WorkerSpec, device: Device | None) -> str | No
     """Why this node cannot run it; None when it can."""
     if not engine.name:
         return f"image {spec.image} needs a container engine; this node has none: {engine.why}"
-    if not _is_gpu(device) or engine.cdi:
+    if not is_gpu(device) or engine.cdi:
         return None
     if engine.name == "docker":
         need = f"docker {DOCKER_WITH_CDI} or newer with CDI switched on"
@@ -118,7 +118,7 @@ def _python_command(interpreter: Sequence[str]) -> list[str]:
 
 def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, str]) -> dict[str, str]:
     """No GPU is hidden from one that got it by CDI: it has no others."""
-    hidden = {} if _is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""}
+    hidden = {} if is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""}
     if spec.kind == "protocol":
         return {**added, **hidden}
     declared = {**spec.env, **added}
@@ -147,7 +147,7 @@ def _host_config(spec: WorkerSpec, device: Device | None, place: Place, limits: 
             _bind(place.package, f"{INSIDE}/package", read_only=True),
             _bind(place.scratch_source, place.scratch, read_only=False),
         ]
-    if _is_gpu(device):
+    if is_gpu(device):
         names = [f"nvidia.com/gpu={uuid}" for uuid in spec.devices]
         config["DeviceRequests"] = [{"Driver": "cdi", "DeviceIDs": names}]
     return config
@@ -157,7 +157,7 @@ def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
 
 
-def _is_gpu(device: Device | None) -> bool:
+def is_gpu(device: Device | None) -> bool:
     return device is not None and device.kind != "cpu"
 
 

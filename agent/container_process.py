@@ -47,6 +47,7 @@ class Container:
     name: str
     folder: Path | None
     memory: int | None
+    gpu: bool = False
 
 
 class ContainerProcess:
@@ -172,6 +173,8 @@ class ContainerProcess:
         self._id = container
         if self._stopped.done():  # while it was being started
             self._signal("SIGKILL" if self._killed else "SIGTERM")
+        if self._container.gpu and (why := await self._engine.missing_gpu(container)) is not None:
+            self._kill(f"{why}, and was killed")
         return self._words(await ended)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, str]) -> str | None:

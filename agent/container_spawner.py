@@ -24,7 +24,7 @@ import stoker
 import stoker.worker
 from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_images import Images
-from stoker.agent.container_plan import Limits, Place, create_request, refusal
+from stoker.agent.container_plan import Limits, Place, create_request, is_gpu, refusal
 from stoker.agent.container_process import Container, ContainerProcess
 from stoker.agent.local_process import LogSink, Program
 from stoker.agent.log_tail import LogTail
@@ -79,7 +79,9 @@ class ContainerSpawner:
         frames = None if program is not None else self._frames_folder(name)
         added = {} if program is None else program.environment
         request = partial(self._request, spec, device, frames, added)
-        container = Container(spec, request, f"stoker-{name}", frames, self._limits.memory)
+        container = Container(
+            spec, request, f"stoker-{name}", frames, self._limits.memory, gpu=is_gpu(device)
+        )
         process = ContainerProcess(container, self._engine, self._images, watcher, self._tail(spec.worker))
         self._living.add(process)
         process.ended.add_done_callback(lambda _: self._living.discard(process))

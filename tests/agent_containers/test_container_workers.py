@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from container_engine_here import IMAGE
 
 from stoker.agent.container_engine import connect
 from stoker.agent.files import check_file
@@ -160,6 +161,32 @@ async def test_a_program_that_ends(host: Any) -> None:
     command = ("python", "-c", "print('no model'); raise SystemExit(7)")
     ended = await host.start(command=command, kind="protocol").exited()
     assert (ended.status, ended.reason, ended.log_tail) == (7, "exited with code 7", ("no model",))
+
+
+# ---- GPUs, as far as they can be had here: a node of /dev under their name
+
+
+@pytest.mark.parametrize(
+    ("devices", "why"),
+    [
+        ([], "it got no GPU"),
+        ([{"PathOnHost": "/dev/null", "PathInContainer": "/dev/nvidia0", "CgroupPermissions": "r"}], None),
+    ],
+)
+async def test_whether_a_gpu_arrived(host: Any, devices: list[Any], why: str | None) -> None:
+    config = {"NetworkMode": "host", "Init": True, "Devices": devices}
+    sleeps = ["python", "-c", "import time; time.sleep(600)"]
+    container = await host.engine.create({"Image": IMAGE, "Cmd": sleeps, "HostConfig": config}, "stoker-gpu")
+    log_end, log_start = os.pipe()
+    try:
+        ended = await host.engine.start(container, log_start)
+        assert await host.engine.missing_gpu(container) == why
+        await host.engine.signal(container, "SIGKILL")
+        assert (await ended).code == 137
+        assert await host.engine.missing_gpu(container) is None
+    finally:
+        os.close(log_end)
+        await host.engine.remove(container)
 
 
 # ---- what is left of an agent that was killed
