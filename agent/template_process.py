@@ -80,8 +80,10 @@ class Spare:
         return self.returncode
 
     def kill(self) -> None:
+        """Where nothing is there to be killed, whoever looks for leftovers was first."""
         if self.returncode is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     @property
     def waits(self) -> bool:
@@ -95,7 +97,8 @@ class Spare:
 
     def _exited(self) -> None:
         self._unwatch()
-        self.wait()
+        with contextlib.suppress(ChildProcessError):  # reaped as a leftover: a spare's status is nobody's
+            self.wait()
         self._lost(self)
 
 

@@ -718,3 +718,13 @@ def handler(job):
                 "a handler of that user could look into it"
             )
         await host.spawner.close()
+
+
+async def test_a_spare_that_was_reaped_as_a_leftover_holds_nothing_up(host: Host) -> None:
+    """At the agent's end, whoever looks for leftovers may be quicker than the spare's own watch."""
+    await host.ready(host.write(ECHO), "json")
+    spare = await host.a_spare()
+    os.kill(spare, signal.SIGKILL)
+    os.waitpid(spare, 0)
+    async with asyncio.timeout(10):
+        await host.spawner.close()
