@@ -32,9 +32,13 @@ from stoker.control.store import Conn
 from stoker.control.types import Endpoint, JobView, NewJob, Submission, Submitted
 from stoker.control.views import Views, no_job
 from stoker.wire import names
+from stoker.wire.messages import Ref
 
 SPILL_BYTES = 1024 * 1024
 """A payload over this lies in the object store: a row that holds 1 MB costs 6 ms to change."""
+
+STORED_WITHIN_S = 3_600.0
+"""A spilled input that no job names after so long is deleted."""
 
 PURGE_BATCH = 1_000
 """Jobs that one transaction cancels: others must get a turn at the store."""
@@ -118,15 +122,17 @@ class Intake:
 
         def submit(conn: Conn) -> Submitted:
             submitted = store.submit(conn, new, slots, new.created_at)
-            if submitted.repeated and new.input_ref is not None:
+            if new.input_ref is not None and submitted.repeated:
                 store.note_leftovers(conn, [new.input_ref.key])
+            elif new.input_ref is not None:
+                store.forget_leftovers(conn, [new.input_ref.key])
             return submitted
 
         try:
             done = await self._commits.commit(submit)
         except ControlError as error:
             if new.input_ref is not None and not isinstance(error, InDoubt):
-                with suppress(ControlError):
+                with suppress(ControlError):  # it is noted, too, and goes in an hour
                     await self._artifacts.delete(new.input_ref.key)
             raise
         finally:
@@ -141,7 +147,7 @@ class Intake:
         self._check_schema(endpoint, submission, job)
         data, ref = submission.input, None
         if len(data) > SPILL_BYTES:
-            ref = await self._artifacts.put_bytes(names.input_key(endpoint.id, job), data)
+            ref = await self._spill(names.input_key(endpoint.id, job), data, now)
         settings = self._settings
         return NewJob(
             id=job,
@@ -161,6 +167,11 @@ class Intake:
             s3=submission.s3,
             once=submission.once,
         )
+
+    async def _spill(self, key: str, data: bytes, now: float) -> Ref:
+        """Noted for deletion until the job is stored that names it: it may never be."""
+        await self._commits.commit(lambda conn: store.note_leftovers(conn, [key], now + STORED_WITHIN_S))
+        return await self._artifacts.put_bytes(key, data)
 
     def _check_schema(self, endpoint: Endpoint, submission: Submission, job: str) -> None:
         if endpoint.run.schema is None:

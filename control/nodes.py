@@ -288,6 +288,17 @@ class Nodes:
             except Exception:
                 kind = type(report.body).__name__  # not its content, which is the caller's
                 log.exception("report %d of node %s, a %s, is dropped", report.number, session.node, kind)
+                if isinstance(report.body, Outcome):
+                    await self._drop(session.node, AttemptKey(report.body.job, report.body.attempt))
+
+    async def _drop(self, node: str, key: AttemptKey) -> None:
+        """Its outcome cannot be stored, and its node will not tell another: the job is given out again."""
+        now = self._clock()
+        self.apply(
+            await self._commits.commit(
+                lambda conn: store.noted(conn, store.drop_attempt(conn, node, key, now))
+            )
+        )
 
     def _freed(self, report: Report) -> str | None:
         match report.body:

@@ -112,7 +112,8 @@ class Sweeper:
     async def _clear(self) -> None:
         """Deletes what no record names any more. What cannot be deleted stays noted and holds no other up."""
         gone = []
-        for name in await self._commits.read(lambda conn: store.leftovers(conn, BATCH)):
+        now = self._clock()
+        for name in await self._commits.read(lambda conn: store.leftovers(conn, now, BATCH)):
             try:
                 await self._delete(name)
             except Unavailable:

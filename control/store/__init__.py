@@ -9,6 +9,7 @@ from stoker.control.store.endpoints import get_endpoint, list_endpoints, put_end
 from stoker.control.store.jobs import claim, submit
 from stoker.control.store.nodes import (
     close_session,
+    drop_attempt,
     lost_nodes,
     open_session,
     reconcile,
@@ -43,6 +44,7 @@ __all__ = [
     "claim",
     "close_session",
     "count_jobs",
+    "drop_attempt",
     "due_webhooks",
     "expire",
     "expired_artifacts",

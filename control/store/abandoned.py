@@ -19,11 +19,20 @@ def prefixes(endpoint: str, job: str, attempts: Iterable[int]) -> tuple[str, ...
     return tuple(attempt_prefix(endpoint, job, attempt) for attempt in attempts)
 
 
-def note_leftovers(conn: Conn, names: Collection[str]) -> None:
-    """Object keys, and prefixes that end in a slash, to be deleted from the object store."""
+_NOTE = """
+INSERT INTO leftovers (name, not_before) VALUES (:name, :not_before)
+ON CONFLICT (name) DO UPDATE SET not_before = excluded.not_before
+"""
+
+
+def note_leftovers(conn: Conn, names: Collection[str], not_before: float = 0.0) -> None:
+    """Object keys, and prefixes that end in a slash, to be deleted from the object store.
+
+    Who is about to put one notes it for later and forgets it with the row that names it: no crash between
+    the two leaves it behind.
+    """
     if names:
-        statement = "INSERT INTO leftovers (name) VALUES (:name) ON CONFLICT DO NOTHING"
-        conn.run_many(statement, [{"name": name} for name in names])
+        conn.run_many(_NOTE, [{"name": name, "not_before": not_before} for name in names])
 
 
 def noted(conn: Conn, changed: tuple[Changed, ...]) -> tuple[Changed, ...]:
@@ -59,8 +68,9 @@ def has_delivered(conn: Conn, job: str) -> bool:
     return conn.run(_DELIVERED, {"job": job}).fetchone() is not None
 
 
-def leftovers(conn: Conn, limit: int) -> tuple[str, ...]:
-    found = conn.run("SELECT name FROM leftovers LIMIT :limit", {"limit": limit})
+def leftovers(conn: Conn, now: float, limit: int) -> tuple[str, ...]:
+    due = "SELECT name FROM leftovers WHERE not_before <= :now LIMIT :limit"
+    found = conn.run(due, {"now": now, "limit": limit})
     return tuple(name for (name,) in found)
 
 

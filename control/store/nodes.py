@@ -183,6 +183,11 @@ RETURNING id, endpoint, state, created_at, sync, attempt, refused, worker, delay
 _SPILLED = "SELECT 1 FROM chunks WHERE seq = :seq AND attempt = :attempt AND ref_key IS NOT NULL LIMIT 1"
 
 
+def drop_attempt(conn: Conn, node: str, key: AttemptKey, now: float) -> tuple[Changed, ...]:
+    """The node will end this attempt no more: back to the queue, uncounted; FAILED if that came too often."""
+    return tuple(_put_back(conn, node, key, now))
+
+
 def _put_back(conn: Conn, node: str, key: AttemptKey, now: float, lost: str | None = None) -> list[Changed]:
     """`lost`: why the node is lost. Its attempt stays open then: the node may come back and end it."""
     values: dict[str, Any] = {"job": key.job, "attempt": key.attempt, "node": node}

@@ -291,7 +291,11 @@ artifacts = _table(
 Index("artifacts_expiry", artifacts.c.expires_at)
 Index("artifacts_job", artifacts.c.job)
 
-leftovers = _table("leftovers", Column("name", Text, primary_key=True))
+leftovers = _table(
+    "leftovers",
+    Column("name", Text, primary_key=True),
+    Column("not_before", _TIME, nullable=False, server_default="0"),
+)
 
 counters = _table(
     "counters",

@@ -33,11 +33,11 @@ T = TypeVar("T")
 
 class FullableCommitter(InlineCommitter):
     """`full`: nothing can be stored, as on a full disk; reading goes on. `mistake`: one commit breaks.
-    `doubt`: one commit is done, and its answer is lost."""
+    `doubt`: the commit of this number from now is done, and its answer is lost."""
 
     full = False
     mistake = False
-    doubt = False
+    doubt = 0
 
     async def commit(self, fn: Callable[[Conn], T]) -> T:
         if self.mistake:
@@ -46,9 +46,10 @@ class FullableCommitter(InlineCommitter):
         if self.full:
             await asyncio.sleep(0)
             raise Unavailable("nothing was stored: the disk of the data folder is full; try again later")
+        before = self.doubt
         done = await super().commit(fn)
-        if self.doubt:
-            self.doubt = False
+        self.doubt -= bool(self.doubt)
+        if self.doubt == 0 and before:
             raise InDoubt("the database went away in the very moment of storing")
         return done
 

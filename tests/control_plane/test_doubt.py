@@ -40,7 +40,7 @@ async def test_a_claim_that_nobody_heard_of_is_given_out_again_at_once() -> None
         await agent.connect(tasks)
         await agent.staffed()
         await asyncio.sleep(1.3)  # between two passes of the sweeper
-        w.commits.doubt = True
+        w.commits.doubt = 1
         began = w.loop.time()
         with pytest.raises(InDoubt):
             await w.plane.submit("default", "echo", one(), sync=False)
@@ -60,7 +60,7 @@ async def test_an_end_that_nobody_heard_of_is_told_to_who_waits() -> None:
         await agent.staffed()
         waiting = tasks.create_task(w.plane.run_sync("default", "echo", one(), 90))
         assign = await agent.assigned()
-        w.commits.doubt = True
+        w.commits.doubt = 1
         await agent.completes(assign)
         began = w.loop.time()
         assert (await waiting).output == b'{"ok":true}'
@@ -105,7 +105,7 @@ async def test_a_cancel_that_nobody_heard_of_stops_the_work() -> None:
         await agent.staffed()
         await w.plane.submit("default", "echo", one(), sync=False)
         assign = await agent.assigned()
-        w.commits.doubt = True
+        w.commits.doubt = 1
         with pytest.raises(InDoubt):
             await w.plane.cancel("default", "echo", assign.job)
         welcome = await back(agent, tasks, HeldAttempt(assign.job, 1, assign.worker, "running"))
@@ -116,7 +116,7 @@ async def test_a_cancel_that_nobody_heard_of_stops_the_work() -> None:
 async def test_a_large_input_is_kept_while_its_job_may_be_stored() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         given = json.dumps({"x": "y" * 2_000_000}).encode()
-        w.commits.doubt = True
+        w.commits.doubt = 2  # the first notes the input
         with pytest.raises(InDoubt):
             await w.plane.submit("default", "echo", Submission(given), sync=False)
         assert len(w.artifacts.blobs) == 1

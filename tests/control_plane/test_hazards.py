@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -171,6 +171,29 @@ async def test_an_object_that_cannot_be_deleted_holds_no_other_up() -> None:
         await asyncio.sleep(3)
         with pytest.raises(NotFound):
             await w.artifacts.get(kept)
+
+
+@story
+async def test_a_job_whose_outcome_cannot_be_stored_is_given_out_again() -> None:
+    real = store.apply_reports
+
+    def picky(conn: Any, *, reports: Any, **fields: Any) -> Any:
+        if any(getattr(report.body, "output", None) == b'"poison"' for report in reports):
+            raise RuntimeError("it cannot be stored")
+        return real(conn, reports=reports, **fields)
+
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "apply_reports", picky)
+            await agent.completes(await agent.assigned(), b'"poison"')
+            again = await agent.assigned()
+        assert (again.job, again.attempt) == (job.id, 2)
+        await agent.completes(again)
+        assert (await w.plane.wait("default", "echo", job.id, 10)).output == b'{"ok":true}'
 
 
 @story

@@ -20,7 +20,7 @@ from stoker.control import store
 from stoker.control.errors import BadRequest, KeyReused, NotFound
 from stoker.control.types import Counted, JobState, Listing, NewJob, Once, Submission
 from stoker.control.views import COUNT_MOST, RECOUNT_S
-from stoker.wire.messages import Assign, Chunk, Outcome, WorkerState
+from stoker.wire.messages import Assign, Chunk, Outcome, Ref, WorkerState
 
 
 async def staffed(w: World, tasks: asyncio.TaskGroup) -> ScriptedAgent:
@@ -298,6 +298,28 @@ async def test_who_waits_holds_nothing_of_what_was_submitted() -> None:
         assert len(submitted()) == len(before)
         await w.plane.purge("default", "echo")
         await asyncio.gather(*waits)
+
+
+@story
+async def test_a_large_input_whose_job_was_never_stored_is_deleted_within_an_hour() -> None:
+    async with world(endpoint(workers_max=0)) as (w, _):
+        given = json.dumps({"x": "y" * 2_000_000}).encode()
+        kept = await w.plane.submit("default", "echo", Submission(given), sync=False)
+        put = w.artifacts.put_bytes
+
+        async def dies(key: str, data: bytes) -> Ref:
+            await put(key, data)
+            raise RuntimeError("control dies here")
+
+        w.artifacts.put_bytes = dies  # type: ignore[method-assign,assignment]
+        with pytest.raises(RuntimeError):
+            await w.plane.submit("default", "echo", Submission(given), sync=False)
+        await asyncio.sleep(10)
+        assert len(w.artifacts.blobs) == 2
+        w.moved += 3_600
+        await asyncio.sleep(10)
+        ((_, key),) = w.artifacts.blobs
+        assert kept.id in key
 
 
 # ---- lists and streams --------------------------------------------------------------------------------

@@ -117,8 +117,8 @@ class Bench:
     def expire(self, now: float, limit: int = 100) -> tuple[Changed, ...]:
         return self.do(lambda conn: store.expire(conn, now, limit))
 
-    def leftovers(self) -> tuple[str, ...]:
-        return store.leftovers(self.store.writer, 10_000)
+    def leftovers(self, now: float = 1e12) -> tuple[str, ...]:
+        return store.leftovers(self.store.writer, now, 10_000)
 
     def counters(self) -> dict[str, int]:
         return store.read_counters(self.store.writer, ACCOUNT, E)

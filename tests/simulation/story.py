@@ -321,18 +321,11 @@ async def _tidy(world: World) -> None:
     )
 
 
-def _known_to_leak(rest: str) -> bool:
-    """An input that was put just before control died, or its database was full: its job was never stored."""
-    return rest == "input.json"
-
-
 def _is_astray(world: World, key: str) -> bool:
     """Whether it will not even go with its job's record, or should have gone as the job was completed."""
     _, job, rest = key.split("/", 2)
     tale = world.witness.tales.get(job)
-    if tale is None:
-        return not _known_to_leak(rest)
-    if tale.gone:
+    if tale is None or tale.gone:
         return True
     attempt = rest.split("/")[0]
     return tale.state == "COMPLETED" and attempt.isdigit() and int(attempt) < tale.attempt
