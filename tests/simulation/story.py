@@ -311,13 +311,14 @@ async def _tidy(world: World) -> None:
     for _ in range(30):
         await asyncio.sleep(3.0)
         objects, named = _objects(world), _named(world)
-        noted = world.store.writer.raw.execute("SELECT name FROM leftovers").fetchall()
+        noted = dict(world.store.writer.raw.execute("SELECT name, not_before FROM leftovers").fetchall())
         astray = {key for key in objects - named if _is_astray(world, key)}
-        if not noted and not astray and named <= objects:
+        due = [name for name, at in noted.items() if at <= world.clock()]
+        if not due and not astray - noted.keys() and named <= objects:
             return
     world.witness.fail(
         f"not tidy: nothing names {sorted(astray)}, named and gone are {sorted(named - objects)}, "
-        f"still to be deleted {noted}"
+        f"still to be deleted {due}"
     )
 
 
