@@ -102,10 +102,16 @@ class Attempt:
         announced, handed = number_of(frame, "files", 0), len(parcel.files)
         if announced != handed:
             raise BrokenPromise(f"the handler announced {announced} files and handed over {handed}")
+        if frame.fields.get("in_file") is True:
+            if handed != 1:
+                raise ValueError(f"an output in a file, with {handed} files")
+            parcel.output, (parcel.output_file,) = None, parcel.files.values()
+            parcel.files.clear()
         if cost.has_output_price(prices):
             self.spans, nano_usd = cost.output_cost(prices, metrics_of(frame))
             parcel.cost_usd = cost.in_usd(nano_usd) if self.spans else None
-        upload = bool(parcel.files) or len(parcel.output or b"") > OUTPUT_MAX
+        large = parcel.output_file is not None or len(parcel.output or b"") > OUTPUT_MAX
+        upload = bool(parcel.files) or large
         if parcel.files:
             outputs.finished(parcel.output, dict.fromkeys(parcel.files, ""), None)
         elif not upload:

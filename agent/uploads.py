@@ -41,6 +41,7 @@ class Parcel:
     """What an attempt made, on its way. `up` are the files that are there already."""
 
     output: bytes | None = None
+    output_file: HandedFile | None = None  # instead of `output`, where that is very large
     cost_usd: float | None = None
     files: dict[int, HandedFile] = field(default_factory=dict)
     up: dict[int, Artifact] = field(default_factory=dict)
@@ -54,13 +55,22 @@ class Parcel:
         for file in self.files.values():
             file.close()
         self.files.clear()
+        if self.output_file is not None:
+            self.output_file.close()
+            self.output_file = None
 
 
 async def deliver(parcel: Parcel, grant: Grant, objects: Objects, files_grant: Grant | None = None) -> None:
     """Uploads the files, puts their URLs into the output, and the output itself where it is too large.
 
-    Files go to the caller's own bucket where there is one; an output that control must read never does.
+    Files go to the caller's own bucket where there is one; an output that control must read never does. One
+    that came as a file is put there as it is: nothing is added to it.
     """
+    if parcel.output_file is not None:
+        key = names.output_key(grant.prefix)
+        stored = await objects.put_file(grant, key, parcel.output_file.fd, "application/json", "output.json")
+        parcel.output_ref, parcel.cost_usd = Ref(stored.key, stored.size, stored.sha256), None
+        return
     own = files_grant or grant
     for n, file in sorted(parcel.files.items()):
         if n not in parcel.up:

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from stoker.worker import printed
 from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, describe, is_retryable
-from stoker.worker.files import OpenFile
-from stoker.worker.frames import Frame, FrameError
+from stoker.worker.files import OpenFile, written
+from stoker.worker.frames import BODY_MAX, Frame, FrameError
 from stoker.worker.output import encode_value
 
 _METRICS_MAX = 100
@@ -124,8 +124,26 @@ class Attempt:
     def _finish(self, body: bytes, *, has_output: bool) -> None:
         with self._lock:
             printed.flush()
-            self._send("done", body=body, files=self._files, metrics=self._metrics, has_output=has_output)
+            fields: dict[str, Any] = {"metrics": self._metrics, "has_output": has_output}
+            if len(body) > BODY_MAX and not self._files:
+                self._send_as_file(body)
+                body, fields["in_file"] = b"", True
+            self._send("done", body=body, files=self._files, **fields)
             self._over = True
+
+    def _send_as_file(self, body: bytes) -> None:
+        """An output that no frame can hold goes as the attempt's only file."""
+        try:
+            file = written(body, self.scratch)
+        except OSError as error:
+            why = error.strerror
+            raise OutputError(
+                f"an output of {len(body)} bytes finds no room in the scratch folder: {why}"
+            ) from None
+        try:
+            self._send_file(file)
+        finally:
+            os.close(file.fd)
 
     def _with_files(self, value: object, name: str) -> bytes:
         body, files = encode_value(value, name=name, scratch=self.scratch, first_file=self._files)

@@ -10,7 +10,7 @@ socket 20-34 ms, by memfd 5 ms), and a file that the handler made as an open des
              <-------------------  ready | setup_failed
       run    ------------------->         body: the input
              <-------------------  progress (body)  chunk (n, body)  file (n, name, media_type, +descriptor)
-             <-------------------  done (body?, metrics) | failed (error, retryable)
+             <-------------------  done (body?, in_file?, metrics) | failed (error, retryable)
       took   ------------------->         (n) there is room again after this large chunk
       cancel ------------------->         cooperative; the worker still answers with done or failed
       stop   ------------------->         after the running job
@@ -38,7 +38,7 @@ INLINE_MAX = 1024 * 1024
 """Above this a body goes by memfd."""
 
 BODY_MAX = 64 * 1024 * 1024
-"""More than this is refused: results of that size are files (`File`), not JSON."""
+"""More than this is refused. An output of that size travels as a file: `done` says `in_file` then."""
 
 PIECE_MAX = 1_000_000
 """A chunk above this is uploaded by the agent. Whoever sent one waits for its `took`: the memory that waits

@@ -148,7 +148,10 @@ class LocalJob:
         self.files.append(LocalFile(path, frame.fields["name"], frame.fields["media_type"]))
 
     def _take_done(self, frame: Frame) -> None:
-        self.output = self._with_files(json.loads(frame.body)) if frame.fields["has_output"] else None
+        body = frame.body
+        if frame.fields.get("in_file"):
+            body = self.files.pop().path.read_bytes()
+        self.output = self._with_files(json.loads(body)) if frame.fields["has_output"] else None
         self.metrics = dict(frame.fields["metrics"])
         self.finished = True
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -41,6 +42,20 @@ def test_a_large_output_comes_back_inline(stack: Stack) -> None:
     assert [path.stat().st_size > SIZE for path in objects(stack, record["id"])] == [True], "it was spilled"
     assert stack.http.get(f"/large/status/{record['id']}").json() == record
     assert stack.end_of("large", record["id"]) == record
+
+
+def test_an_output_that_no_frame_can_hold_is_given_as_its_address(stack: Stack) -> None:
+    size = 90 * 1000 * 1000
+    record = stack.runsync("large", {"size": size})
+    assert record["status"] == "COMPLETED", record
+    place = record["output"]
+    assert place["size"] == size + len('{"text":""}')
+    with httpx.stream("GET", place["output_url"], trust_env=False) as answer:
+        digest = hashlib.sha256()
+        for piece in answer.iter_bytes():
+            digest.update(piece)
+    assert digest.hexdigest() == place["sha256"]
+    assert stack.runsync("large", {"size": 10})["workerId"] == record["workerId"], "the worker lives on"
 
 
 def test_a_large_input_reaches_the_handler_whole(stack: Stack) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from stoker import worker
 from stoker.worker import Cancelled, Device, File, HandlerError, Job, RegistrationError, RetryableError
+from stoker.worker.frames import BODY_MAX
 from stoker.worker.testing import LocalJob
 
 
@@ -248,9 +249,17 @@ def test_a_handler_may_return_what_it_has_when_it_is_cancelled() -> None:
     assert local.run().output == {"so far": 1, "cancelled": True}
 
 
-def test_an_output_over_the_limit_fails_with_what_to_do() -> None:
-    local = LocalJob(lambda job: "x" * (64 * 1024 * 1024)).run()
-    assert local.error == "a done of 67108866 bytes is over the limit of 67108864; return a File"
+def test_an_output_that_no_frame_can_hold_arrives_all_the_same() -> None:
+    local = LocalJob(lambda job: "x" * BODY_MAX).run()
+    assert (local.error, len(local.output), local.files) == (None, BODY_MAX, [])
+
+
+def test_beside_files_an_output_has_the_limit_of_a_frame() -> None:
+    def handler(job: Job) -> Any:
+        (job.scratch / "a.txt").write_text("a")
+        return [File(job.scratch / "a.txt"), "x" * BODY_MAX]
+
+    assert "over the limit of 67108864; return a File" in (LocalJob(handler).run().error or "")
 
 
 @pytest.mark.parametrize(
