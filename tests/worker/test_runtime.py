@@ -302,24 +302,26 @@ def test_an_output_of_many_megabytes_passes(start_worker: Any, size: int) -> Non
     assert (done.kind, len(done.body)) == ("done", size + len('{"text":""}'))
 
 
-@pytest.mark.parametrize(
-    ("handler", "given", "what"),
-    [
-        ("large_output.py", {"size": 200_000_000}, "a done of 200000011 bytes"),
-        ("emits_large.py", {"sizes": [70_000_000]}, "a chunk of 70000017 bytes"),
-    ],
-)
-def test_what_is_over_the_limit_fails_its_job_and_the_worker_lives(
-    start_worker: Any, handler: str, given: dict[str, Any], what: str
-) -> None:
-    agent = start_worker(f"{handler}:handler")
+def test_a_piece_over_the_limit_fails_its_job_and_the_worker_lives(start_worker: Any) -> None:
+    agent = start_worker("emits_large.py:handler")
     agent.setup()
-    agent.run(json.dumps(given).encode())
+    agent.run(json.dumps({"sizes": [70_000_000]}).encode())
     failed = agent.next()
     assert (failed.kind, failed.fields["retryable"]) == ("failed", False)
-    assert failed.fields["error"] == f"{what} is over the limit of 67108864; return a File"
-    agent.run(json.dumps({"size": 1, "sizes": [1]}).encode(), attempt=2)
+    limit = "a chunk of 70000017 bytes is over the limit of 67108864; return a File"
+    assert failed.fields["error"] == limit
+    agent.run(json.dumps({"sizes": [1]}).encode(), attempt=2)
     assert agent.until_end()[-1].kind == "done"
+
+
+def test_an_output_that_no_frame_can_hold_goes_as_a_file(start_worker: Any) -> None:
+    agent = start_worker("large_output.py:handler")
+    agent.setup()
+    agent.run(json.dumps({"size": 70_000_000}).encode())
+    file, done = agent.next(), agent.next()
+    assert (file.kind, os.fstat(file.fd).st_size) == ("file", 70_000_000 + len('{"text":""}'))
+    os.close(file.fd)
+    assert (done.kind, done.fields["in_file"], done.body) == ("done", True, b"")
 
 
 def test_a_synchronous_worker_never_imports_asyncio(start_worker: Any, tmp_path: Path) -> None:
