@@ -56,6 +56,7 @@ async def a_node_falls_silent(world: World, rng: Random) -> None:
     """Shorter than its lease, about as long, longer than control waits."""
     host, seconds = _host(world, rng), rng.choice([3.0, 12.0, 50.0, 58.0, 75.0])
     world.network.silent_until[host.name] = world.loop.time() + seconds
+    world.witness.unwell(host.name, seconds)
     await asyncio.sleep(seconds)
     world.witness.unwell(host.name)
 

@@ -19,7 +19,7 @@ from stoker.agent.outbox_disk import MemoryDisk
 from stoker.agent.reports import Reports
 from stoker.agent.workers import Worker
 from stoker.control import records, store
-from stoker.control import statements as hot
+from stoker.control.store import statements as hot
 from stoker.control.bells import Bells
 from stoker.control.floor import Floor
 from stoker.control.intake import Intake

