@@ -19,12 +19,12 @@ from stoker.agent.outbox_disk import MemoryDisk
 from stoker.agent.reports import Reports
 from stoker.agent.workers import Worker
 from stoker.control import records, store
-from stoker.control.store import statements as hot
 from stoker.control.bells import Bells
 from stoker.control.floor import Floor
 from stoker.control.intake import Intake
 from stoker.control.node_session import NodeSession
 from stoker.control.nodes import Nodes
+from stoker.control.store import statements as hot
 from stoker.control.types import Reconciled
 from stoker.wire.messages import Ack, Chunk
 
