@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from stoker.agent import attempt_events as ev
@@ -208,17 +209,18 @@ class Attempts:
     def _chunk(self, attempt: Attempt, frame: Frame) -> None:
         large, grant = is_large_piece(frame), attempt.assign.grant
         try:
-            n, body = chunk_of(frame, storable=grant is not None)
+            check = partial(self._scratch.check, attempt.key)
+            n, body = chunk_of(frame, storable=grant is not None, check=check)
         except (BrokenPromise, outputs.BadOutput):
             unwanted(attempt.worker, frame)
             raise
         if large and attempt.stream is None:
             assert grant is not None
             attempt.stream = PieceStream(attempt.key, grant, self._around(attempt))
-        if attempt.stream is None:
-            self._reports.add(Chunk(attempt.assign.job, attempt.assign.attempt, n, body))
-        else:
+        if attempt.stream is not None:
             attempt.stream.add(n, body, large=large)
+        elif isinstance(body, bytes):
+            self._reports.add(Chunk(attempt.assign.job, attempt.assign.attempt, n, body))
 
     def _around(self, attempt: Attempt) -> Surroundings:
         return Surroundings(

@@ -26,14 +26,22 @@ class BrokenPromise(Exception):
     """The handler did something that it may not; the text is a sentence for the caller."""
 
 
-def chunk_of(frame: Frame, *, storable: bool) -> tuple[int, bytes]:
-    """The number and the text of a piece of partial output that may pass."""
+def chunk_of(
+    frame: Frame, *, storable: bool, check: Callable[[int], object]
+) -> tuple[int, bytes | HandedFile]:
+    """The number of a piece of partial output that may pass; its text, or the open file that holds it."""
     if outputs.has_marks(frame.body):
         raise BrokenPromise("a File cannot be part of a partial output; put it in the final output")
     if is_large_piece(frame) and not storable:
         words = f"a partial output of {len(frame.body)} bytes needs an object store"
         raise BrokenPromise(f"{words}, and the job came with none")
-    return number_of(frame), frame.body
+    if frame.fd is None:
+        return number_of(frame), frame.body
+    try:
+        check(frame.fd)
+    except FileRefused as refused:
+        raise BrokenPromise(str(refused)) from None
+    return number_of(frame), HandedFile(number_of(frame), frame.fd, "chunk.json", "application/json")
 
 
 def failure_of(frame: Frame) -> tuple[str, bool]:

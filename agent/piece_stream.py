@@ -17,6 +17,7 @@ from stoker.agent import attempt_events as ev
 from stoker.agent import pieces
 from stoker.agent.alarm import Alarm
 from stoker.agent.seams import Objects
+from stoker.agent.uploads import HandedFile
 from stoker.outbound.errors import OutboundError
 from stoker.wire.messages import AttemptKey, Chunk, Grant, Ref
 from stoker.wire.names import chunk_key
@@ -42,7 +43,7 @@ class PieceStream:
         self._grant = grant
         self._around = around
         self._state = pieces.Pieces()
-        self._bodies: deque[bytes] = deque()  # of what waits, in the same order
+        self._bodies: deque[bytes | HandedFile] = deque()  # of what waits, in the same order
         self._ref: Ref | None = None  # of the first, once it has been moved
         self._moving: asyncio.Task[None] | None = None
         self._alarm = Alarm(lambda at: self._tell(pieces.Tick(at)))
@@ -51,9 +52,11 @@ class PieceStream:
     def tail(self) -> ev.Tail:
         return pieces.tail(self._state)
 
-    def add(self, n: int, body: bytes, *, large: bool) -> None:
+    def add(self, n: int, body: bytes | HandedFile, *, large: bool) -> None:
+        """A file takes no room here."""
         self._bodies.append(body)
-        self._tell(pieces.Produced(_now(), pieces.Piece(n, len(body), large)))
+        size = len(body) if isinstance(body, bytes) else 0
+        self._tell(pieces.Produced(_now(), pieces.Piece(n, size, large)))
 
     def unheard(self) -> None:
         """Its verdict is fixed: the worker is read again, and nobody in it waits any more."""
@@ -81,20 +84,28 @@ class PieceStream:
                 case pieces.Took(n):
                     self._around.took(n)
         if not self._state.waiting:
-            self._bodies.clear()
+            while self._bodies:
+                _close(self._bodies.popleft())
         if (is_full := pieces.is_full(self._state)) != was_full:
             self._around.hold(is_full)
         self._alarm.set(pieces.wake_at(self._state))
 
-    def _report(self, n: int, body: bytes) -> None:
+    def _report(self, n: int, body: bytes | HandedFile) -> None:
         ref, self._ref = self._ref, None
-        value = body if ref is None else b""
+        _close(body)
+        value = body if ref is None and isinstance(body, bytes) else b""
         self._around.report(Chunk(self._key.job, self._key.attempt, n, value, ref))
 
-    async def _move(self, n: int, body: bytes) -> None:
-        key = chunk_key(self._grant.prefix, n)
+    async def _put(self, key: str, body: bytes | HandedFile) -> Ref:
+        objects, grant = self._around.objects, self._grant
+        if isinstance(body, bytes):
+            return await objects.put_bytes(grant, key, body, "application/json")
+        stored = await objects.put_file(grant, key, body.fd, body.media_type, body.name)
+        return Ref(stored.key, stored.size, stored.sha256)
+
+    async def _move(self, n: int, body: bytes | HandedFile) -> None:
         try:
-            self._ref = await self._around.objects.put_bytes(self._grant, key, body, "application/json")
+            self._ref = await self._put(chunk_key(self._grant.prefix, n), body)
         except OutboundError as error:
             self._failed(n, str(error), error.retryable)
         except Exception as error:
@@ -112,6 +123,11 @@ class PieceStream:
         log.warning("job %s: %s", self._key.job, words)
         self._tell(pieces.MoveFailed(_now(), retryable))
         self._around.event(ev.PieceFailed(_now(), words, retryable))
+
+
+def _close(body: bytes | HandedFile) -> None:
+    if isinstance(body, HandedFile):
+        body.close()
 
 
 def _now() -> float:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from stoker.worker import printed
@@ -96,7 +98,11 @@ class Attempt:
         """Send a chunk, and before it its files. Returns the chunk's JSON text."""
         with self._lock:
             body = self._with_files(value, "chunk")
-            self._send("chunk", body=body, n=self._chunks)
+            if len(body) > BODY_MAX:
+                with self._written(body, f".chunk-{self._chunks}.json") as file:
+                    self._send("chunk", fd=file.fd, n=self._chunks)
+            else:
+                self._send("chunk", body=body, n=self._chunks)
             self._chunks += 1
         return body
 
@@ -126,22 +132,22 @@ class Attempt:
             printed.flush()
             fields: dict[str, Any] = {"metrics": self._metrics, "has_output": has_output}
             if len(body) > BODY_MAX and not self._files:
-                self._send_as_file(body)
+                with self._written(body, ".output.json") as file:
+                    self._send_file(file)
                 body, fields["in_file"] = b"", True
             self._send("done", body=body, files=self._files, **fields)
             self._over = True
 
-    def _send_as_file(self, body: bytes) -> None:
-        """An output that no frame can hold goes as the attempt's only file."""
+    @contextmanager
+    def _written(self, body: bytes, name: str) -> Iterator[OpenFile]:
+        """What no frame can hold goes as a file."""
         try:
-            file = written(body, self.scratch)
+            file = written(body, self.scratch, name)
         except OSError as error:
-            why = error.strerror
-            raise OutputError(
-                f"an output of {len(body)} bytes finds no room in the scratch folder: {why}"
-            ) from None
+            told = f"a value of {len(body)} bytes cannot be written to scratch: {error.strerror}"
+            raise OutputError(told) from None
         try:
-            self._send_file(file)
+            yield file
         finally:
             os.close(file.fd)
 

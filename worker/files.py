@@ -55,9 +55,8 @@ def open_file(file: File, scratch: str) -> OpenFile:
     return OpenFile(fd, name, file.media_type or media_type_of(name))
 
 
-def written(text: bytes, scratch: str) -> OpenFile:
-    """A new file of JSON text below the scratch folder. Raises OSError when there is no room."""
-    name = ".output.json"
+def written(text: bytes, scratch: str, name: str) -> OpenFile:
+    """A file of JSON text below the scratch folder. Raises OSError when there is no room."""
     path = os.path.join(scratch, name)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -9,7 +9,8 @@ socket 20-34 ms, by memfd 5 ms), and a file that the handler made as an open des
       setup  ------------------->         once, first
              <-------------------  ready | setup_failed
       run    ------------------->         body: the input
-             <-------------------  progress (body)  chunk (n, body)  file (n, name, media_type, +descriptor)
+             <-------------------  progress (body)  chunk (n, body | +descriptor)
+             <-------------------  file (n, name, media_type, +descriptor)
              <-------------------  done (body?, in_file?, metrics) | failed (error, retryable)
       took   ------------------->         (n) there is room again after this large chunk
       cancel ------------------->         cooperative; the worker still answers with done or failed
@@ -38,7 +39,8 @@ INLINE_MAX = 1024 * 1024
 """Above this a body goes by memfd."""
 
 BODY_MAX = 64 * 1024 * 1024
-"""More than this is refused. An output of that size travels as a file: `done` says `in_file` then."""
+"""More than this is refused. An output of that size travels as a file: `done` says `in_file` then; a chunk as
+its own descriptor."""
 
 PIECE_MAX = 1_000_000
 """A chunk above this is uploaded by the agent. Whoever sent one waits for its `took`: the memory that waits
@@ -77,7 +79,7 @@ class Frame:
 
 
 def is_large_piece(frame: Frame) -> bool:
-    return frame.kind == "chunk" and len(frame.body) > PIECE_MAX
+    return frame.kind == "chunk" and (len(frame.body) > PIECE_MAX or frame.fd is not None)
 
 
 def encode(frame: Frame) -> tuple[bytes, list[int]]:

@@ -139,7 +139,8 @@ class LocalJob:
             self._on_progress(self.progress[-1])
 
     def _take_chunk(self, frame: Frame) -> None:
-        self.chunks.append(self._with_files(json.loads(frame.body)))
+        body = frame.body if frame.fd is None else Path(f"/proc/self/fd/{frame.fd}").read_bytes()
+        self.chunks.append(self._with_files(json.loads(body)))
         if self._on_chunk is not None:
             self._on_chunk(self.chunks[-1])
 

@@ -78,7 +78,7 @@ async def test_after_an_output_that_no_frame_can_hold_the_next_job_runs(real, a_
 @pytest.mark.parametrize("handler", ["emits_large", "async_emits_large"])
 async def test_pieces_come_in_their_order(real, a_job, handler):
     await real.serve(handler)
-    sizes = [10, LARGE, 10, 10, LARGE, LARGE, 999_900, 20_000_000, 10]
+    sizes = [10, LARGE, 10, 10, LARGE, LARGE, 999_900, 70_000_000, 10]
     await real.control.assign(a_job("j1", json.dumps({"sizes": sizes}).encode()))
     assert (await real.control.outcome("j1")).end == "completed"
     assert told(real, "j1") == list(enumerate(sizes))
