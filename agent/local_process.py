@@ -37,6 +37,7 @@ import stoker
 from stoker.agent.birth import Birth, Child, Fork, Started
 from stoker.agent.exit_words import exit_words
 from stoker.agent.frame_socket import FrameSocket
+from stoker.agent.log_pipe import LogPipe
 from stoker.agent.log_tail import LogTail
 from stoker.agent.process_tree import (
     AGENT_MARK,
@@ -59,9 +60,6 @@ GIVE_UP_S = 5.0
 """How long what a dead worker left may take to die: a process inside a driver call cannot be hurried."""
 
 STRAYS_S = 30.0
-PIPE_READ = 64 * 1024
-READS_MAX = 4
-"""Of a log at once: more than the kernel holds, and an end for one that is written to for ever."""
 
 LogSink = Callable[[str, str], None]
 """Hears (worker, line)."""
@@ -302,9 +300,7 @@ class LocalProcess:
         self._frames: FrameSocket | None = None
         if ends.ours is not None:
             self._frames = FrameSocket(ends.ours, self._loop, watcher.on_frame, self._broken)
-        self._log_end = ends.log_end
-        os.set_blocking(self._log_end, False)
-        self._loop.add_reader(self._log_end, self._read_log)
+        self._log = LogPipe(ends.log_end, self._loop, tail)
         self._loop.add_reader(self._pidfd, self._exited)
 
     @property
@@ -321,11 +317,11 @@ class LocalProcess:
             self._frames.send(frame)
 
     def listen(self) -> Listener:
-        self._drain_log()
+        self._log.drain()
         mark = self._tail.mark()
 
         def heard() -> tuple[str, ...]:
-            self._drain_log()
+            self._log.drain()
             return self._tail.since(mark)
 
         return heard
@@ -388,8 +384,7 @@ class LocalProcess:
         self._report()
 
     def _report(self) -> None:
-        self._drain_log()
-        self._close_log()
+        self._log.finish()
         self._tail.close()
         status = self._child.wait()
         reason = exit_words(status, self._killed, terminated=self._terminated)
@@ -397,30 +392,6 @@ class LocalProcess:
             self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
         finally:
             self.ended.set_result(None)
-
-    def _read_log(self) -> bool:
-        """Whether something came. One read at each turn of the loop: a worker that floods starves nobody."""
-        if self._log_end < 0:
-            return False
-        try:
-            data = os.read(self._log_end, PIPE_READ)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._close_log()
-        self._tail.feed(data)
-        return bool(data)
-
-    def _drain_log(self) -> None:
-        for _ in range(READS_MAX):
-            if not self._read_log():
-                break
-
-    def _close_log(self) -> None:
-        if self._log_end >= 0:
-            self._loop.remove_reader(self._log_end)
-            os.close(self._log_end)
-            self._log_end = -1
 
 
 def _make_ends(*, frames: bool) -> _Ends:

@@ -22,7 +22,8 @@ from typing import Any, Protocol
 from stoker.agent import zygote
 from stoker.agent.birth import Birth, Started
 from stoker.agent.exit_words import exit_words
-from stoker.agent.local_process import LOOK_AGAIN_S, PIPE_READ, LocalSpawner
+from stoker.agent.local_process import LOOK_AGAIN_S, LocalSpawner
+from stoker.agent.log_pipe import READ_MAX
 from stoker.agent.log_tail import LogTail
 from stoker.agent.process_tree import Family, kill_all, look
 from stoker.wire.messages import Device, WorkerSpec
@@ -244,7 +245,7 @@ class TemplateProcess:
 
     def _read_log(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            data = os.read(self._log_end, PIPE_READ) if self._log_end >= 0 else b""
+            data = os.read(self._log_end, READ_MAX) if self._log_end >= 0 else b""
             if not data:
                 self._close_log()
             self._tail.feed(data)
