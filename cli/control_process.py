@@ -34,7 +34,8 @@ from stoker.control.api.seam import ApiSettings
 from stoker.control.api.server import HttpServer, serve_http
 from stoker.control.artifacts import S3Artifacts
 from stoker.control.commit import Commits, Committer
-from stoker.control.config import Config, load_config
+from stoker.control.config import load_config
+from stoker.control.config_sections import Config
 from stoker.control.grpc_stream import GrpcServer, TlsFiles, serve
 from stoker.control.plane import Plane
 from stoker.control.settings import PlaneSettings

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
-from stoker.control.config import Config
+from stoker.control.config_sections import Config
 from stoker.control.secrets import load_secrets
 from stoker.control.store import Store, open_store
 from stoker.control.store.postgres import is_url

@@ -10,7 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 
 from stoker.cli.errors import CliError
-from stoker.control.config import Config, check_aliases, device_prices, to_endpoints
+from stoker.control.config import check_aliases, device_prices, to_endpoints
+from stoker.control.config_sections import Config
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.models.registry import MODELS, PIPELINES, UnknownPipeline, pipeline
 from stoker.wire.messages import Price

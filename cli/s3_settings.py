@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 
 from stoker.cli.errors import CliError
-from stoker.control.config import Config
+from stoker.control.config_sections import Config
 from stoker.outbound.objects import ObjectStoreConfig
 
 PREFIX = "STOKER_S3_"

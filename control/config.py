@@ -6,6 +6,7 @@
     [s3]  [prices]  [aliases]
     [retention]                           how long the record of an ended job is kept
     [rate_limits]                         whether callers are held to them, and how workers raise them
+    [[registries]]                        id, username and password of a container registry
     [[endpoints]]                         field names of the management API, and an image's `handler`
 
 `imageName` is `local:` and a place on the node, or an image: then a worker is a container. Its program speaks
@@ -21,147 +22,38 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from stoker.control.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, is_http_url, shown
+from stoker.control.config_sections import (
+    DEFAULT_EXECUTION_TIMEOUT_MS,
+    LOCAL,
+    Config,
+    EndpointSection,
+    LimitsSection,
+    Prices,
+    RateLimits,
+    RegistrySection,
+    Retention,
+    S3Section,
+    Section,
+)
+from stoker.control.submissions import shown
 from stoker.control.types import Endpoint, EndpointVersion
-from stoker.wire.messages import Price
+from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 
 DEVICE_MS = "device_ms"
 """What the agent measures of every job, and `[prices]` may put a price on."""
 
-DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
-DEFAULT_TTL_MS = 86_400_000
-LOCAL = "local:"
-_ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
-_MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
-_ARGUMENT = r"^[^\x00]+$"
 _IMAGE = re.compile(
     r"[a-z0-9][a-z0-9.-]*(?::[0-9]+)?(?:/[a-z0-9._-]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
-_HANDLER = r"^[^\x00:]+:[A-Za-z_][A-Za-z0-9_]*$"
-_ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 
 class ConfigError(Exception):
     """The configuration cannot be used; the text names file, field, value and what is allowed."""
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class S3Section(_Section):
-    """An S3 of the operator's; without it the embedded one is used."""
-
-    endpoint_url: str
-    public_endpoint: str | None = None
-    region: str = "us-east-1"
-    bucket: Annotated[str, Field(min_length=3, max_length=63)]
-    access_id: Annotated[str, Field(min_length=1)]
-    access_secret: SecretStr
-
-    @model_validator(mode="after")
-    def _urls(self) -> S3Section:
-        for field in ("endpoint_url", "public_endpoint"):
-            value = getattr(self, field)
-            if value is not None and not is_http_url(value):
-                raise ValueError(f"{field} must be an http or https URL; got {shown(value)}")
-        return self
-
-
-class Prices(_Section):
-    """Device time is counted in whole milliseconds, and prices are whole billionths of a dollar."""
-
-    device_second_nano_usd: Annotated[int, Field(ge=0, multiple_of=1_000)] = 0
-
-
-class Retention(_Section):
-    """Seconds for which the record of an ended job is kept: of `/run` and of `/runsync`."""
-
-    async_s: Annotated[int, Field(ge=60, le=604_800)] = 1_800
-    sync_s: Annotated[int, Field(ge=10, le=300)] = 60
-
-
-class RateLimits(_Section):
-    """An endpoint's limits are at least what its running workers can take at this many requests each."""
-
-    enabled: bool = True
-    requests_per_worker: Annotated[int, Field(ge=0, le=1_000_000)] = 50
-
-
-class EndpointSection(_Section):
-    id: Annotated[str, Field(pattern=_ID)]
-    name: Annotated[str | None, Field(max_length=191)] = None
-    type: Literal["QUEUE"] = "QUEUE"
-    imageName: str
-    handler: Annotated[str | None, Field(pattern=_HANDLER, max_length=1024)] = None
-    env: dict[Annotated[str, Field(pattern=_ENV_NAME)], str] = {}
-    workersMin: Annotated[int, Field(ge=0)] = 0
-    workersMax: Annotated[int, Field(ge=0)] = 3
-    idleTimeout: Annotated[int, Field(ge=1, le=3600)] = 5
-    executionTimeoutMs: int = DEFAULT_EXECUTION_TIMEOUT_MS
-    ttlMs: Annotated[int, Field(ge=TTL_MS[0], le=TTL_MS[1])] = DEFAULT_TTL_MS
-    maxAttempts: Annotated[int, Field(ge=1, le=10)] = 3
-    retryHandlerErrors: Annotated[int, Field(ge=0, le=10)] = 0
-    preload: tuple[Annotated[str, Field(pattern=_MODULE, max_length=200)], ...] = ()
-    dockerStartCmd: tuple[Annotated[str, Field(pattern=_ARGUMENT, max_length=4096)], ...] = ()
-    concurrency: Annotated[int, Field(ge=1, le=1000)] = 1
-
-    @model_validator(mode="after")
-    def _kind(self) -> EndpointSection:
-        """A program that speaks the worker protocol, or a handler."""
-        contained = not self.imageName.startswith(LOCAL)
-        if self.handler is not None and not contained:
-            raise ValueError(
-                'handler is for images; beside "local:" the handler stands in imageName;'
-                f" got {shown(self.handler)}"
-            )
-        if self.preload and (self.dockerStartCmd or contained):
-            raise ValueError(
-                "preload is for handlers of this host; a program (dockerStartCmd) or an image imports"
-                " what it needs itself"
-            )
-        if not self.is_program and self.concurrency != 1:
-            raise ValueError(f"concurrency needs a program (dockerStartCmd); got {self.concurrency}")
-        return self
-
-    @property
-    def is_program(self) -> bool:
-        if self.imageName.startswith(LOCAL):
-            return bool(self.dockerStartCmd)
-        return self.handler is None
-
-    @model_validator(mode="after")
-    def _bounds(self) -> EndpointSection:
-        if self.workersMin > self.workersMax:
-            raise ValueError(
-                f"workersMin must be at most workersMax; got {self.workersMin} and {self.workersMax}"
-            )
-        low, high = EXECUTION_TIMEOUT_MS
-        if self.executionTimeoutMs != 0 and not low <= self.executionTimeoutMs <= high:
-            raise ValueError(
-                f"executionTimeoutMs must be an integer from {low} to {high}, or 0 for the default of"
-                f" {DEFAULT_EXECUTION_TIMEOUT_MS}; got {self.executionTimeoutMs}"
-            )
-        return self
-
-
-class Config(_Section):
-    """A checked configuration. Handlers' paths are absolute and lie below `local_roots`."""
-
-    local_roots: tuple[str, ...] = ()
-    allow_private_addresses: bool = False
-    s3: S3Section | None = None
-    database: SecretStr | None = None
-    prices: Prices = Prices()
-    retention: Retention = Retention()
-    rate_limits: RateLimits = RateLimits()
-    aliases: dict[str, str] = {}
-    endpoints: tuple[EndpointSection, ...] = ()
 
 
 def load_config(path: Path | str | None) -> Config:
@@ -183,13 +75,16 @@ def load_config(path: Path | str | None) -> Config:
 def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
     """The endpoints that the file declares. Whether a changed one is a new version, the store decides."""
     prices = device_prices(config)
+    registries = {
+        one.id: RegistryAuth(one.username, one.password.get_secret_value()) for one in config.registries
+    }
     return [
         Endpoint(
             id=declared.id,
             account=account,
             name=declared.name or declared.id,
             version=1,
-            run=_version(declared, prices),
+            run=_version(declared, prices, registries),
             workers_min=declared.workersMin,
             workers_max=declared.workersMax,
             idle_timeout_s=declared.idleTimeout,
@@ -202,7 +97,9 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
     ]
 
 
-def _version(declared: EndpointSection, prices: tuple[Price, ...]) -> EndpointVersion:
+def _version(
+    declared: EndpointSection, prices: tuple[Price, ...], registries: Mapping[str, RegistryAuth]
+) -> EndpointVersion:
     image = declared.imageName
     local = image.startswith(LOCAL)
     return EndpointVersion(
@@ -214,7 +111,23 @@ def _version(declared: EndpointSection, prices: tuple[Price, ...]) -> EndpointVe
         kind="protocol" if declared.is_program else "python",
         command=declared.dockerStartCmd,
         image="" if local else image,
+        registry=registries.get(declared.containerRegistryAuthId or ""),
+        volume=declared.networkVolumeId or "",
+        limits=_limits(declared.limits),
+        start_timeout_s=float(declared.initTimeout),
+        max_jobs=declared.maxJobs,
+        max_growth_bytes=_bytes(declared.maxMemoryGrowthMb),
     )
+
+
+def _limits(declared: LimitsSection) -> WorkerLimits | None:
+    if declared == LimitsSection():
+        return None
+    return WorkerLimits(_bytes(declared.memoryMb), declared.cpus, declared.pids, declared.openFiles)
+
+
+def _bytes(megabytes: int | None) -> int | None:
+    return None if megabytes is None else megabytes << 20
 
 
 def device_prices(config: Config) -> tuple[Price, ...]:
@@ -267,7 +180,7 @@ def _sentence(error: ErrorDetails, document: Mapping[str, Any]) -> str:
     return f"{where}: {error['msg']}; got {value}"
 
 
-_SECRETS = ("access_secret", "database")
+_SECRETS = ("access_secret", "database", "password")
 
 
 def _where(loc: tuple[int | str, ...]) -> str:
@@ -277,17 +190,20 @@ def _where(loc: tuple[int | str, ...]) -> str:
     return where
 
 
-_SECTIONS: dict[str, type[_Section]] = {
+_SECTIONS: dict[str, type[Section]] = {
     "s3": S3Section,
     "prices": Prices,
     "retention": Retention,
     "rate_limits": RateLimits,
+    "registries": RegistrySection,
     "endpoints": EndpointSection,
 }
 
 
 def _fields_at(loc: tuple[int | str, ...]) -> list[str]:
     section = _SECTIONS.get(str(loc[0]), Config) if loc else Config
+    if "limits" in loc:
+        section = LimitsSection
     return list(section.model_fields)
 
 
@@ -297,6 +213,7 @@ def _fields_at(loc: tuple[int | str, ...]) -> list[str]:
 def _resolved(config: Config, file: Path) -> Config:
     folder = file.resolve().parent
     roots = tuple(_root(folder, root, file) for root in config.local_roots)
+    _check_registries(config, file)
     seen: set[str] = set()
     endpoints = []
     for declared in config.endpoints:
@@ -311,6 +228,20 @@ def _resolved(config: Config, file: Path) -> Config:
     return config.model_copy(
         update={"local_roots": tuple(str(root) for root in roots), "endpoints": tuple(endpoints)}
     )
+
+
+def _check_registries(config: Config, file: Path) -> None:
+    known = [registry.id for registry in config.registries]
+    for one in known:
+        if known.count(one) > 1:
+            raise ConfigError(f"{file}: two registries have the id {one}; ids must differ")
+    for endpoint in config.endpoints:
+        wanted = endpoint.containerRegistryAuthId
+        if wanted is not None and wanted not in known:
+            raise ConfigError(
+                f"{file}: containerRegistryAuthId of endpoint {endpoint.id} must be the id of a registry; got"
+                f" {shown(wanted)}; allowed: {', '.join(known) or 'none; add [[registries]]'}"
+            )
 
 
 def _root(folder: Path, given: str, file: Path) -> Path:

@@ -166,16 +166,23 @@ def _counts(worker: FloorWorker, endpoint: Endpoint) -> bool:
 
 
 def _spec(endpoint: Endpoint, worker: str, devices: tuple[str, ...]) -> WorkerSpec:
+    run = endpoint.run
     return WorkerSpec(
         worker=worker,
         endpoint=endpoint.id,
         version=endpoint.version,
-        handler=endpoint.run.handler,
+        handler=run.handler,
         devices=devices,
-        env=endpoint.run.env,
-        concurrency=endpoint.run.concurrency,
-        preload=endpoint.run.preload,
-        kind=endpoint.run.kind,
-        command=endpoint.run.command,
-        image=endpoint.run.image,
+        env=run.env,
+        concurrency=run.concurrency,
+        start_timeout_s=run.start_timeout_s,
+        preload=run.preload,
+        kind=run.kind,
+        command=run.command,
+        image=run.image,
+        registry=run.registry,
+        volume=run.volume,
+        limits=run.limits,
+        max_jobs=run.max_jobs,
+        max_growth_bytes=run.max_growth_bytes,
     )

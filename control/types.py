@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from stoker.wire.messages import Artifact, AttemptKey, Price, Ref
+from stoker.wire.messages import Artifact, AttemptKey, Price, Ref, RegistryAuth, WorkerLimits
 
 
 class JobState(StrEnum):
@@ -72,6 +72,12 @@ class EndpointVersion:
     kind: str = "python"
     command: tuple[str, ...] = ()
     image: str = ""
+    registry: RegistryAuth | None = None
+    volume: str = ""
+    limits: WorkerLimits | None = None
+    start_timeout_s: float = 420.0
+    max_jobs: int | None = None
+    max_growth_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class FromAgent(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "join_token", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked")
+    __slots__ = ("protocol", "join_token", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class Hello(_message.Message):
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     FIRST_UNACKED_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     join_token: str
     node: str
@@ -51,7 +52,8 @@ class Hello(_message.Message):
     workers: _containers.RepeatedCompositeFieldContainer[HeldWorker]
     attempts: _containers.RepeatedCompositeFieldContainer[HeldAttempt]
     first_unacked: int
-    def __init__(self, protocol: _Optional[int] = ..., join_token: _Optional[str] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ...) -> None: ...
+    samples: _containers.RepeatedCompositeFieldContainer[DeviceSample]
+    def __init__(self, protocol: _Optional[int] = ..., join_token: _Optional[str] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("uuid", "kind", "name", "index", "parent", "memory_total", "driver")
@@ -72,34 +74,38 @@ class Device(_message.Message):
     def __init__(self, uuid: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., index: _Optional[int] = ..., parent: _Optional[str] = ..., memory_total: _Optional[int] = ..., driver: _Optional[str] = ...) -> None: ...
 
 class DeviceSample(_message.Message):
-    __slots__ = ("uuid", "memory_used", "utilisation", "temperature", "power", "ecc_uncorrected")
+    __slots__ = ("uuid", "memory_used", "utilisation", "temperature", "power", "ecc_uncorrected", "ill")
     UUID_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
     UTILISATION_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     POWER_FIELD_NUMBER: _ClassVar[int]
     ECC_UNCORRECTED_FIELD_NUMBER: _ClassVar[int]
+    ILL_FIELD_NUMBER: _ClassVar[int]
     uuid: str
     memory_used: int
     utilisation: int
     temperature: int
     power: float
     ecc_uncorrected: int
-    def __init__(self, uuid: _Optional[str] = ..., memory_used: _Optional[int] = ..., utilisation: _Optional[int] = ..., temperature: _Optional[int] = ..., power: _Optional[float] = ..., ecc_uncorrected: _Optional[int] = ...) -> None: ...
+    ill: str
+    def __init__(self, uuid: _Optional[str] = ..., memory_used: _Optional[int] = ..., utilisation: _Optional[int] = ..., temperature: _Optional[int] = ..., power: _Optional[float] = ..., ecc_uncorrected: _Optional[int] = ..., ill: _Optional[str] = ...) -> None: ...
 
 class HeldWorker(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "state", "devices")
+    __slots__ = ("worker", "endpoint", "version", "state", "devices", "slots")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
     state: str
     devices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
+    slots: int
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ...) -> None: ...
 
 class HeldAttempt(_message.Message):
     __slots__ = ("job", "attempt", "worker", "phase")
@@ -246,20 +252,22 @@ class Ref(_message.Message):
     def __init__(self, key: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class WorkerState(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "state", "reason", "log_tail")
+    __slots__ = ("worker", "endpoint", "version", "state", "reason", "log_tail", "slots")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
     state: str
     reason: str
     log_tail: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., log_tail: _Optional[_Iterable[str]] = ...) -> None: ...
+    slots: int
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., log_tail: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("job", "attempt", "reason")
@@ -328,7 +336,7 @@ class Desired(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerSpec, _Mapping]]] = ...) -> None: ...
 
 class WorkerSpec(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload", "image")
+    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload", "image", "registry", "volume", "limits", "max_jobs", "max_growth_bytes")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -348,6 +356,11 @@ class WorkerSpec(_message.Message):
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     PRELOAD_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    MAX_JOBS_FIELD_NUMBER: _ClassVar[int]
+    MAX_GROWTH_BYTES_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -360,7 +373,32 @@ class WorkerSpec(_message.Message):
     command: _containers.RepeatedScalarFieldContainer[str]
     preload: _containers.RepeatedScalarFieldContainer[str]
     image: str
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ...) -> None: ...
+    registry: RegistryAuth
+    volume: str
+    limits: WorkerLimits
+    max_jobs: int
+    max_growth_bytes: int
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., volume: _Optional[str] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., max_jobs: _Optional[int] = ..., max_growth_bytes: _Optional[int] = ...) -> None: ...
+
+class RegistryAuth(_message.Message):
+    __slots__ = ("username", "password")
+    USERNAME_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    username: str
+    password: str
+    def __init__(self, username: _Optional[str] = ..., password: _Optional[str] = ...) -> None: ...
+
+class WorkerLimits(_message.Message):
+    __slots__ = ("memory_bytes", "cpus", "pids", "files")
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    PIDS_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    memory_bytes: int
+    cpus: float
+    pids: int
+    files: int
+    def __init__(self, memory_bytes: _Optional[int] = ..., cpus: _Optional[float] = ..., pids: _Optional[int] = ..., files: _Optional[int] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("report", "beat")

@@ -47,7 +47,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """One look at a device; what the driver does not tell is None. Bytes, percent, Celsius, watts."""
+    """One look at a device; what the driver does not tell is None. Bytes, percent, Celsius, watts.
+
+    `ill` is why no worker may be placed on it, in a sentence; empty for a device that is well.
+    """
 
     uuid: str
     memory_used: int | None = None
@@ -55,6 +58,7 @@ class DeviceSample:
     temperature: int | None = None
     power: float | None = None
     ecc_uncorrected: int | None = None
+    ill: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class HeldWorker:
     version: int
     state: str
     devices: tuple[str, ...] = ()
+    slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class Hello:
     workers: tuple[HeldWorker, ...] = ()
     attempts: tuple[HeldAttempt, ...] = ()
     first_unacked: int = 1
+    samples: tuple[DeviceSample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +187,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
+    """`slots`: how many attempts it takes at once now; None while it is not known."""
+
     worker: str
     endpoint: str
     version: int
     state: str
     reason: str = ""
     log_tail: tuple[str, ...] = ()
+    slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +238,32 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """Of one worker with everything it starts. None: the node's own limit, where it has one."""
+
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAuth:
+    """What an image is pulled with. Its password is never logged."""
+
+    username: str
+    password: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerSpec:
     """`kind` is "python" or "protocol". A protocol worker is `command`, started in the folder `handler`.
 
     `preload` names what a python worker may be forked from a process that has imported already.
     With an `image` the worker is a container: `handler` lies in it, an empty `command` is the image's own; of
-    a python worker `command` is the interpreter.
+    a python worker `command` is the interpreter. `volume` names a folder below the node's volume root.
+    A worker is replaced, when it is idle, after `max_jobs` and once it has grown by `max_growth_bytes` since
+    it was ready.
     """
 
     worker: str
@@ -249,6 +278,11 @@ class WorkerSpec:
     command: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     image: str = ""
+    registry: RegistryAuth | None = None
+    volume: str = ""
+    limits: WorkerLimits | None = None
+    max_jobs: int | None = None
+    max_growth_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from sqlalchemy import insert, select, update
 from stoker.control.store.opening import Conn
 from stoker.control.store.schema import endpoint_versions, endpoints
 from stoker.control.types import Endpoint, EndpointVersion
-from stoker.wire.messages import Price
+from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 
 
 def put_endpoint(conn: Conn, endpoint: Endpoint, now: float) -> Endpoint:
@@ -77,7 +77,15 @@ def _open(conn: Conn, sealed: bytes) -> EndpointVersion:
     fields = json.loads(conn.secrets.open(sealed))
     prices = tuple(Price(**price) for price in fields.pop("prices"))
     preload, command = (tuple(fields.pop(name, ())) for name in ("preload", "command"))
-    return EndpointVersion(**fields, prices=prices, preload=preload, command=command)
+    limits, registry = fields.pop("limits", None), fields.pop("registry", None)
+    return EndpointVersion(
+        **fields,
+        prices=prices,
+        preload=preload,
+        command=command,
+        limits=WorkerLimits(**limits) if limits else None,
+        registry=RegistryAuth(**registry) if registry else None,
+    )
 
 
 def get_endpoint(conn: Conn, account: str, endpoint: str) -> Endpoint | None:

@@ -9,7 +9,8 @@ import pytest
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.database import open_chosen
 from stoker.cli.errors import CliError
-from stoker.control.config import Config, ConfigError, load_config
+from stoker.control.config import ConfigError, load_config
+from stoker.control.config_sections import Config
 from stoker.control.secrets import VARIABLE as SECRET_KEY
 from stoker.control.store import StoreError
 

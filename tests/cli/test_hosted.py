@@ -11,7 +11,8 @@ import pytest
 from stoker.cli.agent_process import AgentOptions, connector, host_environment, node_id, worker_user
 from stoker.cli.errors import CliError
 from stoker.cli.hosted import declared, hosted_endpoints, wanted_weights
-from stoker.control.config import Config, ConfigError, load_config
+from stoker.control.config import ConfigError, load_config
+from stoker.control.config_sections import Config
 from stoker.wire.messages import Price
 
 

@@ -4,14 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.control.config import (
-    Config,
-    ConfigError,
-    check_aliases,
-    device_prices,
-    load_config,
-    to_endpoints,
-)
+from stoker.control.config import ConfigError, check_aliases, device_prices, load_config, to_endpoints
+from stoker.control.config_sections import Config
 from stoker.wire.messages import Price
 
 
@@ -234,13 +228,27 @@ WRONG = [
         for name in ("voice", "localhost:5000/voice", "Voice:1", "a:1@sha256:00", "a b:1", "")
     ),
     (IMAGE + 'handler = "/app/h.py"', ["endpoints[0].handler", "/app/h.py"]),
-    (IMAGE + 'handler = "/app/h.py:run"', ["endpoints[0]: concurrency needs a program"]),
+    (
+        ROOTS + ECHO + 'containerRegistryAuthId = "ours"',
+        ["endpoints[0]: containerRegistryAuthId is for images", 'got "ours"'],
+    ),
+    (IMAGE + 'containerRegistryAuthId = "ours"', ["must be the id of a registry", "add [[registries]]"]),
+    (
+        '[[registries]]\nid = "ours"\nusername = "me"\npassword = 5\n',
+        ["registries[0].password", "got a secret"],
+    ),
+    (ROOTS + ECHO + "limits = { memoryMb = 1 }", ["endpoints[0].limits.memoryMb", "got 1"]),
+    (
+        ROOTS + ECHO + "limits = { memory = 1 }",
+        ["endpoints[0].limits.memory is not a known field", "memoryMb, cpus, pids, openFiles"],
+    ),
+    (ROOTS + ECHO + "initTimeout = 0", ["endpoints[0].initTimeout", "got 0"]),
+    (ROOTS + ECHO + "maxJobs = 0", ["endpoints[0].maxJobs", "got 0"]),
     (IMAGE + 'preload = ["torch"]', ["endpoints[0]: preload is for handlers"]),
     (ROOTS + ECHO + 'handler = "/app/h.py:run"', ["endpoints[0]: handler is for images"]),
     (ROOTS + PROGRAM.replace("local:handlers", "local:handlers/none"), ["must be a folder", "none"]),
     (ROOTS + PROGRAM.replace('"-u"', '""'), ["endpoints[0].dockerStartCmd[1]", 'got ""']),
     (ROOTS + PROGRAM + 'preload = ["torch"]', ["endpoints[0]: preload is for handlers"]),
-    (ROOTS + ECHO + "concurrency = 2", ["endpoints[0]: concurrency needs a program", "got 2"]),
     (ROOTS + PROGRAM.replace("= 8", "= 0"), ["endpoints[0].concurrency", "got 0"]),
     (
         ROOTS + ECHO.replace("handlers/echo.py", "elsewhere.py"),

@@ -1,0 +1,162 @@
+"""The sections of `stoker.toml` as models: which fields there are, and what each may hold.
+
+Whether a path lies where it may, and what a file says in words when it is wrong, is `control.config`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from stoker.control.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, is_http_url, shown
+
+DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
+DEFAULT_TTL_MS = 86_400_000
+LOCAL = "local:"
+_ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+_MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+_ARGUMENT = r"^[^\x00]+$"
+_HANDLER = r"^[^\x00:]+:[A-Za-z_][A-Za-z0-9_]*$"
+_ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class S3Section(Section):
+    """An S3 of the operator's; without it the embedded one is used."""
+
+    endpoint_url: str
+    public_endpoint: str | None = None
+    region: str = "us-east-1"
+    bucket: Annotated[str, Field(min_length=3, max_length=63)]
+    access_id: Annotated[str, Field(min_length=1)]
+    access_secret: SecretStr
+
+    @model_validator(mode="after")
+    def _urls(self) -> S3Section:
+        for field in ("endpoint_url", "public_endpoint"):
+            value = getattr(self, field)
+            if value is not None and not is_http_url(value):
+                raise ValueError(f"{field} must be an http or https URL; got {shown(value)}")
+        return self
+
+
+class Prices(Section):
+    """Device time is counted in whole milliseconds, and prices are whole billionths of a dollar."""
+
+    device_second_nano_usd: Annotated[int, Field(ge=0, multiple_of=1_000)] = 0
+
+
+class Retention(Section):
+    """Seconds for which the record of an ended job is kept: of `/run` and of `/runsync`."""
+
+    async_s: Annotated[int, Field(ge=60, le=604_800)] = 1_800
+    sync_s: Annotated[int, Field(ge=10, le=300)] = 60
+
+
+class RateLimits(Section):
+    """An endpoint's limits are at least what its running workers can take at this many requests each."""
+
+    enabled: bool = True
+    requests_per_worker: Annotated[int, Field(ge=0, le=1_000_000)] = 50
+
+
+class RegistrySection(Section):
+    """What the images of a registry are pulled with; an endpoint names it by its id."""
+
+    id: Annotated[str, Field(pattern=_ID)]
+    username: Annotated[str, Field(min_length=1, max_length=191)]
+    password: SecretStr
+
+
+class LimitsSection(Section):
+    """Of one worker with everything it starts; what is left out is the node's to say."""
+
+    memoryMb: Annotated[int | None, Field(ge=16, le=1 << 24)] = None
+    cpus: Annotated[float | None, Field(ge=0.01, le=4096)] = None
+    pids: Annotated[int | None, Field(ge=8, le=1 << 22)] = None
+    openFiles: Annotated[int | None, Field(ge=64, le=1 << 20)] = None
+
+
+class EndpointSection(Section):
+    id: Annotated[str, Field(pattern=_ID)]
+    name: Annotated[str | None, Field(max_length=191)] = None
+    type: Literal["QUEUE"] = "QUEUE"
+    imageName: str
+    handler: Annotated[str | None, Field(pattern=_HANDLER, max_length=1024)] = None
+    env: dict[Annotated[str, Field(pattern=_ENV_NAME)], str] = {}
+    workersMin: Annotated[int, Field(ge=0)] = 0
+    workersMax: Annotated[int, Field(ge=0)] = 3
+    idleTimeout: Annotated[int, Field(ge=1, le=3600)] = 5
+    executionTimeoutMs: int = DEFAULT_EXECUTION_TIMEOUT_MS
+    ttlMs: Annotated[int, Field(ge=TTL_MS[0], le=TTL_MS[1])] = DEFAULT_TTL_MS
+    maxAttempts: Annotated[int, Field(ge=1, le=10)] = 3
+    retryHandlerErrors: Annotated[int, Field(ge=0, le=10)] = 0
+    preload: tuple[Annotated[str, Field(pattern=_MODULE, max_length=200)], ...] = ()
+    dockerStartCmd: tuple[Annotated[str, Field(pattern=_ARGUMENT, max_length=4096)], ...] = ()
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = 1
+    initTimeout: Annotated[int, Field(ge=1, le=86_400)] = 420
+    maxJobs: Annotated[int | None, Field(ge=1, le=1_000_000_000)] = None
+    maxMemoryGrowthMb: Annotated[int | None, Field(ge=1, le=1 << 24)] = None
+    networkVolumeId: Annotated[str | None, Field(pattern=_ID)] = None
+    containerRegistryAuthId: Annotated[str | None, Field(pattern=_ID)] = None
+    limits: LimitsSection = LimitsSection()
+
+    @model_validator(mode="after")
+    def _kind(self) -> EndpointSection:
+        """A program that speaks the worker protocol, or a handler."""
+        contained = not self.imageName.startswith(LOCAL)
+        if self.handler is not None and not contained:
+            raise ValueError(
+                'handler is for images; beside "local:" the handler stands in imageName;'
+                f" got {shown(self.handler)}"
+            )
+        if self.preload and (self.dockerStartCmd or contained):
+            raise ValueError(
+                "preload is for handlers of this host; a program (dockerStartCmd) or an image imports"
+                " what it needs itself"
+            )
+        if self.containerRegistryAuthId is not None and not contained:
+            raise ValueError(
+                "containerRegistryAuthId is for images, which are pulled; got"
+                f" {shown(self.containerRegistryAuthId)}"
+            )
+        return self
+
+    @property
+    def is_program(self) -> bool:
+        if self.imageName.startswith(LOCAL):
+            return bool(self.dockerStartCmd)
+        return self.handler is None
+
+    @model_validator(mode="after")
+    def _bounds(self) -> EndpointSection:
+        if self.workersMin > self.workersMax:
+            raise ValueError(
+                f"workersMin must be at most workersMax; got {self.workersMin} and {self.workersMax}"
+            )
+        low, high = EXECUTION_TIMEOUT_MS
+        if self.executionTimeoutMs != 0 and not low <= self.executionTimeoutMs <= high:
+            raise ValueError(
+                f"executionTimeoutMs must be an integer from {low} to {high}, or 0 for the default of"
+                f" {DEFAULT_EXECUTION_TIMEOUT_MS}; got {self.executionTimeoutMs}"
+            )
+        return self
+
+
+class Config(Section):
+    """A whole file."""
+
+    local_roots: tuple[str, ...] = ()
+    allow_private_addresses: bool = False
+    s3: S3Section | None = None
+    database: SecretStr | None = None
+    prices: Prices = Prices()
+    retention: Retention = Retention()
+    rate_limits: RateLimits = RateLimits()
+    aliases: dict[str, str] = {}
+    registries: tuple[RegistrySection, ...] = ()
+    endpoints: tuple[EndpointSection, ...] = ()
