@@ -7,18 +7,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromAgent(_message.Message):
-    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment")
+    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment", "draining")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
     FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     LAST_FRAGMENT_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     reports: _containers.RepeatedCompositeFieldContainer[Report]
     fragment: bytes
     last_fragment: bool
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ...) -> None: ...
+    draining: bool
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "join_token", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples")
@@ -188,7 +190,7 @@ class Released(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts", "log")
+    __slots__ = ("job", "attempt", "worker", "end", "output", "output_ref", "error", "retryable", "wait_ms", "execution_ms", "spans", "artifacts", "log", "log_first")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +204,7 @@ class Outcome(_message.Message):
     SPANS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIRST_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     worker: str
@@ -215,7 +218,8 @@ class Outcome(_message.Message):
     spans: _containers.RepeatedCompositeFieldContainer[Span]
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
     log: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., log: _Optional[_Iterable[str]] = ...) -> None: ...
+    log_first: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., end: _Optional[str] = ..., output: _Optional[bytes] = ..., output_ref: _Optional[_Union[Ref, _Mapping]] = ..., error: _Optional[str] = ..., retryable: _Optional[bool] = ..., wait_ms: _Optional[int] = ..., execution_ms: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., log: _Optional[_Iterable[str]] = ..., log_first: _Optional[int] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ("kind", "unit", "quantity", "nano_usd")
@@ -280,7 +284,7 @@ class Refused(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class FromControl(_message.Message):
-    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment")
+    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     DESIRED_FIELD_NUMBER: _ClassVar[int]
@@ -289,6 +293,7 @@ class FromControl(_message.Message):
     CANCELS_FIELD_NUMBER: _ClassVar[int]
     FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     LAST_FRAGMENT_FIELD_NUMBER: _ClassVar[int]
+    STOPPING_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refusal: Refusal
     desired: Desired
@@ -297,7 +302,8 @@ class FromControl(_message.Message):
     cancels: _containers.RepeatedCompositeFieldContainer[Cancel]
     fragment: bytes
     last_fragment: bool
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ...) -> None: ...
+    stopping: bool
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("session", "beat_s", "lease_s", "keep", "stop")
@@ -469,3 +475,35 @@ class Cancel(_message.Message):
     attempt: int
     reason: str
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LogLines(_message.Message):
+    __slots__ = ("hello", "job", "attempt", "first", "lines", "over")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    hello: LogHello
+    job: str
+    attempt: int
+    first: int
+    lines: _containers.RepeatedScalarFieldContainer[str]
+    over: bool
+    def __init__(self, hello: _Optional[_Union[LogHello, _Mapping]] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., first: _Optional[int] = ..., lines: _Optional[_Iterable[str]] = ..., over: _Optional[bool] = ...) -> None: ...
+
+class LogHello(_message.Message):
+    __slots__ = ("join_token", "node", "session")
+    JOIN_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    join_token: str
+    node: str
+    session: int
+    def __init__(self, join_token: _Optional[str] = ..., node: _Optional[str] = ..., session: _Optional[int] = ...) -> None: ...
+
+class LogWanted(_message.Message):
+    __slots__ = ("attempts",)
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    attempts: _containers.RepeatedCompositeFieldContainer[AttemptKey]
+    def __init__(self, attempts: _Optional[_Iterable[_Union[AttemptKey, _Mapping]]] = ...) -> None: ...

@@ -39,6 +39,11 @@ class AgentsStub:
                 request_serializer=stoker_dot_wire_dot_agent__pb2.FromAgent.SerializeToString,
                 response_deserializer=stoker_dot_wire_dot_agent__pb2.FromControl.FromString,
                 _registered_method=True)
+        self.Logs = channel.stream_stream(
+                '/stoker.agent.v1.Agents/Logs',
+                request_serializer=stoker_dot_wire_dot_agent__pb2.LogLines.SerializeToString,
+                response_deserializer=stoker_dot_wire_dot_agent__pb2.LogWanted.FromString,
+                _registered_method=True)
 
 
 class AgentsServicer:
@@ -50,6 +55,14 @@ class AgentsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Logs(self, request_iterator, context):
+        """What followed attempts print, apart from the session: a flood of lines holds no report up. A node that
+        never calls it is one whose logs cannot be followed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -57,6 +70,11 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.Session,
                     request_deserializer=stoker_dot_wire_dot_agent__pb2.FromAgent.FromString,
                     response_serializer=stoker_dot_wire_dot_agent__pb2.FromControl.SerializeToString,
+            ),
+            'Logs': grpc.stream_stream_rpc_method_handler(
+                    servicer.Logs,
+                    request_deserializer=stoker_dot_wire_dot_agent__pb2.LogLines.FromString,
+                    response_serializer=stoker_dot_wire_dot_agent__pb2.LogWanted.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -86,6 +104,33 @@ class Agents:
             '/stoker.agent.v1.Agents/Session',
             stoker_dot_wire_dot_agent__pb2.FromAgent.SerializeToString,
             stoker_dot_wire_dot_agent__pb2.FromControl.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Logs(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/stoker.agent.v1.Agents/Logs',
+            stoker_dot_wire_dot_agent__pb2.LogLines.SerializeToString,
+            stoker_dot_wire_dot_agent__pb2.LogWanted.FromString,
             options,
             channel_credentials,
             insecure,

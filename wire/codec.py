@@ -14,21 +14,24 @@ from google.protobuf.message import DecodeError
 from stoker.wire import agent_pb2
 from stoker.wire.convert import WireError, from_proto, to_bytes
 from stoker.wire.fragments import MESSAGE_MAX, FragmentError, Joiner, split
-from stoker.wire.messages import FromAgent, FromControl
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
 
 T = TypeVar("T")
 
 SESSION = "/stoker.agent.v1.Agents/Session"
+LOGS = "/stoker.agent.v1.Agents/Logs"
 
 REASON = "reason-bin"
 """The trailing metadata in which control says why it ended the stream (gRPC drops the details of an OK)."""
 
 
-def encode(message: FromAgent | FromControl) -> list[bytes]:
+def encode(message: FromAgent | FromControl | LogLines | LogWanted) -> list[bytes]:
     """The transport messages of one message. Raises WireError when it cannot be sent at all."""
     data = to_bytes(message)
     if len(data) <= MESSAGE_MAX:
         return [data]
+    if isinstance(message, LogLines | LogWanted):
+        raise WireError(f"a {type(message).__name__} of {len(data)} bytes is over the limit of {MESSAGE_MAX}")
     envelope: Any = agent_pb2.FromAgent if isinstance(message, FromAgent) else agent_pb2.FromControl
     try:
         pieces = split(data)
@@ -65,6 +68,20 @@ class Decoder(Generic[T]):
         except FragmentError as error:
             raise WireError(str(error)) from None
         return from_proto(self._kind, proto)
+
+
+class WholeDecoder(Generic[T]):
+    """For the stream of logs, whose messages are never cut."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._parse: Callable[[bytes], Any] = getattr(agent_pb2, kind.__name__).FromString
+
+    def feed(self, data: bytes) -> T | None:
+        try:
+            return from_proto(self._kind, self._parse(data))
+        except DecodeError as error:
+            raise WireError(f"{len(data)} bytes are no {self._kind.__name__}: {error}") from None
 
 
 def from_agent_decoder() -> Decoder[FromAgent]:

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from stoker.wire import agent_pb2, messages
-from stoker.wire.messages import FromAgent, FromControl, Report
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, Report
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
@@ -37,7 +37,7 @@ class WireError(Exception):
     """A message that cannot be written, or bytes that are none; the text says which and why."""
 
 
-def to_bytes(message: FromAgent | FromControl) -> bytes:
+def to_bytes(message: FromAgent | FromControl | LogLines | LogWanted) -> bytes:
     return to_proto(message).SerializeToString()
 
 
@@ -198,5 +198,5 @@ _ARMS = {kind: arm(kind) for kind in BODIES}
 _ARM_KINDS = {name: kind for kind, name in _ARMS.items()}
 _WRITERS: dict[type[Any], Convert] = {Report: _write_report}
 _READERS: dict[type[Any], Convert] = {Report: _read_report}
-for _kind in (*BODIES, FromAgent, FromControl):
+for _kind in (*BODIES, FromAgent, FromControl, LogLines, LogWanted):
     _compile(_kind)

@@ -17,14 +17,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from stoker.wire.codec import Decoder, encode
+from stoker.wire.codec import Decoder, WholeDecoder, encode
 from stoker.wire.convert import WireError
-from stoker.wire.messages import FromAgent, FromControl
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
 from stoker.wire.streams import StreamEnded
 
 T = TypeVar("T")
 In = TypeVar("In")
-Out = TypeVar("Out", bound=FromAgent | FromControl)
+Out = TypeVar("Out", bound=FromAgent | FromControl | LogLines | LogWanted)
 
 BOX_MAX = 8 * 1024 * 1024
 """Bytes a box takes before whoever fills it waits. One message may go over it."""
@@ -85,12 +85,14 @@ class Box(Generic[T]):
 class DuplexStream(Generic[In, Out]):
     """Implements `wire.streams.Stream` while its owner runs `run`."""
 
-    def __init__(self, decoder: Decoder[In], read: Read, write: Write) -> None:
+    def __init__(
+        self, decoder: Decoder[In] | WholeDecoder[In], read: Read, write: Write, limit: int = BOX_MAX
+    ) -> None:
         self._decoder = decoder
         self._read = read
         self._write = write
-        self._inbox: Box[In] = Box()
-        self._outbox: Box[bytes] = Box()
+        self._inbox: Box[In] = Box(limit)
+        self._outbox: Box[bytes] = Box(limit)
         self._reason: str | None = None
         self._over = asyncio.Event()
 

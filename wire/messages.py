@@ -11,6 +11,12 @@ text in bytes, so that no part between the caller and the handler parses what it
              <------------------------------  Assign, Cancel (idempotent by job and attempt)
       Report 7, 8, 9, Beat  --------------->
              <------------------------------  Ack 9     everything up to 9 is committed
+      draining  --------------------------->            give me nothing new: I am about to go
+             <------------------------------  stopping  my process ends: come back soon
+
+    on a stream of its own, per session
+      LogLines  --------------------------->            first who speaks, then lines of followed attempts
+             <------------------------------  LogWanted which attempts are followed now
 """
 
 from __future__ import annotations
@@ -183,6 +189,7 @@ class Outcome:
     spans: tuple[Span, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     log: tuple[str, ...] = ()
+    log_first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +228,7 @@ class FromAgent:
     hello: Hello | None = None
     beat: Beat | None = None
     reports: tuple[Report, ...] = ()
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,3 +360,33 @@ class FromControl:
     ack: Ack | None = None
     assigns: tuple[Assign, ...] = ()
     cancels: tuple[Cancel, ...] = ()
+    stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogHello:
+    join_token: str = field(repr=False)
+    node: str
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogLines:
+    """Lines of one attempt, counted from 0. `first` is above the last one's number plus one where some were
+    left out between. `over`: nothing follows."""
+
+    hello: LogHello | None = None
+    job: str = ""
+    attempt: int = 0
+    first: int = 0
+    lines: tuple[str, ...] = ()
+    over: bool = False
+
+    @property
+    def key(self) -> AttemptKey:
+        return AttemptKey(self.job, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class LogWanted:
+    attempts: tuple[AttemptKey, ...] = ()

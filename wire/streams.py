@@ -12,9 +12,9 @@ the real shells with `memory_pair`. Both obey the same contract tests:
 from __future__ import annotations
 
 import asyncio
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from stoker.wire.messages import FromAgent, FromControl
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
 
 In_co = TypeVar("In_co", covariant=True)
 Out_contra = TypeVar("Out_contra", contravariant=True)
@@ -38,6 +38,20 @@ class Stream(Protocol[In_co, Out_contra]):
 
 AgentStream = Stream[FromControl, FromAgent]
 ControlStream = Stream[FromAgent, FromControl]
+AgentLogs = Stream[LogWanted, LogLines]
+ControlLogs = Stream[LogLines, LogWanted]
+
+
+class NoLogs(Exception):
+    """The other side knows no stream for logs."""
+
+
+@runtime_checkable
+class HasLogs(Protocol):
+    """An agent's stream beside which another for logs can be opened."""
+
+    async def open_logs(self) -> AgentLogs:
+        """Raises StreamEnded, and NoLogs where control knows of none."""
 
 
 class _Ended:
@@ -83,6 +97,14 @@ class MemoryStream(Generic[In, Out]):
 
     def _peer_ended(self, reason: str) -> None:
         self._inbox.put_nowait(_Ended(reason))
+
+
+def memory_logs() -> tuple[MemoryStream[LogWanted, LogLines], MemoryStream[LogLines, LogWanted]]:
+    """The same of a stream for logs."""
+    agent: MemoryStream[LogWanted, LogLines] = MemoryStream()
+    control: MemoryStream[LogLines, LogWanted] = MemoryStream()
+    agent.peer, control.peer = control, agent
+    return agent, control
 
 
 def memory_pair() -> tuple[MemoryStream[FromControl, FromAgent], MemoryStream[FromAgent, FromControl]]:
