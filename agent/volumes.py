@@ -1,0 +1,47 @@
+"""The folder of a network volume on this node: one folder below the operator's volume root for each volume.
+
+    --volume-root /mnt/volumes ── volume "weights" ──> /mnt/volumes/weights ──> /runpod-volume of the worker
+
+- A name is one name, never a path. The folder is made when a worker first wants it, and never removed.
+- A link in its place is refused: whoever writes in the root could else hand out any folder of the host.
+
+Not here: how a worker comes to see it (`agent.isolation` for processes, `agent.container_plan` for containers).
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+
+from stoker.agent.seams import SpawnFailed
+
+MOUNT_POINT = "/runpod-volume"
+"""Where handlers of the field look for it."""
+
+VOLUME_PATH = "STOKER_VOLUME_PATH"
+"""Tells a worker where its volume really is."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def folder(root: Path | None, name: str) -> Path:
+    """The volume's folder, of mode 0770 where it is new. Raises SpawnFailed with a sentence."""
+    if root is None:
+        raise SpawnFailed(
+            f"the endpoint wants volume {name}; this node has no volume root"
+            " (start its agent with --volume-root, or STOKER_VOLUME_ROOT)"
+        )
+    if not _NAME.fullmatch(name):
+        raise SpawnFailed(f"{name!r} cannot name a volume: letters, digits, '.', '_' and '-' only")
+    path = root / name
+    try:
+        if not path.is_symlink() and not path.exists():
+            path.mkdir(mode=0o770)
+            path.chmod(0o770)  # whatever the umask is
+        mode = path.lstat().st_mode
+    except OSError as error:
+        raise SpawnFailed(f"volume {name} has no folder {path}: {error.strerror}") from None
+    if not stat.S_ISDIR(mode):
+        raise SpawnFailed(f"volume {name}: {path} is no folder")
+    return path
