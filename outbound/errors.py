@@ -27,20 +27,28 @@ class OutboundError(Exception):
 
 
 class UrlRefused(OutboundError):
-    """This URL may not be used."""
+    """This URL may not be used. `reason`: scheme, malformed or private_address."""
+
+    def __init__(self, message: str, reason: str = "private_address") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class FetchFailed(OutboundError):
-    """The address gave no usable answer. `status` is the HTTP status, None where there was none."""
+    """The address gave no usable answer. `status` is the HTTP status, None where there was none. `reason`:
+    unreachable, too_slow, redirect, not_found, http_status or bad_answer."""
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, *, reason: str = "unreachable") -> None:
         super().__init__(message)
         self.status = status
+        self.reason = reason if status is None else "not_found" if status in (404, 410) else "http_status"
         self.retryable = status is None or status >= 500 or status == 429
 
 
 class TooLarge(OutboundError):
     """What came was larger than what may come."""
+
+    reason = "too_large"
 
 
 class FileChanged(OutboundError):

@@ -7,6 +7,7 @@ each hop guarded like the first; proxies, netrc and cookies of the environment p
 
     url -> malformed? -> resolve -> refusal? -> connect to that address -> 3xx -> url
                                                                        -> 2xx -> body, within limits
+                                                                       -> 304 -> where it was asked for
 
 Not done here: no retries (whoever owns the job or the webhook decides), no decompression (a small answer may
 unpack to a huge one, so none is asked for, and a compressed one is refused).
@@ -34,6 +35,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _PIECE = 1 << 16
 _ADDRESSES_TRIED = 4
+_NOT_MODIFIED = 304
 
 
 class Sink(Protocol):
@@ -44,11 +46,29 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`seconds` is for everything: resolving, connecting, redirects, the body."""
+    """`seconds` is for everything: resolving, connecting, redirects, the body. `silence` is how long the
+    server may say nothing at all."""
 
     size: int = 100 << 20
     seconds: float = 60.0
     redirects: int = 3
+    silence: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came before the body. `url` is where it came from after `hops` redirects, `size` what was
+    announced (None where nothing was); `headers` have lower-case names."""
+
+    status: int
+    url: str
+    hops: int
+    size: int | None
+    headers: Mapping[str, str]
+
+    @property
+    def unchanged(self) -> bool:
+        return self.status == _NOT_MODIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +78,7 @@ class Fetched:
     size: int
     media_type: str
     sha256: str
+    answer: Answer
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
@@ -79,14 +100,28 @@ class Guard:
         """Raise UrlRefused if `url` may not be used, as far as can be told now. Connects nowhere."""
         await self._vet(url)
 
-    async def fetch_to(self, url: str, file: Sink, limits: Limits | None = None) -> Fetched:
-        """Write what `url` holds to `file`. After an error, what was written until then is worthless."""
+    async def fetch_to(
+        self,
+        url: str,
+        file: Sink,
+        limits: Limits | None = None,
+        *,
+        conditions: Mapping[str, str] | None = None,
+        begun: Callable[[Answer], None] | None = None,
+    ) -> Fetched:
+        """Write what `url` holds to `file`. After an error, what was written until then is worthless.
+
+        `conditions` are headers such as If-None-Match: with them, and only with them, an answer may be
+        `unchanged`, and nothing is written. `begun` hears of an answer before its body; it may raise.
+        """
         limits = limits or Limits()
+        wish = _Wish(file, limits, conditions or {}, begun or _heard)
         try:
             async with asyncio.timeout(limits.seconds):
-                return await self._follow(url, file, limits)
+                return await self._follow(url, wish)
         except TimeoutError:
-            raise FetchFailed(f"{shown(url)} was not fetched within {limits.seconds:g} s") from None
+            told = f"{shown(url)} was not fetched within {limits.seconds:g} s"
+            raise FetchFailed(told, reason="too_slow") from None
 
     async def post_json(
         self, url: str, body: bytes, headers: Mapping[str, str] | None = None, timeout: float = 30.0
@@ -99,23 +134,25 @@ class Guard:
         except TimeoutError:
             raise FetchFailed(f"{shown(url)} did not answer within {timeout:g} s") from None
 
-    async def _follow(self, url: str, file: Sink, limits: Limits) -> Fetched:
-        for _ in range(limits.redirects + 1):
-            async with self._exchange("GET", url, {"Accept-Encoding": "identity"}, None) as response:
+    async def _follow(self, url: str, wish: _Wish) -> Fetched:
+        headers = {"Accept-Encoding": "identity", **wish.conditions}
+        most = wish.limits.redirects
+        for hops in range(most + 1):
+            async with self._exchange("GET", url, headers, None, wish.limits.silence) as response:
                 if not response.has_redirect_location:
-                    return await _receive(url, response, file, limits.size)
+                    return await _receive(_answer(url, hops, response), response, wish)
                 url = _next_url(url, response)
-        raise FetchFailed(f"{shown(url)} was not fetched: more than {limits.redirects} redirects")
+        raise FetchFailed(f"{shown(url)} was not fetched: more than {most} redirects", reason="redirect")
 
     async def _vet(self, url: str) -> tuple[httpx.URL, Sequence[str]]:
         """The URL as the client reads it, and the only addresses that may be connected to for it."""
         if why := malformed(url):
-            raise UrlRefused(why)
+            raise UrlRefused(why, "malformed" if url.lower().startswith(("http:", "https:")) else "scheme")
         try:
             parsed = httpx.URL(url)
             host = parsed.raw_host.decode("ascii").strip("[]")
         except (httpx.InvalidURL, ValueError):
-            raise UrlRefused("the URL is refused: it cannot be read as one") from None
+            raise UrlRefused("the URL is refused: it cannot be read as one", "malformed") from None
         port = parsed.port or (443 if parsed.scheme == "https" else 80)
         try:
             addresses = tuple(await self._resolver(host, port))
@@ -127,24 +164,52 @@ class Guard:
 
     @asynccontextmanager
     async def _exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        silence: float | None = None,
     ) -> AsyncIterator[httpx.Response]:
         """One request to a vetted address. Each has a client of its own: a kept connection is known
         by its address only, so a second name at the same address would inherit the first one's TLS."""
         parsed, addresses = await self._vet(url)
         if self._tls is None:
             self._tls = httpx.create_ssl_context()
-        async with httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=None) as client:
+        client = httpx.AsyncClient(
+            verify=self._tls, trust_env=False, timeout=httpx.Timeout(None, read=silence)
+        )
+        async with client:
             try:
                 response = await _send_to_first(client, method, parsed, addresses, headers, body)
+            except httpx.ReadTimeout:
+                raise _silent(url, silence) from None
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
                 raise FetchFailed(f"{shown(url)} cannot be reached: {_words(error)}") from None
             try:
                 yield response
+            except httpx.ReadTimeout:
+                raise _silent(url, silence) from None
             except httpx.HTTPError as error:
                 raise FetchFailed(f"{shown(url)} broke off: {_words(error)}") from None
             finally:
                 await response.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    file: Sink
+    limits: Limits
+    conditions: Mapping[str, str]
+    begun: Callable[[Answer], None]
+
+
+def _heard(_answer: Answer) -> None:
+    """Nobody asked to hear of it."""
+
+
+def _silent(url: str, silence: float | None) -> FetchFailed:
+    return FetchFailed(f"{shown(url)} said nothing for {silence:g} s", reason="too_slow")
 
 
 async def _send_to_first(
@@ -183,30 +248,42 @@ def _pinned(
     return request
 
 
-async def _receive(url: str, response: httpx.Response, file: Sink, most: int) -> Fetched:
-    if not response.is_success:
-        raise FetchFailed(f"{shown(url)} answered {response.status_code}", response.status_code)
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise FetchFailed(f"{shown(url)} sent a compressed body, which was not asked for")
+def _answer(url: str, hops: int, response: httpx.Response) -> Answer:
     told = response.headers.get("content-length", "")
-    if told.isdecimal() and int(told) > most:
-        raise TooLarge(f"{shown(url)} is {told} bytes; at most {most} are allowed")
+    size = int(told) if told.isdecimal() else None
+    return Answer(response.status_code, url, hops, size, dict(response.headers))
+
+
+async def _receive(answer: Answer, response: httpx.Response, wish: _Wish) -> Fetched:
+    url, most = answer.url, wish.limits.size
+    if answer.unchanged and wish.conditions:
+        wish.begun(answer)
+        return Fetched(0, "", "", answer)
+    if not response.is_success:
+        raise FetchFailed(f"{shown(url)} answered {answer.status}", answer.status)
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        told = f"{shown(url)} sent a compressed body, which was not asked for"
+        raise FetchFailed(told, reason="bad_answer")
+    if answer.size is not None and answer.size > most:
+        raise TooLarge(f"{shown(url)} is {answer.size} bytes; at most {most} are allowed")
+    wish.begun(answer)
     size, digest = 0, hashlib.sha256()
     async for piece in response.aiter_raw(_PIECE):
         size += len(piece)
         if size > most:
             raise TooLarge(f"{shown(url)} is more than the {most} bytes that are allowed")
         digest.update(piece)
-        file.write(piece)
+        wish.file.write(piece)
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return Fetched(size, media_type, digest.hexdigest())
+    return Fetched(size, media_type, digest.hexdigest(), answer)
 
 
 def _next_url(url: str, response: httpx.Response) -> str:
     try:
         return str(httpx.URL(url).join(response.headers["location"]))
     except (httpx.InvalidURL, ValueError):
-        raise FetchFailed(f"{shown(url)} redirects to something that is not a URL") from None
+        told = f"{shown(url)} redirects to something that is not a URL"
+        raise FetchFailed(told, reason="redirect") from None
 
 
 def _is_address(host: str) -> bool:
@@ -221,4 +298,4 @@ def _words(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-__all__ = ["Fetched", "Guard", "Limits", "Resolver", "Sink", "resolve"]
+__all__ = ["Answer", "Fetched", "Guard", "Limits", "Resolver", "Sink", "resolve"]
