@@ -131,6 +131,13 @@ class Plane:
             tasks.create_task(self.nodes.watch_broken(), name="broken nodes")
             tasks.create_task(self.webhooks.run(), name="webhooks")
 
+    async def stop(self) -> None:
+        """This process is about to end: no new jobs, no claims, nobody held; what is being committed ends.
+        Agents are told, work on, and come back to the next process. Reads are answered until the end."""
+        self.intake.closed = self.dispatch.closed = True
+        self._bells.close()
+        await self.nodes.stop()
+
     def _in_doubt(self, doubt: InDoubt) -> None:
         self.nodes.doubt(doubt)
         self._bells.doubt(doubt)
@@ -231,6 +238,7 @@ class Plane:
             grant=self._artifacts.grant(prefix),
             prices=endpoint.run.prices if endpoint else (),
             files_grant=self._own_grant(claimed.s3, prefix) if claimed.s3 else None,
+            private_inputs=self._settings.allow_private_addresses,
         )
         self.nodes.assign(claimed.node, assign)
 

@@ -329,6 +329,8 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
+    """`private_inputs`: URLs that the handler has fetched may lie at private addresses."""
+
     job: str
     attempt: int
     worker: str
@@ -339,6 +341,7 @@ class Assign:
     grant: Grant | None = None
     prices: tuple[Price, ...] = ()
     files_grant: Grant | None = None
+    private_inputs: bool = False
 
     @property
     def key(self) -> AttemptKey:
