@@ -11,13 +11,11 @@ import errno
 import fcntl
 import os
 import re
-import shutil
 import stat
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from stoker.agent.removal import remove_tree
 from stoker.agent.seams import FileRefused
 from stoker.outbound.disk import free_bytes
 from stoker.wire.messages import AttemptKey
@@ -82,7 +80,7 @@ class ScratchFolders:
     def __init__(self, root: Path, user: tuple[int, int] | None = None) -> None:
         self._root = root.absolute()
         self._user = user
-        _remove(str(self._root))
+        remove_tree(self._root)
         # Another user passes through to its own folder, and sees no other's name.
         self._root.mkdir(mode=0o700 if user is None else 0o711, parents=True)
 
@@ -102,7 +100,7 @@ class ScratchFolders:
         try:
             os.rmdir(path)  # most are empty, and a walk costs four times as much
         except OSError:
-            _remove(path)
+            remove_tree(path)
 
     def check(self, key: AttemptKey, fd: int) -> int:
         uid = os.geteuid() if self._user is None else self._user[0]
@@ -114,23 +112,3 @@ class ScratchFolders:
     def _path(self, key: AttemptKey) -> str:
         """One name, not a path: a job's id is drawn by control, but a folder is not made where it says."""
         return f"{self._root}/{_UNSAFE.sub('_', key.job)}.{key.attempt}"
-
-
-def _remove(path: str) -> None:
-    """Follows no symbolic link (rmtree walks by descriptors) and never raises."""
-    if not os.path.isdir(path):
-        return  # rmtree would complain of it, and `_open_up` would then touch the folder above
-    with contextlib.suppress(OSError):
-        shutil.rmtree(path, onerror=_open_up)
-
-
-def _open_up(remove: Callable[..., Any], path: str, error: object) -> None:
-    """A handler may have taken the agent's right to look into a folder of its own: put it back, once."""
-    with contextlib.suppress(OSError):
-        folder = path if os.path.isdir(path) else os.path.dirname(path)
-        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            os.chmod(f"/proc/self/fd/{fd}", 0o700)
-        finally:
-            os.close(fd)
-        shutil.rmtree(path, ignore_errors=True) if folder == path else os.unlink(path)
