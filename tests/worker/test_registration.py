@@ -180,7 +180,7 @@ def test_aggregate_needs_something_that_yields() -> None:
 
 def test_a_file_is_imported_and_its_folder_comes_first() -> None:
     found = load(f"{HANDLERS}/own_models_package/handler.py:handler")
-    assert found.target(None) == {"models": "the user's models", "worker": "the user's worker"}
+    assert found.target(None) == {name: f"the user's {name}" for name in ("models", "worker", "agent")}
     assert sys.path[0] == f"{HANDLERS}/own_models_package"
     assert sys.modules["handler"].handler is found.target
 

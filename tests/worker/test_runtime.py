@@ -27,7 +27,7 @@ def test_ready_tells_what_the_handler_is(start_worker: Any) -> None:
     ready = start_worker("echo.py:handler").setup(concurrency=8)
     assert ready.kind == "ready"
     assert isinstance(ready.fields["setup_ms"], int)
-    assert (ready.fields["concurrency"], ready.fields["generator"]) == (1, False)
+    assert (ready.fields["concurrency"], ready.fields["generator"]) == (8, False)
     assert start_worker("generator.py:handler").setup().fields["generator"] is True
 
 
@@ -236,11 +236,11 @@ def test_a_device_field_of_a_later_version_is_left_out(start_worker: Any) -> Non
     assert body(agent.next())["device"] == "GPU-9"
 
 
-def test_the_users_own_models_and_worker_win(start_worker: Any) -> None:
+def test_the_users_own_models_worker_and_agent_win(start_worker: Any) -> None:
     agent = start_worker("own_models_package/handler.py:handler")
     agent.setup()
     agent.run()
-    assert body(agent.next()) == {"models": "the user's models", "worker": "the user's worker"}
+    assert body(agent.next()) == {name: f"the user's {name}" for name in ("models", "worker", "agent")}
 
 
 @pytest.mark.parametrize(

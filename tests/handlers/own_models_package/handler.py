@@ -1,8 +1,9 @@
-"""Imports the user's own `models` and `worker`."""
+"""Imports the user's own `models`, `worker` and `agent`."""
 
+import agent
 import models
 import worker
 
 
 def handler(job):
-    return {"models": models.NAME, "worker": worker.NAME}
+    return {"models": models.NAME, "worker": worker.NAME, "agent": agent.NAME}
