@@ -1,0 +1,17 @@
+"""Opens files until no more can be opened, and keeps them."""
+
+import os
+import resource
+
+KEPT = []
+
+
+def handler(job):
+    if job.input == "pid":
+        return os.getpid()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    try:
+        while True:
+            KEPT.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        return "no more"

@@ -1,0 +1,137 @@
+"""One agent with real worker processes for a whole module, and a good handler beside every sinner."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import itertools
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+from children import children
+
+from stoker.agent.attempt import Ladder
+from stoker.agent.files import ScratchFolders
+from stoker.agent.local_process import LocalSpawner
+from stoker.agent.process import StopLadder
+from stoker.agent.process_tree import AGENT_MARK, marked, process_table
+from stoker.wire.messages import Outcome, WorkerSpec, WorkerState
+
+HANDLERS = Path(__file__).parents[1] / "handlers"
+
+
+def _load(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("zoo_agent_tests", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+scripted = _load(HANDLERS.with_name("agent") / "conftest.py")
+
+
+class Zoo:
+    """The node. `good` serves all along; each sinner is a worker of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.host = scripted.Host()
+        self.host.spawner = LocalSpawner(folder / "agent")
+        self.host.scratch = ScratchFolders(folder / "scratch")
+        self.host.set(ladder=Ladder(0.15, 0.15), stop_ladder=StopLadder(0.15, 0.15), grace_s=0.1)
+        self.control = self.host.control
+        self.good = scripted.worker("good", handler=f"{HANDLERS}/echo.py:handler")
+        self._numbers = itertools.count(1)
+        self._before: tuple[set[int], int]
+
+    async def open(self) -> None:
+        await self.control.ready(self.good)
+        await self.next_job()
+        self._before = self._seen()
+
+    # -- workers
+
+    async def cage(self, case: Any, start_timeout_s: float = 30.0) -> WorkerSpec:
+        """The handler as a worker of this node."""
+        spec = scripted.worker(
+            f"sinner-{next(self._numbers)}",
+            handler=f"{HANDLERS / case.file}:{case.attribute}",
+            start_timeout_s=start_timeout_s,
+            limits=case.limits,
+        )
+        await self.control.desire(self.good, spec)
+        return spec
+
+    async def told(self, spec: WorkerSpec, *, times: int = 1) -> WorkerState:
+        """The state that control was told, that many states after the start."""
+        await self.control.until(lambda: len(self.control.news(spec.worker)) >= times, 30)
+        return self.control.news(spec.worker)[times - 1]
+
+    async def lives_again(self, spec: WorkerSpec) -> None:
+        await self.control.until(lambda: self.control.news(spec.worker)[-1].state == "ready", 30)
+
+    async def free(self, spec: WorkerSpec) -> None:
+        """Nobody wants it any more."""
+        await self.control.desire(self.good)
+        await self.control.until(lambda: self.control.news(spec.worker)[-1].state == "gone", 30)
+
+    def source(self, file: str) -> str:
+        return (HANDLERS / file).read_text()
+
+    # -- jobs
+
+    async def begin(self, spec: WorkerSpec, given: Any, timeout_s: float = 60.0) -> str:
+        job = f"job-{next(self._numbers)}"
+        assign = scripted.job(job, json.dumps(given).encode(), on=spec.worker)
+        await self.control.assign(replace(assign, execution_timeout_ms=round(timeout_s * 1000)))
+        return job
+
+    async def end_of(self, job: str) -> Outcome:
+        await self.control.until(lambda: self.control.about(Outcome, job), 60)
+        return self.control.about(Outcome, job)[0]
+
+    async def output(self, spec: WorkerSpec, given: Any) -> Any:
+        outcome = await self.end_of(await self.begin(spec, given))
+        assert outcome.end == "completed", outcome
+        return json.loads(outcome.output) if outcome.output else None
+
+    async def next_job(self) -> None:
+        assert await self.output(self.good, "next") == "next"
+
+    # -- what may be left
+
+    def nothing_is_left(self) -> None:
+        pids, fds = self._seen()
+        assert pids <= self._before[0], "processes were left"
+        assert fds <= self._before[1], "descriptors were left in the agent"
+        assert os.listdir(self.folder / "scratch") == []
+        assert len(os.listdir(self.folder / "agent" / "homes")) == 1, "only the good one has a home"
+
+    def _seen(self) -> tuple[set[int], int]:
+        """The processes that are this agent's, however they left it; and how many descriptors are open."""
+        mark = str(self.folder / "agent")
+        found = {pid for pid in process_table() if marked(pid, AGENT_MARK, mark)}
+        return found | children(), len(os.listdir("/proc/self/fd"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def zoo(tmp_path_factory: Any) -> AsyncIterator[Zoo]:
+    made = Zoo(tmp_path_factory.mktemp("zoo"))
+    running = asyncio.create_task(made.host.agent.run())
+    await made.open()
+    yield made
+    made.host.agent.stop()
+    async with asyncio.timeout(30):
+        await running
+    assert os.listdir(made.folder / "scratch") == []
+    for task in made.control._tasks:
+        task.cancel()

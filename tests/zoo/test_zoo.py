@@ -1,0 +1,211 @@
+# ruff: noqa: ASYNC240  # it looks at small folders
+"""Everything that handlers do to the host, to the runtime and to themselves; and how each ends.
+
+One row for each handler: the end of its worker's start or of its job, words that whoever reads the record
+finds, and whether its worker lives on. In every case the next job on that node completes, on the same worker
+where it lives, and once the worker is gone nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from stoker.wire.messages import Chunk, Outcome, Progress, WorkerLimits
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(100)]
+
+MIB = 1 << 20
+Does = Literal["ends", "is cancelled", "times out"]
+"""What happens to its job, once it has reported progress where it is cancelled."""
+
+
+@dataclass(frozen=True)
+class Case:
+    file: str
+    end: str
+    words: str = ""
+    lives: bool = False
+    does: Does = "ends"
+    given: Any = None
+    limits: WorkerLimits | None = None
+    attribute: str = "handler"
+
+
+def fails(file: str, words: str, **more: Any) -> Case:
+    return Case(file, "failed", words, lives=True, **more)
+
+
+def completes(file: str, **more: Any) -> Case:
+    return Case(file, "completed", lives=True, **more)
+
+
+def dies(file: str, words: str, **more: Any) -> Case:
+    return Case(file, "lost", words, **more)
+
+
+NEVER_READY = [
+    Case("exits_at_import.py", "starting", "the handler called sys.exit(3)"),
+    Case("dies_at_import.py", "starting", "before it was ready: exited with code 3"),
+    Case("raises_in_setup.py", "starting", "the weights are not there", attribute="Handler"),
+    Case("does_not_parse.py", "starting", "SyntaxError"),
+    Case("not_a_handler.py", "starting", "not a function or a class"),
+    Case("takes_no_job.py", "starting", "must take the job"),
+    Case("never_ready.py", "starting", "was not ready within 0.5 s"),
+    Case("starves_at_import.py", "starting", "was not ready within 0.5 s"),
+    Case("daemonises_at_import.py", "starting", "before it was ready: exited with code 0"),
+]
+
+LIVES = [
+    # what it returns
+    fails("unserialisable.py", "items[3].x is a set, which JSON cannot hold"),
+    fails("nan.py", "nan, which JSON cannot hold"),
+    fails("returns_a_coroutine.py", "must be async"),
+    fails("returns_itself.py", "nested too deeply, or holds itself"),
+    fails("returns_surrogates.py", "lone surrogate"),
+    completes("returns_a_generator.py"),
+    completes("large_output.py", given={"size": 70 * MIB}),
+    fails("file_outside.py", "outside the job's scratch folder"),
+    fails("file_pipe.py", "is a named pipe"),
+    # how it ends
+    fails("raises.py", "the handler called sys.exit(7)", given={"kind": "exit"}),
+    fails("raises_interrupt.py", "KeyboardInterrupt"),
+    fails("raises_a_broken_error.py", "its message cannot be shown"),
+    fails("raises_much.py", "no no no"),
+    fails("recurses.py", "RecursionError"),
+    fails("hooks_exceptions.py", "caught by the runtime"),
+    # what it prints and reads
+    completes("prints_binary.py"),
+    completes("prints_a_long_line.py", given={"size": 100 * MIB}),
+    completes("closes_stdout.py"),
+    completes("replaces_stdout.py"),
+    fails("reads_stdin.py", "EOFError"),
+    # what it leaves behind
+    completes("leaks_threads.py"),
+    completes("leaks_descriptors.py"),
+    completes("leaves_daemons.py"),
+    completes("emits_after_the_end.py"),
+    completes("hangs_at_exit.py"),
+    completes("leaves_tasks.py"),
+    completes("changes_folder.py"),
+    completes("makes_a_deep_folder.py"),
+    completes("locks_its_scratch.py"),
+    # what it does to its process
+    completes("replaces_signals.py"),
+    completes("patches_sockets.py"),
+    completes("forges_frames.py"),
+    completes("own_models_package/handler.py"),
+    fails("leaves_its_session.py", "PermissionError"),
+    fails("runs_a_loop.py", "cannot be called from a running event loop"),
+]
+
+DIES = [
+    dies("crashes.py", "segmentation fault"),
+    dies("overflows_the_stack.py", "segmentation fault"),
+    dies("kills_itself.py", "killed"),
+    dies("kills_its_group.py", "killed"),
+    dies("leaves_at_once.py", "exited with code 0"),
+    dies("forks_a_helper.py", "segmentation fault"),
+    dies("closes_descriptors.py", "the worker died"),
+    dies("writes_to_the_socket.py", "broke the worker protocol"),
+    Case("stops_the_loop.py", "failed", "CancelledError"),
+    # what no cancel reaches
+    Case("ignores_cancel.py", "cancelled", does="is cancelled"),
+    Case("ignores_sigterm_in_c.py", "cancelled", does="is cancelled"),
+    Case("leaves_a_child.py", "cancelled", does="is cancelled"),
+    Case("sleeps_in_finally.py", "cancelled", does="is cancelled"),
+    Case("swallows_cancel.py", "cancelled", does="is cancelled"),
+    Case("swallows_cancelled_error.py", "cancelled", does="is cancelled"),
+    Case("blocks_the_loop.py", "timed_out", "executionTimeout", does="times out"),
+    Case("stops_itself.py", "timed_out", "executionTimeout", does="times out"),
+]
+
+LARGE = [
+    completes("floods_stdout.py", given={"size": 1024 * MIB}),
+    completes("large_output.py", given={"size": 500 * MIB}),
+]
+
+
+def name(case: Case) -> str:
+    return case.file.removesuffix(".py")
+
+
+@pytest.mark.parametrize("case", NEVER_READY, ids=name)
+async def test_workers_that_never_are_ready(zoo: Any, case: Case) -> None:
+    waits = "not ready within" in case.words
+    spec = await zoo.cage(case, start_timeout_s=0.5 if waits else 30.0)
+    told = await zoo.told(spec)
+    assert told.state == case.end
+    assert case.words in told.reason
+    await zoo.next_job()
+    await zoo.free(spec)
+    zoo.nothing_is_left()
+
+
+@pytest.mark.parametrize("case", LIVES, ids=name)
+async def test_workers_that_live_on(zoo: Any, case: Case) -> None:
+    await of_a_job(zoo, case)
+
+
+@pytest.mark.parametrize("case", DIES, ids=name)
+async def test_workers_that_are_replaced(zoo: Any, case: Case) -> None:
+    await of_a_job(zoo, case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LARGE, ids=name)
+async def test_very_much_of_it(zoo: Any, case: Case) -> None:
+    await of_a_job(zoo, case)
+
+
+async def of_a_job(zoo: Any, case: Case) -> None:
+    spec = await zoo.cage(case)
+    told = await zoo.told(spec)
+    assert told.state == "ready", told.reason
+    knows_pid = '"pid"' in zoo.source(case.file)
+    first = await zoo.output(spec, "pid") if knows_pid else None
+    outcome = await end(zoo, case, spec)
+    assert outcome.end == case.end, outcome
+    assert case.words in (outcome.error or ""), outcome
+    await zoo.next_job()
+    await zoo.lives_again(spec)
+    assert (len(zoo.control.news(spec.worker)) == 1) == case.lives, zoo.control.news(spec.worker)
+    if knows_pid:
+        assert (await zoo.output(spec, "pid") == first) == case.lives
+    await zoo.free(spec)
+    zoo.nothing_is_left()
+
+
+async def end(zoo: Any, case: Case, spec: Any) -> Outcome:
+    timeout_s = 0.4 if case.does == "times out" else 60.0
+    job = await zoo.begin(spec, case.given if case.given is not None else {}, timeout_s)
+    if case.does == "is cancelled":
+        await zoo.control.until(lambda: zoo.control.about(Progress, job), 30)
+        await zoo.control.cancel(job)
+    return await zoo.end_of(job)
+
+
+async def test_what_is_emitted_after_the_end_is_nobodys(zoo: Any) -> None:
+    spec = await zoo.cage(Case("emits_after_the_end.py", "completed"))
+    await zoo.told(spec)
+    job = await zoo.begin(spec, {})
+    assert (await zoo.end_of(job)).output == b'"over"'
+    assert "is over; no chunk can be sent" in (await zoo.output(spec, "late"))[0]
+    assert zoo.control.about(Chunk, job) == []
+    await zoo.free(spec)
+
+
+async def test_what_it_writes_elsewhere_goes_with_it_or_stays_as_it_was(zoo: Any, tmp_path: Path) -> None:
+    (tmp_path / "kept").touch()
+    spec = await zoo.cage(Case("writes_outside.py", "completed"))
+    await zoo.told(spec)
+    home = await zoo.output(spec, {"others": str(tmp_path)})
+    assert os.listdir(tmp_path) == ["kept"]
+    assert os.listdir(home) == ["left"]
+    await zoo.free(spec)
+    assert not os.path.exists(home)
+    zoo.nothing_is_left()
