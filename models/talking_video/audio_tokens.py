@@ -1,0 +1,80 @@
+"""From the speech encoder's layers to what each latent frame hears: windows, and the projector.
+
+    features (F, layers, width), 25 a second
+        ──windows──>         (frames, 5, layers, width)    each with its neighbours
+        ──AudioProjector──>  (latents, tokens, width)      one group of tokens for each latent frame
+
+A latent frame stands for four pixel frames (the first for one), so it hears the windows of all four, without
+what their neighbours repeat: of its first frame the rows up to the middle, of its last those from the middle
+on, of the two between the middle alone. That is 3 + 1 + 1 + 3 = 8 rows where a window has five.
+
+After MeiGen-AI's InfiniteTalk and MultiTalk (arXiv 2505.22647), whose weights fit these modules by name.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from stoker.models.talking_video.chunks import STRIDE, Chunk, mirrored
+
+__all__ = ["AudioProjector", "rows_of_latents", "window_indices"]
+
+
+def window_indices(chunk: Chunk, length: int, end: int, window: int) -> torch.Tensor:
+    """Which of `length` audio frames each frame of the chunk hears: (frames, window), int64.
+
+    Beyond the audio's end it is mirrored, up to `end`, where the last chunk ends; a window is cut off at
+    the start of the video and at `end` by repeating the frame there. It depends on the frame's place in
+    the video alone, so a frame that two chunks share hears the same in both.
+    """
+    half = window // 2
+    places = [
+        [mirrored(min(max(frame + offset, 0), end - 1), length) for offset in range(-half, half + 1)]
+        for frame in range(chunk.first, chunk.first + chunk.frames)
+    ]
+    return torch.tensor(places)
+
+
+def rows_of_latents(windows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B, 4n+1, window, layers, width) to (B, 1, window, …) of the first latent and (B, n, rows, …) of the
+    others, `rows` being window + 3: the last but two of it shared by the group's first and last frame."""
+    half = windows.shape[2] // 2
+    later = windows[:, 1:]
+    groups = later.reshape(later.shape[0], -1, STRIDE, *later.shape[2:])
+    rows = [
+        groups[:, :, 0, : half + 1],
+        groups[:, :, 1:-1, half],
+        groups[:, :, -1, half:],
+    ]
+    return windows[:, :1], torch.cat(rows, dim=2)
+
+
+class AudioProjector(nn.Module):
+    """Windows of one chunk to its tokens: (B, 4n+1, window, layers, width) to (B, n+1, tokens, width).
+
+    The names of its layers are those of the published weights.
+    """
+
+    def __init__(self, window: int, layers: int, width: int, hidden: int, tokens: int) -> None:
+        super().__init__()
+        rows = window + STRIDE - 1
+        self.tokens, self.width = tokens, width
+        self.proj1 = nn.Linear(window * layers * width, hidden)
+        self.proj1_vf = nn.Linear(rows * layers * width, hidden)
+        self.proj2 = nn.Linear(hidden, hidden)
+        self.proj3 = nn.Linear(hidden, tokens * width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, windows: torch.Tensor) -> torch.Tensor:
+        first, later = rows_of_latents(windows)
+        hidden = torch.cat(
+            [self.proj1(first.flatten(2)).relu(), self.proj1_vf(later.flatten(2)).relu()], dim=1
+        )
+        tokens = self.proj3(self.proj2(hidden).relu())
+        tokens = tokens.reshape(*hidden.shape[:2], self.tokens, self.width)
+        norm = self.norm
+        normed = nn.functional.layer_norm(
+            tokens.float(), (self.width,), norm.weight.float(), norm.bias.float(), norm.eps
+        )
+        return normed.to(tokens.dtype)

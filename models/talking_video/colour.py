@@ -1,0 +1,73 @@
+"""Keeps the colours of a long video where the picture has them.
+
+Each chunk is decoded, and its last frames encoded again for the next: colours wander off a little each time.
+So every frame's mean and spread of each CIELAB channel are set to those of the reference picture (the remedy
+of InfiniteTalk's authors, after Reinhard et al., "Color Transfer between Images", 2001). Conversions: sRGB
+(IEC 61966-2-1), CIE 1976 L*a*b*, white D65.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+__all__ = ["Colours", "colours_of", "matched"]
+
+_TO_XYZ: Final = torch.tensor(
+    [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ]
+)
+_WHITE: Final = _TO_XYZ.sum(dim=1)
+_EDGE: Final = 6.0 / 29.0
+_LEAST: Final = 1e-3
+"""A channel that spreads less than this is not stretched: there is nothing in it but noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Colours:
+    """Mean and deviation of L*, a* and b*, each (3, 1, 1)."""
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+
+def colours_of(frame: torch.Tensor) -> Colours:
+    """Of a frame (3, H, W) from -1 to 1."""
+    lab = to_lab(frame.unsqueeze(0))[0]
+    return Colours(lab.mean((-2, -1), keepdim=True), lab.std((-2, -1), keepdim=True))
+
+
+def matched(frames: torch.Tensor, wanted: Colours) -> torch.Tensor:
+    """Frames (n, 3, H, W) from -1 to 1, each with the wanted mean and deviation."""
+    lab = to_lab(frames)
+    mean, deviation = lab.mean((-2, -1), keepdim=True), lab.std((-2, -1), keepdim=True)
+    factor = torch.where(deviation > _LEAST, wanted.deviation / deviation.clamp(min=_LEAST), 1.0)
+    return from_lab((lab - mean) * factor + wanted.mean)
+
+
+def to_lab(frames: torch.Tensor) -> torch.Tensor:
+    """(n, 3, H, W): sRGB from -1 to 1 to L*a*b*."""
+    coded = frames.float() / 2 + 0.5
+    linear = torch.where(coded > 0.04045, ((coded.clamp(min=0) + 0.055) / 1.055) ** 2.4, coded / 12.92)
+    xyz = torch.einsum("ij,njhw->nihw", _TO_XYZ.to(frames.device), linear)
+    ratio = xyz / _WHITE.to(frames.device).view(3, 1, 1)
+    root = torch.where(ratio > _EDGE**3, ratio.clamp(min=0) ** (1 / 3), ratio / (3 * _EDGE**2) + 4 / 29)
+    x, y, z = root.unbind(1)
+    return torch.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], dim=1)
+
+
+def from_lab(lab: torch.Tensor) -> torch.Tensor:
+    """(n, 3, H, W): L*a*b* to sRGB from -1 to 1; what no screen shows is cut off."""
+    light, red, blue = lab.unbind(1)
+    y = (light + 16) / 116
+    root = torch.stack([y + red / 500, y, y - blue / 200], dim=1)
+    ratio = torch.where(root > _EDGE, root**3, 3 * _EDGE**2 * (root - 4 / 29))
+    xyz = ratio * _WHITE.to(lab.device).view(3, 1, 1)
+    linear = torch.einsum("ij,njhw->nihw", torch.linalg.inv(_TO_XYZ).to(lab.device), xyz)
+    coded = torch.where(linear > 0.0031308, 1.055 * linear.clamp(min=0) ** (1 / 2.4) - 0.055, 12.92 * linear)
+    return (coded * 2 - 1).clamp(-1.0, 1.0)

@@ -1,0 +1,63 @@
+"""The sampler's numbers: noise levels, and how the forwards of one step are combined.
+
+Pure, and free of torch: the velocities are whatever can be added and multiplied.
+
+The model is a rectified flow: at level s a latent is `(1 - s) * clean + s * noise`, and it predicts the
+velocity `noise - clean`. One Euler step from s to t is `latent + (t - s) * velocity`.
+
+Guidance takes one, two or three forwards a step, all at the same latent (InfiniteTalk's combination):
+
+    three   u + text (c - a) + audio (a - u)    c: prompt and audio, a: audio alone, u: neither
+    two     d + audio (c - d)                   d: prompt alone; the text scale is 1
+    one     c                                   both scales are 1: a distilled model
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+__all__ = ["Forward", "Guidance", "combine", "forwards", "levels"]
+
+Forward: TypeAlias = Literal["all", "audio", "text", "nothing"]
+"""What the model is told: prompt and audio, only one of them, or neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """Factors on what the prompt and the audio change; 1 is no guidance."""
+
+    text: float = 5.0
+    audio: float = 4.0
+
+
+def levels(steps: int, shift: float) -> list[float]:
+    """`steps + 1` noise levels from 1 down to 0: linear in time from 1 to 1/1000, then shifted by
+    `shift * t / (1 + (shift - 1) * t)`, which spends more of the steps where there is more noise."""
+    if steps < 1:
+        raise ValueError(f"there is at least one step; got {steps}")
+    first, last = 1.0, 0.001
+    spacing = (first - last) / (steps - 1) if steps > 1 else 0.0
+    times = [first - spacing * step for step in range(steps)]
+    return [*(shift * t / (1.0 + (shift - 1.0) * t) for t in times), 0.0]
+
+
+def forwards(guidance: Guidance) -> tuple[Forward, ...]:
+    """The forwards of one step, in the order in which `combine` takes their velocities."""
+    if guidance.text != 1.0:
+        return ("all", "audio", "nothing")
+    return ("all", "text") if guidance.audio != 1.0 else ("all",)
+
+
+def combine(guidance: Guidance, velocity: Callable[[Forward], Any]) -> Any:
+    """The velocity of one step. `velocity` runs a forward."""
+    wanted = forwards(guidance)
+    told = velocity("all")
+    if len(wanted) == 1:
+        return told
+    if len(wanted) == 2:
+        silent = velocity("text")
+        return silent + guidance.audio * (told - silent)
+    audio, nothing = velocity("audio"), velocity("nothing")
+    return nothing + guidance.text * (told - audio) + guidance.audio * (audio - nothing)

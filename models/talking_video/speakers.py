@@ -1,0 +1,84 @@
+"""Who listens to whom, where two people are in the picture.
+
+Both voices stand before every token of the video. Each token is given a place on a line: near 2 where the
+first speaker is, near 22 where the second is, at 12 elsewhere; the tokens of the voices stand at 2 and at
+22. Rotary embedding of the places makes a token attend to the voice that stands near it (MultiTalk's "label
+RoPE").
+
+Where a speaker is comes from masks of the reference picture: how much a token attends, in self-attention, to
+the part of the reference that a mask covers. With one speaker none of this is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+__all__ = ["ROWS", "VOICES", "places_from_attention", "places_from_masks", "reference_attention", "rotated"]
+
+RANGES: Final = ((0.0, 4.0), (20.0, 24.0))
+"""Where the tokens of each speaker stand: the surer, the further right."""
+
+BACKGROUND: Final = 12.0
+VOICES: Final = (2.0, 22.0)
+"""Where the audio tokens of each speaker stand: the middles of the ranges."""
+
+ROWS: Final = 4096
+"""Queries at once in `reference_attention`: the whole square matrix would not fit (75,600 tokens at 720p)."""
+
+
+def rotated(states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """1-D rotary embedding: states (B, N, heads, width), places (B, N) or (N,), pairs of channels beside
+    each other."""
+    width = states.shape[-1]
+    exponents = torch.arange(0, width, 2, device=states.device, dtype=torch.float32) / width
+    angles = places.float().unsqueeze(-1) * 10_000.0**-exponents
+    cos, sin = angles.cos().unsqueeze(-2), angles.sin().unsqueeze(-2)
+    even, odd = states.float()[..., 0::2], states.float()[..., 1::2]
+    turned = torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1)
+    return turned.flatten(-2).to(states.dtype)
+
+
+def reference_attention(queries: torch.Tensor, keys: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
+    """How much each token attends to each part of the reference: (masks, B, N).
+
+    queries (B, N, heads, width) of all tokens, keys (B, R, heads, width) of the reference frame's tokens,
+    masks (masks, R) of zeros and ones. The mean over the heads of the attention on a mask, over the mask's
+    size."""
+    sizes = masks.sum(dim=1).clamp(min=1.0)
+    weights = (masks / sizes.unsqueeze(1)).t().float()
+    scaled = keys.permute(0, 2, 3, 1).float() * keys.shape[-1] ** -0.5
+    parts = []
+    for some in torch.split(queries, ROWS, dim=1):
+        attention = (some.transpose(1, 2).float() @ scaled).softmax(dim=-1)
+        parts.append((attention @ weights).mean(dim=1))
+    return torch.cat(parts, dim=1).permute(2, 0, 1)
+
+
+def places_from_attention(attention: torch.Tensor) -> torch.Tensor:
+    """(3, B, N) of the two speakers and the background to places (B, N): the largest decides who, and how
+    large it is among all tokens where in that speaker's range."""
+    spread = [
+        _between(attention[speaker], *RANGES[speaker])
+        if speaker < 2
+        else torch.full_like(attention[2], BACKGROUND)
+        for speaker in range(3)
+    ]
+    winner = attention.argmax(dim=0, keepdim=True)
+    return torch.stack(spread).gather(0, winner).squeeze(0)
+
+
+def places_from_masks(masks: Sequence[torch.Tensor], latents: int) -> torch.Tensor:
+    """Fixed places, where the caller says who is where: masks (R,) of both speakers to (1, latents * R)."""
+    first, second = (mask.bool() for mask in masks)
+    places = torch.full(first.shape, BACKGROUND)
+    places[first] = VOICES[0]
+    places[second & ~first] = VOICES[1]
+    return places.repeat(latents).unsqueeze(0)
+
+
+def _between(values: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    least, most = values.amin(dim=-1, keepdim=True), values.amax(dim=-1, keepdim=True)
+    return low + (values - least) / (most - least).clamp(min=1e-8) * (high - low)

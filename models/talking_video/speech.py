@@ -1,0 +1,102 @@
+"""What the network hears: the layers of a speech encoder, 25 times a second.
+
+    samples (16 kHz, mono, on disk) ── a stretch around what is asked ──> convolutions (50 a second)
+        ── interpolated to 25 a second ──> the encoder's layers ──> (frames, layers, width)
+
+A stretch reaches `behind_s` back and `ahead_s` forward of what is asked for, so memory is bounded however
+long the audio is, and what is said later than that changes nothing earlier. Level and offset are those of
+the whole audio, measured once: a stretch of silence stays silent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from stoker.models.talking_video.chunks import FPS
+
+__all__ = ["RATE", "EncodedSpeech", "Samples", "Speech", "Stretch", "layers_of"]
+
+RATE: Final = 16_000
+PER_FRAME: Final = RATE // FPS
+
+
+class Speech(Protocol):
+    """What a video is spoken to. `frames` is how many it has."""
+
+    @property
+    def frames(self) -> int: ...
+
+    def features(self, first: int, last: int) -> torch.Tensor:
+        """Of audio frames first to last, exclusive: (last - first, layers, width), float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Mono at 16 kHz, an array that may lie on disk; `mean` and `deviation` are those of all of it."""
+
+    values: NDArray[np.float32]
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """How far around what is asked for the encoder listens, in seconds."""
+
+    behind_s: float = 10.0
+    ahead_s: float = 1.0
+
+    def around(self, first: int, last: int, frames: int) -> tuple[int, int]:
+        """The audio frames that are encoded for first to last."""
+        begin = max(0, first - round(self.behind_s * FPS))
+        return begin, min(frames, last + round(self.ahead_s * FPS))
+
+
+class EncodedSpeech:
+    """Speech by a wav2vec2 encoder of transformers, on its device."""
+
+    def __init__(self, encoder: Any, samples: Samples, frames: int, stretch: Stretch = Stretch()) -> None:
+        self._encoder, self._samples, self._stretch = encoder, samples, stretch
+        self.frames = frames
+
+    def features(self, first: int, last: int) -> torch.Tensor:
+        begin, end = self._stretch.around(first, last, self.frames)
+        heard = np.array(self._samples.values[begin * PER_FRAME : end * PER_FRAME])
+        normal = (heard - self._samples.mean) / max(self._samples.deviation, 1e-7)
+        wave = torch.from_numpy(normal.astype(np.float32)).unsqueeze(0)
+        layers = layers_of(self._encoder, wave.to(self._encoder.device), end - begin)
+        return layers[first - begin : last - begin]
+
+
+def layers_of(encoder: Any, wave: torch.Tensor, frames: int) -> torch.Tensor:
+    """Every layer's output for a wave (1, samples): (frames, layers, width), float32.
+
+    Convolutions need 400 samples at least: a shorter wave is followed by silence. Interpolation keeps the
+    first and the last of their outputs where they are (`align_corners`), as the adapter was trained.
+    """
+    wave = torch.nn.functional.pad(wave, (0, max(0, 400 - wave.shape[1])))
+    sounds = encoder.feature_extractor(wave.to(encoder.dtype)).float()
+    sounds = torch.nn.functional.interpolate(sounds, size=frames, mode="linear", align_corners=True)
+    hidden, _ = encoder.feature_projection(sounds.transpose(1, 2).to(encoder.dtype))
+    outputs: list[torch.Tensor] = []
+    hooks = [layer.register_forward_hook(_keep(outputs)) for layer in encoder.encoder.layers]
+    try:
+        encoder.encoder(hidden)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.stack([output[0] for output in outputs], dim=1).float()
+
+
+def _keep(outputs: list[torch.Tensor]) -> Any:
+    """A call of a part of the model records nothing by itself any more (transformers 5)."""
+
+    def hook(module: object, given: object, output: Any) -> None:
+        outputs.append(output[0] if isinstance(output, tuple) else output)
+
+    return hook

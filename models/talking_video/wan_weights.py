@@ -1,0 +1,94 @@
+"""The network's weights, from the folders that are published: Wan's own or diffusers', and the adapter's.
+
+    base     a diffusers folder of WanTransformer3DModel, or Wan's original files: the keys decide
+    adapter  InfiniteTalk's file: its keys are ours, beside base keys that it may replace
+
+Only safetensors are read. A key that nobody knows, one that is missing and a wrong shape are each told by
+name: a network with a few random layers would make a video of sorts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+__all__ = ["WrongWeights", "adapter_keys", "base_keys", "is_audio_key", "load_into"]
+
+_PREFIXES: Final = ("model.diffusion_model.", "diffusion_model.")
+"""What repackers put before every key."""
+
+_ORIGINAL: Final = "self_attn"
+"""A part of every block's keys in Wan's own layout, and of none in diffusers'."""
+
+
+class WrongWeights(ValueError):
+    """The files are not those of this network; the text names keys."""
+
+
+def is_audio_key(key: str) -> bool:
+    return key.startswith("audio_proj.") or ".audio_cross_attn." in key or ".norm_x." in key
+
+
+def base_keys(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Wan's weights by our names, whichever layout they have."""
+    plain = {_plain(key): value for key, value in state.items()}
+    if not any(_ORIGINAL in key for key in plain):
+        return plain
+    from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers
+
+    converted: dict[str, torch.Tensor] = convert_wan_transformer_to_diffusers(plain)
+    return converted
+
+
+def adapter_keys(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The adapter's weights by our names, and what it replaces of the base."""
+    plain = {_plain(key): value for key, value in state.items()}
+    ours = {key: value for key, value in plain.items() if is_audio_key(key)}
+    if not ours:
+        some = ", ".join(sorted(plain)[:3]) or "none at all"
+        raise WrongWeights(f"the adapter holds no audio weights; its keys are: {some} …")
+    return ours | base_keys({key: value for key, value in plain.items() if key not in ours})
+
+
+def load_into(network: Any, files: Iterable[Path]) -> None:
+    """The weights of these files, base and adapter in any order, into a network that has its own already."""
+    from safetensors.torch import load_file
+
+    expected: dict[str, torch.Tensor] = network.state_dict()
+    missing, unknown = set(expected), set()
+    for file in files:
+        raw = load_file(file)
+        audio = any(is_audio_key(_plain(key)) for key in raw)
+        state = adapter_keys(raw) if audio else base_keys(raw)
+        unknown |= state.keys() - expected.keys()
+        missing -= state.keys()
+        _check_shapes(state, expected, file)
+        network.load_state_dict(state, strict=False, assign=True)
+    if missing or unknown:
+        raise WrongWeights(f"weights do not fit: {_some('missing', missing)}{_some('unknown', unknown)}")
+
+
+def _check_shapes(
+    state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], file: Path
+) -> None:
+    for key in state.keys() & expected.keys():
+        if state[key].shape != expected[key].shape:
+            raise WrongWeights(
+                f"{file.name}: {key} is {tuple(state[key].shape)}; it must be {tuple(expected[key].shape)}"
+            )
+
+
+def _plain(key: str) -> str:
+    for prefix in _PREFIXES:
+        if key.startswith(prefix):
+            return key.removeprefix(prefix)
+    return key
+
+
+def _some(what: str, keys: set[str]) -> str:
+    if not keys:
+        return ""
+    return f"{len(keys)} {what} ({', '.join(sorted(keys)[:5])}{' …' if len(keys) > 5 else ''}) "
