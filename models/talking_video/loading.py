@@ -61,8 +61,8 @@ def _network(folder: Path, dtype: Any) -> Any:
     known = {name: value for name, value in config.items() if not name.startswith("_")}
     with torch.device("meta"):
         network = TalkingTransformer3DModel(**known)
-    files = [*sorted((folder / "transformer").glob("*.safetensors")), *(folder /
-    "adapter").glob("*.safetensors")] load_into(network, files)
+    folders = (folder / "transformer", folder / "adapter")
+    load_into(network, [file for one in folders for file in sorted(one.glob("*.safetensors"))])
     return _with_rotary(network).to(dtype)
 
 
