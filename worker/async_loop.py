@@ -6,31 +6,40 @@
 The loop reads the socket. Sends stay blocking, because `job.progress` and `job.emit` are plain calls: all
 attempts of a worker share one socket, so while the agent does not read, none of them could send anyway.
 A generator gives the loop a turn after each yield, or a cancel could never reach one that awaits nothing.
+
+Each task has a copy of the context that setup left behind. What a task of the handler's own raises is for
+whoever awaits it, SystemExit too: `run_to_end` keeps the loop and the other jobs alive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+import sys
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextvars import copy_context
 from types import AsyncGeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
 from stoker.worker.attempt import Attempt
 from stoker.worker.channel import AgentGone, Channel, leave
-from stoker.worker.errors import Cancelled
+from stoker.worker.errors import Cancelled, describe
 from stoker.worker.frames import Frame, is_large_piece
 from stoker.worker.sdk import Job
+from stoker.worker.slots import ASKED_AFTER, Slots
 
+T = TypeVar("T")
 Call = Callable[[Job], Any]
 
 
 class AsyncLoop:
     """The link of its attempts to the agent (see `attempt.Link`)."""
 
-    def __init__(self, channel: Channel, call: Call, *, aggregate: bool) -> None:
+    def __init__(self, channel: Channel, call: Call, slots: Slots, *, aggregate: bool) -> None:
         self._channel = channel
         self._call = call
+        self._slots = slots
+        self._context = copy_context()
         self._aggregate = aggregate
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -50,6 +59,8 @@ class AsyncLoop:
 
     def send(self, frame: Frame) -> None:
         try:
+            if frame.kind in ASKED_AFTER:
+                self._slots.ask(self.send)
             if is_large_piece(frame):
                 self._channel.send_piece(frame, self._hear)
             else:
@@ -58,8 +69,9 @@ class AsyncLoop:
             leave()
 
     def _hear(self, frame: Frame) -> None:
-        """Heard by a thread that waits for its large piece to be taken; it need not be the loop's."""
-        self._loop.call_soon_threadsafe(self._take, frame)
+        """Heard by a thread that waits for its large piece to be taken; it need not be the loop's, and the
+        context is that of its job."""
+        self._loop.call_soon_threadsafe(self._take, frame, context=self._context)
 
     def poll(self) -> None:
         """Nothing: the loop reads, and polling from another thread would race with it."""
@@ -77,7 +89,9 @@ class AsyncLoop:
             fields = frame.fields
             attempt = Attempt(fields["job"], fields["attempt"], fields["scratch"], self)
             self._attempts[frame.job, frame.attempt] = attempt
-            self._group.create_task(self._run(attempt, frame.body))
+            running = self._run(attempt, frame.body)
+            self._group.create_task(running, name=f"job {frame.job}", context=self._context.copy())
+            self._slots.ask(self.send)
         elif frame.kind == "cancel":
             self._cancel((frame.job, frame.attempt), str(frame.fields.get("reason", "")))
         elif frame.kind == "stop":
@@ -100,6 +114,21 @@ class AsyncLoop:
             await run_attempt(self._call, attempt, body, aggregate=self._aggregate)
         finally:
             del self._tasks[key], self._attempts[key]
+
+
+def run_to_end(main: Coroutine[Any, Any, T]) -> T:
+    """asyncio.run, but for what passes through a loop: the SystemExit or KeyboardInterrupt of a task that is
+    not `main` stops the loop, and here it goes on."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(main)
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except (SystemExit, KeyboardInterrupt) as error:
+                if task.done():
+                    raise
+                print(f"a task of the handler's ended: {describe(error)}", file=sys.stderr)
 
 
 async def run_attempt(call: Call, attempt: Attempt, body: bytes, *, aggregate: bool) -> None:

@@ -66,7 +66,7 @@ class Channel:
         """Send a large chunk and wait for its `took`. What arrives meanwhile is given to `hear`, on this
         thread. The agent answers a piece that it does not want, too."""
         self.send(frame)
-        piece = _piece(frame)
+        piece = piece_of(frame)
         with self._receiving:
             while piece not in self._taken:
                 for other in self._take(_WAIT):
@@ -92,6 +92,14 @@ class Channel:
                 if frames:
                     return frames
 
+    def hear(self) -> list[Frame]:
+        """What has arrived, without waiting, each `took` too: for the one thread that reads for all others.
+        Raises AgentGone."""
+        try:
+            return self._read(_DO_NOT_WAIT)
+        except BlockingIOError:
+            return []
+
     def poll(self) -> list[Frame]:
         """What has arrived, without waiting; nothing while another thread is looking. Raises AgentGone."""
         if not self._receiving.acquire(blocking=False):
@@ -104,6 +112,11 @@ class Channel:
             self._receiving.release()
 
     def _take(self, flags: int) -> list[Frame]:
+        frames = self._read(flags)
+        self._taken.update(piece_of(frame) for frame in frames if frame.kind == "took")
+        return [frame for frame in frames if frame.kind != "took"]
+
+    def _read(self, flags: int) -> list[Frame]:
         try:
             data, ancillary, _, _ = self._sock.recvmsg(_READ_SIZE, _ANCILLARY_SIZE, flags)
         except ConnectionResetError:
@@ -111,12 +124,10 @@ class Channel:
         if not data:
             raise AgentGone
         try:
-            frames = list(self._reader.feed(data, _unpacked(ancillary) if ancillary else ()))
+            return list(self._reader.feed(data, _unpacked(ancillary) if ancillary else ()))
         except FrameError as error:
             print(f"the agent broke the protocol: {error}", file=sys.stderr)
             raise AgentGone from None
-        self._taken.update(_piece(frame) for frame in frames if frame.kind == "took")
-        return [frame for frame in frames if frame.kind != "took"]
 
 
 def leave() -> NoReturn:
@@ -130,7 +141,7 @@ def leave() -> NoReturn:
     os._exit(AGENT_GONE_STATUS)
 
 
-def _piece(frame: Frame) -> tuple[str, int, int]:
+def piece_of(frame: Frame) -> tuple[str, int, int]:
     return frame.job, frame.attempt, int(frame.fields["n"])
 
 

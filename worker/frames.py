@@ -7,7 +7,8 @@ socket 20-34 ms, by memfd 5 ms), and a file that the handler made as an open des
 
     agent                         worker
       setup  ------------------->         once, first
-             <-------------------  ready | setup_failed
+             <-------------------  ready (concurrency: its slots) | setup_failed
+             <-------------------  slots (n)  from now on it takes so many at once; what runs may end
       run    ------------------->         body: the input
              <-------------------  progress (body)  chunk (n, body | +descriptor)
              <-------------------  file (n, name, media_type, +descriptor)

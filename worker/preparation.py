@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from stoker.worker.registration import Registration
+from stoker.worker.registration import MODIFIER, Registration
 from stoker.worker.sdk import Device, Job
 
 
@@ -21,6 +21,13 @@ async def prepare_async(registration: Registration, device: Device) -> Callable[
     if pending is not None:
         await pending
     return call
+
+
+def modifier_of(registration: Registration, call: Callable[[Job], Any]) -> Callable[[int], object] | None:
+    """What is asked how many jobs to take at once: of a class its own, else the one it was marked with."""
+    instance = getattr(call, "__self__", None) if registration.is_class else None
+    own: Callable[[int], object] | None = getattr(instance, MODIFIER, None)
+    return registration.modifier if own is None else own
 
 
 def _begin(registration: Registration, device: Device) -> tuple[Callable[[Job], Any], Awaitable[None] | None]:

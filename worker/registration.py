@@ -22,6 +22,8 @@ from stoker.worker.sdk import OPTIONS, HandlerOptions
 
 _FALLBACK_NAME = "__stoker_handler__"
 
+MODIFIER = "concurrency_modifier"
+
 
 @dataclass(frozen=True, slots=True)
 class Registration:
@@ -33,6 +35,8 @@ class Registration:
     is_async: bool
     is_generator: bool
     aggregate: bool
+    modifier: Callable[[int], object] | None = None
+    """What `handler(concurrency_modifier=…)` was given; a class may have a method of that name instead."""
 
 
 def load(spec: str) -> Registration:
@@ -65,12 +69,14 @@ def register(target: Any, name: str = "") -> Registration:
     plain = _function_of(function)
     is_generator = inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
     is_async = inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
-    aggregate = _options(target, function).aggregate
-    if aggregate and not is_generator:
+    options = _options(target, function)
+    if options.aggregate and not is_generator:
         raise RegistrationError(f"{name} is marked aggregate=True, but it yields nothing to aggregate")
     if is_class:
         _check_setup(target, name, is_async)
-    return Registration(target, name, is_class, is_async, is_generator, aggregate)
+    modifier = options.concurrency_modifier
+    _check_modifier(modifier, getattr(target, MODIFIER, None) if is_class else None, target, name)
+    return Registration(target, name, is_class, is_async, is_generator, options.aggregate, modifier)
 
 
 def _options(target: Any, function: Callable[..., Any]) -> HandlerOptions:
@@ -111,6 +117,22 @@ def _check_setup(target: type, name: str, is_async: bool) -> None:
         raise RegistrationError(f"{name}.setup must not be a generator")
     if inspect.iscoroutinefunction(setup) and not is_async:
         raise RegistrationError(f"{name}.setup is async, but {name}.run is not")
+
+
+def _check_modifier(marked: Any, own: Any, target: Any, name: str) -> None:
+    """`own` is the class's; what is none of the two says nothing."""
+    if marked is not None and own is not None:
+        raise RegistrationError(f"{name} has a {MODIFIER} and is marked with another; one of them must go")
+    modifier = marked if own is None else own
+    if modifier is None:
+        return
+    shown = MODIFIER if own is None else f"{name}.{MODIFIER}"
+    if not callable(modifier):
+        raise RegistrationError(f"{shown} is {modifier!r:.80}, not a function")
+    is_method = own is not None and inspect.isfunction(inspect.getattr_static(target, MODIFIER))
+    _require_arguments(modifier, shown, "the current number", bound=not is_method)
+    if inspect.iscoroutinefunction(_function_of(modifier)):
+        raise RegistrationError(f"{shown} must not be async: it is asked between two jobs")
 
 
 def _require_arguments(function: Callable[..., Any], name: str, what: str, *, bound: bool) -> None:

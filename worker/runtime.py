@@ -6,7 +6,8 @@ container `--connect PATH`, where the agent waits.
 
 stdin, stdout and stderr are the handler's own. SIGTERM keeps its default action, which ends a handler that
 no cancel reaches; SIGINT is ignored, because a Ctrl-C is for the agent to decide about. asyncio is imported
-only for a handler that needs it: start-up time is a promise.
+only for a handler that needs it, and a pool of threads only where several jobs run at once: start-up time is
+a promise.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from stoker.worker.channel import AGENT_GONE_STATUS, AgentGone, Channel, leave
 from stoker.worker.errors import describe
 from stoker.worker.frames import Frame
-from stoker.worker.preparation import prepare
+from stoker.worker.preparation import modifier_of, prepare
 from stoker.worker.registration import Registration, load
 from stoker.worker.sdk import Device
 from stoker.worker.sync_loop import SyncLoop
@@ -72,8 +73,17 @@ def serve(channel: Channel) -> int:
         return _setup_failed(channel, error)
     if call is None:
         return _serve_async(channel, registration, setup, began)
-    channel.send(_ready(registration, 1, began))
-    SyncLoop(channel, call, aggregate=registration.aggregate).serve()
+    most = _most(setup)
+    if most == 1:
+        channel.send(_ready(registration, 1, began))
+        SyncLoop(channel, call, aggregate=registration.aggregate).serve()
+        return 0
+    from stoker.worker.slots import Slots
+    from stoker.worker.threads_loop import ThreadsLoop
+
+    slots = Slots(most, modifier_of(registration, call))
+    channel.send(_ready(registration, slots.now, began))
+    ThreadsLoop(channel, call, slots, aggregate=registration.aggregate).serve()
     return 0
 
 
@@ -95,27 +105,31 @@ def device_of(setup: dict[str, Any]) -> Device:
 
 
 def _serve_async(channel: Channel, registration: Registration, setup: dict[str, Any], began: float) -> int:
-    import asyncio
-
-    from stoker.worker.async_loop import AsyncLoop
+    from stoker.worker.async_loop import AsyncLoop, run_to_end
     from stoker.worker.preparation import prepare_async
 
     async def live() -> int:
         try:
+    from stoker.worker.slots import Slots
             call = await prepare_async(registration, device_of(setup))
         except BaseException as error:  # as in serve
             return _setup_failed(channel, error)
-        concurrency = max(1, int(setup.get("concurrency", 1)))
-        channel.send(_ready(registration, concurrency, began))
-        await AsyncLoop(channel, call, aggregate=registration.aggregate).serve()
+        slots = Slots(_most(setup), modifier_of(registration, call))
+        channel.send(_ready(registration, slots.now, began))
+        await AsyncLoop(channel, call, slots, aggregate=registration.aggregate).serve()
         return 0
 
-    return asyncio.run(live())
+    return run_to_end(live())
 
 
-def _ready(registration: Registration, concurrency: int, began: float) -> Frame:
+def _most(setup: dict[str, Any]) -> int:
+    """What the endpoint allows."""
+    return max(1, int(setup.get("concurrency", 1)))
+
+
+def _ready(registration: Registration, slots: int, began: float) -> Frame:
     setup_ms = round((time.monotonic() - began) * 1000)
-    fields = {"setup_ms": setup_ms, "concurrency": concurrency, "generator": registration.is_generator}
+    fields = {"setup_ms": setup_ms, "concurrency": slots, "generator": registration.is_generator}
     return Frame("ready", fields)
 
 

@@ -9,8 +9,12 @@ A handler is any of
     class Handler:                           loaded once, called for every job
         def setup(self, device): ...         optional
         def run(self, job): ...              any of the four
+        def concurrency_modifier(self, current): ...     optional, see `handler`
 
-A synchronous handler runs on the main thread of its process and has it to itself.
+A synchronous handler runs on the main thread of its process and has it to itself. Where its endpoint says
+`concurrency` over 1, several jobs run at once, each on a thread of its own; jobs of an asynchronous handler
+are tasks of one loop. A job sees the context variables as setup left them, and none of its neighbours'.
+What is printed belongs to the process: the log of each job shows all that was printed in its time.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ OPTIONS = "__stoker_handler__"
 @dataclass(frozen=True, slots=True)
 class HandlerOptions:
     aggregate: bool = False
+    concurrency_modifier: Callable[[int], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +128,32 @@ class Job:
 @overload
 def handler(target: T, /) -> T: ...
 @overload
-def handler(*, aggregate: bool = False) -> Callable[[T], T]: ...
-def handler(target: Any = None, /, *, aggregate: bool = False) -> Any:
+def handler(
+    *, aggregate: bool = False, concurrency_modifier: Callable[[int], object] | None = None
+) -> Callable[[T], T]: ...
+def handler(
+    target: Any = None,
+    /,
+    *,
+    aggregate: bool = False,
+    concurrency_modifier: Callable[[int], object] | None = None,
+) -> Any:
     """Mark a handler and set its options; a handler without any needs no mark.
 
     `aggregate=True`: the output of a generator is the list of all it yielded, and not the empty list.
     """
 
     def mark(marked: T) -> T:
-        setattr(marked, OPTIONS, HandlerOptions(aggregate))
+        setattr(marked, OPTIONS, HandlerOptions(aggregate, concurrency_modifier))
         return marked
 
     return mark if target is None else mark(target)
+
+    `concurrency_modifier(current)` returns how many jobs the worker takes at once from now on. It is asked
+    before the first job, with 1, and again whenever a job was taken and whenever one is about to end; the
+    worker waits for its answer. The endpoint's `concurrency` is the upper bound; where that is 1 nothing is
+    asked. An answer that is no whole number from 1, or an exception, is logged and changes nothing. A lower
+    number lets the jobs that run end.
 
 
 def _is_media_type(text: str) -> bool:
