@@ -81,7 +81,7 @@ class Attempts:
         if refusal is None and assign.input_ref is not None and assign.grant is None:
             refusal = "the input is in an object store for which there is no grant"
         if worker is None or refusal is not None:
-            self._reports.add(Refused(assign.job, assign.attempt, refusal or ""))
+            self._reports.add(Refused(assign.job, assign.attempt, refusal or "", self._leaving))
             return
         self._take(key, assign, worker)
 
@@ -92,6 +92,10 @@ class Attempts:
                 return True
             self._tell(other, ev.Dropped(_now()))
         return False
+
+    @property
+    def _leaving(self) -> bool:
+        return self.closed is not None
 
     def _take(self, key: AttemptKey, assign: Assign, worker: Worker) -> None:
         now = _now()
@@ -327,7 +331,9 @@ class Attempts:
         assign = attempt.assign
         attempt.close()
         if verdict.given_back:
-            number = self._reports.add(Refused(assign.job, assign.attempt, verdict.error or ""))
+            number = self._reports.add(
+                Refused(assign.job, assign.attempt, verdict.error or "", self._leaving)
+            )
         else:
             number = self._reports.add(attempt.outcome(verdict))
         self._outcomes[number] = attempt.key

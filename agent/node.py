@@ -2,7 +2,8 @@
 
     run ── load the outbox ── connect ── session ── (broken: wait, jittered) ── connect ── …   until stop()
                                                                                 └─ refused: AgentRefused
-    stop ── takes nothing new ── grace for what runs ── stops the workers ── delivers what it can ── saves
+    stop ── drains: says so, takes nothing new ── grace for what runs ── hands the rest back, uncounted
+             ── stops the workers ── delivers what it can ── saves
 
 Everything it starts is a task of `run`'s group or a timer that `run` silences: nothing outlives `run`. No
 truth lies in a `finally`: an agent that is killed instead loses what runs, and nothing that was acknowledged
@@ -37,10 +38,14 @@ log = logging.getLogger(__name__)
 LEASE_LOOK_S = 1.0
 """The host may have slept meanwhile, which no timer of the loop notices."""
 
+RESTART_S = 60.0
+"""How long a control that said goodbye is looked for often."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """`node` is stable over restarts of the agent. Durations in seconds."""
+    """`node` is stable over restarts of the agent. Durations in seconds; `grace_s` is what running work gets
+    to end by itself once the agent was told to stop."""
 
     node: str
     name: str
@@ -57,6 +62,7 @@ class AgentSettings:
 
 
 class Agent:
+    reconnect_soon_s: float = 0.5
     """`boottime` goes on while the host sleeps; the loop's time by default. No wall clock: durations only."""
 
     def __init__(
@@ -87,6 +93,7 @@ class Agent:
         self.workers = Workers(self._worker_context())
         self.attempts = Attempts(
             self.reports, objects, scratch, self.workers.get, self._spawn, settings.ladder
+        self._back_soon = 0.0
         )
         self._node = Node(
             self.workers,
@@ -110,6 +117,14 @@ class Agent:
             paused=lambda: self._paused,
         )
 
+            self._stop_asked.is_set,
+        )
+
+    def _occupants(self) -> Occupants[Worker]:
+        return Occupants(
+            lambda uuid: self.workers.on_device(uuid),
+            lambda worker, why: self.attempts.lose(worker, why),
+            lambda worker, why: self.attempts.gone(worker, why, True),
     # -- from start to end
 
     def stop(self) -> None:
@@ -132,6 +147,7 @@ class Agent:
                     task.cancel()
         except* AgentRefused as group:
             refused = next(error for error in group.exceptions if isinstance(error, AgentRefused))
+        self.reports.wake.set()  # control is to hear of it now
             self.reports.save()
         finally:
             self._silence()
@@ -163,6 +179,7 @@ class Agent:
                     await self.attempts.moved.wait()
 
     def _silence(self) -> None:
+        self.workers.drain_all(why)
         self.workers.discard()
         self.attempts.discard()
         self.reports.close()
@@ -174,7 +191,7 @@ class Agent:
         while True:
             welcomed, reason = await self._one_session()
             failures = 0 if welcomed else failures + 1
-            wait = self._back_off(failures)
+            wait = self._back_off(failures, soon=asyncio.get_running_loop().time() < self._back_soon)
             log.info("not connected: %s; trying again in %.1f s", reason, wait)
             await asyncio.sleep(wait)
 
@@ -190,10 +207,12 @@ class Agent:
             # TimeoutError is an OSError
             return session is not None and session.welcomed, str(error) or "no connection in time"
 
-    def _back_off(self, failures: int) -> float:
-        """Exponential, and never the same for two nodes: they all lose the same control plane at once."""
+    def _back_off(self, failures: int, *, soon: bool = False) -> float:
+        """Exponential, and never the same for two nodes: they all lose the same control plane at once.
+        `soon`: control said that it goes, and who goes so is back in a moment."""
         wanted = self.settings.reconnect_first_s * 2.0 ** min(failures, 16)
-        return min(wanted, self.settings.reconnect_longest_s) * self._rng.uniform(0.5, 1.0)
+        longest = self.settings.reconnect_soon_s if soon else self.settings.reconnect_longest_s
+        return min(wanted, longest) * self._rng.uniform(0.5, 1.0)
 
     def _hello(self) -> Hello:
         settings = self.settings
@@ -207,6 +226,8 @@ class Agent:
             self.devices,
             settings.facts,
         )
+            if session is not None and session.control_stops:
+                self._back_soon = asyncio.get_running_loop().time() + RESTART_S
 
     def _next_beat(self) -> int:
         self._beat += 1

@@ -39,9 +39,10 @@ class Node:
     boottime: Callable[[], float]
     next_beat: Callable[[], int]
 
+    draining: Callable[[], bool]
 
 class Session:
-    """`welcomed` tells whether control took this node in."""
+    """`welcomed` tells whether control took this node in, `control_stops` whether it said that it goes."""
 
     def __init__(self, node: Node, stream: AgentStream, answer_s: float) -> None:
         self._node = node
@@ -50,7 +51,9 @@ class Session:
         self._beat: Beat | None = None
         self._samples: tuple[DeviceSample, ...] = ()
         self._revision = 0
+        self._said_draining = False
         self.welcomed = False
+        self.control_stops = False
 
     async def run(self, hello: Hello) -> NoReturn:
         """Until it is over: raises StreamEnded with the reason, or AgentRefused."""
@@ -112,11 +115,13 @@ class Session:
     async def _write_one(self) -> bool:
         beat, self._beat = self._beat, None
         reports = self._node.reports.take()
-        if beat is None and not reports:
+        draining = self._node.draining() and not self._said_draining
+        if beat is None and not reports and not draining:
             return False
+        self._said_draining = self._said_draining or draining
         if beat is not None:
             self._node.lease.sent(beat.number, self._node.boottime())
-        await self._stream.send(FromAgent(beat=beat, reports=reports))
+        await self._stream.send(FromAgent(beat=beat, reports=reports, draining=draining))
         return True
 
     async def _beats(self, beat_s: float) -> None:
@@ -140,6 +145,7 @@ class Session:
 
     # -- from control
 
+        self.control_stops = self.control_stops or message.stopping
     async def _read(self) -> None:
         while True:
             self._received(await self._stream.receive())

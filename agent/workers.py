@@ -294,7 +294,8 @@ class Workers:
     def desire(self, specs: Iterable[WorkerSpec]) -> None:
         """Idempotent: what is named and missing starts, what is here and not named drains and stops.
 
-        Nothing is started once `stop_all` was called: the agent goes, whatever control still wants of it.
+        Nothing is started once `drain_all` or `stop_all` was called: the agent goes, whatever control still
+        wants of it.
         """
         if self._closed:
             return
@@ -349,3 +350,9 @@ def _health(ended: process.Exited, served: bool) -> restarts.Event:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+    def drain_all(self, why: str) -> None:
+        """Idle ones end now, the others with their last attempt. Nothing starts any more."""
+        self._closed = True
+        for worker in list(self._workers.values()):
+            worker.unwant(why)
+

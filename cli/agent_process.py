@@ -40,7 +40,7 @@ from stoker.cli.agent_containers import HOST_DATA_DIR, container_engine, contain
 from stoker.cli.data_folder import held_at_last, write_private
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
-from stoker.cli.stopping import on_signals
+from stoker.cli.stopping import on_first_signal
 from stoker.models.weights import weights_folder
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.wire.names import short_id
@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 
 WEIGHTS_DIR = "STOKER_WEIGHTS_DIR"
 
+GRACE_S = 30.0
+"""What running jobs get to end by themselves after SIGTERM."""
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
@@ -63,6 +65,7 @@ class AgentOptions:
     ready_fd: int | None = None
     worker_user: str | None = None
 
+    grace_s: float = GRACE_S
 
 def run(options: AgentOptions, given: Mapping[str, str]) -> None:
     """`given` are the STOKER_ variables that came with the environment."""
@@ -90,6 +93,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             agent_version=stoker.__version__,
             facts=container_facts(engine.facts),
         )
+            grace_s=options.grace_s,
         first = _AnnounceOnce(connector(options), sampler.inventory(), options.ready_fd)
         agent = Agent(
             settings,
@@ -103,7 +107,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             boottime,
         )
         try:
-            with on_signals(agent.stop):
+            with on_first_signal(agent.stop):
                 await agent.run()
         finally:
             await objects.close()

@@ -2,7 +2,8 @@
 
     open the store ─> adopt the tokens ─> object store ─> plane ─> gRPC, HTTP ─> ready ─> ... ─> signal
                                                                                                │
-    store  <──────────── object store <──────────── plane <──────────── gRPC <──────────── HTTP ends
+    store  <──── object store <──── plane <──── HTTP ends <──── gRPC ends <──── drains: no new jobs, agents
+                                                                             are told, who is held is answered
 
 Without a configured object store it starts the embedded one itself.
 """
@@ -26,7 +27,7 @@ from stoker.cli.database import open_chosen
 from stoker.cli.errors import CliError
 from stoker.cli.hosted import declared
 from stoker.cli.readiness import announce
-from stoker.cli.stopping import on_signals
+from stoker.cli.stopping import on_first_signal
 from stoker.cli.token_source import API_KEY, JOIN_TOKEN, Source
 from stoker.control import keys
 from stoker.control.api.app import make_app
@@ -88,7 +89,7 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
     async with AsyncExitStack() as stack:
         otherwise = f"another control is running on {folder.root}"
         await stack.enter_async_context(held_at_last(folder.control_lock, otherwise))
-        stack.enter_context(on_signals(stop.set))
+        stack.enter_context(on_first_signal(stop.set))
         store = open_chosen(folder, config, given, options.database, alone=True)
         stack.callback(store.close)
         commits = Committer(store)
@@ -115,7 +116,9 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
         log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
         announce(facts, options.ready_fd)
         await stop.wait()
-        log.info("control stops")
+        log.info("control stops; a second signal ends it at once")
+        await plane.stop()
+        await grpc.stop()
 
 
 def _poster(config: Config) -> Post:

@@ -132,6 +132,14 @@ def agent(
     worker_user: Annotated[
         str | None, typer.Option(help="As root: run handlers as this user instead.")
     ] = None,
+    grace: Annotated[
+        float,
+        typer.Option(
+            envvar="STOKER_GRACE_S",
+            min=0.0,
+            help="Seconds that running jobs get to end after SIGTERM; the rest goes back to the queue.",
+        ),
+    ] = 30.0,
     ready_fd: ReadyFd = None,
 ) -> None:
     """The node agent: one per host with GPUs."""
@@ -154,6 +162,7 @@ def agent(
         tls_key=tls_key,
         ready_fd=ready_fd,
         worker_user=worker_user,
+        grace_s=grace,
     )
     run(options, given)
 

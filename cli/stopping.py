@@ -11,6 +11,21 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
+def on_first_signal(call: Callable[[], object]) -> Iterator[None]:
+    """The same; a second signal ends the process at once, as `kill -9` does: whoever sends it means it."""
+
+    def first() -> None:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        call()
+
+    loop = asyncio.get_running_loop()
+    with on_signals(first):
+        yield
+
+
+@contextmanager
 def on_signals(call: Callable[[], object]) -> Iterator[None]:
     """For the block; afterwards the signals do again what they do by default."""
     loop = asyncio.get_running_loop()

@@ -34,6 +34,9 @@ from stoker.outbound.local_s3 import LocalS3
 
 CONTROL, AGENT = "control", "agent"
 
+GRACE_S = 5
+"""Of whoever sits before a terminal and waits. What is not done by then runs again at the next start."""
+
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
@@ -104,7 +107,9 @@ class _Up:
             return await self._children.run()
 
     def _stop(self) -> None:
-        self._say("stopping: the agent ends its running jobs, at most 10 s; once more to kill")
+        self._say(
+            f"stopping: running jobs get {GRACE_S} s to end, or go back to the queue; once more to kill"
+        )
         self._children.stop()
 
     def _say(self, text: str) -> None:
@@ -135,7 +140,8 @@ class _Up:
         return command
 
     def _agent(self, facts: AllFacts) -> list[str]:
-        return ["agent", "--control", facts[CONTROL]["grpc"], "--data-dir", str(self._folder.agent)]
+        command = ["agent", "--control", facts[CONTROL]["grpc"], "--data-dir", str(self._folder.agent)]
+        return [*command, "--grace", str(GRACE_S)]
 
     def _all_ready(self, facts: AllFacts) -> None:
         if self._ready_before:

@@ -11,13 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from stoker.control.errors import InDoubt
 from stoker.control.types import JobView
 
 T = TypeVar("T")
 
 
 class Bells:
+    """`closed`: the process is about to end, and nobody is held any more."""
+
     def __init__(self) -> None:
+        self.closed = False
         self._ends: dict[str, list[asyncio.Future[JobView]]] = {}
         self._changes: dict[str, list[asyncio.Event]] = {}
 
@@ -30,10 +34,14 @@ class Bells:
         """A future of the job's terminal view."""
         future: asyncio.Future[JobView] = asyncio.get_running_loop().create_future()
         self._ends.setdefault(job, []).append(future)
+        if self.closed:
+            future.set_exception(_stopping())
         try:
             yield future
         finally:
             _drop(self._ends, job, future)
+            if future.done() and not future.cancelled():
+                future.exception()  # whoever did not wait for it has not missed anything
 
     @contextmanager
     def changes_of(self, job: str) -> Iterator[asyncio.Event]:
@@ -65,11 +73,20 @@ class Bells:
         for job in self._changes:
             self.changed(job)
 
+    def close(self) -> None:
+        """Whoever waits looks once more, and takes what there is."""
+        self.closed = True
+        self.doubt(_stopping())
+
     def ended(self, view: JobView) -> None:
         for future in self._ends.get(view.id, ()):
             if not future.done():
                 future.set_result(view)
         self.changed(view.id)
+
+
+def _stopping() -> InDoubt:
+    return InDoubt("the service is stopping; ask again")
 
 
 def _drop(table: dict[str, list[T]], job: str, item: T) -> None:

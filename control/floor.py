@@ -54,7 +54,17 @@ class FloorNode:
     session: int
     devices: tuple[Device, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
-    samples: tuple[DeviceSample, ...] = ()
+    samples: dict[str, DeviceSample] = field(default_factory=dict)
+    draining: bool = False
+
+    def note(self, samples: Iterable[DeviceSample]) -> None:
+        """The newest of each device is kept; one that a message leaves out is as it was."""
+        self.samples |= {sample.uuid: sample for sample in samples}
+
+    @property
+    def ill(self) -> dict[str, str]:
+        """The devices that no worker may be placed on, and why."""
+        return {uuid: sample.ill for uuid, sample in self.samples.items() if sample.ill}
 
 
 class Floor:

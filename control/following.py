@@ -28,8 +28,10 @@ async def follow(
     after: tuple[int, int] | None,
     changed: asyncio.Event,
     clock: Callable[[], float],
+    stops: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[StreamEvent, None]:
-    """Ends after the `end` event. Raises NotFound when the job is gone."""
+    """Ends after the `end` event, or without one once it `stops`: a reader comes back, to another process.
+    Raises NotFound when the job is gone."""
     cursor, progress = after or START, b""
     while True:
         changed.clear()
@@ -49,6 +51,8 @@ async def follow(
             continue
         if view.ended:
             yield StreamEvent("end", view.attempt, cursor[1], b"null", view)
+            return
+        if stops():
             return
         await changed.wait()
 

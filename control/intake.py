@@ -70,10 +70,12 @@ class Intake:
         self._views = views
         self._clock = clock
         self._rng = rng
+        self.closed = False
 
     # -- new jobs
 
     async def submit(self, account: str, endpoint: str, submission: Submission, *, sync: bool) -> JobView:
+        self._check_open()
         found = self._endpoints.find(account, endpoint)
         return (await self._accept(found, await self._new_job(found, submission, sync=sync))).view
 
@@ -83,6 +85,7 @@ class Intake:
         The bell is hung up before the job is stored, so that the way back needs no read. What was submitted
         is let go before the wait: hundreds may wait, each with 20 MB.
         """
+        self._check_open()
         found = self._endpoints.find(account, endpoint)
         new = await self._new_job(found, submission, sync=True)
         with self._bells.end_of(new.id) as ended:
@@ -99,6 +102,10 @@ class Intake:
             return await self._views.whole(view)
         except Unavailable:
             return accepted.view  # with a 503 the caller would submit it again
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Unavailable("the service is stopping and takes no more jobs; ask again")
 
     async def _wait_again(self, account: str, first: JobView, seconds: float) -> JobView:
         try:
@@ -121,7 +128,7 @@ class Intake:
         done: Submitted | None = None
 
         def submit(conn: Conn) -> Submitted:
-            submitted = store.submit(conn, new, slots, new.created_at)
+            submitted = store.submit(conn, new, () if self.closed else slots, new.created_at)
             if new.input_ref is not None and submitted.repeated:
                 store.note_leftovers(conn, [new.input_ref.key])
             elif new.input_ref is not None:
@@ -199,6 +206,7 @@ class Intake:
 
     async def retry(self, account: str, endpoint: str, job: str) -> JobView:
         """Back to the queue with the same id and input, within its old ttl."""
+        self._check_open()
         found = self._endpoints.find(account, endpoint)
         now = self._clock()
         view, changed = await self._commits.commit(

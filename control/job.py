@@ -271,7 +271,7 @@ def _terminal(event: Ended) -> Completed | Failed | TimedOut | Cancelled:
 def _refuse(job: Job, event: Refused) -> Stepped:
     if not _may(job, "refuse", event.node, event.attempt):
         return job, ()
-    again = after_refusal(job.refused, event.why, event.at)
+    again = after_refusal(job.refused, event.why, event.at, leaving=event.leaving)
     return _again(replace(job, refused=job.refused + 1), again, event.at)
 
 

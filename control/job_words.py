@@ -90,12 +90,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The agent could not take the Assign."""
+    """The agent could not take the Assign, or gave it back. `leaving`: because its node is about to go."""
 
     at: float
     node: str
     attempt: int
     why: str = ""
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

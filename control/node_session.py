@@ -43,7 +43,8 @@ SILENCE_S = 60.0
 
 
 class NodeSession:
-    """`handle` commits one message's reports and returns once they may be acknowledged."""
+    """`handle` commits one message's reports and returns once they may be acknowledged. `draining`: the node
+    said that it is about to go."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class NodeSession:
     ) -> None:
         self.node = node
         self.session = session
+        self.draining = False
         self._stream = stream
         self._handle = handle
         self._assigns: list[Assign] = []
@@ -61,6 +63,7 @@ class NodeSession:
         self._welcome: Welcome | None = None
         self._desired: Desired | None = None
         self._ack: Ack | None = None
+        self._stopping = False
         self._acked = Ack(0, 0)
         self._loop = asyncio.get_running_loop()
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -84,6 +87,11 @@ class NodeSession:
 
     def desire(self, desired: Desired) -> None:
         self._desired = desired
+        self._wake.set()
+
+    def stop(self) -> None:
+        """This process goes: the agent is told to look for the next one soon."""
+        self._stopping = True
         self._wake.set()
 
     def end(self, reason: str) -> None:
@@ -135,6 +143,7 @@ class NodeSession:
     async def _received(self, messages: Sequence[FromAgent]) -> None:
         reports = [report for message in messages for report in message.reports]
         beats = [message.beat for message in messages if message.beat is not None]
+        self.draining = self.draining or any(message.draining for message in messages)
         await self._finish(self._handle(self, reports, beats[-1] if beats else None))
         report = reports[-1].number if reports else self._acked.report
         beat = beats[-1].number if beats else self._acked.beat
@@ -176,10 +185,13 @@ class NodeSession:
                 ack=self._ack,
                 assigns=assigns,
                 cancels=tuple(self._cancels),
+                stopping=self._stopping,
             )
             self._welcome = self._desired = self._ack = None
             self._cancels = []
             await self._stream.send(message)
+            if message.stopping:
+                raise StreamEnded("control is stopping")
 
 
 def _slice(assigns: list[Assign]) -> tuple[tuple[Assign, ...], list[Assign]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from stoker.control import store
@@ -51,6 +52,7 @@ log = logging.getLogger(__name__)
 
 HELLO_S = 10.0
 RETRY_S = 1.0
+GOODBYE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Nodes:
         self._clock = clock
         self._sessions: dict[str, NodeSession] = {}
         self._broken: asyncio.Queue[_Broken] = asyncio.Queue()
+        self._stopping = False
+        self._left = asyncio.Event()
         self.webhook_due = asyncio.Event()
 
     # -- a session's life
@@ -108,6 +112,9 @@ class Nodes:
         if self._sessions.get(opened.node) is opened:
             del self._sessions[opened.node]
             self._floor.remove_node(opened.node, opened.session)
+            self._left.set()
+            if self._stopping:
+                return  # it comes back to the next process, with what it holds
             self._staffing.wake.set()
             self._broken.put_nowait(_Broken(opened.node, opened.session, asyncio.get_running_loop().time()))
             await self._close(opened)
@@ -223,6 +230,8 @@ class Nodes:
         try:
             if beat is not None:
                 await self._beat(session, beat)
+        if session.draining:
+            self._drains(session)
             if reports:
                 self._floor_news(session, reports)
                 await self._commit_all(session, reports)
@@ -233,6 +242,12 @@ class Nodes:
     async def _commit_all(self, session: NodeSession, reports: Sequence[Report]) -> None:
         try:
             await self._commit(session, reports)
+    def _drains(self, session: NodeSession) -> None:
+        node = self._floor.nodes.get(session.node)
+        if node is not None and node.session == session.session and not node.draining:
+            log.info("node %s is about to go: its workers get no more jobs", session.node)
+            self._staffing.drain(session.node)
+
         except Unavailable:
             raise
         except Exception:
@@ -260,7 +275,7 @@ class Nodes:
             reported = store.apply_reports(conn, node=node, session=number, reports=reports, now=now)
             store.noted(conn, reported.changed)
             store.note_leftovers(conn, [artifact.key for artifact in reported.orphans])
-            claimed = store.claim(conn, slots, now) if slots else ()
+            claimed = store.claim(conn, slots, now) if slots and not self._dispatch.closed else ()
             return _Committed(reported, claimed)
 
         claimed: tuple[Claimed, ...] = ()
@@ -383,6 +398,17 @@ class Nodes:
         while True:
             broken = await self._broken.get()
             await asyncio.sleep(max(broken.at + self._settings.broken_s - loop.time(), 0.0))
+    async def stop(self) -> None:
+        """Tells every agent that this process goes. Returns when their sessions are over, soon in any case."""
+        self._stopping = True
+        for session in self._sessions.values():
+            session.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                while self._sessions:
+                    self._left.clear()
+                    await self._left.wait()
+
             now = self._clock()
 
             def requeue(conn: Conn, broken: _Broken = broken, now: float = now) -> tuple[Changed, ...]:

@@ -14,6 +14,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from random import Random
 
 from stoker.control import store
@@ -23,7 +24,7 @@ from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
 from stoker.control.doubt import WatchedCommits
 from stoker.control.endpoints import Endpoints
-from stoker.control.errors import InDoubt
+from stoker.control.errors import ControlError, InDoubt
 from stoker.control.floor import Floor
 from stoker.control.inputs import check_schema
 from stoker.control.intake import Intake
@@ -136,6 +137,8 @@ class Plane:
         Agents are told, work on, and come back to the next process. Reads are answered until the end."""
         self.intake.closed = self.dispatch.closed = True
         self._bells.close()
+        with suppress(ControlError):
+            await self._commits.commit(lambda conn: None)  # behind all that claims; then it is sent, too
         await self.nodes.stop()
 
     def _in_doubt(self, doubt: InDoubt) -> None:

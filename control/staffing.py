@@ -21,6 +21,8 @@ from stoker.wire.names import short_id
 
 NOTHING = QueueSample(endpoint="")
 
+DRAINING = "no capacity: every connected node is about to go"
+
 LOW_WAITS = "low priority: it starts no worker, and waits for one that other jobs start"
 
 
@@ -85,13 +87,17 @@ class Staffing:
         for started in range(count):
             place = placement.place_worker(self._rooms())
             if isinstance(place, NoPlace):
-                self._refusals[endpoint.id] = (count - started, place.why)
+                self._refusals[endpoint.id] = (count - started, self._why_no_place(place))
                 break
             self._add(endpoint, place)
             touched.add(place.node)
         return touched
 
     def _add(self, endpoint: Endpoint, place: Place) -> None:
+    def _why_no_place(self, place: NoPlace) -> str:
+        nodes = self._floor.nodes.values()
+        return DRAINING if nodes and all(node.draining for node in nodes) else place.why
+
         node = self._floor.nodes[place.node]
         spec = _spec(endpoint, short_id(self._rng), place.devices)
         self._floor.add_worker(
@@ -119,7 +125,8 @@ class Staffing:
         held: dict[str, Counter[str]] = {node: Counter() for node in self._floor.nodes}
         for worker in self._floor.workers.values():
             held[worker.node].update(worker.devices)
-        return [Room(node.node, node.devices, held[node.node]) for node in self._floor.nodes.values()]
+        nodes = [node for node in self._floor.nodes.values() if not node.draining]
+        return [Room(node.node, node.devices, held[node.node], node.ill) for node in nodes]
 
     # -- nodes
 
@@ -135,6 +142,22 @@ class Staffing:
 
     def tell(self, node: str) -> None:
         """Sends the node all the workers that shall exist there."""
+    def drain(self, node: str) -> None:
+        """This node is about to go. Its workers are neither given jobs nor counted from now on, so others
+        start elsewhere at once; the node ends its own."""
+        self._floor.nodes[node].draining = True
+        for worker in [w for w in self._floor.workers.values() if w.node == node]:
+            worker.state, worker.spec = "stopping", None
+        self.wake.set()
+
+    def shun(self, node: str) -> None:
+        """Another of its devices is ill, or well: the workers there are no capacity, and others take over."""
+        there = [worker for worker in self._floor.workers.values() if worker.node == node]
+        stopped = [self._stop(worker) for worker in there if self._floor.on_ill_device(worker)]
+        if any(stopped):
+            self.tell(node)
+        self.wake.set()
+
         self._revision += 1
         specs = (w.spec for w in self._floor.workers.values() if w.node == node)
         self._tell(node, Desired(self._revision, tuple(spec for spec in specs if spec is not None)))

@@ -154,7 +154,7 @@ class Views:
             while True:
                 changed.clear()
                 poll = await self._poll(found, job)
-                if last or poll.chunks or poll.view.ended:
+                if last or poll.chunks or poll.view.ended or self._bells.closed:
                     chunks = [await self._whole_chunk(chunk) for chunk in poll.chunks]
                     return replace(poll, chunks=tuple(chunks))
                 try:
@@ -193,10 +193,13 @@ class Views:
         """Every event of the job, from the start or after an id, to its end. A reader may come back."""
         found = self._endpoints.find(account, endpoint)
         with self._bells.changes_of(job) as changed:
-            events = follow(self._commits, found, job, after, changed, self._clock)
+            events = follow(self._commits, found, job, after, changed, self._clock, self._stops)
             async with aclosing(events):
                 async for event in events:
                     yield await self._whole_event(event)
+
+    def _stops(self) -> bool:
+        return self._bells.closed
 
     async def _whole_event(self, event: StreamEvent) -> StreamEvent:
         if event.view is not None:

@@ -207,11 +207,13 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The agent could not take this Assign; the attempt is not counted."""
+    """The agent could not take this Assign, or gives it back; the attempt is not counted. `leaving`: because
+    the node is about to go, so another one can have the job at once."""
 
     job: str
     attempt: int
     reason: str
+    leaving: bool = False
 
 
 ReportBody: TypeAlias = Progress | Chunk | Uploading | Outcome | Released | WorkerState | Refused

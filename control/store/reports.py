@@ -72,8 +72,8 @@ def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Repo
                 _news(conn, "set_progress", values, done)
             case Uploading(job, attempt):
                 conn.run("set_uploading", {"job": job, "attempt": attempt, "node": node})
-            case Refused(job, attempt, reason):
-                _refused(conn, node, AttemptKey(job, attempt), reason, now, done)
+            case Refused() as refused:
+                _refused(conn, node, refused, now, done)
             case _:
                 pass
     return Reported(tuple(done.changed), tuple(done.news), tuple(done.stale), tuple(done.orphans))
@@ -281,7 +281,7 @@ def _requeue(
     )
 
 
-def _refused(conn: Conn, node: str, key: AttemptKey, why: str, now: float, done: _Gathered) -> None:
+def _refused(conn: Conn, node: str, said: Refused, now: float, done: _Gathered) -> None:
     """Back to the queue, uncounted."""
     values = {"job": key.job, "attempt": key.attempt, "node": node}
     row = conn.run(_OPEN, values).fetchone()
@@ -289,7 +289,8 @@ def _refused(conn: Conn, node: str, key: AttemptKey, why: str, now: float, done:
         done.stale[key] = None
         return
     _, _, endpoint, low, _, refused, *counted = row
-    _requeue(conn, values, after_refusal(refused, why, now), Counts(*counted), refused + 1, low)
+    again = after_refusal(refused, said.reason, now, leaving=said.leaving)
+    _requeue(conn, values, again, Counts(*counted), refused + 1, low)
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE))
 
 

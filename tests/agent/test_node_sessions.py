@@ -306,7 +306,9 @@ def test_stop_lets_a_job_end_and_takes_no_new_one(play, a_worker, a_job):
         host.agent.stop()
         await asyncio.sleep(1)
         await host.control.assign(a_job("j2"))
-        assert "shutting down" in (await host.control.refused("j2")).reason
+        refused = await host.control.refused("j2")
+        assert "shutting down" in refused.reason
+        assert refused.leaving
         assert (await host.control.outcome("j1")).end == "completed"
         assert (await host.control.worker_is("w1", "gone")).reason == "the agent is shutting down"
 
@@ -335,7 +337,9 @@ def test_stop_hands_back_what_does_not_end_in_time(play, a_worker, a_job):
         await host.holds_work()
         begun = now()
         host.agent.stop()
-        assert "shutting down" in (await host.control.refused("j1")).reason
+        refused = await host.control.refused("j1")
+        assert "shutting down" in refused.reason
+        assert refused.leaving
         assert now() - begun <= 5 + 2 + 3 + 1
 
     play(story)

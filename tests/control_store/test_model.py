@@ -223,13 +223,13 @@ class StoreMachine(RuleBasedStateMachine):
                 del self.told[told]
 
     @precondition(lambda self: self.jobs)
-    @rule(number=PICK, off=st.sampled_from([0, 0, 1]))
-    def refuse(self, number: int, off: int) -> None:
+    @rule(number=PICK, off=st.sampled_from([0, 0, 1]), leaving=st.booleans())
+    def refuse(self, number: int, off: int, leaving: bool) -> None:
         job = self.pick(number)
         node = machine.holder(self.jobs[job]) or "n1"
         attempt = self.jobs[job].attempt + off
-        reported = self.bench.report(self.now, Refused(job, attempt, "full"), node=node)
-        commands = self.tell(job, machine.Refused(self.now, node, attempt, "full"))
+        reported = self.bench.report(self.now, Refused(job, attempt, "full", leaving), node=node)
+        commands = self.tell(job, machine.Refused(self.now, node, attempt, "full", leaving))
         assert bool(reported.changed) == bool(commands)
 
     @rule(node=NODES)

@@ -129,7 +129,7 @@ def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) 
         assert one.echo(2) == {"value": 2}
         assert one.child("agent").pid == agent.pid, "the agent was left alone"
     assert "control ended unexpectedly: killed by SIGKILL" in one.said()
-    assert "stopping: the agent ends its running jobs, at most 10 s" in one.said()
+    assert "stopping: running jobs get 5 s to end" in one.said()
 
 
 def test_a_key_is_made_once_and_shown_once(tmp_path: Path) -> None:
