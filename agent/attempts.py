@@ -85,6 +85,10 @@ class Attempts:
             return
         self._take(key, assign, worker)
 
+    @property
+    def _leaving(self) -> bool:
+        return self.closed is not None
+
     def _is_stale(self, assign: Assign) -> bool:
         """A newer attempt of the same job ends an older one that control has given up."""
         for other in [a for a in self._attempts.values() if a.assign.job == assign.job]:
@@ -92,10 +96,6 @@ class Attempts:
                 return True
             self._tell(other, ev.Dropped(_now()))
         return False
-
-    @property
-    def _leaving(self) -> bool:
-        return self.closed is not None
 
     def _take(self, key: AttemptKey, assign: Assign, worker: Worker) -> None:
         now = _now()

@@ -35,11 +35,11 @@ from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
 
-LEASE_LOOK_S = 1.0
-"""The host may have slept meanwhile, which no timer of the loop notices."""
-
 RESTART_S = 60.0
 """How long a control that said goodbye is looked for often."""
+
+LEASE_LOOK_S = 1.0
+"""The host may have slept meanwhile, which no timer of the loop notices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class AgentSettings:
     answer_s: float = 10.0
     reconnect_first_s: float = 0.1
     reconnect_longest_s: float = 10.0
+    reconnect_soon_s: float = 0.5
 
 
 class Agent:
-    reconnect_soon_s: float = 0.5
     """`boottime` goes on while the host sleeps; the loop's time by default. No wall clock: durations only."""
 
     def __init__(
@@ -87,13 +87,13 @@ class Agent:
         self._tasks: asyncio.TaskGroup
         self._stop_asked = asyncio.Event()
         self._paused = False
+        self._back_soon = 0.0
         self._beat = 0
         self.lease = Lease()
         self.reports = Reports(outbox_disk, self._pressure)
         self.workers = Workers(self._worker_context())
         self.attempts = Attempts(
             self.reports, objects, scratch, self.workers.get, self._spawn, settings.ladder
-        self._back_soon = 0.0
         )
         self._node = Node(
             self.workers,
@@ -103,6 +103,7 @@ class Agent:
             sampler,
             self._boottime,
             self._next_beat,
+            self._stop_asked.is_set,
         )
 
     def _worker_context(self) -> WorkerContext:
@@ -117,19 +118,12 @@ class Agent:
             paused=lambda: self._paused,
         )
 
-            self._stop_asked.is_set,
-        )
-
-    def _occupants(self) -> Occupants[Worker]:
-        return Occupants(
-            lambda uuid: self.workers.on_device(uuid),
-            lambda worker, why: self.attempts.lose(worker, why),
-            lambda worker, why: self.attempts.gone(worker, why, True),
     # -- from start to end
 
     def stop(self) -> None:
         """SIGTERM: `run` winds down and returns."""
         self._stop_asked.set()
+        self.reports.wake.set()  # control is to hear of it now
 
     async def run(self) -> None:
         """Until `stop`, or raises AgentRefused with control's sentence."""
@@ -147,7 +141,6 @@ class Agent:
                     task.cancel()
         except* AgentRefused as group:
             refused = next(error for error in group.exceptions if isinstance(error, AgentRefused))
-        self.reports.wake.set()  # control is to hear of it now
             self.reports.save()
         finally:
             self._silence()
@@ -161,6 +154,7 @@ class Agent:
         settings, why = self.settings, "the agent is shutting down"
         self.attempts.closed = why
         self.reports.save()
+        self.workers.drain_all(why)
         await self._settled(lambda: not self.attempts.held(), settings.grace_s)
         self.attempts.stop_all(why)
         patience = settings.ladder.cooperative_s + settings.ladder.term_s
@@ -179,7 +173,6 @@ class Agent:
                     await self.attempts.moved.wait()
 
     def _silence(self) -> None:
-        self.workers.drain_all(why)
         self.workers.discard()
         self.attempts.discard()
         self.reports.close()
@@ -205,6 +198,8 @@ class Agent:
             await session.run(self._hello())
         except (StreamEnded, OSError) as error:
             # TimeoutError is an OSError
+            if session is not None and session.control_stops:
+                self._back_soon = asyncio.get_running_loop().time() + RESTART_S
             return session is not None and session.welcomed, str(error) or "no connection in time"
 
     def _back_off(self, failures: int, *, soon: bool = False) -> float:
@@ -226,8 +221,6 @@ class Agent:
             self.devices,
             settings.facts,
         )
-            if session is not None and session.control_stops:
-                self._back_soon = asyncio.get_running_loop().time() + RESTART_S
 
     def _next_beat(self) -> int:
         self._beat += 1

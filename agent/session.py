@@ -38,8 +38,8 @@ class Node:
     sampler: Sampler
     boottime: Callable[[], float]
     next_beat: Callable[[], int]
-
     draining: Callable[[], bool]
+
 
 class Session:
     """`welcomed` tells whether control took this node in, `control_stops` whether it said that it goes."""
@@ -145,7 +145,6 @@ class Session:
 
     # -- from control
 
-        self.control_stops = self.control_stops or message.stopping
     async def _read(self) -> None:
         while True:
             self._received(await self._stream.receive())
@@ -153,6 +152,7 @@ class Session:
     def _received(self, message: FromControl) -> None:
         """Workers before their Assigns, Assigns before the Cancels that may follow them."""
         node = self._node
+        self.control_stops = self.control_stops or message.stopping
         if message.ack is not None:
             node.reports.ack(message.ack.report)
             node.attempts.acked(message.ack.report)

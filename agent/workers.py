@@ -315,6 +315,12 @@ class Workers:
         for worker in self._workers.values():
             worker.pause_or_resume()
 
+    def drain_all(self, why: str) -> None:
+        """Idle ones end now, the others with their last attempt. Nothing starts any more."""
+        self._closed = True
+        for worker in list(self._workers.values()):
+            worker.unwant(why)
+
     def stop_all(self, why: str) -> None:
         self._closed = True
         for worker in list(self._workers.values()):
@@ -350,9 +356,3 @@ def _health(ended: process.Exited, served: bool) -> restarts.Event:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-    def drain_all(self, why: str) -> None:
-        """Idle ones end now, the others with their last attempt. Nothing starts any more."""
-        self._closed = True
-        for worker in list(self._workers.values()):
-            worker.unwant(why)
-

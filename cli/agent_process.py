@@ -49,9 +49,9 @@ from stoker.wire.streams import AgentStream
 log = logging.getLogger(__name__)
 
 WEIGHTS_DIR = "STOKER_WEIGHTS_DIR"
-
 GRACE_S = 30.0
 """What running jobs get to end by themselves after SIGTERM."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
@@ -64,8 +64,8 @@ class AgentOptions:
     tls_key: Path | None = None
     ready_fd: int | None = None
     worker_user: str | None = None
-
     grace_s: float = GRACE_S
+
 
 def run(options: AgentOptions, given: Mapping[str, str]) -> None:
     """`given` are the STOKER_ variables that came with the environment."""
@@ -92,8 +92,8 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             join_token=options.join_token,
             agent_version=stoker.__version__,
             facts=container_facts(engine.facts),
-        )
             grace_s=options.grace_s,
+        )
         first = _AnnounceOnce(connector(options), sampler.inventory(), options.ready_fd)
         agent = Agent(
             settings,

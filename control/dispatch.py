@@ -40,13 +40,13 @@ class Dispatch:
         self._marks: dict[str, int] = {}
         self._due: set[str] = set()
         self._wake = asyncio.Event()
+        self.closed = False
+        """Nothing is claimed any more: this process goes, and what it claimed now might never be sent."""
 
     # -- reservations
 
     def reserve(self, endpoints: Iterable[str], limit: int | None = None) -> list[Slot]:
         """Takes free slots out of the floor until `settle`; of one endpoint at most `limit`."""
-        self.closed = False
-        """Nothing is claimed any more: this process goes, and what it claimed now might never be sent."""
         offered: list[Slot] = []
         for endpoint in () if self.closed else endpoints:
             offered += self._offer(endpoint, limit)

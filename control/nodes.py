@@ -227,11 +227,11 @@ class Nodes:
     # -- what a node reports
 
     async def _received(self, session: NodeSession, reports: Sequence[Report], beat: Beat | None) -> None:
+        if session.draining:
+            self._drains(session)
         try:
             if beat is not None:
                 await self._beat(session, beat)
-        if session.draining:
-            self._drains(session)
             if reports:
                 self._floor_news(session, reports)
                 await self._commit_all(session, reports)
@@ -239,15 +239,15 @@ class Nodes:
             log.error("what node %s reports could not be stored: %s", session.node, error)
             raise StreamEnded(f"{error}, and report again") from error
 
-    async def _commit_all(self, session: NodeSession, reports: Sequence[Report]) -> None:
-        try:
-            await self._commit(session, reports)
     def _drains(self, session: NodeSession) -> None:
         node = self._floor.nodes.get(session.node)
         if node is not None and node.session == session.session and not node.draining:
             log.info("node %s is about to go: its workers get no more jobs", session.node)
             self._staffing.drain(session.node)
 
+    async def _commit_all(self, session: NodeSession, reports: Sequence[Report]) -> None:
+        try:
+            await self._commit(session, reports)
         except Unavailable:
             raise
         except Exception:
@@ -389,15 +389,6 @@ class Nodes:
         for session in self._sessions.values():
             session.end("what was stored is in doubt")
 
-    def connected(self) -> set[str]:
-        return set(self._sessions)
-
-    async def watch_broken(self) -> None:
-        """A stream that broke has `broken_s` to come back; then its jobs go back to the queue."""
-        loop = asyncio.get_running_loop()
-        while True:
-            broken = await self._broken.get()
-            await asyncio.sleep(max(broken.at + self._settings.broken_s - loop.time(), 0.0))
     async def stop(self) -> None:
         """Tells every agent that this process goes. Returns when their sessions are over, soon in any case."""
         self._stopping = True
@@ -409,6 +400,15 @@ class Nodes:
                     self._left.clear()
                     await self._left.wait()
 
+    def connected(self) -> set[str]:
+        return set(self._sessions)
+
+    async def watch_broken(self) -> None:
+        """A stream that broke has `broken_s` to come back; then its jobs go back to the queue."""
+        loop = asyncio.get_running_loop()
+        while True:
+            broken = await self._broken.get()
+            await asyncio.sleep(max(broken.at + self._settings.broken_s - loop.time(), 0.0))
             now = self._clock()
 
             def requeue(conn: Conn, broken: _Broken = broken, now: float = now) -> tuple[Changed, ...]:

@@ -93,11 +93,11 @@ class Staffing:
             touched.add(place.node)
         return touched
 
-    def _add(self, endpoint: Endpoint, place: Place) -> None:
     def _why_no_place(self, place: NoPlace) -> str:
         nodes = self._floor.nodes.values()
         return DRAINING if nodes and all(node.draining for node in nodes) else place.why
 
+    def _add(self, endpoint: Endpoint, place: Place) -> None:
         node = self._floor.nodes[place.node]
         spec = _spec(endpoint, short_id(self._rng), place.devices)
         self._floor.add_worker(
@@ -140,8 +140,6 @@ class Staffing:
             worker.state = "stopping"
         self._floor.add_worker(worker)
 
-    def tell(self, node: str) -> None:
-        """Sends the node all the workers that shall exist there."""
     def drain(self, node: str) -> None:
         """This node is about to go. Its workers are neither given jobs nor counted from now on, so others
         start elsewhere at once; the node ends its own."""
@@ -158,6 +156,8 @@ class Staffing:
             self.tell(node)
         self.wake.set()
 
+    def tell(self, node: str) -> None:
+        """Sends the node all the workers that shall exist there."""
         self._revision += 1
         specs = (w.spec for w in self._floor.workers.values() if w.node == node)
         self._tell(node, Desired(self._revision, tuple(spec for spec in specs if spec is not None)))

@@ -69,8 +69,8 @@ class Control:
         self.reports: list[Report] = []
         self.beats: list[tuple[float, Beat]] = []
         self.batches: list[tuple[int, ...]] = []
-        self.workers: tuple[WorkerSpec, ...] = ()
         self.drains: list[float] = []  # when it heard of it, once per session
+        self.workers: tuple[WorkerSpec, ...] = ()
         self.sessions = 0
         self.revision = 0
         self.stream: MemoryStream[FromAgent, FromControl] | None = None
@@ -110,9 +110,9 @@ class Control:
             self.batches.append(tuple(report.number for report in message.reports))
         if message.beat is not None:
             self.beats.append((asyncio.get_running_loop().time(), message.beat))
-        self._moved.set()
         if message.draining:
             self.drains.append(asyncio.get_running_loop().time())
+        self._moved.set()
         beat = message.beat.number if message.beat and self.beats_acked else 0
         number = self.reports[-1].number if self.reports and self.acks else 0
         if beat or (message.reports and self.acks):
@@ -241,12 +241,12 @@ def play(request: pytest.FixtureRequest) -> Callable[..., None]:
     def run(story: Story, settings: dict[str, Any] | None = None, **host_args: Any) -> None:
         async def whole() -> None:
             host = Host(**host_args)
+            if settings:
+                host.set(**settings)
             running = asyncio.create_task(host.agent.run())
             await story(host)
             host.agent.stop()
             if host.agent is not None and not running.done():
-            if settings:
-                host.set(**settings)
                 await _ended(running, host)
             host.check_clean()
 
