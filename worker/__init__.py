@@ -13,11 +13,13 @@ See `sdk` for what a handler may be, and `testing.LocalJob` for running one with
 from stoker.worker.errors import (
     Cancelled,
     FileRefused,
+    FitnessError,
     HandlerError,
     OutputError,
     RegistrationError,
     RetryableError,
 )
+from stoker.worker.fitness import fitness_check
 from stoker.worker.sdk import Device, File, Job, handler
 
 __all__ = [
@@ -25,10 +27,12 @@ __all__ = [
     "Device",
     "File",
     "FileRefused",
+    "FitnessError",
     "HandlerError",
     "Job",
     "OutputError",
     "RegistrationError",
     "RetryableError",
+    "fitness_check",
     "handler",
 ]

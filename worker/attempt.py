@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from stoker.worker import printed
-from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, describe, is_retryable
+from stoker.worker import printed, recycling
+from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, clean
 from stoker.worker.files import OpenFile, written
 from stoker.worker.frames import BODY_MAX, Frame, FrameError
 from stoker.worker.output import encode_value
@@ -42,6 +42,7 @@ class Attempt:
         "_chunks",
         "_fields",
         "_files",
+        "_fresh",
         "_link",
         "_lock",
         "_metrics",
@@ -64,6 +65,7 @@ class Attempt:
         self._files = 0
         self._metrics: dict[str, int] = {}
         self._over = False
+        self._fresh = False
 
     def cancel(self, reason: str) -> None:
         """The first reason stands."""
@@ -90,6 +92,10 @@ class Attempt:
             if len(self._metrics) > _METRICS_MAX:
                 raise HandlerError(f"a job may measure at most {_METRICS_MAX} metrics")
 
+    def refresh_worker(self) -> None:
+        """Said when the attempt ends."""
+        self._fresh = True
+
     def progress(self, value: object) -> None:
         body, _ = encode_value(value, name="progress", first_file=None)
         self._send("progress", body=body)
@@ -109,6 +115,8 @@ class Attempt:
     def done(self, output: object) -> None:
         """The end, with what the handler returned; None is no output. Raises as `encode_value` does, and
         OutputError for an output that is too large: then the attempt is still open."""
+        output, fresh = recycling.without_mark(output)
+        self._fresh = self._fresh or fresh
         if output is None:
             self._finish(b"", has_output=False)
         else:
@@ -124,7 +132,11 @@ class Attempt:
         with self._lock:
             if not self._over:
                 printed.flush()
-                self._send("failed", error=describe(error), retryable=is_retryable(error))
+                trouble = recycling.judge(error)
+                told = recycling.in_words(error, trouble)
+                again = recycling.may_be_tried_again(error, trouble)
+                self._retire(trouble)
+                self._send("failed", error=clean(told), retryable=again)
                 self._over = True
 
     def _finish(self, body: bytes, *, has_output: bool) -> None:
@@ -135,8 +147,18 @@ class Attempt:
                 with self._written(body, ".output.json") as file:
                     self._send_file(file)
                 body, fields["in_file"] = b"", True
+            self._retire(None)
             self._send("done", body=body, files=self._files, **fields)
             self._over = True
+
+    def _retire(self, trouble: recycling.Trouble | None) -> None:
+        """Before the end: the platform gives a slot away as soon as it is free."""
+        if trouble is not None and trouble.lost:
+            self._send("retire", reason=clean(trouble.reason), lost=True)
+        elif trouble is not None:
+            self._send("retire", reason=trouble.reason)
+        elif self._fresh:
+            self._send("retire", reason=recycling.REFRESH)
 
     @contextmanager
     def _written(self, body: bytes, name: str) -> Iterator[OpenFile]:

@@ -2,6 +2,7 @@
 
     WorkerError
     ├── RegistrationError     the handler cannot be loaded or has the wrong shape; found before any job
+    ├── FitnessError          one of the handler's own fitness checks failed; found before any job
     └── HandlerError          raise it: the job fails with exactly this message   (retryable=False)
         ├── RetryableError    the same, and the platform may try the job again    (retryable=True)
         ├── OutputError       an output, chunk or progress value cannot be written as JSON
@@ -34,6 +35,10 @@ class WorkerError(Exception):
 
 class RegistrationError(WorkerError):
     """The handler cannot be loaded, or it is not something that takes one job."""
+
+
+class FitnessError(WorkerError):
+    """A fitness check of the handler's says that no job can be run here."""
 
 
 class HandlerError(WorkerError):

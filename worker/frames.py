@@ -16,7 +16,8 @@ socket 20-34 ms, by memfd 5 ms), and a file that the handler made as an open des
       took   ------------------->         (n) there is room again after this large chunk
       cancel ------------------->         cooperative; the worker still answers with done or failed
       stop   ------------------->         after the running job
-             <-------------------  retire (reason)  it takes nothing new and wants to be replaced
+             <-------------------  retire (reason, lost?)  it takes nothing new and wants to be replaced;
+                                   lost: so is all that it runs, but for this job, which is about to fail
              <-------------------  begun | returned (reason)  of a job that had to wait for its handler
 
 Every frame about a job carries `job` and `attempt`. In an output, `{"$file": n}` stands for the n-th file.

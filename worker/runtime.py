@@ -23,6 +23,7 @@ from typing import Any
 
 from stoker.worker.channel import AGENT_GONE_STATUS, AgentGone, Channel, leave
 from stoker.worker.errors import describe
+from stoker.worker.fitness import run_checks, run_checks_async
 from stoker.worker.frames import Frame
 from stoker.worker.preparation import modifier_of, prepare
 from stoker.worker.registration import Registration, load
@@ -69,6 +70,8 @@ def serve(channel: Channel) -> int:
     try:
         registration = load(str(setup["handler"]))
         call = None if registration.is_async else prepare(registration, device_of(setup))
+        if call is not None:
+            run_checks()
     except BaseException as error:  # the handler's code may raise anything, SystemExit too
         return _setup_failed(channel, error)
     if call is None:
@@ -112,6 +115,7 @@ def _serve_async(channel: Channel, registration: Registration, setup: dict[str, 
         try:
     from stoker.worker.slots import Slots
             call = await prepare_async(registration, device_of(setup))
+            await run_checks_async()
         except BaseException as error:  # as in serve
             return _setup_failed(channel, error)
         slots = Slots(_most(setup), modifier_of(registration, call))

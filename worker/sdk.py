@@ -124,6 +124,13 @@ class Job:
         """Count something that is paid for, such as output pixels. Quantities of one metric add up."""
         self._attempt.measure(metric, quantity)
 
+    def refresh_worker(self) -> None:
+        """Ask for a fresh worker: this one takes no more jobs and is replaced once those it runs have ended.
+
+        An output that is an object with `"refresh_worker": true` says the same; the caller does not see it.
+        """
+        self._attempt.refresh_worker()
+
 
 @overload
 def handler(target: T, /) -> T: ...

@@ -49,6 +49,7 @@ class LocalFile:
 
 class LocalJob:
     """One job, run here. After `run`, either `output` holds what came out or `error` says why nothing did.
+    `retired` is why the worker would be replaced after it, if it would.
 
     `on_progress` and `on_chunk` are called with each value as it is sent; calling `cancel` from them scripts
     a cancel at an exact point. Without `scratch`, a folder is made, and removed with this object.
@@ -72,6 +73,7 @@ class LocalJob:
         self.error: str | None = None
         self.retryable = False
         self.finished = False
+        self.retired: str | None = None
         self._registration = register(handler)
         self._body = json.dumps({} if input is None else input).encode()
         self._device = device or Device()
@@ -160,6 +162,9 @@ class LocalJob:
         self.error = frame.fields["error"]
         self.retryable = frame.fields["retryable"]
         self.finished = True
+
+    def _take_retire(self, frame: Frame) -> None:
+        self.retired = frame.fields["reason"]
 
     def _with_files(self, value: Any) -> Any:
         """The value with each file mark replaced by its LocalFile."""

@@ -1,0 +1,135 @@
+"""Whether a job leaves its worker unfit for the next one: what a handler asks for, and what its error says.
+
+    memory   the device's memory ran out. What is free lies in pieces now; a fresh process has it in one
+    context  an error that the CUDA driver never forgets: every later call of this process fails with it
+
+Judged by the names of types and by messages alone, along causes, contexts and groups: nothing is imported
+here, and torch, cupy, triton, numba and JAX all pass on the driver's words. A built-in type other than
+RuntimeError, and a HandlerError, are the handler's own words, which may quote a caller; they are not read.
+
+Whose fault it is decides about the job. Memory, an assert in a kernel, a wild or misaligned address: the same
+input does it again, so it is the handler's error. What a device does by itself (an ECC error, a lost bus) and
+the "unspecified" launch failure, which it may have done, are worth another try elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.worker.errors import HandlerError, describe, is_retryable
+
+REFRESH_KEY = "refresh_worker"
+"""In an output that is an object, with true or false: the platform's, and not a part of the output."""
+
+REFRESH = "the handler asked for a fresh worker (refresh_worker)"
+
+LINE_MAX = 300
+MESSAGE_MAX = 4000
+CHAIN_MAX = 100
+
+_OF_A_DEVICE = re.compile(r"cuda|cublas|cudnn|\bhip\b", re.IGNORECASE)
+
+_MEMORY = re.compile(
+    r"\.OutOfMemoryError: |(?:CUDA|HIP)(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|cudaErrorMemoryAllocation|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED",
+)
+
+_BY_THE_DEVICE = re.compile(
+    r"uncorrectable (?:ECC|NVLink)|ECC_UNCORRECTABLE|ECCUncorrectable|unspecified launch failure"
+    r"|CUDA_ERROR_LAUNCH_FAILED|cudaErrorLaunchFailure|GPU is lost|fallen off the bus|CUDA_ERROR_UNKNOWN"
+    r"|cudaErrorUnknown|error: unknown error",
+    re.IGNORECASE,
+)
+
+_BY_THE_HANDLER = re.compile(
+    r"illegal memory access|illegal address|ILLEGAL_ADDRESS|misaligned address|MISALIGNED_ADDRESS"
+    r"|device-side assert|CUDA_ERROR_ASSERT|cudaErrorAssert|illegal instruction|ILLEGAL_INSTRUCTION"
+    r"|invalid program counter|INVALID_PC|hardware stack error|HARDWARE_STACK_ERROR"
+    r"|launch timed out|LAUNCH_TIMEOUT"
+    r"|CU(?:BLAS|DNN)_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why the worker is to be replaced. `lost`: its device's context is gone, and with it all that runs there
+    now. `prefix`: what a caller is told before the error itself."""
+
+    reason: str
+    lost: bool = False
+    retryable: bool = False
+    prefix: str = ""
+
+
+def judge(error: BaseException) -> Trouble | None:
+    """What this error says about the process that it happened in. Never raises."""
+    found = [trouble for one in _chain(error) if (trouble := _judge_one(one)) is not None]
+    lost = [trouble for trouble in found if trouble.lost]
+    return next(iter(lost or found), None)
+
+
+def in_words(error: BaseException, trouble: Trouble | None) -> str:
+    """The text of the `failed` frame. A handler that explains its failure itself is not interrupted."""
+    text = describe(error)
+    if trouble is None or not trouble.prefix or isinstance(error, HandlerError):
+        return text
+    return f"{trouble.prefix}: {text}"
+
+
+def may_be_tried_again(error: BaseException, trouble: Trouble | None) -> bool:
+    return is_retryable(error) or (trouble is not None and trouble.retryable)
+
+
+def without_mark(output: Any) -> tuple[Any, bool]:
+    """The output as its caller gets it, and whether it asked for a fresh worker."""
+    if not isinstance(output, dict) or not isinstance(output.get(REFRESH_KEY), bool):
+        return output, False
+    return {key: value for key, value in output.items() if key != REFRESH_KEY}, output[REFRESH_KEY]
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and all that it came from, `from None` or not: what is hidden from a reader happened, too."""
+    waiting: list[BaseException] = [error]
+    seen: set[int] = set()
+    while waiting and len(seen) < CHAIN_MAX:
+        one = waiting.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        waiting += [other for other in (one.__cause__, one.__context__) if other is not None]
+        members = getattr(one, "exceptions", ())
+        if isinstance(members, tuple):
+            waiting += [other for other in members if isinstance(other, BaseException)]
+
+
+def _judge_one(error: BaseException) -> Trouble | None:
+    kind = type(error)
+    if isinstance(error, HandlerError) or (kind.__module__ == "builtins" and kind is not RuntimeError):
+        return None
+    text = f"{kind.__module__}.{kind.__qualname__}: {_message(error)}"
+    if _MEMORY.search(text):
+        return Trouble("a job ran out of the device's memory", prefix="the job ran out of GPU memory")
+    if not _OF_A_DEVICE.search(text):
+        return None
+    if _BY_THE_DEVICE.search(text):
+        why = f"the device failed: {_line(error)}"
+        return Trouble(why, lost=True, retryable=True, prefix="the GPU failed while the job ran")
+    if _BY_THE_HANDLER.search(text):
+        return Trouble(f"its CUDA context is lost: {_line(error)}", lost=True)
+    return None
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)[:MESSAGE_MAX]
+    except Exception:  # a handler's exception class may be broken in any way
+        return ""
+
+
+def _line(error: BaseException) -> str:
+    return _message(error).strip().partition("\n")[0][:LINE_MAX]
