@@ -110,10 +110,10 @@ def device_of(setup: dict[str, Any]) -> Device:
 def _serve_async(channel: Channel, registration: Registration, setup: dict[str, Any], began: float) -> int:
     from stoker.worker.async_loop import AsyncLoop, run_to_end
     from stoker.worker.preparation import prepare_async
+    from stoker.worker.slots import Slots
 
     async def live() -> int:
         try:
-    from stoker.worker.slots import Slots
             call = await prepare_async(registration, device_of(setup))
             await run_checks_async()
         except BaseException as error:  # as in serve

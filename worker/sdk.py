@@ -148,6 +148,12 @@ def handler(
     """Mark a handler and set its options; a handler without any needs no mark.
 
     `aggregate=True`: the output of a generator is the list of all it yielded, and not the empty list.
+
+    `concurrency_modifier(current)` returns how many jobs the worker takes at once from now on. It is asked
+    before the first job, with 1, and again whenever a job was taken and whenever one is about to end; the
+    worker waits for its answer. The endpoint's `concurrency` is the upper bound; where that is 1 nothing is
+    asked. An answer that is no whole number from 1, or an exception, is logged and changes nothing. A lower
+    number lets the jobs that run end.
     """
 
     def mark(marked: T) -> T:
@@ -155,12 +161,6 @@ def handler(
         return marked
 
     return mark if target is None else mark(target)
-
-    `concurrency_modifier(current)` returns how many jobs the worker takes at once from now on. It is asked
-    before the first job, with 1, and again whenever a job was taken and whenever one is about to end; the
-    worker waits for its answer. The endpoint's `concurrency` is the upper bound; where that is 1 nothing is
-    asked. An answer that is no whole number from 1, or an exception, is logged and changes nothing. A lower
-    number lets the jobs that run end.
 
 
 def _is_media_type(text: str) -> bool:
