@@ -1,7 +1,7 @@
 """The hosted endpoints: what the models declare in their torch-free modules, as endpoints of control.
 
-Which pipeline stands behind one is STOKER_PIPELINE's to say where it is set; else the worker takes the best
-that its machine has. Where weights lie is the affair of the agent's host, which tells its workers.
+Which pipelines stand behind them STOKER_PIPELINE says, a list with commas; else a worker takes
+the best that its machine has. Where weights lie is the affair of the agent's host, which tells its workers.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ from stoker.cli.errors import CliError
 from stoker.control.config import check_aliases, device_prices, to_endpoints
 from stoker.control.config_sections import Config
 from stoker.control.types import Endpoint, EndpointVersion
-from stoker.models.registry import MODELS, PIPELINES, UnknownPipeline, pipeline
+from stoker.models.registry import MODELS, PipelineEntry, UnknownPipeline, asked_for, pipeline
 from stoker.wire.messages import Price
 
 PIPELINE = "STOKER_PIPELINE"
-
-RESERVED = {"talking-video": "the hosted video model of a later version"}
-"""Ids that are nobody's yet, and what they are kept for."""
 
 
 def declared(config: Config, hosted: Sequence[str], given: Mapping[str, str]) -> list[Endpoint]:
@@ -27,9 +24,7 @@ def declared(config: Config, hosted: Sequence[str], given: Mapping[str, str]) ->
     models = hosted_endpoints(hosted, given, device_prices(config))
     endpoints = [*models, *to_endpoints(config)]
     ids = [endpoint.id for endpoint in endpoints]
-    for taken in (*ids, *config.aliases):
-        if taken in RESERVED:
-            raise CliError(f"the id {taken} is reserved for {RESERVED[taken]}; give yours another")
+    for taken in ids:
         if ids.count(taken) > 1:
             raise CliError(f"the endpoint id {taken} is a hosted one's; give yours another")
     check_aliases(config, endpoints)
@@ -49,12 +44,9 @@ def hosted_endpoints(
 def _endpoint(model: str, given: Mapping[str, str], more_prices: Sequence[Price], account: str) -> Endpoint:
     found = MODELS.get(model)
     if found is None:
-        why = (
-            f"{model} is {RESERVED[model]}" if model in RESERVED else f"there is no hosted endpoint {model!r}"
-        )
-        raise CliError(f"{why}; there are {', '.join(sorted(MODELS))}")
-    chosen = _chosen(given)
-    env = {**found.env, **({PIPELINE: chosen} if chosen else {})}
+        raise CliError(f"there is no hosted endpoint {model!r}; there are {', '.join(sorted(MODELS))}")
+    chosen = _chosen(given).get(model)
+    env = {**found.env, **({PIPELINE: chosen.name} if chosen else {})}
     prices = (*(Price(price["metric"], price["nano_usd"]) for price in found.prices), *more_prices)
     return Endpoint(
         id=found.id,
@@ -71,12 +63,9 @@ def _endpoint(model: str, given: Mapping[str, str], more_prices: Sequence[Price]
     )
 
 
-def _chosen(given: Mapping[str, str]) -> str | None:
-    asked = given.get(PIPELINE)
-    if not asked:
-        return None
+def _chosen(given: Mapping[str, str]) -> dict[str, PipelineEntry]:
     try:
-        return pipeline(asked).name
+        return asked_for(given.get(PIPELINE))
     except UnknownPipeline as error:
         raise CliError(f"{PIPELINE}: {error}") from None
 
@@ -84,5 +73,5 @@ def _chosen(given: Mapping[str, str]) -> str | None:
 def wanted_weights(ids: Sequence[str], given: Mapping[str, str] = os.environ) -> list[str]:
     """The entries of weights.lock that a machine needs to serve these: small, or asked for by name."""
     asked = _chosen(given)
-    names = [asked or MODELS[model].default_pipeline for model in ids if model in MODELS]
-    return sorted({PIPELINES[name].weights for name in names})
+    here = [asked.get(model) or pipeline(MODELS[model].default_pipeline) for model in ids if model in MODELS]
+    return sorted({entry.weights for entry in here})

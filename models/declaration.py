@@ -18,7 +18,8 @@ class ModelDeclaration:
 
     `schema` is a JSON Schema (draft 2020-12) of a job's `input`. `prices` lists what is paid for: so many
     billionths of a US dollar (`nano_usd`) for each unit of what the handler measures as `metric`.
-    `default_pipeline` is the one for a machine without a GPU; `registry.choose_pipeline` knows the rest.
+    `default_pipeline` is the one for a machine without a GPU, `gpu_pipeline` the one for a machine that has
+    one and its weights; `registry.choose_pipeline` decides.
     `preload` names what a worker may be forked with, already imported. `env` is what its workers are given:
     what libraries read as they are imported must stand there, for the handler comes too late for it.
     """
@@ -29,5 +30,6 @@ class ModelDeclaration:
     schema: Mapping[str, Any]
     prices: tuple[Mapping[str, Any], ...]
     default_pipeline: str
+    gpu_pipeline: str
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

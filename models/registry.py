@@ -11,9 +11,18 @@ from types import MappingProxyType
 from typing import Final
 
 from stoker.models.declaration import ModelDeclaration
+from stoker.models.talking_video.declaration import DECLARATION as TALKING_VIDEO
 from stoker.models.text_to_image.declaration import DECLARATION as TEXT_TO_IMAGE
 
-__all__ = ["MODELS", "PIPELINES", "PipelineEntry", "UnknownPipeline", "choose_pipeline", "pipeline"]
+__all__ = [
+    "MODELS",
+    "PIPELINES",
+    "PipelineEntry",
+    "UnknownPipeline",
+    "asked_for",
+    "choose_pipeline",
+    "pipeline",
+]
 
 
 class UnknownPipeline(LookupError):
@@ -24,15 +33,15 @@ class UnknownPipeline(LookupError):
 class PipelineEntry:
     """A named way to run a model.
 
-    `family` names the adapter that loads it, `weights` its entry in weights.lock, `profile` the set of
-    speed-ups (`exact`: none that changes the output). `text_tokens` is how much of a prompt T5 reads.
+    `model` is the hosted model that it may stand behind, `weights` its entry in weights.lock, `profile` the
+    set of speed-ups (`exact`: none that changes the output). `text_tokens` is how much of a prompt T5 reads.
     `wants_gpu`: too slow without one to be chosen there unasked.
     """
 
     name: str
-    family: str
+    model: str
     weights: str
-    text_tokens: int
+    text_tokens: int = 512
     profile: str = "exact"
     wants_gpu: bool = True
     about: str = ""
@@ -44,7 +53,7 @@ PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
         for entry in (
             PipelineEntry(
                 "flux-tiny",
-                family="flux",
+                model=TEXT_TO_IMAGE.id,
                 weights="flux-tiny",
                 text_tokens=128,
                 wants_gpu=False,
@@ -52,25 +61,33 @@ PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
             ),
             PipelineEntry(
                 "flux-1-dev",
-                family="flux",
+                model=TEXT_TO_IMAGE.id,
                 weights="flux-1-dev",
                 text_tokens=512,
                 about="FLUX.1-dev, 12 B parameters; a licence of its own, non-commercial",
             ),
             PipelineEntry(
                 "flux-1-schnell",
-                family="flux",
+                model=TEXT_TO_IMAGE.id,
                 weights="flux-1-schnell",
                 text_tokens=256,
                 about="FLUX.1-schnell, 12 B parameters; made for 4 steps, ignores guidance; Apache-2.0",
+            ),
+            PipelineEntry(
+                "talk-tiny",
+                model=TALKING_VIDEO.id,
+                weights="talk-tiny",
+                profile="tiny",
+                wants_gpu=False,
+                about="InfiniteTalk's classes with small made-up weights: moving patterns, on a CPU",
             ),
         )
     }
 )
 
-MODELS: Final[Mapping[str, ModelDeclaration]] = MappingProxyType({TEXT_TO_IMAGE.id: TEXT_TO_IMAGE})
-
-_ON_A_GPU: Final = "flux-1-dev"
+MODELS: Final[Mapping[str, ModelDeclaration]] = MappingProxyType(
+    {model.id: model for model in (TEXT_TO_IMAGE, TALKING_VIDEO)}
+)
 
 
 def pipeline(name: str) -> PipelineEntry:
@@ -83,13 +100,22 @@ def pipeline(name: str) -> PipelineEntry:
         ) from None
 
 
-def choose_pipeline(asked: str | None, device_kind: str, present: Callable[[str], bool]) -> PipelineEntry:
-    """The pipeline to run: the one asked for, else the best that this machine has.
+def asked_for(names: str | None) -> dict[str, PipelineEntry]:
+    """The pipelines of a list with commas, by their models. Raises UnknownPipeline; the last
+    one of a model counts."""
+    given = (name.strip() for name in (names or "").split(","))
+    return {entry.model: entry for entry in (pipeline(name) for name in given if name)}
+
+
+def choose_pipeline(
+    model: ModelDeclaration, asked: str | None, device_kind: str, present: Callable[[str], bool]
+) -> PipelineEntry:
+    """The pipeline to run: the one of this model that is asked for, else the best that this machine has.
 
     `present` says whether the weights of this name are on the machine.
     """
-    if asked:
-        return pipeline(asked)
-    if device_kind != "cpu" and present(PIPELINES[_ON_A_GPU].weights):
-        return PIPELINES[_ON_A_GPU]
-    return PIPELINES[TEXT_TO_IMAGE.default_pipeline]
+    if found := asked_for(asked).get(model.id):
+        return found
+    if device_kind != "cpu" and present(PIPELINES[model.gpu_pipeline].weights):
+        return PIPELINES[model.gpu_pipeline]
+    return PIPELINES[model.default_pipeline]

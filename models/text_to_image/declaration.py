@@ -101,6 +101,7 @@ DECLARATION: Final = ModelDeclaration(
     schema=SCHEMA,
     prices=PRICES,
     default_pipeline="flux-tiny",
+    gpu_pipeline="flux-1-dev",
     preload=PRELOAD,
     env=ENV,
 )

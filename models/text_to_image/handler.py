@@ -21,6 +21,7 @@ from typing import Any
 import stoker
 from stoker.models import registry, weights
 from stoker.models.text_to_image import flux, metadata, previews
+from stoker.models.text_to_image.declaration import DECLARATION
 from stoker.models.text_to_image.request import ImageRequest, InvalidInput
 from stoker.worker import Device, File, HandlerError, Job
 
@@ -47,7 +48,7 @@ class TextToImage:
         folder = weights.weights_folder()
         lock = weights.read_lock()
         self.pipeline = registry.choose_pipeline(
-            os.environ.get("STOKER_PIPELINE"), device.kind, lambda name: (folder / name).is_dir()
+            DECLARATION, os.environ.get("STOKER_PIPELINE"), device.kind, lambda name: (folder / name).is_dir()
         )
         self._entry = lock.entry(self.pipeline.weights)
         place = folder / self._entry.name

@@ -10,13 +10,11 @@ versions: `weights.lock` holds the digest of each. No torch is imported.
 
 from __future__ import annotations
 
-import json
-import struct
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stoker.models.made_weights import json_bytes, safetensors_bytes
 from stoker.models.text_to_image import tiny_weights as numbers
 
 CLIP_START, CLIP_END = "<|startoftext|>", "<|endoftext|>"
@@ -43,8 +41,6 @@ def files() -> dict[str, bytes]:
         "text_encoder_2/config.json": _t5_config(len(t5)),
         "tokenizer/tokenizer_config.json": _CLIP_TOKENIZER,
         "tokenizer/vocab.json": clip,
-        "tokenizer_2/tokenizer_config.json": _T5_TOKENIZER,
-        "tokenizer_2/tokenizer.json": _t5_tokenizer(t5),
     }
     tensors = {
         "transformer/diffusion_pytorch_model.safetensors": numbers.transformer(),
@@ -54,25 +50,16 @@ def files() -> dict[str, bytes]:
     }
     made = {name: json_bytes(value) for name, value in texts.items()}
     made |= {name: safetensors_bytes(weights) for name, weights in tensors.items()}
+    made |= {f"tokenizer_2/{name}": data for name, data in t5_tokenizer_files().items()}
     return made | {"tokenizer/merges.txt": b"#version: 0.2\n"}
 
 
-def json_bytes(value: object) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=True) + "\n").encode()
-
-
-def safetensors_bytes(weights: Mapping[str, numbers.Array]) -> bytes:
-    """The safetensors format: the header's length, a header of JSON padded to eight bytes, the numbers."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    data = bytearray()
-    for name in sorted(weights):
-        array = weights[name].astype("<f4")
-        start = len(data)
-        data += array.tobytes()
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [start, len(data)]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + bytes(data)
+def t5_tokenizer_files() -> dict[str, bytes]:
+    """A tokenizer of T5's kind that knows ASCII letter by letter."""
+    return {
+        "tokenizer_config.json": json_bytes(_T5_TOKENIZER),
+        "tokenizer.json": json_bytes(_t5_tokenizer(t5_vocabulary())),
+    }
 
 
 def clip_vocabulary() -> dict[str, int]:

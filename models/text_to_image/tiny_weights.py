@@ -14,14 +14,13 @@ This module knows names, shapes and numbers; `tiny` makes a folder of them.
 
 from __future__ import annotations
 
-import hashlib
-import math
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float32]
+from stoker.models import made_weights
+from stoker.models.made_weights import Array, full
+
 Weights: TypeAlias = dict[str, Array]
 
 WIDTH = 32
@@ -48,15 +47,7 @@ _MEAN = np.kron(np.eye(LATENTS), np.full((4, 4), 0.25)).astype(np.float32)
 
 
 def draw(name: str, *shape: int, scale: float) -> Array:
-    """Numbers in [-scale, scale), each an 8-bit integer times a power of two."""
-    if math.frexp(scale)[0] != 0.5:
-        raise ValueError(f"{name}: {scale} is not a power of two, so its products would be rounded")
-    data = hashlib.shake_256(f"{SALT}/{name}".encode()).digest(math.prod(shape))
-    return np.frombuffer(data, np.int8).astype(np.float32).reshape(shape) * np.float32(scale / 128)
-
-
-def full(value: float, *shape: int) -> Array:
-    return np.full(shape, value, np.float32)
+    return made_weights.draw(f"{SALT}/{name}", *shape, scale=scale)
 
 
 def linear(name: str, wide: int, narrow: int, scale: float, *, bias: float = 0.0) -> Weights:

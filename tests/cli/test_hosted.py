@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.agent_process import AgentOptions, connector, host_environment, node_id, worker_user
+from stoker.cli.agent_isolation import worker_user
+from stoker.cli.agent_process import AgentOptions, connector, host_environment, node_id
 from stoker.cli.errors import CliError
 from stoker.cli.hosted import declared, hosted_endpoints, wanted_weights
 from stoker.control.config import ConfigError, load_config
@@ -46,18 +47,17 @@ def test_an_id_is_taken_once(tmp_path: Path) -> None:
         declared(config, ["text-to-image"], {})
 
 
-def test_the_video_models_id_is_kept_for_it(tmp_path: Path) -> None:
-    with pytest.raises(CliError, match="talking-video is the hosted video model of a later version; there"):
-        hosted_endpoints(["talking-video"], {})
-    (tmp_path / "echo.py").touch()
-    (tmp_path / "stoker.toml").write_text(
-        'local_roots = ["."]\n[[endpoints]]\nid = "talking-video"\nimageName = "local:echo.py:handler"\n'
-    )
-    reserved = "the id talking-video is reserved for the hosted video model of a later version"
-    with pytest.raises(CliError, match=reserved):
-        declared(load_config(tmp_path / "stoker.toml"), [], {})
-    with pytest.raises(CliError, match=reserved):
-        declared(Config(aliases={"talking-video": "text-to-image"}), ["text-to-image"], {})
+def test_each_model_gets_its_own_of_the_pipelines_that_are_named() -> None:
+    given = {"STOKER_PIPELINE": "flux-1-schnell, talk-tiny"}
+    picture, video = hosted_endpoints(["text-to-image", "talking-video"], given)
+    assert picture.run.env["STOKER_PIPELINE"] == "flux-1-schnell"
+    assert video.run.env["STOKER_PIPELINE"] == "talk-tiny"
+    assert video.run.prices == (Price("videos_480p", 250_000_000), Price("videos_720p", 500_000_000))
+    assert wanted_weights(["talking-video"], given) == ["talk-tiny"]
+    with pytest.raises(
+        CliError, match="no hosted endpoint 'singing'; there are talking-video, text-to-image"
+    ):
+        hosted_endpoints(["singing"], {})
 
 
 def test_an_alias_may_name_a_hosted_endpoint() -> None:

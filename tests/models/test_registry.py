@@ -14,6 +14,7 @@ _LIGHT = """
 import sys
 import stoker.models.registry, stoker.models.declaration, stoker.models.weights
 from stoker.models.text_to_image import declaration, request, tiny
+from stoker.models.talking_video import chunks, declaration, profiles, request, schedule, sizes, tiny
 heavy = {"torch", "diffusers", "transformers", "accelerate", "huggingface_hub"} & set(sys.modules)
 assert not heavy, heavy
 """
@@ -52,14 +53,23 @@ def test_the_handler_reference_leads_to_a_handler() -> None:
         ("", "gpu", {"flux-1-dev"}, "flux-1-dev"),
         ("flux-1-schnell", "gpu", set(), "flux-1-schnell"),
         ("flux-tiny", "gpu", {"flux-1-dev"}, "flux-tiny"),
+        ("flux-1-schnell, talk-tiny", "gpu", {"infinitetalk"}, "talk-tiny"),
     ],
 )
 def test_which_pipeline_is_chosen(asked: str | None, kind: str, here: set[str], chosen: str) -> None:
-    assert choose_pipeline(asked, kind, here.__contains__).name == chosen
+    model = MODELS[pipeline(chosen).model]
+    assert choose_pipeline(model, asked, kind, here.__contains__).name == chosen
+
+
+def test_the_video_model_is_hosted() -> None:
+    model = MODELS["talking-video"]
+    assert model.schema["required"] == ["prompt", "image", "audio", "size"]
+    assert [price["nano_usd"] for price in model.prices] == [250_000_000, 500_000_000]
+    assert not pipeline(model.default_pipeline).wants_gpu
 
 
 def test_an_unknown_pipeline_is_answered_with_the_known() -> None:
     with pytest.raises(
         UnknownPipeline, match="no pipeline 'sdxl'; registered are flux-1-dev, flux-1-schnell"
     ):
-        choose_pipeline("sdxl", "cpu", lambda _: True)
+        choose_pipeline(MODELS["text-to-image"], "sdxl", "cpu", lambda _: True)

@@ -184,9 +184,9 @@ def test_a_revoked_key_that_it_keeps_is_named_by_its_file(tmp_path: Path) -> Non
 
 
 def test_what_is_not_hosted_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    refused = command(tmp_path, "up", "--port", "0", "--hosted", "talking-video")
+    refused = command(tmp_path, "up", "--port", "0", "--hosted", "singing-video")
     assert refused.returncode == 1
-    assert refused.stderr.startswith("stoker: talking-video is the hosted video model of a later version")
+    assert refused.stderr.startswith("stoker: there is no hosted endpoint 'singing-video'")
     assert not list((tmp_path / ".stoker" / "logs").iterdir())
 
 

@@ -1,0 +1,88 @@
+"""The hosted video model as data: its input, its price, its handler. Imports no torch."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Final
+
+from stoker.models.declaration import ModelDeclaration
+
+__all__ = ["DECLARATION", "ENV", "HANDLER", "METRICS", "PRELOAD", "PRICES", "SCHEMA"]
+
+HANDLER: Final = "stoker.models.talking_video.handler:TalkingVideo"
+
+PRELOAD: Final = (
+    "PIL.Image",
+    "accelerate",
+    "av",
+    "diffusers.AutoencoderKLWan",
+    "diffusers.WanTransformer3DModel",
+    "numpy",
+    "safetensors.torch",
+    "soundfile",
+    "torch",
+    "transformers.AutoTokenizer",
+    "transformers.CLIPVisionModel",
+    "transformers.UMT5EncoderModel",
+    "transformers.Wav2Vec2Model",
+)
+"""What its workers' template imports: classes by name, for the libraries import them only when asked."""
+
+ENV: Final = MappingProxyType({"HF_HUB_OFFLINE": "1"})
+
+METRICS: Final = MappingProxyType({"480p": "videos_480p", "720p": "videos_720p"})
+"""What the handler measures, once for each video, by its size."""
+
+PRICES: Final[tuple[dict[str, Any], ...]] = (
+    {"metric": METRICS["480p"], "nano_usd": 250_000_000},
+    {"metric": METRICS["720p"], "nano_usd": 500_000_000},
+)
+"""0.25 and 0.50 USD a video, however long."""
+
+SCHEMA: Final[dict[str, Any]] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "Talking video: input",
+    "type": "object",
+    "required": ["prompt", "image", "audio", "size"],
+    "additionalProperties": False,
+    "properties": {
+        "prompt": {
+            "type": "string",
+            "minLength": 1,
+            "pattern": r"\S",
+            "description": "What the video shows: at least one letter that is not white space.",
+        },
+        "image": {
+            "type": "string",
+            "pattern": r"^https?://\S+$",
+            "description": "URL of the picture to animate: png, jpeg or webp.",
+        },
+        "audio": {
+            "type": "string",
+            "pattern": r"^https?://\S+$",
+            "description": "URL of the voice: wav, mp3, flac, ogg or m4a, 0.2 s to 10 minutes.",
+        },
+        "size": {
+            "type": "string",
+            "enum": ["480p", "720p"],
+            "description": "About 627 or 960 pixels squared, in the shape nearest to the picture's.",
+        },
+        "enable_safety_checker": {
+            "type": "boolean",
+            "default": True,
+            "description": "Whether the picture and the video are looked at before they are given out.",
+        },
+    },
+}
+
+DECLARATION: Final = ModelDeclaration(
+    id="talking-video",
+    name="Talking video",
+    handler=HANDLER,
+    schema=SCHEMA,
+    prices=PRICES,
+    default_pipeline="talk-tiny",
+    gpu_pipeline="talk-tiny",
+    preload=PRELOAD,
+    env=ENV,
+)

@@ -1,0 +1,29 @@
+"""A job's input, checked and with its defaults filled in. Imports no torch.
+
+The rules are those of `declaration.SCHEMA`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stoker.models.checked_input import InvalidInput, checked
+from stoker.models.talking_video.declaration import SCHEMA
+
+__all__ = ["InvalidInput", "VideoRequest"]
+
+
+@dataclass(frozen=True, slots=True)
+class VideoRequest:
+    """`image` and `audio` are URLs."""
+
+    prompt: str
+    image: str
+    audio: str
+    size: str
+    enable_safety_checker: bool
+
+    @classmethod
+    def parse(cls, value: object) -> VideoRequest:
+        """Raises InvalidInput for the first thing that is wrong."""
+        return cls(**checked(value, SCHEMA))

@@ -1,0 +1,137 @@
+"""`talk-tiny`: a folder of small made-up weights for the classes of the talking video, the same on every
+machine.
+
+Nothing here is trained: the videos are moving patterns in the colours of the picture, and the voice moves
+them. A number is an 8-bit integer, read from a hash of the parameter's name, times a power of two that fits
+the layer's width. Names and shapes stand in `tiny_shapes.json`, read once from the library's classes of
+CONFIGS (a test compares), so that neither making nor checking these files imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from stoker.models import made_weights
+from stoker.models.made_weights import json_bytes, safetensors_bytes
+from stoker.models.text_to_image import tiny as text
+
+__all__ = ["CONFIGS", "build", "files"]
+
+SALT: Final = "stoker talk-tiny 1"
+WIDTH: Final = 16
+LATENTS: Final = 4
+
+CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "transformer": {
+        "_class_name": "TalkingTransformer3DModel",
+        "_diffusers_version": "0.42.1",
+        "num_attention_heads": 2,
+        "attention_head_dim": 16,
+        "in_channels": 4 + 2 * LATENTS,
+        "out_channels": LATENTS,
+        "text_dim": WIDTH,
+        "freq_dim": 32,
+        "ffn_dim": 64,
+        "num_layers": 2,
+        "image_dim": WIDTH,
+        "added_kv_proj_dim": 32,
+        "audio_dim": WIDTH,
+        "audio_layers": 2,
+        "audio_tokens": 4,
+        "audio_hidden": 16,
+    },
+    "vae": {
+        "_class_name": "AutoencoderKLWan",
+        "_diffusers_version": "0.42.1",
+        "base_dim": 4,
+        "z_dim": LATENTS,
+        "dim_mult": [1, 1, 1, 1],
+        "num_res_blocks": 1,
+        "latents_mean": [0.0] * LATENTS,
+        "latents_std": [1.0] * LATENTS,
+    },
+    "text_encoder": {
+        "architectures": ["UMT5EncoderModel"],
+        "model_type": "umt5",
+        "vocab_size": len(text.t5_vocabulary()),
+        "d_model": WIDTH,
+        "d_kv": 8,
+        "d_ff": 32,
+        "num_layers": 1,
+        "num_heads": 2,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+    },
+    "image_encoder": {
+        "architectures": ["CLIPVisionModel"],
+        "model_type": "clip_vision_model",
+        "hidden_size": WIDTH,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 32,
+        "patch_size": 8,
+    },
+    "audio_encoder": {
+        "architectures": ["Wav2Vec2Model"],
+        "model_type": "wav2vec2",
+        "hidden_size": WIDTH,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "conv_dim": [8] * 7,
+        "num_conv_pos_embeddings": 16,
+        "num_conv_pos_embedding_groups": 2,
+    },
+}
+"""By folder; what is left out is the class's default."""
+
+WEIGHTS: Final[Mapping[str, str]] = {
+    "transformer": "diffusion_pytorch_model.safetensors",
+    "vae": "diffusion_pytorch_model.safetensors",
+    "text_encoder": "model.safetensors",
+    "image_encoder": "model.safetensors",
+    "audio_encoder": "model.safetensors",
+}
+
+
+def build(folder: Path) -> None:
+    """Write all files below `folder`, which is made if it is not there."""
+    for name, data in files().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def files() -> dict[str, bytes]:
+    """Every file by its path."""
+    made = {f"{part}/config.json": json_bytes(config) for part, config in CONFIGS.items()}
+    for part, shapes in _shapes().items():
+        weights = {name: _numbers(f"{part}/{name}", shape) for name, shape in shapes.items()}
+        made[f"{part}/{WEIGHTS[part]}"] = safetensors_bytes(weights)
+    return made | {f"tokenizer/{name}": data for name, data in text.t5_tokenizer_files().items()}
+
+
+def _shapes() -> dict[str, dict[str, list[int]]]:
+    read = resources.files(__package__).joinpath("tiny_shapes.json").read_text(encoding="utf-8")
+    shapes: dict[str, dict[str, list[int]]] = json.loads(read)
+    return shapes
+
+
+def _numbers(name: str, shape: list[int]) -> made_weights.Array:
+    """Norms pass on what comes, biases add nothing, and a layer keeps the size of what goes through it."""
+    leaf = name.rpartition(".")[2]
+    if leaf == "gamma" or ("norm" in name and leaf == "weight" and len(shape) == 1):
+        return made_weights.full(1, *shape)
+    if leaf == "bias" or len(shape) == 0:
+        return made_weights.full(0, *shape)
+    inputs = math.prod(shape[1:]) if len(shape) > 1 else shape[0]
+    scale = 2.0 ** round(math.log2(math.sqrt(3 / inputs)))
+    return np.asarray(made_weights.draw(f"{SALT}/{name}", *shape, scale=scale))
