@@ -17,8 +17,9 @@ stands between: jobs wait here until the program takes them, and its posts becom
   `job_in_progress=0`; a batch that is larger than what runs allows, once a job was told to stop; two pings in
   a row without the job, after a job-take has shown that it had arrived.
 - What is said of a job that is not open (a late progress, a second result) changes nothing.
-- A job waits here even when the program takes fewer at once than control believes: its own modifier changes
-  that number as it likes. Its time begins when it is handed over.
+- How many jobs it takes at once is the room of a job-take while nothing runs; that is told.
+  Its own modifier changes the number as it likes, so a job may find less room than was told: it waits here,
+  and its time begins when it is handed over.
 """
 
 from __future__ import annotations
@@ -101,9 +102,11 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`slots` is what control believes; `at_once` how many the program takes, known when nothing runs."""
+    """`slots` is what the endpoint allows; `at_once` how many the program takes, known when nothing runs;
+    `told` what was last said of that."""
 
     slots: int = 1
+    told: int | None = None
     phase: Phase = "starting"
     at_once: int = 0
     waiting: tuple[Waiting, ...] = ()
@@ -179,8 +182,9 @@ def _take(state: State, event: TakeAsked) -> Stepped:
     if state.take is not None:
         commands = (GiveJobs(state.take.request),)
     if state.phase == "starting":
-        state = replace(state, phase="serving")
-        commands += (Say(Frame("ready", {"concurrency": state.slots})),)
+        told = min(state.slots, event.room) if event.busy is False else state.slots
+        state = replace(state, phase="serving", told=told)
+        commands += (Say(Frame("ready", {"concurrency": told})),)
     state, said = _counted(state, event)
     hold = LEAVE_HOLD_S if state.phase == "leaving" else TAKE_HOLD_S
     poll = Poll(event.request, event.at + hold, event.room, event.many)
@@ -193,12 +197,21 @@ def _counted(state: State, event: TakeAsked) -> Stepped:
         return state, ()
     arrived = [one for one in state.open if one.text is None]
     if not event.busy:
-        return _lose(replace(state, at_once=event.room), arrived)
+        state, said = _lose(replace(state, at_once=event.room), arrived)
+        return _tell_slots(state, said)
     surplus = len(arrived) - max(state.at_once - event.room, 0) if state.at_once else 0
     told = [one for one in arrived if one.told_at is not None]
     state, said = _lose(state, told[: max(surplus, 0)])
     settled = tuple(replace(one, settled=True) if one.text is None else one for one in state.open)
     return replace(state, open=settled), said
+
+
+def _tell_slots(state: State, said: tuple[Command, ...]) -> Stepped:
+    """Before what is lost: no slot is free before it is known how many there are."""
+    now = min(state.slots, state.at_once)
+    if now < 1 or now == state.told:
+        return state, said
+    return replace(state, told=now), (Say(Frame("slots", {"n": now})), *said)
 
 
 def _hand_over(state: State) -> Stepped:

@@ -84,7 +84,14 @@ class Worker:
 
     def held(self) -> HeldWorker:
         spec = self.spec
-        return HeldWorker(spec.worker, spec.endpoint, spec.version, self.news.phase, spec.devices)
+        return HeldWorker(
+            spec.worker, spec.endpoint, spec.version, self.news.phase, spec.devices, self._slots()
+        )
+
+    def _slots(self) -> int | None:
+        """None while no process has told."""
+        life = self._life
+        return life.slots if life is not None and isinstance(life.state, process.Ready) else None
 
     def why_not(self) -> str | None:
         """Why it cannot take an attempt now; None when it can."""
@@ -218,6 +225,8 @@ class Worker:
             match frame.kind:
                 case "ready":
                     self._ready(frame)
+                case "slots":
+                    self._slots_are(int(frame.fields["n"]))
                 case "setup_failed":
                     self.tell(process.SetupFailed(_now(), str(frame.fields["error"])))
                 case "retire":
@@ -237,9 +246,18 @@ class Worker:
 
     def _ready(self, frame: Frame) -> None:
         assert self._life is not None
-        own = int(frame.fields.get("concurrency", 1))
-        self._life.slots = max(1, min(self.spec.concurrency, own))
+        self._life.slots = self._allowed(int(frame.fields.get("concurrency", 1)))
         self.tell(process.BecameReady(_now()))
+
+    def _slots_are(self, now: int) -> None:
+        """What runs beyond a lower number is left to end."""
+        if self._life is not None and self._life.slots != self._allowed(now):
+            self._life.slots = self._allowed(now)
+            if isinstance(self._life.state, process.Ready):
+                self._announce("ready", self.news.reason)
+
+    def _allowed(self, slots: int) -> int:
+        return max(1, min(self.spec.concurrency, slots))
 
     def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002  # the word of the domain
         """Control hears first that the worker is not usable, then that its slots are free."""
@@ -271,7 +289,9 @@ class Worker:
     def _announce(self, phase: WorkerPhase, reason: str, log_tail: tuple[str, ...] = ()) -> None:
         self.news = News(phase, reason, log_tail)
         spec = self.spec
-        self._context.report(WorkerState(spec.worker, spec.endpoint, spec.version, phase, reason, log_tail))
+        slots = self._slots() if phase == "ready" else None
+        told = WorkerState(spec.worker, spec.endpoint, spec.version, phase, reason, log_tail, slots)
+        self._context.report(told)
 
 
 class Workers:

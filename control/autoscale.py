@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ScaleSample:
-    """One look at an endpoint. `idle_for` holds, per idle worker, for how many seconds it has been idle."""
+    """One look at an endpoint. `idle_for` holds, per idle worker, for how many seconds it has been idle.
+
+    `slots` holds, per ready worker, how many jobs it takes at once; `concurrency` is what the endpoint allows,
+    and what is expected of a worker while none is ready.
+    """
 
     queued: int
     in_progress: int
@@ -19,6 +23,7 @@ class ScaleSample:
     idle_for: tuple[float, ...] = ()
     low_priority_queued: int = 0
     concurrency: int = 1
+    slots: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class ScaleDecision:
 
 def decide(sample: ScaleSample, policy: ScalePolicy) -> ScaleDecision:
     """The number of workers wanted, between `workers_min` and `workers_max`."""
-    demand = -(-(sample.queued + sample.in_progress) // sample.concurrency)
+    demand = _workers_for(sample.queued + sample.in_progress, sample.slots or (sample.concurrency,))
     if sample.workers < policy.workers_min:
         return ScaleDecision(_clamp(max(demand, policy.workers_min), policy), "below the minimum")
     if sample.workers > policy.workers_max:
@@ -49,6 +54,11 @@ def decide(sample: ScaleSample, policy: ScalePolicy) -> ScaleDecision:
     tired = sum(1 for idle in sample.idle_for if idle >= policy.idle_timeout_s)
     wanted = max(sample.workers - tired, demand, policy.workers_min)
     return ScaleDecision(wanted, "idle too long" if wanted < sample.workers else "enough")
+
+
+def _workers_for(jobs: int, slots: tuple[int, ...]) -> int:
+    """As many as it takes if each has as many slots as these have on average."""
+    return -(-jobs * len(slots) // sum(slots))
 
 
 def _clamp(wanted: int, policy: ScalePolicy) -> int:

@@ -14,8 +14,13 @@ from typing import Protocol
 from stoker.control import placement, store
 from stoker.control.commit import Commits
 from stoker.control.floor import Floor
+from stoker.control.placement import FreeWorker, NodeLoad
 from stoker.control.types import Claimed, Endpoint, Slot
 from stoker.wire.messages import AttemptKey
+
+
+OFFER_MAX = 256
+"""Slots of an endpoint in one claim; where they are all filled, the next follows at once."""
 
 
 class Assigner(Protocol):
@@ -58,11 +63,16 @@ class Dispatch:
         if endpoint is None:
             return []
         free = self._floor.free_slots(endpoint.id, endpoint.version)
-        if limit is None or not free:
-            return free
-        last_used = {worker.worker: worker.last_used for worker in self._floor.of_endpoint(endpoint_id)}
-        first = placement.offer(free, last_used)[0]
-        return [Slot(first.endpoint, first.node, first.session, first.worker, min(first.free, limit))]
+        if not free:
+            return []
+        held = [self._floor.workers[slot.worker] for slot in free]
+        workers = [FreeWorker(slot, w.jobs, w.last_used) for slot, w in zip(free, held, strict=True)]
+        loads = {node: self._load(node) for node in {slot.node for slot in free}}
+        return placement.offer(workers, loads, OFFER_MAX if limit is None else limit)
+
+    def _load(self, node: str) -> NodeLoad:
+        known = self._floor.nodes.get(node)
+        return NodeLoad(self._floor.jobs_on(node), len(known.devices) if known is not None else 1)
 
     def settle(self, slots: Sequence[Slot], claimed: Sequence[Claimed]) -> None:
         """Ends a reservation and sends what was claimed."""

@@ -19,7 +19,8 @@ from stoker.wire.messages import AttemptKey, Device, DeviceSample, WorkerSpec
 
 @dataclass(slots=True)
 class FloorWorker:
-    """`spec` is None for a worker that a node holds and this process did not ask for."""
+    """`spec` is None for a worker that a node holds and this process did not ask for. `concurrency`: how many
+    jobs it takes at once; as its endpoint allows, until the worker has told its own number."""
 
     worker: str
     endpoint: str
@@ -41,11 +42,15 @@ class FloorWorker:
     def free(self) -> int:
         if self.state != "ready":
             return 0
-        return max(self.concurrency - len(self.busy) - self.reserved, 0)
+        return max(self.concurrency - self.jobs, 0)
+
+    @property
+    def jobs(self) -> int:
+        return len(self.busy) + self.reserved
 
     @property
     def idle(self) -> bool:
-        return self.state == "ready" and not self.busy and not self.reserved
+        return self.state == "ready" and not self.jobs
 
 
 @dataclass(slots=True)
@@ -74,6 +79,7 @@ class Floor:
         self.nodes: dict[str, FloorNode] = {}
         self.workers: dict[str, FloorWorker] = {}
         self._of_endpoint: dict[str, dict[str, FloorWorker]] = {}
+        self._on_node: dict[str, dict[str, FloorWorker]] = {}
         self._busy_at: dict[AttemptKey, str] = {}
 
     # -- nodes and workers
@@ -81,11 +87,13 @@ class Floor:
     def add_worker(self, worker: FloorWorker) -> None:
         self.workers[worker.worker] = worker
         self._of_endpoint.setdefault(worker.endpoint, {})[worker.worker] = worker
+        self._on_node.setdefault(worker.node, {})[worker.worker] = worker
 
     def remove_worker(self, worker: str) -> None:
         gone = self.workers.pop(worker, None)
         if gone is not None:
             self._of_endpoint[gone.endpoint].pop(worker, None)
+            self._on_node[gone.node].pop(worker, None)
             for key in gone.busy:
                 self._busy_at.pop(key, None)
 
@@ -110,6 +118,10 @@ class Floor:
             for w in self._of_endpoint.get(endpoint, {}).values()
             if w.free and w.version == version
         ]
+
+    def jobs_on(self, node: str) -> int:
+        """Of any endpoint, what is being claimed for it included."""
+        return sum(worker.jobs for worker in self._on_node.get(node, {}).values())
 
     def reserve(self, slots: Iterable[Slot]) -> None:
         for slot in slots:

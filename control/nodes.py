@@ -215,6 +215,7 @@ class Nodes:
                 session=session,
                 state=held.state,
                 devices=held.devices,
+                concurrency=held.slots or 0,
                 idle_since=now,
             )
             self._staffing.adopt(worker)
@@ -340,12 +341,14 @@ class Nodes:
         if news.state == "gone":
             self._floor.remove_worker(news.worker)
         elif worker.state != "stopping":
+            if news.state != worker.state:
+                worker.idle_since = self._clock()
             worker.state, worker.reason = news.state, news.reason
             if news.state == "stopping" and worker.spec is not None:
                 worker.spec = None  # it is replaced, and its agent must hear that it is not wanted again
                 self._staffing.tell(session.node)
             worker.log_tail = news.log_tail
-            worker.idle_since = self._clock()
+            worker.concurrency = news.slots or worker.concurrency
             self._dispatch.look(worker.endpoint)
         self._staffing.wake.set()
 

@@ -5,8 +5,11 @@ It starts nothing and claims nothing. A refusal is a sentence that the caller of
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from stoker.control.types import Slot
 from stoker.wire.messages import Device
@@ -56,13 +59,53 @@ def capacity(device: Device) -> int:
     return CPU_WORKERS if device.kind == "cpu" else 1
 
 
-def offer(slots: Iterable[Slot], last_used: Mapping[str, float]) -> list[Slot]:
-    """The order in which free slots are offered: the worker that was used last comes first.
+@dataclass(frozen=True, slots=True)
+class FreeWorker:
+    """A worker with room for `slot.free` more jobs. `busy`: how many it has; `last_used`: when it got one."""
 
-    A warm worker answers fastest; the others grow idle and may be stopped. A worker with several slots
-    is offered one at a time, so that jobs spread over idle workers before they share one.
+    slot: Slot
+    busy: int = 0
+    last_used: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """All jobs that a node has, of any endpoint, and how many devices carry them."""
+
+    jobs: int = 0
+    devices: int = 1
+
+
+def offer(workers: Iterable[FreeWorker], nodes: Mapping[str, NodeLoad], most: int) -> list[Slot]:
+    """At most `most` free slots, in the order in which jobs shall go into them.
+
+    Jobs spread before they share: the worker with the fewest jobs is next, each slot counted as if it were
+    filled. Among equals the node with the least load per device, then the worker that was used last: a warm
+    worker answers fastest; the others grow idle and may be stopped. The rest is decided by name.
     """
-    return sorted(slots, key=lambda slot: (-slot.free, -last_used.get(slot.worker, 0.0), slot.worker))
+    jobs = {node: load.jobs for node, load in nodes.items()}
+    given: Counter[str] = Counter()
+
+    def rank(worker: FreeWorker) -> tuple[int, float, float, str]:
+        name, node = worker.slot.worker, worker.slot.node
+        load = jobs[node] / max(nodes[node].devices, 1)
+        return worker.busy + given[name], load, -worker.last_used, name
+
+    # Ranks only fall behind as slots are given, so one that is first and still true is the next.
+    heap = [(rank(worker), worker) for worker in workers]
+    heapq.heapify(heap)
+    order: list[Slot] = []
+    while heap and len(order) < most:
+        was, worker = heap[0]
+        if was == rank(worker):
+            order.append(worker.slot)
+            given[worker.slot.worker] += 1
+            jobs[worker.slot.node] += 1
+        if given[worker.slot.worker] < worker.slot.free:
+            heapq.heapreplace(heap, (rank(worker), worker))
+        else:
+            heapq.heappop(heap)
+    return [replace(slot, free=sum(1 for _ in same)) for slot, same in groupby(order)]
 
 
 def choose_stops(workers: Mapping[str, float], surplus: int) -> list[str]:

@@ -70,6 +70,7 @@ class Staffing:
             idle_for=tuple(idle.values()),
             low_priority_queued=queue.low,
             concurrency=endpoint.run.concurrency,
+            slots=tuple(w.concurrency for w in workers if w.state == "ready"),
         )
         policy = ScalePolicy(endpoint.workers_min, endpoint.workers_max, endpoint.idle_timeout_s)
         wanted = decide(sample, policy).workers
@@ -135,7 +136,7 @@ class Staffing:
         endpoint = self._endpoints().get(worker.endpoint)
         if endpoint is not None and endpoint.version == worker.version and worker.state != "stopping":
             worker.spec = _spec(endpoint, worker.worker, worker.devices)
-            worker.concurrency = worker.spec.concurrency
+            worker.concurrency = worker.concurrency or worker.spec.concurrency
         else:
             worker.state = "stopping"
         self._floor.add_worker(worker)

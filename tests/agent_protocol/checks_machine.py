@@ -214,12 +214,49 @@ def serving(m: Any, *jobs: str, room: int = 1, busy: bool = False) -> World:
 
 def the_first_take_is_the_start(m: Any) -> None:
     world = World(m, slots=4)
-    (said,) = world.take()
-    assert (said.frame.kind, said.frame.fields) == ("ready", {"concurrency": 4})
+    (said,) = world.take(3, many=True)
+    assert (said.frame.kind, said.frame.fields) == ("ready", {"concurrency": 3}), "as many as it has room for"
     assert m.wake_at(world.state) == m.TAKE_HOLD_S
     world.at = m.TAKE_HOLD_S
     assert kinds(world.happens(m.Tick(world.at))) == ["GiveJobs"]
-    assert kinds(world.take()) == [], "it is ready once"
+    assert kinds(world.take(3, many=True)) == [], "it is ready once"
+
+
+def it_never_takes_more_at_once_than_the_endpoint_allows(m: Any) -> None:
+    world = World(m, slots=4)
+    (said,) = world.take(9, many=True)
+    assert said.frame.fields == {"concurrency": 4}
+    assert kinds(world.take(12, many=True)) == ["GiveJobs"], "no news: it is still 4"
+
+
+def what_does_not_tell_what_runs_has_the_slots_of_its_endpoint(m: Any) -> None:
+    (said,) = World(m, slots=4).take(1, busy=None)
+    assert said.frame.fields == {"concurrency": 4}
+
+
+def another_room_while_nothing_runs_is_told(m: Any) -> None:
+    world = World(m, slots=4)
+    world.take(2, many=True)
+    for room in (3, 1):
+        _, said = world.take(room, many=True)
+        assert (said.frame.kind, said.frame.fields) == ("slots", {"n": room})
+    assert kinds(world.take(1)) == ["GiveJobs"]
+
+
+def less_room_beside_what_runs_is_no_news(m: Any) -> None:
+    world = World(m, slots=4)
+    world.take(3, many=True)
+    world.asks("j1")
+    world.handed()
+    assert kinds(world.take(2, busy=True, many=True)) == []
+
+
+def fewer_slots_are_told_before_a_lost_job_frees_one(m: Any) -> None:
+    world = World(m, slots=4)
+    world.take(3, many=True)
+    world.asks("j1")
+    world.handed()
+    assert kinds(world.take(2, many=True)) == ["slots", "failed"]
 
 
 def a_job_waits_for_the_next_take(m: Any) -> None:
@@ -484,7 +521,24 @@ MUTANTS = [
         'case Terminated():\n            return replace(state, phase="leaving"), ()',
     ),
     ("a program that ignores SIGTERM spins", "LEAVE_HOLD_S = 1.0", "LEAVE_HOLD_S = 0.0"),
-    ("it is ready at every take", 'state = replace(state, phase="serving")\n', ""),
+    (
+        "it is ready at every take",
+        'replace(state, phase="serving", told=told)',
+        "replace(state, told=told)",
+    ),
+    (
+        "it is ready for more than it takes",
+        "if event.busy is False else state.slots",
+        "if False else state.slots",
+    ),
+    ("a program decides over its endpoint", "told = min(state.slots, event.room)", "told = event.room"),
+    ("another room over the endpoint's", "now = min(state.slots, state.at_once)", "now = state.at_once"),
+    ("the same slots are told again", "if now < 1 or now == state.told:", "if now < 1:"),
+    (
+        "the slots come after what is lost",
+        '{"n": now})), *said)',
+        '{"n": now})),)[:0] + (*said, Say(Frame("slots", {"n": now})))',
+    ),
     ("a lost job may be tried again for ever", "error=error, retryable=False", "error=error, retryable=True"),
     ("a missing output is null", 'has_output": output is not None', 'has_output": True'),
     (

@@ -19,6 +19,7 @@ def samples(draw: st.DrawFn) -> ScaleSample:
         idle_for=tuple(idle),
         low_priority_queued=draw(counts),
         concurrency=draw(st.integers(1, 8)),
+        slots=tuple(draw(st.lists(st.integers(1, 8), max_size=3))),
     )
 
 
@@ -52,6 +53,13 @@ def test_one_worker_per_waiting_job_up_to_the_maximum() -> None:
     assert decide(ScaleSample(9, 0, 1), policy).workers == 3
     assert decide(ScaleSample(9, 0, 3), policy).why == "jobs wait, at the maximum"
     assert decide(ScaleSample(5, 0, 0, concurrency=4), policy).workers == 2
+
+
+def test_what_workers_told_counts_for_more_than_what_their_endpoint_allows() -> None:
+    policy = ScalePolicy(0, 9, 5)
+    assert decide(ScaleSample(4, 0, 1, concurrency=4, slots=(1,)), policy).workers == 4
+    assert decide(ScaleSample(6, 0, 2, concurrency=4, slots=(1, 3)), policy).workers == 3
+    assert decide(ScaleSample(7, 0, 2, concurrency=4, slots=(1, 3)), policy).workers == 4
 
 
 def test_running_jobs_count_as_demand() -> None:

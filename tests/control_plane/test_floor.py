@@ -1,5 +1,7 @@
 """Slot accounting: a slot is free, reserved or busy, and never two of these."""
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -57,6 +59,7 @@ class FloorMachine(RuleBasedStateMachine):
             busy = sum(1 for owner, _ in self.busy if owner == name)
             assert reserved + busy <= size
             assert self.floor.workers[name].free == size - reserved - busy
+        assert self.floor.jobs_on("n") == sum(worker.jobs for worker in self.floor.workers.values())
 
 
 TestFloor = FloorMachine.TestCase
@@ -83,3 +86,25 @@ def test_a_reservation_of_an_earlier_session_is_not_taken_from_the_new_one() -> 
     floor.reserve(new)
     floor.settle(old, [], 0.0)
     assert floor.workers["a"].free == 0
+
+
+def test_a_node_has_the_jobs_of_all_its_workers_and_none_of_those_that_left() -> None:
+    floor = Floor()
+    for name, node in (("a", "n"), ("b", "n"), ("c", "m")):
+        floor.add_worker(replace(worker(name), node=node))
+        floor.occupy(name, AttemptKey(f"of {name}", 1), 0.0)
+    assert (floor.jobs_on("n"), floor.jobs_on("m"), floor.jobs_on("?")) == (2, 1, 0)
+    floor.remove_worker("a")
+    assert floor.jobs_on("n") == 1
+
+
+def test_a_worker_that_takes_fewer_at_once_has_no_free_slot_until_its_jobs_end() -> None:
+    floor = Floor()
+    floor.add_worker(worker("a", concurrency=3))
+    keys = [AttemptKey(f"j{n}", 1) for n in range(3)]
+    for key in keys:
+        floor.occupy("a", key, 0.0)
+    floor.workers["a"].concurrency = 2
+    for key, free in zip(keys, (0, 1, 2), strict=True):
+        floor.release(key, 1.0)
+        assert floor.workers["a"].free == free

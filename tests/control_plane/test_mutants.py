@@ -15,10 +15,9 @@ from stoker.control import autoscale, placement
 
 MUTANTS = {
     "autoscale": {
-        "never rounds up": (
-            "-(-(sample.queued + sample.in_progress)",
-            "((sample.queued + sample.in_progress)",
-        ),
+        "never rounds up": ("-(-jobs * len(slots) // sum(slots))", "jobs * len(slots) // sum(slots)"),
+        "what workers told is ignored": ("sample.slots or (sample.concurrency,)", "(sample.concurrency,)"),
+        "the smallest worker counts for all": ("* len(slots) // sum(slots))", "// min(slots))"),
         "running jobs are no demand": ("sample.queued + sample.in_progress", "sample.queued + 0"),
         "no maximum": ("min(wanted, policy.workers_max)", "wanted"),
         "no minimum when idle": ("- tired, demand, policy.workers_min)", "- tired, demand)"),
@@ -32,8 +31,17 @@ MUTANTS = {
         "a full device takes one more": ("< capacity(device)", "<= capacity(device)"),
         "a CPU before a GPU": ('(device.kind == "cpu", sum', '(device.kind != "cpu", sum'),
         "the fullest node first": ("sum(room.held.values())", "-sum(room.held.values())"),
-        "the cold worker first": ("-last_used.get(slot.worker, 0.0)", "last_used.get(slot.worker, 0.0)"),
-        "shares before spreading": ("(-slot.free,", "(slot.free,"),
+        "the cold worker first": ("load, -worker.last_used", "load, worker.last_used"),
+        "shares before spreading": ("return worker.busy + given[name], load", "return 0, load"),
+        "what is given does not count": ("return worker.busy + given[name]", "return worker.busy"),
+        "what runs does not count": ("return worker.busy + given[name]", "return given[name]"),
+        "the room decides": ("return worker.busy + given[name]", "return -worker.slot.free"),
+        "warm before an idle node": ("load, -worker.last_used", "-worker.last_used, load"),
+        "large nodes seem busy": ("jobs[node] / max(nodes[node].devices, 1)", "jobs[node]"),
+        "a node fills up": ("jobs[worker.slot.node] += 1", "pass"),
+        "one slot for two jobs": ("< worker.slot.free:", "<= worker.slot.free:"),
+        "more than is asked for": ("len(order) < most", "len(order) <= most"),
+        "the first to come wins": (", -worker.last_used, name\n", ", -worker.last_used, str(given)\n"),
         "the shortest idle stop": ("(-workers[w], w)", "(workers[w], w)"),
     },
 }
