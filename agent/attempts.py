@@ -181,7 +181,11 @@ class Attempts:
                 attempt.worker.served()
                 if running:
                     attempt.keep_beside_error(frame)
-                self._tell(attempt, ev.HandlerFailed(_now(), *failure_of(frame), attempt.tail))
+                error, retryable = failure_of(frame)
+                again = retryable or attempt.beside_others
+                self._tell(attempt, ev.HandlerFailed(_now(), error, again, attempt.tail))
+            case "retire":
+                self._spoiled(attempt, str(frame.fields["reason"]))
             case "begun":
                 self._begun(attempt)
             case "returned":
@@ -197,6 +201,14 @@ class Attempts:
                 unwanted(attempt.worker, frame)
             case unknown:
                 raise ValueError(f"unknown kind {unknown!r}")
+
+    def _spoiled(self, attempt: Attempt, why: str) -> None:
+        """Its worker's device context is lost. What else runs there goes back uncounted; it itself, which
+        heard of it first, need not be the one that broke it, and may be tried again unless it was alone."""
+        for key in attempt.worker.running - {attempt.key}:
+            if (other := self._attempts.get(key)) is not None:
+                attempt.beside_others = True
+                self._tell(other, ev.WorkerGone(_now(), why, True, other.tail))
 
     def _begun(self, attempt: Attempt) -> None:
         """Believed of the agent's own half of a protocol worker only: it sets a time limit anew."""

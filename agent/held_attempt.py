@@ -39,6 +39,7 @@ class Attempt:
     printed: Listener | None = None
     log: tuple[str, ...] = ()
     beside_error: bytes | None = None
+    beside_others: bool = False
 
     @property
     def execution_ms(self) -> int:

@@ -27,6 +27,7 @@ from stoker.agent.process import StopLadder
 from stoker.agent.reports import Reports
 from stoker.agent.seams import AgentRefused, Objects, OutboxDisk, Sampler, Scratch, Spawner
 from stoker.agent.session import Node, Session
+from stoker.agent.worker_wear import Measure, nothing_measured
 from stoker.agent.workers import Worker, WorkerContext, Workers
 from stoker.wire.messages import PROTOCOL, Device, Hello
 from stoker.wire.names import short_id
@@ -76,12 +77,14 @@ class Agent:
         outbox_disk: OutboxDisk,
         rng: Random,
         boottime: Callable[[], float] | None = None,
+        measure: Measure = nothing_measured,
     ) -> None:
         self.settings = settings
         self.boot = short_id(rng)
         self.devices = sampler.inventory()
         self._connect = connect
         self._spawner = spawner
+        self._measure = measure
         self._rng = rng
         self._boottime = boottime or (lambda: asyncio.get_running_loop().time())
         self._tasks: asyncio.TaskGroup
@@ -116,6 +119,8 @@ class Agent:
             gone=self._process_gone,
             left=self._worker_left,
             paused=lambda: self._paused,
+            spawn=self._spawn,
+            measure=self._measure,
         )
 
     # -- from start to end

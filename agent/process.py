@@ -5,7 +5,7 @@ events. Whether and when a dead worker is started again is `agent.restarts`; att
 
     Starting --ready--> Ready --drain--> Draining      (and back: keep)
        |                  '------.-----------'
-       | setup failed            | stop, or idle and drained
+       | setup failed            | stop, or idle and drained         (retired: for good, no keep)
        '-----------------------> Stopping --term_at--> Terminating --kill_at--> Killed
        '-- deadline ------------------------------------------------------------->
     An attempt's ladder enters at Terminating or Killed. Any of them --exit--> Exited
@@ -16,7 +16,7 @@ events. Whether and when a dead worker is started again is `agent.restarts`; att
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from stoker.wire.messages import WorkerPhase
@@ -46,10 +46,13 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """Takes nothing new; its attempts may end."""
+    """Takes nothing new; its attempts may end. `for_good`: a worker that is wanted gets another process.
+    `spoiled`: nothing in it can end well any more, so a signal ends it."""
 
     since: float
     why: str
+    for_good: bool = False
+    spoiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +81,13 @@ class Killed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """`ready_for` is None when it never was ready."""
+    """`ready_for` is None when it never was ready. `told`: `why` is the cause, and not only how it ended."""
 
     at: float
     why: str
     planned: bool
     ready_for: float | None = None
+    told: bool = True
 
 
 State: TypeAlias = Starting | Ready | Draining | Stopping | Terminating | Killed | Exited
@@ -110,6 +114,16 @@ class Drain:
     at: float
     why: str
     busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """The process has served its time, or is no good any more (`spoiled`); `busy`: attempts run on it."""
+
+    at: float
+    why: str
+    busy: bool
+    spoiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +175,17 @@ class Tick:
 
 
 Event: TypeAlias = (
-    BecameReady | SetupFailed | Drain | Keep | Idle | Stop | TerminateNow | KillNow | ProcessExited | Tick
+    BecameReady
+    | SetupFailed
+    | Drain
+    | Retire
+    | Keep
+    | Idle
+    | Stop
+    | TerminateNow
+    | KillNow
+    | ProcessExited
+    | Tick
 )
 
 
@@ -277,14 +301,32 @@ def _serving(state: Ready | Draining, event: Event, ladder: StopLadder) -> Stepp
             if busy:
                 return Draining(state.since, why), (Announce("stopping", why),)
             return Stopping(at + ladder.stop_s, why), (SendStop(), Announce("stopping", why))
-        case Keep() if isinstance(state, Draining):
+        case Retire():
+            return _retire(state, event, ladder)
+        case Keep() if isinstance(state, Draining) and not state.for_good:
             return Ready(state.since), (Announce("ready"),)
         case Idle(at) if isinstance(state, Draining):
-            return Stopping(at + ladder.stop_s, state.why), (SendStop(),)
+            return _drained(state, at, ladder)
         case Stop(at, why):
             return Stopping(at + ladder.stop_s, why), (SendStop(), *_stopping(state, why))
         case _:
             return state, ()
+
+
+def _retire(state: Ready | Draining, event: Retire, ladder: StopLadder) -> Stepped:
+    was = state if isinstance(state, Draining) else Draining(state.since, event.why)
+    going = replace(was, for_good=True, spoiled=was.spoiled or event.spoiled)
+    said = _stopping(state, event.why)
+    if event.busy:
+        return going, said
+    after, commands = _drained(going, event.at, ladder)
+    return after, (*commands, *said)
+
+
+def _drained(state: Draining, at: float, ladder: StopLadder) -> Stepped:
+    if state.spoiled:
+        return Terminating(at + ladder.term_s, state.why), (Terminate(),)
+    return Stopping(at + ladder.stop_s, state.why), (SendStop(),)
 
 
 def _overdue(state: Stopping | Terminating, at: float, ladder: StopLadder) -> Stepped:
@@ -319,9 +361,10 @@ def _stopping(state: State, why: str) -> tuple[Announce, ...]:
 def _exited(state: State, event: ProcessExited) -> Exited:
     match state:
         case Starting():
-            return Exited(event.at, f"the worker ended before it was ready: {event.words}", planned=False)
+            why = f"the worker ended before it was ready: {event.words}"
+            return Exited(event.at, why, planned=False, told=False)
         case Ready(since) | Draining(since):
-            return Exited(event.at, event.words, planned=False, ready_for=event.at - since)
+            return Exited(event.at, event.words, planned=False, ready_for=event.at - since, told=False)
         case Stopping(_, why, planned) | Terminating(_, why, planned) | Killed(why, planned):
             return Exited(event.at, why, planned)
         case _:

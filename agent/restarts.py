@@ -6,11 +6,13 @@ Pure: the history goes in with what happened, and comes back with a decision and
 - One that could not start waits 1, 2, 4 … 60 s. One that became ready and then died early is let off once.
 - After `IN_A_ROW` failures in a row, or `IN_WINDOW` within `WINDOW_S`, it is called unhealthy. It is still
   tried again, at the longest wait: what was wrong (a full disk, a missing driver) may be put right.
-- A death that the agent itself caused (a ladder, a stop) is no failure.
+- A death that the agent itself caused (a ladder, a stop, a replacement) is no failure. If the process had
+  served, what was wrong before it is forgotten all the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
@@ -48,10 +50,11 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class WasStopped:
-    """By the agent, for a reason that says nothing about the worker's health."""
+    """By the agent, for a reason that says nothing against the worker's health. `served`: as above."""
 
     at: float
     why: str
+    served: bool = False
 
 
 Event: TypeAlias = StartFailed | Died | WasStopped
@@ -66,8 +69,9 @@ class RestartDecision:
 
 def decide(history: History, event: Event) -> tuple[History, RestartDecision]:
     match event:
-        case WasStopped(at, why):
-            return history, RestartDecision(at, why)
+        case WasStopped(at, why, served):
+            after = History(0, _recent(history, at)) if served else history
+            return after, RestartDecision(at, why)
         case Died(at, why, ready_for, served) if served or ready_for >= HEALTHY_S:
             return History(0, _recent(history, at)), RestartDecision(at, why)
         case Died(at, why):
@@ -76,6 +80,13 @@ def decide(history: History, event: Event) -> tuple[History, RestartDecision]:
             return _failed(history, at, why, waits_for=history.row + 1)
         case _:
             assert_never(event)
+
+
+def crash_words(why: str, told: bool, log_tail: Sequence[str]) -> str:
+    """Why an unhealthy worker is that, in one line: the cause where it is `told`, else the last line that the
+    worker printed, where it printed any."""
+    last = why.partition("\n")[0] if told or not log_tail else log_tail[-1]
+    return f"crash loop: {last}"
 
 
 def _failed(history: History, at: float, why: str, waits_for: int) -> tuple[History, RestartDecision]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from stoker.agent import attempt_log, process, restarts
 from stoker.agent.alarm import Alarm
 from stoker.agent.seams import Listener, Spawner, SpawnFailed, WorkerExit, WorkerProcess
+from stoker.agent.worker_wear import Measure, Spawn, WearWatch
 from stoker.wire.messages import AttemptKey, Device, HeldWorker, WorkerPhase, WorkerSpec, WorkerState
 from stoker.worker.frames import Frame
 
@@ -22,7 +23,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What every worker needs of its surroundings. `gone` comes once for each process, after its frames."""
+    """What every worker needs of its surroundings. `gone` comes once for each process, after its frames.
+    `spawn` runs a coroutine in the agent's task group."""
 
     spawner: Spawner
     ladder: process.StopLadder
@@ -32,16 +34,19 @@ class WorkerContext:
     gone: Callable[[Worker, str, bool], None]
     left: Callable[[Worker], None]
     paused: Callable[[], bool]
+    spawn: Spawn
+    measure: Measure
 
 
 @dataclass(slots=True)
 class Life:
-    """One process of a worker. `served`: it has brought a job to its end."""
+    """One process of a worker. `spoiled`: its device's context is lost."""
 
     state: process.State
     handle: WorkerProcess
-    served: bool = False
+    wear: WearWatch
     slots: int = 1
+    spoiled: bool = False
 
 
 @dataclass(slots=True)
@@ -109,8 +114,9 @@ class Worker:
         return None if self._life is None else self._life.handle.listen()
 
     def served(self) -> None:
+        """It has brought a job to its end, whose slot is not free yet."""
         if self._life is not None:
-            self._life.served = True
+            self._life.wear.job_ended()
 
     def release(self, key: AttemptKey) -> None:
         self.running.discard(key)
@@ -167,6 +173,8 @@ class Worker:
         """The agent's own end: no timer of it rings any more, and nothing starts again."""
         self._standing.wanted = False
         self._alarm.set(None)
+        if self._life is not None:
+            self._life.wear.close()
 
     # -- its process
 
@@ -181,7 +189,11 @@ class Worker:
             self._after_end(restarts.StartFailed(_now(), str(error)), ())
             return
         state, commands = process.begin(_now(), self.spec.start_timeout_s)
-        self._life = Life(state, handle)
+        context = self._context
+        wear = WearWatch(
+            self.spec, device, lambda: handle.pid, context.measure, context.spawn, self._replace
+        )
+        self._life = Life(state, handle, wear)
         if self._context.paused():
             handle.pause()
         self._perform(commands, device)
@@ -230,7 +242,7 @@ class Worker:
                 case "setup_failed":
                     self.tell(process.SetupFailed(_now(), str(frame.fields["error"])))
                 case "retire":
-                    self._retire(str(frame.fields["reason"]))
+                    self._retire(frame)
                 case _:
                     self._context.frame(self, frame)
         except (KeyError, TypeError, ValueError) as error:
@@ -238,16 +250,25 @@ class Worker:
             why = f"the worker broke the frame protocol: a {frame.kind} frame has a bad {error}"
             self.tell(process.KillNow(_now(), why, planned=False))
 
-    def _retire(self, why: str) -> None:
+    def _retire(self, frame: Frame) -> None:
         """Only of one that has had a job: a program that always wants another would start without a pause."""
         assert self._life is not None
-        if self.running or self._life.served:
-            self.tell(process.Drain(_now(), why, busy=bool(self.running)))
+        spoiled = frame.fields.get("lost") is True
+        if self.running or self._life.wear.jobs:
+            self._replace(str(frame.fields["reason"]), spoiled=spoiled)
+        if spoiled:
+            self._life.spoiled = True
+            self._context.frame(self, frame)
+
+    def _replace(self, why: str, *, spoiled: bool = False) -> None:
+        """By a fresh process, once its attempts have ended."""
+        self.tell(process.Retire(_now(), why, busy=bool(self.running), spoiled=spoiled))
 
     def _ready(self, frame: Frame) -> None:
         assert self._life is not None
         self._life.slots = self._allowed(int(frame.fields.get("concurrency", 1)))
         self.tell(process.BecameReady(_now()))
+        self._life.wear.ready()
 
     def _slots_are(self, now: int) -> None:
         """What runs beyond a lower number is left to end."""
@@ -267,11 +288,12 @@ class Worker:
         assert isinstance(ended, process.Exited)
         self._life = None
         self._alarm.set(None)
+        life.wear.close()
         tail = attempt_log.shown(exit.log_tail, attempt_log.secrets_of(self.spec.env))
-        self._after_end(_health(ended, life.served), tail)
+        self._after_end(_health(ended, life), tail, told=ended.told)
         self._context.gone(self, ended.why, ended.planned)
 
-    def _after_end(self, event: restarts.Event, log_tail: tuple[str, ...]) -> None:
+    def _after_end(self, event: restarts.Event, log_tail: tuple[str, ...], *, told: bool = True) -> None:
         if not self._standing.wanted:
             self._announce("gone", event.why)
             self._context.left(self)
@@ -280,8 +302,7 @@ class Worker:
         wait = decision.at - _now()
         log.info("worker %s starts again in %.1f s: %s", self.name, wait, decision.why)
         if decision.unhealthy:
-            last = log_tail[-1] if log_tail else decision.why.partition("\n")[0]
-            self._announce("unhealthy", f"crash loop: {last}", log_tail)
+            self._announce("unhealthy", restarts.crash_words(decision.why, told, log_tail), log_tail)
         else:
             self._announce("starting", decision.why, log_tail)
         self._alarm.set(decision.at)
@@ -366,12 +387,17 @@ def _setup(spec: WorkerSpec, device: Device | None) -> Frame:
     return Frame("setup", fields)
 
 
-def _health(ended: process.Exited, served: bool) -> restarts.Event:
+def _health(ended: process.Exited, life: Life) -> restarts.Event:
+    """One whose context was lost in its first job is like one that dies of it: it would cost the queue job
+    after job, each at once."""
+    jobs = life.wear.jobs
+    if life.spoiled:
+        return restarts.Died(ended.at, ended.why, 0.0, served=jobs > 1)
     if ended.planned:
-        return restarts.WasStopped(ended.at, ended.why)
+        return restarts.WasStopped(ended.at, ended.why, served=jobs > 0)
     if ended.ready_for is None:
         return restarts.StartFailed(ended.at, ended.why)
-    return restarts.Died(ended.at, ended.why, ended.ready_for, served)
+    return restarts.Died(ended.at, ended.why, ended.ready_for, served=jobs > 0)
 
 
 def _now() -> float:

@@ -35,6 +35,7 @@ from stoker.agent.objects import S3Objects
 from stoker.agent.outbox_disk import OutboxFile
 from stoker.agent.protocol_worker import ByKind, ProtocolSpawner, Starter
 from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
+from stoker.agent.worker_memory import WorkerMemory
 from stoker.agent.zygotes import ZygoteSpawner
 from stoker.cli.agent_containers import HOST_DATA_DIR, container_engine, container_limits
 from stoker.cli.data_folder import held_at_last, write_private
@@ -105,6 +106,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             OutboxFile(folder / "outbox"),
             rng,
             boottime,
+            WorkerMemory(sampler).measure,
         )
         try:
             with on_first_signal(agent.stop):

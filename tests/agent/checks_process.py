@@ -18,8 +18,13 @@ def event(m: Any, state: Any, at: float, draw: Any) -> Any:
     wake = m.wake_at(state)
     goes_on = {
         "Starting": [m.BecameReady(at)],
-        "Ready": [m.Drain(at, "unwanted", busy=True), m.Drain(at, "unwanted", busy=False), m.Idle(at)],
-        "Draining": [m.Keep(at), m.Idle(at), m.Tick(at)],
+        "Ready": [
+            m.Drain(at, "unwanted", busy=True),
+            m.Drain(at, "unwanted", busy=False),
+            m.Retire(at, "after 9 jobs", busy=True),
+            m.Idle(at),
+        ],
+        "Draining": [m.Keep(at), m.Idle(at), m.Tick(at), m.Retire(at, "spoiled", busy=True, spoiled=True)],
         "Killed": [m.ProcessExited(at, "killed"), m.Tick(at)],
     }
     if draw(range(3)) and name(state) in goes_on:
@@ -31,6 +36,9 @@ def event(m: Any, state: Any, at: float, draw: Any) -> Any:
         m.SetupFailed(at, "no weights"),
         m.Drain(at, "unwanted", busy=True),
         m.Drain(at, "unwanted", busy=False),
+        m.Retire(at, "after 9 jobs", busy=True),
+        m.Retire(at, "after 9 jobs", busy=False),
+        m.Retire(at, "its context is lost", busy=True, spoiled=True),
         m.Keep(at),
         m.Idle(at),
         m.Stop(at, "shutdown"),
@@ -72,6 +80,9 @@ def walk(m: Any, draw: Any, steps: int = 25) -> None:
         assert ("Kill" in signals) == (name(state) == "Killed") or name(state) == "Exited"
         if name(state) in ("Ready", "Draining"):
             assert said == m.phase(state)
+        if name(before) == "Draining" and before.for_good:
+            assert name(state) != "Ready", "what retires serves no more"
+            assert name(state) != "Stopping" or not before.spoiled or name(happened) == "Stop"
         if hasattr(before, "planned") and hasattr(state, "planned"):
             assert (before.why, before.planned) == (state.why, state.planned), "the first reason stays"
         if isinstance(happened, m.Tick):
@@ -124,7 +135,8 @@ def an_early_exit_says_so(m: Any) -> None:
 
 def a_death_in_service_tells_how_long_it_served(m: Any) -> None:
     state, commands = m.step(ready(m), m.ProcessExited(9.0, "killed by SIGSEGV"))
-    assert (state, commands) == (m.Exited(9.0, "killed by SIGSEGV", planned=False, ready_for=8.0), ())
+    died = m.Exited(9.0, "killed by SIGSEGV", planned=False, ready_for=8.0, told=False)
+    assert (state, commands) == (died, ())
 
 
 def an_idle_worker_stops_politely_then_by_force(m: Any) -> None:
@@ -151,6 +163,45 @@ def a_busy_worker_drains_first(m: Any) -> None:
     stopping, commands = m.step(state, m.Idle(12.0))
     assert kinds(commands) == ["SendStop"]
     assert m.wake_at(stopping) == 15.0
+
+
+def what_retires_is_not_kept(m: Any) -> None:
+    state, commands = m.step(ready(m), m.Retire(10.0, "after 9 jobs", busy=True))
+    assert commands == (m.Announce("stopping", "after 9 jobs"),)
+    assert m.step(state, m.Keep(11.0)) == (state, ()), "a wanted worker gets another process"
+    stopping, commands = m.step(state, m.Idle(12.0))
+    assert (kinds(commands), m.wake_at(stopping)) == (["SendStop"], 15.0)
+    state, _ = m.step(stopping, m.ProcessExited(12.1, "exited"))
+    assert state == m.Exited(12.1, "after 9 jobs", planned=True)
+
+
+def an_idle_worker_retires_at_once(m: Any) -> None:
+    state, commands = m.step(ready(m), m.Retire(10.0, "it has grown", busy=False))
+    assert (name(state), kinds(commands)) == ("Stopping", ["SendStop", "Announce"])
+
+
+def what_drains_may_retire_as_well(m: Any) -> None:
+    state, _ = m.step(ready(m), m.Drain(10.0, "unwanted", busy=True))
+    state, commands = m.step(state, m.Retire(11.0, "after 9 jobs", busy=True))
+    assert commands == (), "it was announced"
+    assert m.step(state, m.Keep(12.0)) == (state, ())
+
+
+def a_spoiled_process_is_not_asked(m: Any) -> None:
+    state, commands = m.step(ready(m), m.Retire(10.0, "its context is lost", busy=True, spoiled=True))
+    assert kinds(commands) == ["Announce"], "the job that broke it is about to say so"
+    state, commands = m.step(state, m.Idle(10.1))
+    assert (kinds(commands), m.wake_at(state)) == (["Terminate"], 13.1)
+    state, _ = m.step(state, m.ProcessExited(10.2, "killed by SIGTERM"))
+    assert state == m.Exited(10.2, "its context is lost", planned=True)
+
+
+def an_exit_without_a_cause_says_so(m: Any) -> None:
+    state, _ = m.step(m.begin(0.0, 60.0)[0], m.ProcessExited(1.0, "exited with status 3"))
+    assert not state.told
+    assert not m.step(ready(m), m.ProcessExited(9.0, "killed by SIGSEGV"))[0].told
+    failed, _ = m.step(m.begin(0.0, 60.0)[0], m.SetupFailed(1.0, "no weights"))
+    assert m.step(failed, m.ProcessExited(1.1, "exited with status 1"))[0].told
 
 
 def idle_means_nothing_to_a_worker_that_is_wanted(m: Any) -> None:
@@ -184,6 +235,11 @@ EXAMPLES = [
     a_death_in_service_tells_how_long_it_served,
     an_idle_worker_stops_politely_then_by_force,
     a_busy_worker_drains_first,
+    what_retires_is_not_kept,
+    an_idle_worker_retires_at_once,
+    what_drains_may_retire_as_well,
+    a_spoiled_process_is_not_asked,
+    an_exit_without_a_cause_says_so,
     idle_means_nothing_to_a_worker_that_is_wanted,
     an_attempts_ladder_takes_the_worker_with_it,
     a_broken_protocol_is_the_workers_fault,
@@ -201,7 +257,20 @@ MUTANTS = [
         "return Stopping(at + ladder.stop_s, error, planned=False)",
         "return Stopping(at + ladder.stop_s, error)",
     ),
-    ("a drain does not wait", "if busy:", "if False:"),
+    ("a drain does not wait", "            if busy:", "            if False:"),
+    (
+        "a retired one is kept",
+        "isinstance(state, Draining) and not state.for_good",
+        "isinstance(state, Draining)",
+    ),
+    ("retiring does not wait", "    if event.busy:", "    if False:"),
+    (
+        "what drains cannot retire",
+        "going = replace(was, for_good=True",
+        "going = replace(was, for_good=was is not state",
+    ),
+    ("a spoiled one is asked", "    if state.spoiled:", "    if False:"),
+    ("every end tells its cause", "ready_for=event.at - since, told=False)", "ready_for=event.at - since)"),
     (
         "SIGTERM at once",
         "return Stopping(at + ladder.stop_s, why), (SendStop(), Announce",

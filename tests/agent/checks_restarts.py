@@ -63,6 +63,25 @@ def what_the_agent_did_is_no_failure(m: Any) -> None:
     assert m.decide(history, m.WasStopped(5.0, "stuck")) == (history, m.RestartDecision(5.0, "stuck"))
 
 
+def a_life_that_served_makes_up_for_what_was_before(m: Any) -> None:
+    history, _ = m.decide(m.History(), m.StartFailed(0.0, "x"))
+    history, _ = m.decide(history, m.StartFailed(1.0, "x"))
+    after, decision = m.decide(history, m.WasStopped(50.0, "after 100 jobs", served=True))
+    assert (decision.at, decision.unhealthy, after.row) == (50.0, False, 0)
+    assert len(after.recent) == 2, "the window remembers"
+    _, next_failure = m.decide(after, m.StartFailed(60.0, "x"))
+    assert (next_failure.at, next_failure.unhealthy) == (61.0, False)
+
+
+def the_cause_is_said_before_the_last_line(m: Any) -> None:
+    said = m.crash_words("RuntimeError: no driver\nTraceback", True, ("loading", "done"))
+    assert said == "crash loop: RuntimeError: no driver"
+    assert m.crash_words("exited with status 1", False, ("a", "ImportError: torch")) == (
+        "crash loop: ImportError: torch"
+    )
+    assert m.crash_words("exited with status 1", False, ()) == "crash loop: exited with status 1"
+
+
 def by_random_histories(m: Any, lives: int = 200) -> None:
     for seed in range(lives):
         walk(m, Random(seed).choice)
@@ -100,6 +119,8 @@ EXAMPLES = [
     a_healthy_worker_starts_again_at_once,
     an_early_death_is_let_off_once,
     what_the_agent_did_is_no_failure,
+    a_life_that_served_makes_up_for_what_was_before,
+    the_cause_is_said_before_the_last_line,
 ]
 ALL = [*EXAMPLES, lambda m: by_random_histories(m, 40)]
 
@@ -113,7 +134,10 @@ MUTANTS = [
     ("nothing is ever forgotten", "if at - then < WINDOW_S", "if True"),
     (
         "the agent's own kill counts",
-        "return history, RestartDecision(at, why)",
-        "return _failed(history, at, why, waits_for=history.row + 1)",
+        "            return after, RestartDecision(at, why)\n        case Died(",
+        "            return _failed(history, at, why, waits_for=history.row + 1)\n        case Died(",
     ),
+    ("a planned end forgives nothing", "if served else history", "if False else history"),
+    ("a planned end forgives all", "if served else history", "if True else history"),
+    ("the last line is all that counts", "if told or not log_tail", "if not log_tail"),
 ]

@@ -11,16 +11,30 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
 
-from stoker.agent import attempt, cost, outbox, pieces, process, restarts, zygote
+from stoker.agent import (
+    attempt,
+    cost,
+    device_health,
+    memory_gate,
+    outbox,
+    pieces,
+    process,
+    recycle,
+    restarts,
+    zygote,
+)
 
 MODULES = {
     "attempt": attempt,
     "pieces": pieces,
     "process": process,
+    "recycle": recycle,
     "restarts": restarts,
     "zygote": zygote,
     "outbox": outbox,
     "cost": cost,
+    "device_health": device_health,
+    "memory_gate": memory_gate,
 }
 
 

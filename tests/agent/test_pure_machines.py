@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.agent import attempt, cost, outbox, pieces, process, restarts, zygote
+from stoker.agent import (
+    attempt,
+    cost,
+    device_health,
+    memory_gate,
+    outbox,
+    pieces,
+    process,
+    recycle,
+    restarts,
+    zygote,
+)
 
 
 def _examples(load):
@@ -19,10 +30,13 @@ def _examples(load):
         "attempt": attempt,
         "pieces": pieces,
         "process": process,
+        "recycle": recycle,
         "restarts": restarts,
         "zygote": zygote,
         "outbox": outbox,
         "cost": cost,
+        "device_health": device_health,
+        "memory_gate": memory_gate,
     }
     return [
         pytest.param(check, module, id=f"{name}-{check.__name__}")
@@ -53,7 +67,8 @@ def _drawer(data):
 
 
 CHECKS = {
-    name: load_checks(name) for name in ("attempt", "pieces", "process", "restarts", "outbox", "zygote")
+    name: load_checks(name)
+    for name in ("attempt", "pieces", "process", "recycle", "restarts", "outbox", "zygote")
 }
 
 
@@ -79,6 +94,12 @@ def test_any_life_of_a_process(data):
 @given(st.data())
 def test_any_history_of_restarts(data):
     CHECKS["restarts"].walk(restarts, _drawer(data))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_wear_of_a_process(data):
+    CHECKS["recycle"].walk(recycle, _drawer(data))
 
 
 @settings(max_examples=150, deadline=None)
@@ -113,3 +134,18 @@ def test_the_walks_reach_every_state():
         states = {kind.__name__ for kind in machine.State.__args__}
         assert seen.keys() == states
         assert all(count > total / 100 for count in seen.values()), seen
+
+
+DEVICE_CHECKS = {name: load_checks(name) for name in ("device_health", "memory_gate")}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_life_of_a_device(data):
+    DEVICE_CHECKS["device_health"].walk(device_health, _drawer(data))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_life_of_a_memory_gate(data):
+    DEVICE_CHECKS["memory_gate"].walk(memory_gate, _drawer(data))

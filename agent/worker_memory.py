@@ -1,0 +1,83 @@
+"""How much memory a worker holds: its processes as the kernel counts them, its device as the driver does.
+
+Of the host's memory counts what the kernel could not take back at will: a page that several processes share
+counts in parts, and a file that is mapped (weights) not at all. Where that may not be read (another user's
+process), resident less shared pages. A look reads /proc in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import defaultdict
+
+from stoker.agent.process_tree import process_table
+from stoker.agent.recycle import Footprint
+from stoker.agent.seams import Sampler
+from stoker.wire.messages import Device
+
+log = logging.getLogger(__name__)
+
+_KIB = 1024
+_COUNTED = (b"Pss_Anon:", b"Pss_Shmem:")
+
+
+class WorkerMemory:
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    async def measure(self, pid: int, device: Device | None) -> Footprint:
+        """Never raises: what cannot be looked at is unknown. `pid` 0: a worker whose processes are hidden."""
+        try:
+            host = await asyncio.to_thread(tree_memory, pid) if pid else None
+            return Footprint(host, await self._of(device))
+        except Exception:
+            log.exception("the memory of a worker (process %d) could not be measured", pid)
+            return Footprint()
+
+    async def _of(self, device: Device | None) -> int | None:
+        """A processor's memory is the host's: it says nothing of a worker."""
+        if device is None or device.kind == "cpu":
+            return None
+        return await self._sampler.memory_used(device.uuid)
+
+
+def tree_memory(pid: int) -> int | None:
+    """Bytes of this process and all its descendants; None when it is gone."""
+    children = defaultdict(list)
+    for seen in process_table().values():
+        children[seen.parent].append(seen.pid)
+    own = _memory(pid)
+    if own is None:
+        return None
+    waiting, total = list(children[pid]), own
+    while waiting:
+        one = waiting.pop()
+        total += _memory(one) or 0
+        waiting += children[one]
+    return total
+
+
+def _memory(pid: int) -> int | None:
+    try:
+        return _unreclaimable(pid)
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        return _resident(pid)
+
+
+def _unreclaimable(pid: int) -> int:
+    with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+        lines = [line.split() for line in file if line.startswith(_COUNTED)]
+    if len(lines) < len(_COUNTED):
+        raise FileNotFoundError("the kernel does not tell the kinds of pages")
+    return sum(int(line[1]) for line in lines) * _KIB
+
+
+def _resident(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            fields = file.read().split()
+    except OSError:
+        return None
+    return max(int(fields[1]) - int(fields[2]), 0) * os.sysconf("SC_PAGESIZE")
