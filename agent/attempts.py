@@ -16,12 +16,12 @@ from typing import Any
 from stoker.agent import attempt_events as ev
 from stoker.agent import outputs
 from stoker.agent.alarm import Alarm
-from stoker.agent.attempt import Ladder, Running, begin, phase, step, wake_at
+from stoker.agent.attempt import Cancelling, Ladder, Running, begin, phase, step, wake_at
 from stoker.agent.handler_news import BrokenPromise, chunk_of, failure_of, file_of, took, unwanted
 from stoker.agent.held_attempt import Attempt
 from stoker.agent.piece_stream import PieceStream, Surroundings
 from stoker.agent.reports import Reports
-from stoker.agent.seams import Objects, Scratch
+from stoker.agent.seams import MemoryCheck, Objects, Scratch
 from stoker.agent.uploads import deliver, fetch
 from stoker.agent.workers import Worker
 from stoker.outbound.errors import OutboundError
@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 REMEMBERED = 4096
 """How many attempts are remembered after their end, so that an Assign sent twice is not run twice."""
 
+CLEAN_LOOK_S, CLEAN_LOOK_MOST_S = 0.01, 0.2
+"""How often the memory of a worker is looked at that a stopped job has left."""
+
 
 class Attempts:
     """`spawn` runs a coroutine in the agent's task group. `moved` is set whenever one got further."""
@@ -54,7 +57,9 @@ class Attempts:
         worker: Callable[[str], Worker | None],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         ladder: Ladder,
+        memory: MemoryCheck,
     ) -> None:
+        self._memory = memory
         self._reports = reports
         self._objects = objects
         self._scratch = scratch
@@ -127,6 +132,12 @@ class Attempts:
         while self._outcomes and (first := next(iter(self._outcomes))) <= number:
             self._tell_key(self._outcomes.pop(first), ev.Acked(_now()))
 
+    def lose(self, worker: Worker, why: str) -> None:
+        """Its device is ill. Each is tried again elsewhere, within its attempts: a job may be what did it."""
+        verdict = ev.Verdict("lost", why, retryable=True)
+        for key in list(worker.running):
+            self._tell_key(key, ev.Stop(_now(), verdict))
+
     def lease_lost(self) -> None:
         for attempt in list(self._attempts.values()):
             self._tell(attempt, ev.LeaseLost(_now()))
@@ -174,6 +185,9 @@ class Attempts:
         """News of a running attempt is passed on; of one whose verdict is fixed only its end counts."""
         running = isinstance(attempt.state, Running)
         match frame.kind:
+            case "done" | "failed" if self._leaves_memory(attempt):
+                attempt.ended, attempt.unclean = attempt.ended or _now(), ""
+                self._spawn(self._when_clean(attempt, frame), f"memory after {attempt.assign.job}")
             case "done":
                 self._done(attempt, frame)
             case "failed":
@@ -267,6 +281,26 @@ class Attempts:
                 return
         self._tell(attempt, ev.Done(_now(), upload, attempt.tail))
 
+    # -- what a stopped job leaves behind
+
+    def _leaves_memory(self, attempt: Attempt) -> bool:
+        """Asked once, of a job that was stopped and has answered: its end is heard when this is settled."""
+        worker = attempt.worker
+        first = isinstance(attempt.state, Cancelling) and attempt.unclean is None
+        return first and self._memory.checks(worker, worker.spec.devices)
+
+    async def _when_clean(self, attempt: Attempt, frame: Frame) -> None:
+        """The ladder goes on meanwhile: a worker whose memory is not back in time has not stopped."""
+        wait = CLEAN_LOOK_S
+        while isinstance(attempt.state, Cancelling):
+            devices = attempt.worker.spec.devices
+            attempt.unclean = await self._memory.unclean(attempt.worker.name, devices)
+            if not attempt.unclean:
+                attempt.worker.on_frame(frame)
+                return
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, CLEAN_LOOK_MOST_S)
+
     # -- the machine
 
     def _tell_key(self, key: AttemptKey, event: ev.Event) -> None:
@@ -317,7 +351,7 @@ class Attempts:
                 fields = {"job": attempt.assign.job, "attempt": attempt.assign.attempt, "reason": reason}
                 attempt.worker.send(Frame("cancel", fields))
             case ev.TerminateWorker(why):
-                attempt.worker.terminate(why)
+                attempt.worker.terminate(attempt.unclean or why)
             case ev.KillWorker(why):
                 attempt.worker.kill(why)
             case ev.LeaveWorker():

@@ -3,10 +3,11 @@
 Every look at a GPU runs in a thread of that GPU's own, with a deadline: a driver call that hangs costs the
 samples of that GPU and one thread, not the agent. What the driver does not tell is None.
 
-    asked --answered in time--> sample
-      |----deadline passed----> nothing, until the call returns: a stuck GPU is not asked again meanwhile
+    asked --answered in time--> what it measured, and what it says of the device's health
+      |----deadline passed----> missed, until the call returns: a stuck GPU is not asked again meanwhile
 
-A driver that is there and fails is an error, never a host without GPUs: jobs would run on the processor.
+Xids come through one thread that waits for them. What they mean is `agent.device_health`. A driver that is
+there and fails is an error, never a host without GPUs: jobs would run on the processor.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from typing import Any, TypeVar
 
 import pynvml as nvml
 
+from stoker.agent.device_health import Answered, Look, Lost, Missed
 from stoker.agent.processor import Processor
 from stoker.wire.messages import Device, DeviceSample
 
@@ -33,6 +36,19 @@ T = TypeVar("T")
 DEADLINE_S = 2.0
 START_DEADLINE_S = 30.0
 """The first call wakes the driver, which takes seconds where no persistence daemon runs."""
+
+EVENT_WAIT_MS = 5000
+EVENT_PAUSE_S = 5.0
+"""After a wait for events that failed."""
+
+_GONE = {nvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost", nvml.NVML_ERROR_RESET_REQUIRED: "it needs a reset"}
+_NOT_TOLD = {
+    nvml.NVML_ERROR_NOT_SUPPORTED,
+    nvml.NVML_ERROR_NO_PERMISSION,
+    nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    nvml.NVML_ERROR_NO_DATA,
+}
+_NO_PART = 0xFFFFFFFF
 
 
 class DevicesUnknown(Exception):
@@ -71,44 +87,106 @@ class _Asker:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
+    """`part` is the number of a MIG device's GPU instance. `lost`: why it could not even be opened."""
+
     device: Device
     handle: Any
-    asker: _Asker
+    part: int | None = None
+    lost: str = ""
 
 
 class NvmlSampler:
-    """`inventory` is what was there at the start. Raises DevicesUnknown."""
+    """`inventory` is what was there at the start, with GPUs that the driver counts and cannot open.
+    Raises DevicesUnknown."""
 
     def __init__(self, deadline_s: float = DEADLINE_S, start_deadline_s: float = START_DEADLINE_S) -> None:
         self._deadline_s = deadline_s
-        found = _in_time(_find_gpus, start_deadline_s)
-        self._gpus = [_Gpu(device, handle, _Asker(f"nvml-{device.uuid}")) for device, handle in found]
+        self._gpus = _in_time(_find_gpus, start_deadline_s)
+        self._askers = {
+            gpu.device.uuid: _Asker(f"nvml-{gpu.device.uuid}") for gpu in self._gpus if not gpu.lost
+        }
         self._processor = None if self._gpus else Processor()
 
     def inventory(self) -> tuple[Device, ...]:
         return (self._processor.device,) if self._processor else tuple(gpu.device for gpu in self._gpus)
 
-    async def sample(self) -> tuple[DeviceSample, ...]:
+    async def look(self) -> tuple[Look, ...]:
         if self._processor is not None:
-            return (self._processor.sample(),)
-        answers = [gpu.asker.ask(partial(_sample, gpu)) for gpu in self._gpus if not gpu.asker.stuck]
-        if answers:
-            await _wait(answers, self._deadline_s)
-        return tuple(
-            answer.result()
-            for answer in answers
-            if answer.done() and not answer.cancelled() and not answer.exception()
-        )
+            return (Look(self._processor.sample()),)
+        return tuple(await asyncio.gather(*(self._look(gpu) for gpu in self._gpus)))
+
+    async def _look(self, gpu: _Gpu) -> Look:
+        nothing = DeviceSample(gpu.device.uuid)
+        if gpu.lost:
+            return Look(nothing, Lost(gpu.lost))
+        try:
+            found = await self._ask(gpu, partial(_look, gpu))
+        except nvml.NVMLError as error:
+            lost = _GONE.get(error.value)
+            return Look(nothing, Missed(str(error)) if lost is None else Lost(lost))
+        return Look(nothing, Missed()) if found is None else found
+
+    async def memory_used(self, uuid: str) -> int | None:
+        gpu = next((gpu for gpu in self._gpus if gpu.device.uuid == uuid and not gpu.lost), None)
+        if gpu is None:
+            return None
+        try:
+            return await self._ask(gpu, partial(_memory_used, gpu.handle))
+        except nvml.NVMLError:
+            return None  # the next look says what is wrong with it
+
+    async def _ask(self, gpu: _Gpu, question: Callable[[], T]) -> T | None:
+        """None when it is not answered in time. Raises NVMLError. An answer that comes later is nobody's."""
+        asker = self._askers[gpu.device.uuid]
+        if asker.stuck:
+            return None
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await asyncio.wrap_future(asker.ask(question))
+        except TimeoutError:
+            return None
+
+    def listen(self, hear: Callable[[str, int], None]) -> None:
+        """The thread ends with the process, as an asker's does; or with the loop that it calls."""
+        gpus = [gpu for gpu in self._gpus if not gpu.lost]
+        if not gpus:
+            return
+        loop = asyncio.get_running_loop()
+
+        def tell(uuid: str, xid: int) -> None:
+            loop.call_soon_threadsafe(hear, uuid, xid)
+
+        threading.Thread(target=_events, args=(gpus, tell), name="nvml-events", daemon=True).start()
 
 
-async def _wait(answers: list[Future[DeviceSample]], deadline_s: float) -> None:
-    """Until all have come, or the deadline. Answers that come later are nobody's."""
-    done, late = await asyncio.wait([asyncio.wrap_future(answer) for answer in answers], timeout=deadline_s)
-    for one in late:
-        one.cancel()
-    for one in done:
-        if error := one.exception():
-            log.error("a GPU could not be looked at: %r", error)
+def _events(gpus: list[_Gpu], tell: Callable[[str, int], object]) -> None:
+    try:
+        events = nvml.nvmlEventSetCreate()
+        for uuid in {gpu.device.parent or gpu.device.uuid for gpu in gpus}:
+            whole = nvml.nvmlDeviceGetHandleByUUID(uuid)
+            nvml.nvmlDeviceRegisterEvents(whole, nvml.nvmlEventTypeXidCriticalError, events)
+    except nvml.NVMLError as error:
+        log.warning("Xids are not heard of here, health rests on looks alone: %s", error)
+        return
+    while True:
+        try:
+            _hear_one(nvml.nvmlEventSetWait_v2(events, EVENT_WAIT_MS), gpus, tell)
+        except nvml.NVMLError_Timeout:
+            continue
+        except nvml.NVMLError as error:
+            log.error("waiting for Xids failed: %s", error)
+            time.sleep(EVENT_PAUSE_S)
+        except RuntimeError:  # the loop is closed
+            return
+
+
+def _hear_one(event: Any, gpus: list[_Gpu], tell: Callable[[str, int], object]) -> None:
+    """An event of a divided GPU names the part that it is about, or none: then it is about all."""
+    whole = _text(nvml.nvmlDeviceGetUUID(event.device))
+    for gpu in gpus:
+        own = event.gpuInstanceId in (_NO_PART, gpu.part) or gpu.part is None
+        if own and whole == (gpu.device.parent or gpu.device.uuid):
+            tell(gpu.device.uuid, int(event.eventData))
 
 
 def _in_time(question: Callable[[], T], deadline_s: float) -> T:
@@ -120,35 +198,42 @@ def _in_time(question: Callable[[], T], deadline_s: float) -> T:
         raise DevicesUnknown(f"the NVIDIA driver does not tell its devices: {error}") from None
 
 
-def _find_gpus() -> list[tuple[Device, Any]]:
+def _find_gpus() -> list[_Gpu]:
     """Nothing where there is no driver."""
     try:
         nvml.nvmlInit()
     except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
         return []
     driver = _told(nvml.nvmlSystemGetDriverVersion)
-    found = []
+    found: list[_Gpu] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             found += _gpu_or_its_parts(index, nvml.nvmlDeviceGetHandleByIndex(index), driver)
         except nvml.NVMLError as error:
-            log.error("GPU %d is left out: %s", index, error)
-    if not found:
+            log.error("GPU %d cannot be used: %s", index, error)
+            found.append(_unopened(index, error))
+    if all(gpu.lost for gpu in found):
         raise nvml.NVMLError(nvml.NVML_ERROR_NOT_FOUND)
     return found
 
 
-def _gpu_or_its_parts(index: int, handle: Any, driver: str | None) -> list[tuple[Device, Any]]:
+def _unopened(index: int, error: nvml.NVMLError) -> _Gpu:
+    """Its own name is not known: its place on the host is all that can be told."""
+    return _Gpu(Device(f"GPU-at-{index}", "gpu", "GPU", index), None, lost=f"it could not be opened: {error}")
+
+
+def _gpu_or_its_parts(index: int, handle: Any, driver: str | None) -> list[_Gpu]:
     """The GPU; or its MIG devices where it is divided, for then nothing runs on the whole."""
     whole = _device(index, handle, "gpu", driver, None)
     mode = _told(nvml.nvmlDeviceGetMigMode, handle)
     if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
-        return [(whole, handle)]
+        return [_Gpu(whole, handle)]
     parts = []
     for n in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         part = _told(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, n)
         if part is not None:  # the places of a divided GPU need not all be taken
-            parts.append((_device(index, part, "mig", driver, whole.uuid), part))
+            device = _device(index, part, "mig", driver, whole.uuid)
+            parts.append(_Gpu(device, part, _told(nvml.nvmlDeviceGetGpuInstanceId, part)))
     return parts
 
 
@@ -165,27 +250,60 @@ def _device(index: int, handle: Any, kind: str, driver: str | None, parent: str 
     )
 
 
-def _sample(gpu: _Gpu) -> DeviceSample:
+def _look(gpu: _Gpu) -> Look:
+    """Raises NVMLError where the device is gone, or does not tell its memory for a reason of its own."""
     handle = gpu.handle
-    memory = _told(nvml.nvmlDeviceGetMemoryInfo, handle)
+    used = _memory_used(handle)
     rates = _told(nvml.nvmlDeviceGetUtilizationRates, handle)
     milliwatts = _told(nvml.nvmlDeviceGetPowerUsage, handle)
     kind, counter = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_AGGREGATE_ECC
-    return DeviceSample(
+    sample = DeviceSample(
         uuid=gpu.device.uuid,
-        memory_used=None if memory is None else int(memory.used),
+        memory_used=used,
         utilisation=None if rates is None else int(rates.gpu),
         temperature=_told(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
         power=None if milliwatts is None else milliwatts / 1000,
         ecc_uncorrected=_told(nvml.nvmlDeviceGetTotalEccErrors, handle, kind, counter),
     )
+    return Look(sample, _health(handle, sample.ecc_uncorrected))
+
+
+def _memory_used(handle: Any) -> int | None:
+    try:
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+    except nvml.NVMLError as error:
+        if error.value in _NOT_TOLD:
+            return None
+        raise
+
+
+def _health(handle: Any, uncorrected: int | None) -> Answered:
+    """Rows are remapped from Ampere on; before, pages were retired."""
+    remapped = _told(nvml.nvmlDeviceGetRemappedRows, handle)
+    pages = _told(nvml.nvmlDeviceGetRetiredPagesPendingStatus, handle) if remapped is None else None
+    return Answered(
+        uncorrected=uncorrected,
+        remap_pending=bool(remapped[2]) if remapped is not None else None if pages is None else bool(pages),
+        remap_failed=None if remapped is None else bool(remapped[3]),
+        action=_action(handle),
+    )
+
+
+def _action(handle: Any) -> int | None:
+    values = _told(nvml.nvmlDeviceGetFieldValues, handle, [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    if values is None or values[0].nvmlReturn != nvml.NVML_SUCCESS:
+        return None
+    return int(values[0].value.uiVal)
 
 
 def _told(question: Callable[..., T], *about: Any) -> T | None:
-    """The driver's answer, or None where it has none (not supported, not permitted, lost, …)."""
+    """The driver's answer, or None where it has none (not supported, not permitted, …).
+    Raises NVMLError where the device is gone."""
     try:
         return question(*about)
-    except nvml.NVMLError:
+    except nvml.NVMLError as error:
+        if error.value in _GONE:
+            raise
         return None
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
+from stoker.agent.device_health import Answered, Look, Lost, Missed
 from stoker.agent.seams import FileRefused
 from stoker.wire.messages import AttemptKey, Device, DeviceSample
 
@@ -11,14 +13,31 @@ CPU = Device("cpu-0", "cpu", "a processor")
 
 
 class FakeSampler:
+    """`memory` in bytes and what is `seen` are set by the test, for each device; `hear` tells an Xid.
+    `measured` counts the questions for memory alone."""
+
     def __init__(self, devices: tuple[Device, ...] = (CPU,)) -> None:
         self._devices = devices
+        self.memory: dict[str, int | None] = {device.uuid: 1 for device in devices}
+        self.seen: dict[str, Answered | Missed | Lost] = {}
+        self.measured = 0
+        self.hear: Callable[[str, int], None] = lambda uuid, xid: None
 
     def inventory(self) -> tuple[Device, ...]:
         return self._devices
 
-    async def sample(self) -> tuple[DeviceSample, ...]:
-        return tuple(DeviceSample(device.uuid, memory_used=1) for device in self._devices)
+    async def look(self) -> tuple[Look, ...]:
+        return tuple(
+            Look(DeviceSample(uuid, memory_used=self.memory[uuid]), self.seen.get(uuid, Answered()))
+            for uuid in self.memory
+        )
+
+    async def memory_used(self, uuid: str) -> int | None:
+        self.measured += 1
+        return self.memory[uuid]
+
+    def listen(self, hear: Callable[[str, int], None]) -> None:
+        self.hear = hear
 
 
 class MemoryScratch:

@@ -20,7 +20,8 @@ from stoker.worker.frames import Frame
 
 @dataclass(slots=True)
 class Attempt:
-    """Times are the loop's."""
+    """Times are the loop's. `unclean` is what a stopped job left in its device's memory, in words; None until
+    that is asked."""
 
     key: AttemptKey
     assign: Assign
@@ -39,6 +40,7 @@ class Attempt:
     printed: Listener | None = None
     log: tuple[str, ...] = ()
     beside_error: bytes | None = None
+    unclean: str | None = None
     beside_others: bool = False
 
     @property

@@ -22,6 +22,7 @@ from typing import Any
 
 from stoker.agent.attempt import Ladder
 from stoker.agent.attempts import Attempts
+from stoker.agent.device_watch import DeviceWatch, Occupants
 from stoker.agent.lease import Lease
 from stoker.agent.process import StopLadder
 from stoker.agent.reports import Reports
@@ -94,24 +95,33 @@ class Agent:
         self._beat = 0
         self.lease = Lease()
         self.reports = Reports(outbox_disk, self._pressure)
+        self.watch = DeviceWatch(sampler, self._occupants())
         self.workers = Workers(self._worker_context())
         self.attempts = Attempts(
-            self.reports, objects, scratch, self.workers.get, self._spawn, settings.ladder
+            self.reports, objects, scratch, self.workers.get, self._spawn, settings.ladder, self.watch
         )
         self._node = Node(
             self.workers,
             self.attempts,
             self.reports,
             self.lease,
-            sampler,
+            self.watch,
             self._boottime,
             self._next_beat,
             self._stop_asked.is_set,
         )
 
+    def _occupants(self) -> Occupants[Worker]:
+        return Occupants(
+            lambda uuid: self.workers.on_device(uuid),
+            lambda worker, why: self.attempts.lose(worker, why),
+            lambda worker, why: self.attempts.gone(worker, why, True),
+        )
+
     def _worker_context(self) -> WorkerContext:
         return WorkerContext(
             spawner=self._spawner,
+            devices=self.watch,
             ladder=self.settings.stop_ladder,
             device=self._device,
             report=self.reports.add,
@@ -137,6 +147,7 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 background = [
+                    self._tasks.create_task(self.watch.run(), name="devices"),
                     self._tasks.create_task(self._sessions(), name="sessions"),
                     self._tasks.create_task(self._watch_lease(), name="lease"),
                 ]
@@ -185,6 +196,7 @@ class Agent:
     # -- the connection
 
     async def _sessions(self) -> None:
+        await self.watch.looked.wait()  # the first Hello tells of a device that is ill
         failures = 0
         while True:
             welcomed, reason = await self._one_session()

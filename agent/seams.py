@@ -11,11 +11,12 @@ the same promises ship too (`agent.fake_spawner`), for the tests and the simulat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stoker.wire.messages import Artifact, AttemptKey, Device, DeviceSample, Grant, Ref, WorkerSpec
+from stoker.agent.device_health import Look
+from stoker.wire.messages import Artifact, AttemptKey, Device, Grant, Ref, WorkerSpec
 from stoker.worker.frames import Frame
 
 
@@ -106,8 +107,52 @@ class Objects(Protocol):
 class Sampler(Protocol):
     def inventory(self) -> tuple[Device, ...]: ...
 
-    async def sample(self) -> tuple[DeviceSample, ...]:
-        """One look at every device, in a deadline of its own; a silent device is left out."""
+    async def look(self) -> tuple[Look, ...]:
+        """One look at every device, in a deadline of its own."""
+
+    async def memory_used(self, uuid: str) -> int | None:
+        """Bytes in use now, in the same deadline; None when the driver does not say."""
+
+    def listen(self, hear: Callable[[str, int], None]) -> None:
+        """From now on `hear(device, Xid)` is called on the loop's thread. Called once, at the agent's start."""
+
+
+class DeviceGate(Protocol):
+    """Whether work may be given to devices, and what their workers tell of them: see agent.device_watch."""
+
+    def closed(self, devices: Sequence[str]) -> bool:
+        """No process may be started there now. Its worker is started once one may."""
+
+    def started(self, worker: str, devices: Sequence[str]) -> None: ...
+
+    def ready(self, worker: str, devices: Sequence[str]) -> None: ...
+
+    def ended(self, worker: str, devices: Sequence[str]) -> None:
+        """Its process was reaped."""
+
+
+class Occupant(Protocol):
+    """A worker, as far as its device goes. `running` are the attempts that hold its slots."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def running(self) -> set[AttemptKey]: ...
+
+    def kill(self, why: str) -> None: ...
+
+    def start_if_waiting(self) -> None: ...
+
+
+class MemoryCheck(Protocol):
+    """What a stopped job has left in its device's memory: see agent.device_watch."""
+
+    def checks(self, worker: Occupant, devices: Sequence[str]) -> bool:
+        """Whether that can be told of this worker."""
+
+    async def unclean(self, worker: str, devices: Sequence[str]) -> str:
+        """What is left, in words; empty when its worker may take the next job."""
 
 
 class Scratch(Protocol):

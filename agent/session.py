@@ -1,8 +1,7 @@
 """One connection life of this node: Hello, Welcome, then both directions until the stream ends.
 
-One task writes (so fragments of two messages never mix), one reads, one beats, one looks at the devices.
-Whatever ends one of them ends the session; the reports that were not acknowledged stay in the outbox, and
-the next session sends them again.
+One task writes (so fragments of two messages never mix), one reads, one beats. Whatever ends one of them ends
+the session; the reports that were not acknowledged stay in the outbox, and the next session sends them again.
 """
 
 from __future__ import annotations
@@ -10,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from stoker.agent.attempts import Attempts
+from stoker.agent.device_watch import DeviceWatch
 from stoker.agent.lease import Lease
 from stoker.agent.reports import Reports
-from stoker.agent.seams import AgentRefused, Sampler
-from stoker.agent.workers import Workers
-from stoker.wire.messages import AttemptKey, Beat, DeviceSample, FromAgent, FromControl, Hello, Welcome
+from stoker.agent.seams import AgentRefused
+from stoker.agent.workers import Worker, Workers
+from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, Welcome
 from stoker.wire.streams import AgentStream, StreamEnded
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class Node:
     attempts: Attempts
     reports: Reports
     lease: Lease
-    sampler: Sampler
+    watch: DeviceWatch[Worker]
     boottime: Callable[[], float]
     next_beat: Callable[[], int]
     draining: Callable[[], bool]
@@ -49,7 +50,6 @@ class Session:
         self._stream = stream
         self._answer_s = answer_s
         self._beat: Beat | None = None
-        self._samples: tuple[DeviceSample, ...] = ()
         self._revision = 0
         self._said_draining = False
         self.welcomed = False
@@ -69,7 +69,8 @@ class Session:
         first = node.reports.reconnected()
         held = node.attempts.held() + node.reports.reporting()
         sent = node.boottime()
-        whole = replace(hello, workers=node.workers.held(), attempts=held, first_unacked=first)
+        workers, samples = node.workers.held(), node.watch.samples()
+        whole = replace(hello, workers=workers, attempts=held, first_unacked=first, samples=samples)
         try:
             async with asyncio.timeout(self._answer_s):
                 await self._stream.send(FromAgent(hello=whole))
@@ -97,7 +98,6 @@ class Session:
                 tasks.create_task(self._write(), name="write")
                 tasks.create_task(self._read(), name="read")
                 tasks.create_task(self._beats(beat_s), name="beat")
-                tasks.create_task(self._looks(beat_s), name="sample")
         except* StreamEnded as group:
             ended = StreamEnded(_first(group))
         raise ended
@@ -125,23 +125,16 @@ class Session:
         return True
 
     async def _beats(self, beat_s: float) -> None:
+        """Each carries the newest samples, once. A device that fell ill does not wait for the next."""
         while True:
-            await asyncio.sleep(beat_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(beat_s):
+                    await self._node.watch.changed.wait()
             oldest = self._node.lease.unanswered_since()
             if oldest is not None and self._node.boottime() - oldest > SILENT_BEATS * beat_s:
                 raise StreamEnded("control answers no more")
-            self._beat = Beat(self._node.next_beat(), self._samples)
-            self._samples = ()
+            self._beat = Beat(self._node.next_beat(), self._node.watch.news())
             self._node.reports.wake.set()
-
-    async def _looks(self, beat_s: float) -> None:
-        """Each beat carries the newest sample, once; a slow driver delays no beat."""
-        while True:
-            try:
-                self._samples = await self._node.sampler.sample()
-            except Exception:
-                log.exception("the devices could not be sampled")
-            await asyncio.sleep(beat_s)
 
     # -- from control
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from stoker.agent import attempt_log, process, restarts
 from stoker.agent.alarm import Alarm
-from stoker.agent.seams import Listener, Spawner, SpawnFailed, WorkerExit, WorkerProcess
+from stoker.agent.seams import DeviceGate, Listener, Spawner, SpawnFailed, WorkerExit, WorkerProcess
 from stoker.agent.worker_wear import Measure, Spawn, WearWatch
 from stoker.wire.messages import AttemptKey, Device, HeldWorker, WorkerPhase, WorkerSpec, WorkerState
 from stoker.worker.frames import Frame
@@ -27,6 +27,7 @@ class WorkerContext:
     `spawn` runs a coroutine in the agent's task group."""
 
     spawner: Spawner
+    devices: DeviceGate
     ladder: process.StopLadder
     device: Callable[[str], Device | None]
     report: Callable[[WorkerState], object]
@@ -74,6 +75,7 @@ class Worker:
         self._context = context
         self._standing = Standing()
         self._life: Life | None = None
+        self._waits = False
         self._alarm = Alarm(self._rings)
         self._holding: set[AttemptKey] = set()
 
@@ -178,13 +180,22 @@ class Worker:
 
     # -- its process
 
+    def start_if_waiting(self) -> None:
+        """Its device may be worked with now."""
+        if self._waits and self._life is None and self._standing.wanted:
+            self.start()
+
     def start(self) -> None:
         names = self.spec.devices
+        self._waits = self._context.devices.closed(names)
+        if self._waits:
+            return
         device = self._context.device(names[0]) if names else None
         try:
             if names and device is None:
                 raise SpawnFailed(f"this node has no device {names[0]}")
             handle = self._context.spawner.spawn(self.spec, device, self)
+            self._context.devices.started(self.name, names)
         except (SpawnFailed, OSError) as error:
             self._after_end(restarts.StartFailed(_now(), str(error)), ())
             return
@@ -268,6 +279,7 @@ class Worker:
         assert self._life is not None
         self._life.slots = self._allowed(int(frame.fields.get("concurrency", 1)))
         self.tell(process.BecameReady(_now()))
+        self._context.devices.ready(self.name, self.spec.devices)
         self._life.wear.ready()
 
     def _slots_are(self, now: int) -> None:
@@ -286,6 +298,7 @@ class Worker:
         assert life is not None
         ended, _ = process.step(life.state, process.ProcessExited(_now(), exit.reason), self._context.ladder)
         assert isinstance(ended, process.Exited)
+        self._context.devices.ended(self.name, self.spec.devices)
         self._life = None
         self._alarm.set(None)
         life.wear.close()
@@ -325,6 +338,9 @@ class Workers:
 
     def get(self, name: str) -> Worker | None:
         return self._workers.get(name)
+
+    def on_device(self, uuid: str) -> list[Worker]:
+        return [worker for worker in self._workers.values() if uuid in worker.spec.devices]
 
     def held(self) -> tuple[HeldWorker, ...]:
         return tuple(worker.held() for worker in self._workers.values())

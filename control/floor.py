@@ -107,6 +107,14 @@ class Floor:
             self.remove_worker(worker.worker)
         return True
 
+    def on_ill_device(self, worker: FloorWorker) -> bool:
+        node = self.nodes.get(worker.node)
+        return node is not None and not node.ill.keys().isdisjoint(worker.devices)
+
+    def ill(self) -> dict[str, str]:
+        """Of all nodes, by device."""
+        return {uuid: why for node in self.nodes.values() for uuid, why in node.ill.items()}
+
     def of_endpoint(self, endpoint: str) -> list[FloorWorker]:
         return list(self._of_endpoint.get(endpoint, {}).values())
 

@@ -204,7 +204,9 @@ class Nodes:
         old = self._floor.nodes.get(hello.node)
         if old is not None:
             self._floor.remove_node(hello.node, old.session)
-        self._floor.nodes[hello.node] = FloorNode(hello.node, session, hello.devices, dict(hello.facts))
+        node = FloorNode(hello.node, session, hello.devices, dict(hello.facts))
+        node.note(hello.samples)
+        self._floor.nodes[hello.node] = node
         now = self._clock()
         for held in hello.workers:
             worker = FloorWorker(
@@ -258,7 +260,11 @@ class Nodes:
     async def _beat(self, session: NodeSession, beat: Beat) -> None:
         node = self._floor.nodes.get(session.node)
         if node is not None and beat.samples:
-            node.samples = beat.samples
+            before = node.ill
+            node.note(beat.samples)
+            if node.ill != before:
+                log.warning("node %s: devices out of placement: %s", session.node, node.ill or "none")
+                self._staffing.shun(session.node)
         now = self._clock()
         if not await self._commits.commit(
             lambda conn: store.touch_node(conn, session.node, session.session, now)

@@ -20,11 +20,12 @@ CPU_WORKERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """One connected node: its devices, and how many workers hold each of them."""
+    """One connected node: its devices, how many workers hold each of them, and why some are ill."""
 
     node: str
     devices: tuple[Device, ...]
     held: Mapping[str, int]
+    ill: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +40,31 @@ class NoPlace:
 
 
 def place_worker(rooms: Sequence[Room]) -> Place | NoPlace:
-    """The device for one more worker: a GPU before a CPU, the emptiest node first, then by name."""
+    """The device for one more worker: a GPU before a CPU, the emptiest node first, then by name. Never one
+    that is ill."""
     open_places = [
         (device.kind == "cpu", sum(room.held.values()), room.node, device.index, device.uuid)
         for room in rooms
         for device in room.devices
-        if room.held.get(device.uuid, 0) < capacity(device)
+        if device.uuid not in room.ill and room.held.get(device.uuid, 0) < capacity(device)
     ]
     if open_places:
         _, _, node, _, uuid = min(open_places)
         return Place(node, (uuid,))
     if not rooms:
         return NoPlace("no capacity: no node is connected")
-    return NoPlace("throttled: every device is taken")
+    return NoPlace(f"throttled: {_why_full(rooms)}")
+
+
+def _why_full(rooms: Sequence[Room]) -> str:
+    ill = [(uuid, why) for room in rooms for uuid, why in sorted(room.ill.items())]
+    if not ill:
+        return "every device is taken"
+    well = any(device.uuid not in room.ill for room in rooms for device in room.devices)
+    taken = "every other device is taken" if well else "no device is well"
+    (uuid, why), others = ill[0], len(ill) - 1
+    more = f"; so are {others} more" if others else ""
+    return f"{taken}; device {uuid} is out of placement: {why}{more}"
 
 
 def capacity(device: Device) -> int:

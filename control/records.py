@@ -101,9 +101,9 @@ def chunk_value(value: bytes) -> Record:
     return {"output": orjson.Fragment(value)}
 
 
-def health(counted: Health) -> Mapping[str, Mapping[str, int]]:
-    """All eleven counters, always."""
-    return {
+def health(counted: Health) -> Mapping[str, Mapping[str, object]]:
+    """All eleven counters, always; and `devices` where some are ill."""
+    told: dict[str, Mapping[str, object]] = {
         "jobs": {
             "completed": counted.completed,
             "failed": counted.failed,
@@ -120,6 +120,9 @@ def health(counted: Health) -> Mapping[str, Mapping[str, int]]:
             "unhealthy": counted.unhealthy,
         },
     }
+    if counted.ill:
+        told["devices"] = {"ill": counted.ill}
+    return told
 
 
 def _terminal(view: JobView) -> Record:

@@ -134,7 +134,8 @@ class Staffing:
     def adopt(self, worker: FloorWorker) -> None:
         """A node holds this worker: it stays if its endpoint still wants that version."""
         endpoint = self._endpoints().get(worker.endpoint)
-        if endpoint is not None and endpoint.version == worker.version and worker.state != "stopping":
+        current = endpoint is not None and endpoint.version == worker.version
+        if endpoint and current and worker.state != "stopping" and not self._floor.on_ill_device(worker):
             worker.spec = _spec(endpoint, worker.worker, worker.devices)
             worker.concurrency = worker.concurrency or worker.spec.concurrency
         else:

@@ -241,7 +241,7 @@ class StreamEvent:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The eleven counters of `/health`."""
+    """The eleven counters of `/health`; `ill` are devices that no worker is placed on, and why."""
 
     completed: int = 0
     failed: int = 0
@@ -254,6 +254,7 @@ class Health:
     running: int = 0
     throttled: int = 0
     unhealthy: int = 0
+    ill: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,6 +242,7 @@ class Views:
             initializing=sum(1 for worker in workers if worker.state == "starting"),
             throttled=self._staffing.throttled(found.id),
             unhealthy=sum(1 for worker in workers if worker.state == "unhealthy"),
+            ill=self._floor.ill(),
         )
 
     async def _recount(self, endpoint: str) -> Counted:

@@ -165,7 +165,8 @@ COMPONENTS: dict[str, Schema] = {
         {
             "jobs": exactly(dict.fromkeys(_JOBS, COUNT)),
             "workers": exactly(dict.fromkeys(_WORKERS, COUNT)),
-        }
+        },
+        {"devices": exactly({"ill": {"type": "object", "additionalProperties": TEXT}})},
     ),
     "Submission": SUBMISSION,
 }

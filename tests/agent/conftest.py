@@ -26,6 +26,7 @@ from stoker.wire.messages import (
     Beat,
     Cancel,
     Desired,
+    Device,
     FromAgent,
     FromControl,
     Grant,
@@ -178,7 +179,10 @@ class Control:
 class Host:
     """An agent's machine: what survives the agent (disk, object store), and the agent."""
 
-    def __init__(self, starts: dict[str, Start] | None = None) -> None:
+    def __init__(
+        self, starts: dict[str, Start] | None = None, devices: tuple[Device, ...] = (CPU,)
+    ) -> None:
+        self.sampler = FakeSampler(devices)
         self.control = Control()
         self.spawner = FakeSpawner(starts)
         self.objects = FakeObjects()
@@ -195,7 +199,7 @@ class Host:
             self.control.connect,
             self.spawner,
             self.objects,
-            FakeSampler(),
+            self.sampler,
             self.scratch,
             self.disk,
             self.rng,

@@ -1,0 +1,230 @@
+"""Devices that fall ill, and memory that does not come back: what the agent stops, starts and tells."""
+
+from __future__ import annotations
+
+import asyncio
+
+from stoker.agent.device_health import Lost, Missed
+from stoker.wire.messages import Device
+
+GIB = 1 << 30
+GPUS = (Device("GPU-0", "gpu", "H200", 0), Device("GPU-1", "gpu", "H200", 1))
+LONG = b'{"run_s": 500}'
+
+
+def told(host, uuid="GPU-0"):
+    """What the last beat with samples said of the device."""
+    samples = [s for _, beat in host.control.beats for s in beat.samples if s.uuid == uuid]
+    return samples[-1].ill if samples else ""
+
+
+def on(a_worker, n, **more):
+    return a_worker(f"w{n}", devices=(f"GPU-{n}",), **more)
+
+
+def test_an_xid_ends_what_runs_there_at_once_and_nothing_elsewhere(play, a_worker, a_job):
+    async def story(host):
+        loop = asyncio.get_running_loop()
+        await host.control.ready(on(a_worker, 0), on(a_worker, 1))
+        await host.control.assign(a_job("j0", LONG, on="w0"), a_job("j1", b'{"run_s": 1}', on="w1"))
+        await host.until(lambda: len(host.agent.attempts.held()) == 2)
+        at, beats = loop.time(), len(host.control.beats)
+        host.sampler.hear("GPU-0", 79)
+        outcome = await host.control.outcome("j0")
+        assert (outcome.end, outcome.retryable) == ("lost", True)
+        assert "GPU-0 is ill: Xid 79" in outcome.error
+        await host.control.until(lambda: len(host.control.beats) > beats)
+        assert loop.time() - at < 0.5  # neither the ladder nor the next beat was waited for
+        assert told(host).startswith("Xid 79")
+        assert told(host, "GPU-1") == ""
+        assert (await host.control.outcome("j1")).end == "completed"
+
+    play(story, devices=GPUS)
+
+
+def test_nothing_is_started_on_an_ill_device(play, a_worker):
+    async def story(host):
+        host.sampler.seen["GPU-0"] = Lost("the GPU is lost")
+        await host.control.until(lambda: told(host))
+        await host.control.desire(on(a_worker, 0), on(a_worker, 1))
+        await host.control.worker_is("w1", "ready")
+        await asyncio.sleep(100)
+        assert [process.spec.worker for process in host.spawner.spawned] == ["w1"]
+
+    play(story, devices=GPUS)
+
+
+def test_a_driver_that_answers_again_gets_its_workers_back(play, a_worker):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        host.sampler.seen["GPU-0"] = Missed()
+        await host.control.worker_is("w0", "starting")
+        assert told(host)
+        assert not host.spawner.processes
+        del host.sampler.seen["GPU-0"]
+        await host.control.worker_is("w0", "ready")
+        assert told(host) == ""
+
+    play(story, devices=GPUS)
+
+
+def test_a_program_s_own_fault_changes_nothing(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        await host.control.assign(a_job("j0", b'{"run_s": 20}', on="w0"))
+        for number in (13, 31, 43, 45):
+            host.sampler.hear("GPU-0", number)
+        assert (await host.control.outcome("j0")).end == "completed"
+        assert len(host.spawner.spawned) == 1
+
+    play(story, devices=GPUS)
+
+
+def test_a_hello_tells_what_is_ill(play):
+    async def story(host):
+        host.sampler.seen["GPU-1"] = Lost("the GPU is lost")
+        await host.until(lambda: host.agent.watch.samples()[1].ill)
+        await host.control.until(lambda: host.control.stream is not None)
+        host.control.stream.end("cut")
+        await host.control.until(lambda: len(host.control.hellos) > 1)
+        assert [sample.ill for sample in host.control.hellos[-1].samples] == ["", "the GPU is lost"]
+
+    play(story, devices=GPUS)
+
+
+def test_the_first_hello_already_knows(play):
+    async def story(host):
+        host.sampler.seen["GPU-0"] = Lost("it could not be opened")
+        await host.control.until(lambda: host.control.hellos)
+        assert host.control.hellos[0].samples[0].ill == "it could not be opened"
+
+    play(story, devices=GPUS)
+
+
+def test_a_worker_that_hangs_in_the_driver_keeps_no_job(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        await host.control.assign(a_job("j0", LONG, on="w0"))
+        await host.holds_work()
+        process = host.spawner.of("w0")
+        process.kill = process.terminate = lambda: None
+        host.sampler.hear("GPU-0", 119)
+        outcome = await host.control.outcome("j0")
+        assert (outcome.end, outcome.retryable) == ("lost", True)
+        assert not process.gone
+        del process.kill
+
+    play(story, devices=GPUS)
+
+
+# ---- memory -------------------------------------------------------------------------------------------
+
+
+def test_the_next_process_waits_until_the_memory_is_back(play, a_worker):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        host.sampler.memory["GPU-0"] = 40 * GIB
+        host.spawner.of("w0").exit(-9, "killed")
+        await host.control.worker_is("w0", "starting")
+        await asyncio.sleep(3)
+        assert len(host.spawner.spawned) == 1
+        host.sampler.memory["GPU-0"] = 1
+        await host.control.worker_is("w0", "ready")
+        assert not any(s.ill for _, beat in host.control.beats for s in beat.samples)
+
+    play(story, devices=GPUS)
+
+
+def test_memory_that_does_not_come_back_makes_the_device_ill_until_it_does(play, a_worker):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        host.sampler.memory["GPU-0"] = 12 * GIB
+        host.spawner.of("w0").exit(-9, "killed")
+        await host.control.until(lambda: told(host))
+        assert told(host) == "12.0 GiB still in use after its worker ended"
+        assert len(host.spawner.spawned) == 1
+        host.sampler.memory["GPU-0"] = 1
+        await host.control.worker_is("w0", "ready")
+        assert told(host) == ""
+
+    play(story, devices=GPUS)
+
+
+def test_a_cancelled_job_that_leaves_nothing_keeps_its_worker(play, a_worker, a_job):
+    async def story(host):
+        host.sampler.memory["GPU-0"] = 0
+        await host.control.ready(on(a_worker, 0))
+        host.sampler.memory["GPU-0"] = 20 * GIB
+        await asyncio.sleep(6)  # a look, while it is idle
+        await host.control.assign(a_job("j0", LONG, on="w0"))
+        await host.holds_work()
+        at, asked = asyncio.get_running_loop().time(), host.sampler.measured
+        await host.control.cancel("j0")
+        assert (await host.control.outcome("j0")).end == "cancelled"
+        assert host.sampler.measured == asked + 1
+        assert asyncio.get_running_loop().time() - at < 0.1
+        await host.control.assign(a_job("j1", on="w0"))
+        assert (await host.control.outcome("j1")).end == "completed"
+        assert len(host.spawner.spawned) == 1
+
+    play(story, devices=GPUS)
+
+
+def test_a_worker_whose_stopped_job_leaves_memory_is_replaced(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        await asyncio.sleep(1)
+        await host.control.assign(a_job("j0", b'{"run_s": 500, "ignore_term": true}', on="w0"))
+        await host.holds_work()
+        host.sampler.memory["GPU-0"] = 3 * GIB + 1
+        await host.control.cancel("j0")
+        assert (await host.control.outcome("j0")).end == "cancelled"
+        host.sampler.memory["GPU-0"] = 1
+        stopping = [news for news in host.control.news("w0") if news.state == "stopping"]
+        assert stopping[0].reason == "a stopped job left 3.0 GiB of device memory in use"
+        await host.until(lambda: len(host.spawner.spawned) == 2)
+
+    play(story, devices=GPUS)
+
+
+def test_memory_that_comes_back_in_time_is_waited_for(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        await asyncio.sleep(1)
+        await host.control.assign(a_job("j0", LONG, on="w0"))
+        await host.holds_work()
+        host.sampler.memory["GPU-0"] = 3 * GIB
+        await host.control.cancel("j0")
+        await asyncio.sleep(1)
+        assert host.agent.attempts.held()
+        host.sampler.memory["GPU-0"] = 1
+        assert (await host.control.outcome("j0")).end == "cancelled"
+        assert len(host.spawner.spawned) == 1
+
+    play(story, devices=GPUS)
+
+
+def test_a_job_that_ends_by_itself_asks_nothing(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        await asyncio.sleep(1)
+        asked = host.sampler.measured
+        host.sampler.memory["GPU-0"] = 60 * GIB
+        for n in range(5):
+            await host.control.assign(a_job(f"j{n}", on="w0"))
+            assert (await host.control.outcome(f"j{n}")).end == "completed"
+        assert host.sampler.measured == asked
+
+    play(story, devices=GPUS)
+
+
+def test_a_processor_has_no_gate(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.sampler.memory["cpu-0"] = 500 * GIB
+        host.spawner.of("w1").exit(-9, "killed")
+        await host.control.worker_is("w1", "starting")
+        await host.control.worker_is("w1", "ready")
+        assert host.sampler.measured == 0
+
+    play(story)
