@@ -114,7 +114,7 @@ def _version(
         registry=registries.get(declared.containerRegistryAuthId or ""),
         volume=declared.networkVolumeId or "",
         limits=_limits(declared.limits),
-        start_timeout_s=float(declared.initTimeout),
+        start_timeout_s=float(declared.start_timeout_s),
         max_jobs=declared.maxJobs,
         max_growth_bytes=_bytes(declared.maxMemoryGrowthMb),
     )

@@ -5,6 +5,7 @@ Whether a path lies where it may, and what a file says in words when it is wrong
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -17,8 +18,12 @@ LOCAL = "local:"
 _ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 _MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 _ARGUMENT = r"^[^\x00]+$"
+_SECONDS = re.compile(r"[0-9]{1,9}")
 _HANDLER = r"^[^\x00:]+:[A-Za-z_][A-Za-z0-9_]*$"
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+INIT_TIMEOUT_S = (1, 86_400)
+INIT_TIMEOUT_ENV = ("STOKER_INIT_TIMEOUT", "RUNPOD_INIT_TIMEOUT")
+"""Where an image or a tool says its start deadline as the field does. The first that is there counts."""
 
 
 class Section(BaseModel):
@@ -98,7 +103,7 @@ class EndpointSection(Section):
     preload: tuple[Annotated[str, Field(pattern=_MODULE, max_length=200)], ...] = ()
     dockerStartCmd: tuple[Annotated[str, Field(pattern=_ARGUMENT, max_length=4096)], ...] = ()
     concurrency: Annotated[int, Field(ge=1, le=1000)] = 1
-    initTimeout: Annotated[int, Field(ge=1, le=86_400)] = 420
+    initTimeout: Annotated[int, Field(ge=INIT_TIMEOUT_S[0], le=INIT_TIMEOUT_S[1])] = 420
     maxJobs: Annotated[int | None, Field(ge=1, le=1_000_000_000)] = None
     maxMemoryGrowthMb: Annotated[int | None, Field(ge=1, le=1 << 24)] = None
     networkVolumeId: Annotated[str | None, Field(pattern=_ID)] = None
@@ -131,6 +136,21 @@ class EndpointSection(Section):
         if self.imageName.startswith(LOCAL):
             return bool(self.dockerStartCmd)
         return self.handler is None
+
+    @property
+    def start_timeout_s(self) -> int:
+        """The env says it over `initTimeout`."""
+        given = next((self.env[name] for name in INIT_TIMEOUT_ENV if name in self.env), None)
+        return self.initTimeout if given is None else int(given)
+
+    @model_validator(mode="after")
+    def _init_timeouts(self) -> EndpointSection:
+        low, high = INIT_TIMEOUT_S
+        for name in INIT_TIMEOUT_ENV:
+            given = self.env.get(name)
+            if given is not None and not (_SECONDS.fullmatch(given) and low <= int(given) <= high):
+                raise ValueError(f"env.{name} must be whole seconds from {low} to {high}; got {shown(given)}")
+        return self
 
     @model_validator(mode="after")
     def _bounds(self) -> EndpointSection:

@@ -42,6 +42,21 @@ def test_a_program_that_speaks_the_worker_protocol(folder: Path) -> None:
     assert endpoint.run.concurrency == 8
 
 
+@pytest.mark.parametrize(
+    ("more", "deadline"),
+    [
+        ("", 420),
+        ("initTimeout = 60", 60),
+        ('env = { RUNPOD_INIT_TIMEOUT = "900" }\ninitTimeout = 60', 900),
+        ('env = { RUNPOD_INIT_TIMEOUT = "900", STOKER_INIT_TIMEOUT = "1200" }', 1200),
+        ('env = { INIT_TIMEOUT = "5" }', 420),
+    ],
+)
+def test_a_worker_is_ready_by_its_deadline(folder: Path, more: str, deadline: int) -> None:
+    (endpoint,) = to_endpoints(load(folder, ROOTS + ECHO + more))
+    assert endpoint.run.start_timeout_s == deadline
+
+
 IMAGE = '[[endpoints]]\nid = "far"\nimageName = "ghcr.io/acme/voice:1.2"\nconcurrency = 4\n'
 
 
@@ -243,6 +258,14 @@ WRONG = [
         ["endpoints[0].limits.memory is not a known field", "memoryMb, cpus, pids, openFiles"],
     ),
     (ROOTS + ECHO + "initTimeout = 0", ["endpoints[0].initTimeout", "got 0"]),
+    *[
+        (
+            ROOTS + ECHO + f'env = {{ {name} = "{given}" }}',
+            [f"env.{name} must be whole seconds from 1 to 86400; got", given],
+        )
+        for name in ("RUNPOD_INIT_TIMEOUT", "STOKER_INIT_TIMEOUT")
+        for given in ("0", "", "-5", "7 min", "1e3", "86401", "90.5", "٧")
+    ],
     (ROOTS + ECHO + "maxJobs = 0", ["endpoints[0].maxJobs", "got 0"]),
     (IMAGE + 'preload = ["torch"]', ["endpoints[0]: preload is for handlers"]),
     (ROOTS + ECHO + 'handler = "/app/h.py:run"', ["endpoints[0]: handler is for images"]),
