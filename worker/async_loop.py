@@ -14,7 +14,6 @@ whoever awaits it, SystemExit too: `run_to_end` keeps the loop and the other job
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import copy_context
@@ -25,6 +24,7 @@ from stoker.worker.attempt import Attempt
 from stoker.worker.channel import AgentGone, Channel, leave
 from stoker.worker.errors import Cancelled, describe
 from stoker.worker.frames import Frame, is_large_piece
+from stoker.worker.output import decode_value
 from stoker.worker.sdk import Job
 from stoker.worker.slots import ASKED_AFTER, Slots
 
@@ -135,7 +135,7 @@ async def run_attempt(call: Call, attempt: Attempt, body: bytes, *, aggregate: b
     """Run an asynchronous handler, of either kind, to its `done` or `failed`."""
     try:
         attempt.raise_if_cancelled()
-        result = call(Job(attempt, json.loads(body)))
+        result = call(Job(attempt, decode_value(body)))
         if isinstance(result, AsyncGeneratorType):
             attempt.done_encoded(await _drain(result, attempt, aggregate=aggregate))
         else:

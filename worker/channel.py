@@ -8,6 +8,8 @@ returns once the agent has room for the next.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import signal
 import socket
@@ -57,6 +59,9 @@ class Channel:
                 self._send_whole(data, fds)
         except (BrokenPipeError, ConnectionResetError):
             raise AgentGone from None
+        except OSError as error:
+            _end_if_closed(error)
+            raise
         finally:
             for fd in fds:
                 if fd != frame.fd:
@@ -121,6 +126,9 @@ class Channel:
             data, ancillary, _, _ = self._sock.recvmsg(_READ_SIZE, _ANCILLARY_SIZE, flags)
         except ConnectionResetError:
             raise AgentGone from None
+        except OSError as error:
+            _end_if_closed(error)
+            raise
         if not data:
             raise AgentGone
         try:
@@ -128,6 +136,16 @@ class Channel:
         except FrameError as error:
             print(f"the agent broke the protocol: {error}", file=sys.stderr)
             raise AgentGone from None
+
+
+def _end_if_closed(error: OSError) -> None:
+    """A handler that closes descriptors which are not its own may close the socket. The agent is there, sees
+    this end, and ends what the handler started."""
+    if error.errno in (errno.EBADF, errno.ENOTSOCK):
+        with contextlib.suppress(Exception):
+            print("the handler closed the socket that leads to the agent", file=sys.stderr)
+        printed.flush()
+        os._exit(AGENT_GONE_STATUS)
 
 
 def leave() -> NoReturn:

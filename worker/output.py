@@ -23,6 +23,7 @@ from stoker.worker.frames import FILE_MARK
 from stoker.worker.sdk import File
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode  # both are taken now: a handler may patch what `json` holds
 _MARK_TEXT = f'"{FILE_MARK}"'
 
 _WHOLE_MAX_BITS = 14_000
@@ -62,6 +63,11 @@ def encode_value(
         if isinstance(error, RecursionError):
             raise OutputError(f"{name} is nested too deeply, or holds itself") from None
         raise
+
+
+def decode_value(body: bytes) -> Any:
+    """An input as its handler sees it. Raises ValueError."""
+    return _decode(body.decode())
 
 
 class _Walk:

@@ -8,7 +8,6 @@ between the yields of a generator. What arrives early (the next run, a stop) wai
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Generator
 from types import GeneratorType
@@ -17,6 +16,7 @@ from typing import Any
 from stoker.worker.attempt import Attempt
 from stoker.worker.channel import AgentGone, Channel, leave
 from stoker.worker.frames import Frame, is_large_piece
+from stoker.worker.output import decode_value
 from stoker.worker.sdk import Job
 
 Call = Callable[[Job], Any]
@@ -84,7 +84,7 @@ def run_attempt(call: Call, attempt: Attempt, body: bytes, *, aggregate: bool) -
     try:
         if attempt.cancel_reason is not None:
             attempt.raise_if_cancelled()
-        result = call(Job(attempt, json.loads(body)))
+        result = call(Job(attempt, decode_value(body)))
         if isinstance(result, GeneratorType):
             _drain(result, attempt, aggregate=aggregate)
         else:

@@ -77,7 +77,14 @@ class Zoo:
         return self.control.news(spec.worker)[times - 1]
 
     async def lives_again(self, spec: WorkerSpec) -> None:
-        await self.control.until(lambda: self.control.news(spec.worker)[-1].state == "ready", 30)
+        """After its end, which may come a moment behind that of its job."""
+        await self.control.until(lambda: self._states(spec).count("ready") == 2, 30)
+
+    def lived_on(self, spec: WorkerSpec) -> bool:
+        return self._states(spec) == ["ready"]
+
+    def _states(self, spec: WorkerSpec) -> list[str]:
+        return [news.state for news in self.control.news(spec.worker)]
 
     async def free(self, spec: WorkerSpec) -> None:
         """Nobody wants it any more."""
