@@ -19,6 +19,7 @@ from stoker.agent.fake_objects import FakeObjects
 from stoker.agent.fake_spawner import FakeSpawner, Start
 from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.outbox_disk import MemoryDisk
+from stoker.agent.worker_wear import Measure, nothing_measured
 from stoker.wire.messages import (
     Ack,
     Assign,
@@ -191,6 +192,7 @@ class Host:
         self.rng = Random(7)
         self.settings = AgentSettings("node-1", "host", "token")
         self.asleep = 0.0
+        self.measure: Measure = nothing_measured
         self.agent = self.new_agent()
 
     def new_agent(self) -> Agent:
@@ -204,6 +206,7 @@ class Host:
             self.disk,
             self.rng,
             boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
+            measure=lambda pid, device: self.measure(pid, device),
         )
         return self.agent
 
