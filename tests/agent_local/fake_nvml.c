@@ -6,21 +6,57 @@
  *   start-hangs the first call never returns
  *   broken      the library does not fit the driver
  *   lost        two GPUs, the first fell off the bus
+ *
+ * FAKE_NVML_STATE names a file with lines "WORD GPU NUMBER", read anew at each call; a test replaces it at any
+ * time. `used` bytes, `ecc` errors, `pending`, `failed` (row remapping), `pages` (retired, pending), `action`
+ * (what the driver wants done), `hang` (no look returns while it is 1), `error` (what a look for memory answers).
+ * A line "xid GPU NUMBER PART" is an event: each line of that kind is told once, in order.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18 };
+enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMED_OUT = 10, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18 };
+enum { XID = 8, RECOVERY_ACTION = 230, NO_PART = -1 };
 
 typedef struct { int index, part; } *Handle;
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned gpu, memory; } Rates;
+typedef struct { Handle device; unsigned long long type, data; unsigned part, compute; } Event;
+typedef struct {
+    unsigned field, scope;
+    long long when, latency;
+    unsigned type;
+    int answer;
+    union { unsigned small; unsigned long long large; } value;
+} Field;
 
 static int host(const char *name) { return !strcmp(getenv("FAKE_NVML"), name); }
 static void hang(void) { for (;;) pause(); }
 static int silent(void) { return host("silent") ? NOT_SUPPORTED : OK; }
+
+/* The n-th line of this word about this GPU (any for -1); how many there were before it otherwise. */
+static int line(const char *word, int gpu, int n, long long numbers[3]) {
+    const char *path = getenv("FAKE_NVML_STATE");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    char found[16];
+    int seen = 0, hit = 0;
+    numbers[2] = NO_PART;
+    while (file && !hit && fscanf(file, "%15s %lld %lld", found, &numbers[0], &numbers[1]) == 3) {
+        int c = fgetc(file);
+        long long part = NO_PART;
+        if (c == ' ' && fscanf(file, "%lld", &part) != 1) abort();
+        if (strcmp(found, word) || (gpu >= 0 && numbers[0] != gpu) || seen++ < n) continue;
+        numbers[2] = part, hit = 1;
+    }
+    if (file) fclose(file);
+    return hit;
+}
+static long long told(const char *word, Handle h, long long otherwise) {
+    long long numbers[3];
+    return line(word, h->index, 0, numbers) ? numbers[1] : otherwise;
+}
 
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
@@ -37,6 +73,11 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle *handle) {
     (*handle)->index = index, (*handle)->part = -1;
     return OK;
 }
+int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *handle) {
+    int index;
+    if (sscanf(uuid, "GPU-%d", &index) != 1) return NOT_FOUND;
+    return nvmlDeviceGetHandleByIndex_v2(index, handle);
+}
 int nvmlDeviceGetName(Handle h, char *text, unsigned size) { snprintf(text, size, "Fake %d", h->index); return OK; }
 int nvmlDeviceGetUUID(Handle h, char *text, unsigned size) {
     if (h->part < 0) snprintf(text, size, "GPU-%d", h->index);
@@ -45,16 +86,57 @@ int nvmlDeviceGetUUID(Handle h, char *text, unsigned size) {
 }
 int nvmlDeviceGetMemoryInfo(Handle h, Memory *memory) {
     if (host("hangs") && h->index == 0 && getenv("FAKE_NVML_ARMED")) hang();
-    memory->total = 80ull << 30, memory->used = (h->index + 1) * 1000ull, memory->free = 0;
-    return silent();
+    while (told("hang", h, 0)) usleep(1000);
+    memory->total = 80ull << 30, memory->free = 0;
+    memory->used = told("used", h, (h->index + 1) * 1000ull);
+    return told("error", h, silent());
 }
 int nvmlDeviceGetUtilizationRates(Handle h, Rates *rates) { rates->gpu = 40 + h->index; return silent(); }
 int nvmlDeviceGetTemperature(Handle h, int sensor, unsigned *value) { (void)sensor; *value = 50 + h->index; return silent(); }
 int nvmlDeviceGetTemperatureV(Handle h, int *value) { value[2] = 50 + h->index; return silent(); }
 int nvmlDeviceGetPowerUsage(Handle h, unsigned *value) { *value = 300500 + h->index; return silent(); }
 int nvmlDeviceGetTotalEccErrors(Handle h, int kind, int counter, unsigned long long *value) {
-    (void)kind, (void)counter, *value = h->index;
+    (void)kind, (void)counter, *value = told("ecc", h, h->index);
     return silent();
+}
+int nvmlDeviceGetRemappedRows(Handle h, unsigned *mended, unsigned *broken, unsigned *pending, unsigned *failed) {
+    *mended = *broken = 0, *pending = told("pending", h, 0), *failed = told("failed", h, 0);
+    return told("pages", h, -1) < 0 ? silent() : NOT_SUPPORTED;
+}
+int nvmlDeviceGetRetiredPagesPendingStatus(Handle h, unsigned *pending) {
+    *pending = told("pages", h, 0);
+    return silent();
+}
+int nvmlDeviceGetFieldValues(Handle h, int count, Field *fields) {
+    for (int n = 0; n < count; n++) {
+        fields[n].answer = fields[n].field == RECOVERY_ACTION ? OK : NOT_SUPPORTED;
+        fields[n].value.small = told("action", h, 0);
+    }
+    return silent();
+}
+int nvmlDeviceGetGpuInstanceId(Handle h, unsigned *part) { *part = h->part; return h->part < 0 ? NOT_SUPPORTED : OK; }
+
+/* A set holds which GPUs it is registered for, and how many events it has told. */
+typedef struct { unsigned gpus; int told; } *Set;
+
+int nvmlEventSetCreate(Set *set) { *set = calloc(1, sizeof **set); return silent(); }
+int nvmlDeviceRegisterEvents(Handle h, unsigned long long types, Set set) {
+    if (h->part >= 0 || types != XID) return NOT_SUPPORTED;
+    set->gpus |= 1u << h->index;
+    return OK;
+}
+int nvmlEventSetWait_v2(Set set, Event *event, unsigned milliseconds) {
+    long long numbers[3];
+    for (unsigned waited = 0; waited <= milliseconds; waited++, usleep(1000)) {
+        if (!line("xid", -1, set->told, numbers)) continue;
+        set->told++;
+        if (!(set->gpus >> numbers[0] & 1)) continue;
+        memset(event, 0, sizeof *event);
+        nvmlDeviceGetHandleByIndex_v2(numbers[0], &event->device);
+        event->type = XID, event->data = numbers[1], event->part = event->compute = numbers[2];
+        return OK;
+    }
+    return TIMED_OUT;
 }
 int nvmlDeviceGetMigMode(Handle h, unsigned *now, unsigned *pending) {
     (void)h, *now = *pending = host("mig");

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stoker.agent.device_health import Answered
 from stoker.agent.devices import NvmlSampler
 from stoker.agent.processor import Processor
 from stoker.wire.messages import Device, DeviceSample
@@ -28,10 +29,27 @@ except DevicesUnknown as error:
     sys.exit()
 os.putenv("FAKE_NVML_ARMED", "1")
 async def twice():
-    return [await sampler.sample(), await sampler.sample()]
-first, second = asyncio.run(twice())
+    return [await sampler.look(), await sampler.look()]
+first, second = ([look.sample for look in looks] for looks in asyncio.run(twice()))
 told = [list(map(dataclasses.asdict, things)) for things in (sampler.inventory(), first, second)]
 print(json.dumps(told))
+"""
+
+FOLLOW = """
+import asyncio, json, os, sys
+from stoker.agent.devices import NvmlSampler
+def say(*told): print(json.dumps(told), flush=True)
+async def main():
+    sampler, loop = NvmlSampler(deadline_s=0.3), asyncio.get_running_loop()
+    say("ready")
+    sampler.listen(lambda uuid, xid: say("xid", uuid, xid))
+    while question := (await loop.run_in_executor(None, sys.stdin.readline)).split():
+        if question[0] == "look":
+            say(*({"uuid": look.sample.uuid, "seen": repr(look.seen)} for look in await sampler.look()))
+        else:
+            say(await sampler.memory_used(question[1]))
+    os._exit(0)
+asyncio.run(main())
 """
 
 
@@ -88,7 +106,7 @@ def test_what_the_driver_does_not_tell_is_unknown_not_zero(library: Path) -> Non
 def test_a_call_that_hangs_costs_that_gpus_samples_only(library: Path) -> None:
     inventory, first, second = devices(look(library, "hangs"))
     assert inventory == [gpu(0), gpu(1)]
-    assert first == second == [sample(1)]
+    assert first == second == [DeviceSample("GPU-0"), sample(1)]
 
 
 def test_the_parts_of_a_divided_gpu(library: Path) -> None:
@@ -100,9 +118,127 @@ def test_the_parts_of_a_divided_gpu(library: Path) -> None:
     assert [one.uuid for one in first] == ["MIG-0-0", "MIG-0-2"]
 
 
-def test_a_gpu_that_fell_off_the_bus_is_left_out(library: Path) -> None:
-    inventory, _, _ = devices(look(library, "lost"))
-    assert inventory == [gpu(1)]
+def test_a_gpu_that_cannot_be_opened_is_named_by_its_place(library: Path) -> None:
+    inventory, first, _ = devices(look(library, "lost"))
+    assert inventory == [Device("GPU-at-0", "gpu", "GPU", 0), gpu(1)]
+    assert first == [DeviceSample("GPU-at-0"), sample(1)]
+    with Follower(library, "lost") as driver:
+        assert driver.seen("GPU-at-0") == "Lost(why='it could not be opened: GPU is lost')"
+        assert driver.ask("memory GPU-at-0") == [None]
+
+
+# ---- over time --------------------------------------------------------------------------------------
+
+
+class Follower:
+    """A process with a sampler, and the driver that it sees: what is `set` holds from the next call."""
+
+    def __init__(self, library: Path, host: str = "two") -> None:
+        self._state = library / f"state-{os.getpid()}"
+        self._set = ""
+        self.set()
+        env = {**os.environ, "LD_LIBRARY_PATH": str(library), "FAKE_NVML": host}
+        env["FAKE_NVML_STATE"] = str(self._state)
+        command = [sys.executable, "-P", "-c", FOLLOW]
+        self._process = subprocess.Popen(
+            command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.hear() == ["ready"]
+
+    def set(self, *lines: str) -> None:
+        fresh = self._state.with_suffix(".new")
+        fresh.write_text("".join(f"{line}\n" for line in lines))
+        fresh.rename(self._state)
+
+    def hear(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def ask(self, question: str) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{question}\n")
+        self._process.stdin.flush()
+        return self.hear()
+
+    def seen(self, uuid: str = "GPU-0") -> str:
+        return str(next(look["seen"] for look in self.ask("look") if look["uuid"] == uuid))
+
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        assert self._process.wait(30) == 0
+        self._process.stdout.close()
+
+
+WELL = "Answered(uncorrected=0, remap_pending=False, remap_failed=False, action=0)"
+
+
+def test_what_a_look_says_of_health(library: Path) -> None:
+    with Follower(library) as driver:
+        assert driver.seen() == WELL
+        driver.set("ecc 0 5", "pending 0 1", "action 0 4")
+        assert driver.seen() == "Answered(uncorrected=5, remap_pending=True, remap_failed=False, action=4)"
+        assert driver.seen("GPU-1") == WELL.replace("uncorrected=0", "uncorrected=1")
+        driver.set("failed 0 1")
+        assert "remap_failed=True" in driver.seen()
+        driver.set("pages 0 1")  # before Ampere
+        assert driver.seen() == "Answered(uncorrected=0, remap_pending=True, remap_failed=None, action=0)"
+    with Follower(library, "silent") as driver:
+        unknown = "Answered(uncorrected=None, remap_pending=None, remap_failed=None, action=None)"
+        assert driver.seen() == unknown
+
+
+def test_a_gpu_that_falls_off_the_bus_is_lost_and_one_that_errs_is_missed(library: Path) -> None:
+    with Follower(library) as driver:
+        driver.set("error 0 15")
+        assert driver.seen() == "Lost(why='the GPU is lost')"
+        assert driver.ask("memory GPU-0") == [None]
+        driver.set("error 0 16")
+        assert driver.seen() == "Lost(why='it needs a reset')"
+        driver.set("error 0 999")
+        assert driver.seen().startswith("Missed(why='Unknown Error")
+        driver.set("error 0 3")  # not supported
+        assert driver.seen() == WELL
+
+
+def test_a_driver_that_hangs_is_missed_until_it_answers(library: Path) -> None:
+    with Follower(library) as driver:
+        driver.set("hang 0 1")
+        assert driver.seen() == "Missed(why='no answer in time')"
+        assert driver.ask("memory GPU-0") == [None]
+        assert driver.seen("GPU-1") == WELL.replace("uncorrected=0", "uncorrected=1")
+        driver.set()
+        while driver.seen().startswith("Missed"):
+            pass
+        assert driver.seen() == WELL
+
+
+def test_memory_is_asked_for_alone(library: Path) -> None:
+    with Follower(library) as driver:
+        driver.set("used 0 123456789012", "used 1 5")
+        assert [driver.ask(f"memory GPU-{n}") for n in (0, 1)] == [[123456789012], [5]]
+
+
+def test_xids_are_heard_as_they_come(library: Path) -> None:
+    with Follower(library) as driver:
+        assert driver.seen() == WELL
+        driver.set("xid 1 79")
+        assert driver.hear() == ["xid", "GPU-1", 79]
+        driver.set("xid 1 79", "xid 0 31", "xid 0 13")
+        assert [driver.hear(), driver.hear()] == [["xid", "GPU-0", 31], ["xid", "GPU-0", 13]]
+
+
+def test_an_xid_of_a_divided_gpu_is_about_the_part_it_names_or_about_all(library: Path) -> None:
+    with Follower(library, "mig") as driver:
+        assert driver.seen("MIG-0-2").startswith("Answered")
+        driver.set("xid 0 94 2")
+        assert driver.hear() == ["xid", "MIG-0-2", 94]
+        driver.set("xid 0 94 2", "xid 0 79")
+        assert [driver.hear(), driver.hear()] == [["xid", "MIG-0-0", 79], ["xid", "MIG-0-2", 79]]
 
 
 @pytest.mark.parametrize(("host", "why"), [("broken", "does not tell its devices"), ("start-hangs", "0.3 s")])
@@ -116,7 +252,9 @@ async def test_no_driver_means_the_processor() -> None:
     (device,) = sampler.inventory()
     assert (device.uuid, device.kind) == ("cpu", "cpu")
     assert device.memory_total
-    (first,) = await sampler.sample()
+    (seen,) = await sampler.look()
+    first = seen.sample
+    assert seen.seen == Answered()
     assert first.utilisation is None
     assert first.memory_used is not None
     assert 0 < first.memory_used < device.memory_total
