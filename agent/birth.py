@@ -1,11 +1,19 @@
-"""What passes between the local spawner and those who make processes for it. Data only."""
+"""What passes between the local spawner and those who make processes for it. Data, and a worker's ends."""
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from stoker.agent.isolation import Plan
+from stoker.agent.seams import SpawnFailed
+
+LogSink = Callable[[str, str], None]
+"""Hears (worker, line)."""
 
 
 class Child(Protocol):
@@ -24,8 +32,18 @@ class Child(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A command that is no python worker, where it starts, and its environment beside the marks."""
+
+    command: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Birth:
-    """What a new python worker is given, whoever makes it. `command` is what an interpreter would run."""
+    """What a new python worker is given, whoever makes it. `command` is what an interpreter would run. `plan`
+    is what it is shut in with, `cgroup` the file that puts a process into its cgroup, where it has one."""
 
     module: str
     command: tuple[str, ...]
@@ -33,7 +51,8 @@ class Birth:
     environment: Mapping[str, str]
     socket: int
     output: int
-    limits: Mapping[str, tuple[int, int]]
+    plan: Plan = field(default_factory=Plan)
+    cgroup: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +67,39 @@ class Started:
 
 Fork = Callable[[Birth], Child]
 """Makes a worker in another way than by starting an interpreter. Raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Of the worker's socket, where it has one, and of the pipe for what it prints."""
+
+    ours: socket.socket | None
+    theirs: socket.socket | None
+    log_end: int
+    log_start: int
+
+    def close_ours(self) -> None:
+        os.close(self.log_end)
+        if self.ours is not None:
+            self.ours.close()
+
+    def close_theirs(self) -> None:
+        os.close(self.log_start)
+        if self.theirs is not None:
+            self.theirs.close()
+
+
+def make_ends(*, frames: bool) -> Ends:
+    """Raises SpawnFailed."""
+    try:
+        ours, theirs = socket.socketpair() if frames else (None, None)
+    except OSError as error:
+        raise SpawnFailed(f"no socket for a worker: {error.strerror}") from None
+    try:
+        log_end, log_start = os.pipe()
+    except OSError as error:
+        for end in (ours, theirs):
+            if end is not None:
+                end.close()
+        raise SpawnFailed(f"no pipe for a worker: {error.strerror}") from None
+    return Ends(ours, theirs, log_end, log_start)

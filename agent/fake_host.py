@@ -48,7 +48,7 @@ class MemoryScratch:
         self.full = False
         self.refuse: str | None = None
 
-    def make(self, key: AttemptKey) -> str:
+    def make(self, key: AttemptKey, worker: str = "") -> str:
         if self.full:
             raise OSError(28, "No space left on device")
         self.folders.add(key)

@@ -12,11 +12,13 @@ import fcntl
 import os
 import re
 import stat
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.agent.removal import remove_tree
 from stoker.agent.seams import FileRefused
+from stoker.agent.worker_users import WorkerUsers
 from stoker.outbound.disk import free_bytes
 from stoker.wire.messages import AttemptKey
 
@@ -74,41 +76,72 @@ def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> FileFacts:
 class ScratchFolders:
     """Below `root`, a folder of mode 0700 for each attempt. Made empty: what an earlier agent left goes.
 
-    `user` is (uid, gid) of the workers where that is not the agent's own.
+    `users` knows whom each worker runs as, where that is not the agent's own user. A worker that shall
+    see no other's (a container) has a folder for its attempts: while it is open, and until the last has gone.
     """
 
-    def __init__(self, root: Path, user: tuple[int, int] | None = None) -> None:
+    def __init__(self, root: Path, users: WorkerUsers | None = None) -> None:
         self._root = root.absolute()
-        self._user = user
+        self._users = users or WorkerUsers()
+        self._owners: dict[AttemptKey, int] = {}
+        self._open: Counter[str] = Counter()
+        self._places: dict[AttemptKey, Path] = {}
         remove_tree(self._root)
         # Another user passes through to its own folder, and sees no other's name.
-        self._root.mkdir(mode=0o700 if user is None else 0o711, parents=True)
+        self._root.mkdir(mode=0o711 if self._users.other else 0o700, parents=True)
 
-    def make(self, key: AttemptKey) -> str:
-        path = self._path(key)
+    def open(self, worker: str) -> Path:
+        """The worker's own folder. As often as it is opened, it must be closed. Raises OSError."""
+        folder = self._of(worker)
+        folder.mkdir(mode=0o711 if self._users.other else 0o700, exist_ok=True)
+        self._open[worker] += 1
+        return folder
+
+    def close(self, worker: str) -> None:
+        self._open[worker] -= 1
+        if not self._open[worker]:
+            del self._open[worker]
+            self._sweep(self._of(worker))
+
+    def _of(self, worker: str) -> Path:
+        return self._root / f"{_UNSAFE.sub('_', worker)}.worker"
+
+    def _sweep(self, folder: Path) -> None:
+        """Unless its worker still runs, or an attempt of it still uploads."""
+        if folder not in map(self._of, self._open):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def make(self, key: AttemptKey, worker: str = "") -> str:
         if (free := free_bytes(self._root)) < RESERVE:
             said = f"{free >> 20} MiB are free, {RESERVE >> 20} MiB are needed"
             raise OSError(errno.ENOSPC, f"the disk under {self._root} is full: {said}")
+        if worker in self._open:
+            self._places.setdefault(key, self._of(worker))
+        path = self._path(key)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
-        if self._user is not None:
-            os.chown(path, *self._user)
+        if (user := self._users.of(worker)) is not None:
+            os.chown(path, *user)
+            self._owners[key] = user[0]
         return path
 
     def remove(self, key: AttemptKey) -> None:
         path = self._path(key)
+        self._owners.pop(key, None)
         try:
             os.rmdir(path)  # most are empty, and a walk costs four times as much
         except OSError:
             remove_tree(path)
+        if (place := self._places.pop(key, None)) is not None:
+            self._sweep(place)
 
     def check(self, key: AttemptKey, fd: int) -> int:
-        uid = os.geteuid() if self._user is None else self._user[0]
         try:
-            return check_file(fd, self._path(key), uid).size
+            return check_file(fd, self._path(key), self._owners.get(key, os.geteuid())).size
         except OSError as error:
             raise FileRefused(f"the file cannot be read: {error.strerror}") from None
 
     def _path(self, key: AttemptKey) -> str:
         """One name, not a path: a job's id is drawn by control, but a folder is not made where it says."""
-        return f"{self._root}/{_UNSAFE.sub('_', key.job)}.{key.attempt}"
+        return f"{self._places.get(key, self._root)}/{_UNSAFE.sub('_', key.job)}.{key.attempt}"

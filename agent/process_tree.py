@@ -5,7 +5,8 @@ tree. What belongs to one worker is
 
 - the worker, while it is there, with all its descendants;
 - every child that the agent inherited and that carries the worker's mark in its environment, or sits in a
-  session that was seen to be the worker's, with all its descendants.
+  session that was seen to be the worker's, with all its descendants;
+- everything of the worker's user, where that is its own.
 
     look (who is there now) -> kill_all -> look -> … -> nobody
 
@@ -26,6 +27,8 @@ from dataclasses import dataclass, field
 
 WORKER_MARK = "STOKER_WORKER"
 AGENT_MARK = "STOKER_AGENT"
+LIFE_MARK = "STOKER_AGENT_LIFE"
+"""Tells what one agent process started from what the next one of the same folder starts."""
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -43,10 +46,12 @@ class Seen:
 
 @dataclass(slots=True)
 class Family:
-    """What is known of one worker's processes from look to look."""
+    """What is known of one worker's processes from look to look. `uid` is its user's, where nobody else has
+    that."""
 
     worker: str
     pid: int
+    uid: int | None = None
     sessions: set[int] = field(default_factory=set)
     members: set[tuple[int, int]] = field(default_factory=set)  # (pid, start), ever seen
 
@@ -57,6 +62,13 @@ class Family:
 def become_subreaper() -> None:
     """Orphans below this process become its children instead of init's."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def life() -> str:
+    """This process, told from any other that had its number."""
+    seen = _seen(os.getpid())
+    assert seen is not None
+    return f"{seen.pid}.{seen.start}"
 
 
 def process_table() -> dict[int, Seen]:
@@ -116,15 +128,33 @@ def _members(family: Family, table: dict[int, Seen]) -> list[Seen]:
 def _is_root(family: Family, seen: Seen) -> bool:
     if seen.session in family.sessions or (seen.pid, seen.start) in family.members:
         return True
+    if family.uid is not None and user_of(seen.pid) == family.uid:
+        return True
     mine = seen.parent == os.getpid() and seen.session != os.getsid(0)
     return mine and marked(seen.pid, WORKER_MARK, family.worker)
 
 
-def kill_all(processes: Iterable[Seen]) -> None:
-    """SIGKILL to each that is still the process that was seen."""
+def user_of(pid: int) -> int | None:
+    """Its real user. Not that of its folder in /proc, which is root's where it may not be looked into."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    return int(text[text.index(b"\nUid:") + 5 :].split(maxsplit=1)[0])
+
+
+def of_users(first: int, last: int) -> list[Seen]:
+    """The living processes of these users."""
+    table = [seen for seen in process_table().values() if not seen.zombie]
+    return [seen for seen in table if first <= (user_of(seen.pid) or -1) <= last]
+
+
+def kill_all(processes: Iterable[Seen], number: signal.Signals = signal.SIGKILL) -> None:
+    """The signal to each that is still the process that was seen."""
     for seen in processes:
         with contextlib.suppress(OSError), _pidfd(seen) as fd:
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
+            signal.pidfd_send_signal(fd, number)
 
 
 @contextlib.contextmanager

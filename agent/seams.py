@@ -49,9 +49,19 @@ class WorkerWatcher(Protocol):
     def on_exit(self, exit: WorkerExit) -> None: ...  # noqa: A002  # the word of the domain
 
 
-Listener = Callable[[], tuple[str, ...]]
-"""The last lines that a worker has printed since this was asked for: all that can be read when it is called.
-It may be called after the worker's death, too."""
+class Listener(Protocol):
+    """What a worker prints since this was asked for, as far as it is remembered: all that can be read when it
+    is called. It may be called after the worker's death, too. `agent.log_tail.Heard` is the one there is."""
+
+    def lines(self) -> tuple[int, tuple[str, ...]]:
+        """The last lines, one without an end included; and how many came before them."""
+
+    def after(self, place: int, *, whole: bool = True) -> tuple[int, tuple[str, ...]]:
+        """The lines from `place` on, counted from 0, and the place of the first of them: a later one where
+        some are gone. With `whole`, a line that has no end yet waits."""
+
+    def watch(self, rings: Callable[[], None]) -> Callable[[], None]:
+        """`rings` is called after new lines, until what is returned here is called; more are remembered."""
 
 
 class WorkerProcess(Protocol):
@@ -158,8 +168,8 @@ class MemoryCheck(Protocol):
 class Scratch(Protocol):
     """A folder for each attempt, made before it runs and removed after it has left its worker."""
 
-    def make(self, key: AttemptKey) -> str:
-        """Idempotent. Raises OSError when the disk is full."""
+    def make(self, key: AttemptKey, worker: str = "") -> str:
+        """For that worker. Idempotent. Raises OSError when the disk is full."""
 
     def remove(self, key: AttemptKey) -> None:
         """Idempotent, and never raises."""
@@ -176,3 +186,40 @@ class OutboxDisk(Protocol):
         """Raises OSError when the disk is full."""
 
     def load(self) -> bytes | None: ...
+
+
+class InputRefused(Exception):
+    """A URL input cannot be had; the text is a sentence for the caller. `reason` is a word for the handler:
+    scheme, malformed, private_address, redirect, too_large, too_slow, not_found, http_status, unreachable,
+    bad_answer, too_many, no_room, over."""
+
+    def __init__(self, reason: str, text: str, *, retryable: bool = False) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.retryable = retryable
+
+
+@dataclass(frozen=True, slots=True)
+class InputWish:
+    """`private`: the operator lets jobs reach private addresses."""
+
+    url: str
+    max_bytes: int
+    timeout_s: float
+    private: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedInput:
+    """`fd` is open for reading, from its start, and its holder's to close."""
+
+    fd: int
+    size: int
+    sha256: str
+
+
+class Inputs(Protocol):
+    """What lies at the URLs that jobs were given."""
+
+    async def fetch(self, wish: InputWish) -> FetchedInput:
+        """Raises InputRefused."""

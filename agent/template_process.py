@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from stoker.agent import zygote
 from stoker.agent.birth import Birth, Started
 from stoker.agent.exit_words import exit_words
+from stoker.agent.isolation import SHARED_UMASK, User
 from stoker.agent.local_process import LOOK_AGAIN_S, LocalSpawner
 from stoker.agent.log_pipe import READ_MAX
 from stoker.agent.log_tail import LogTail
@@ -59,14 +60,19 @@ class Spare:
 
     def become(self, birth: Birth) -> Spare:
         """Raises OSError, and is a spare still."""
+        plan = birth.plan
         request = {
             "kind": "become",
             "module": birth.module,
             "command": birth.command,
             "folder": str(birth.folder),
             "environment": dict(birth.environment),
-            "limits": dict(birth.limits),
+            "limits": dict(plan.rlimits),
+            "mount": None if plan.mount is None else [plan.mount.source, plan.mount.target],
+            "umask": SHARED_UMASK if plan.volume_path and plan.groups else None,
         }
+        if birth.cgroup is not None:
+            birth.cgroup.write_text(str(self.pid))  # first: whatever it starts is in it, too
         try:
             words.send(self._orders, request, [birth.socket, birth.output])
         except words.TooLarge as error:
@@ -118,6 +124,7 @@ class TemplateProcess:
         self._owner = owner
         self._tail = LogTail()
         self.spare: Spare | None = None
+        self.user: User | None
         self._spares: set[Spare] = set()
         self._names: tuple[str, ...] = ()
         self._origins: dict[str, str] = {}
@@ -129,9 +136,8 @@ class TemplateProcess:
             self._log_end, log_start = os.pipe()
             undo.callback(os.close, self._log_end)
             try:
-                self._child = local.start_template(
-                    spec, device, _command(theirs.fileno(), log_start, preload)
-                )
+                command = _command(theirs.fileno(), log_start, preload)
+                self._child, self.user, self._give_back = local.start_template(spec, device, command)
             finally:
                 theirs.close()
                 os.close(log_start)
@@ -236,6 +242,7 @@ class TemplateProcess:
             self._loop.call_later(LOOK_AGAIN_S, self._clear_up)
             return
         self._close_log()
+        self._give_back()
         self.ended.set_result(None)
         self._owner.on_end(self)
 

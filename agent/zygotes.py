@@ -125,7 +125,7 @@ class TemplateOf:
             return self._fresh(why)(spec, device, watcher)
         spare = self._life.take_spare()
         try:
-            process = self._local.start(spec, device, watcher, fork=spare.become)
+            process = self._local.start(spec, device, watcher, fork=spare.become, user=self._life.user)
         except SpawnFailed as error:
             self._life.put_back(spare)
             return self._fresh(str(error))(spec, device, watcher)

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-import pwd
 import socket
-import stat
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,12 +19,12 @@ from random import SystemRandom
 import uvloop
 
 import stoker
-from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_plan import facts as container_facts
 from stoker.agent.container_spawner import Contained, ContainerSpawner
 from stoker.agent.devices import NvmlSampler
 from stoker.agent.files import ScratchFolders
 from stoker.agent.grpc_stream import connect
+from stoker.agent.keeping import Keeping
 from stoker.agent.local_process import LocalSpawner
 from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.objects import S3Objects
@@ -37,7 +33,8 @@ from stoker.agent.protocol_worker import ByKind, ProtocolSpawner, Starter
 from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.worker_memory import WorkerMemory
 from stoker.agent.zygotes import ZygoteSpawner
-from stoker.cli.agent_containers import HOST_DATA_DIR, container_engine, container_limits
+from stoker.cli.agent_containers import container_engine, container_spawner, shown
+from stoker.cli.agent_isolation import Isolation, isolation, volume_root, worker_user, worker_users
 from stoker.cli.data_folder import held_at_last, write_private
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
@@ -65,6 +62,8 @@ class AgentOptions:
     tls_key: Path | None = None
     ready_fd: int | None = None
     worker_user: str | None = None
+    worker_users: str | None = None
+    volume_root: Path | None = None
     grace_s: float = GRACE_S
 
 
@@ -81,28 +80,37 @@ def boottime() -> float:
 async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
     folder = options.data_dir.absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    user = worker_user(options.worker_user, folder)
+    if options.worker_user is not None and options.worker_users is not None:
+        raise CliError("workers run as --worker-user, or each as one of --worker-users: give one of the two")
+    user, user_range = worker_user(options.worker_user, folder), worker_users(options.worker_users, folder)
+    volumes = volume_root(options.volume_root, given)
     async with held_at_last(folder / "agent.lock", f"another agent is running on {folder}"):
         sampler = NvmlSampler()  # first: what it raises must find nothing open
         rng, objects = SystemRandom(), S3Objects()
         node = node_id(folder)
-        engine = await container_engine(node, os.environ)
+        seen = shown(folder, volumes, given)
+        engine = await container_engine(node, os.environ, seen)
+        shut = isolation(folder, given, user=user, user_range=user_range, volume_root=volumes)
+        keeping = Keeping(None if shut.cgroups is None else shut.cgroups.path, user_range)
         settings = AgentSettings(
             node=node,
             name=options.name or socket.gethostname(),
             join_token=options.join_token,
             agent_version=stoker.__version__,
-            facts=container_facts(engine.facts),
+            facts={**container_facts(engine.facts), **shut.facts},
             grace_s=options.grace_s,
         )
+        scratch = ScratchFolders(folder / "scratch", shut.users)
+        group = user_range[0] if user_range is not None else None if user is None else user[1]
+        containers = container_spawner(engine, seen, node, scratch, given, shut.users, group)
         first = _AnnounceOnce(connector(options), sampler.inventory(), options.ready_fd)
         agent = Agent(
             settings,
             first,
-            spawner(folder, user, node, engine, given),
+            spawner(folder, shut, containers, given),
             objects,
             sampler,
-            ScratchFolders(folder / "scratch", user),
+            scratch,
             OutboxFile(folder / "outbox"),
             rng,
             boottime,
@@ -112,25 +120,22 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             with on_first_signal(agent.stop):
                 await agent.run()
         finally:
+            keeping.stop()
             await objects.close()
 
 
-def spawner(
-    folder: Path, user: tuple[int, int] | None, node: str, engine: ContainerEngine, given: Mapping[str, str]
-) -> Spawner:
+def spawner(folder: Path, shut: Isolation, containers: ContainerSpawner, given: Mapping[str, str]) -> Spawner:
     """Of this host's environment only plain processes are told: a container sees none of its folders."""
-    local = LocalSpawner(folder, user=user)
-    containers = ContainerSpawner(
-        engine,
+    environment = host_environment(given)
+    local = LocalSpawner(
         folder,
-        node,
-        folder / "scratch",
-        limits=container_limits(given),
-        user=user,
-        host_folder=Path(given[HOST_DATA_DIR]) if HOST_DATA_DIR in given else None,
+        users=shut.users,
+        host=shut.host,
+        cgroups=shut.cgroups,
+        writable=[Path(environment[WEIGHTS_DIR])],
     )
     plain = ByKind(ZygoteSpawner(local), _serving(local))
-    return Contained(_OnThisHost(plain, host_environment(given)), containers, _serving(containers))
+    return Contained(_OnThisHost(plain, environment), containers, _serving(containers))
 
 
 def _serving(starter: Starter) -> Callable[[], Spawner]:
@@ -145,48 +150,6 @@ def _serving(starter: Starter) -> Callable[[], Spawner]:
 def host_environment(given: Mapping[str, str]) -> dict[str, str]:
     """What workers are told of this host. Their HOME is a folder of their own, so a cache must be named."""
     return {WEIGHTS_DIR: given.get(WEIGHTS_DIR) or str(weights_folder().absolute())}
-
-
-def worker_user(name: str | None, folder: Path) -> tuple[int, int] | None:
-    """Uid and gid that workers run as; None: our own. The user must be able to pass into `folder`."""
-    if name is None:
-        return None
-    if os.geteuid() != 0:
-        raise CliError(f"only root can run workers as another user ({name})")
-    try:
-        entry = pwd.getpwnam(name)
-    except KeyError:
-        raise CliError(f"there is no user {name} on this host") from None
-    folder.chmod(0o711)
-    for above in folder.parents:
-        if not above.stat().st_mode & stat.S_IXOTH:
-            raise CliError(
-                f"workers run as {name}, who may not pass through {above}: chmod o+x it, or"
-                " give another --data-dir"
-            )
-    _try_to_run_as(name, (entry.pw_uid, entry.pw_gid))
-    return entry.pw_uid, entry.pw_gid
-
-
-def _try_to_run_as(name: str, user: tuple[int, int]) -> None:
-    """Better now, in a sentence, than in every job: an interpreter below /root is nobody else's."""
-    source = str(Path(stoker.__file__).parents[1])
-    try:
-        subprocess.run(
-            [sys.executable, "-P", "-c", "import stoker.worker"],
-            env={"PYTHONPATH": source},
-            cwd="/",
-            user=user[0],
-            group=user[1],
-            extra_groups=[],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise CliError(
-            f"workers run as {name}, who cannot run {sys.executable} with {source}: {error}"
-        ) from None
 
 
 class _OnThisHost:

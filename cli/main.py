@@ -132,6 +132,14 @@ def agent(
     worker_user: Annotated[
         str | None, typer.Option(help="As root: run handlers as this user instead.")
     ] = None,
+    worker_users: Annotated[
+        str | None,
+        typer.Option(help="As root: run each worker as a user of its own of this range, 100000-100999."),
+    ] = None,
+    volume_root: Annotated[
+        Path | None,
+        typer.Option(help="The folder of this host's network volumes; or STOKER_VOLUME_ROOT."),
+    ] = None,
     grace: Annotated[
         float,
         typer.Option(
@@ -162,6 +170,8 @@ def agent(
         tls_key=tls_key,
         ready_fd=ready_fd,
         worker_user=worker_user,
+        worker_users=worker_users,
+        volume_root=volume_root,
         grace_s=grace,
     )
     run(options, given)

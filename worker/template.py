@@ -35,6 +35,7 @@ from stoker.worker import (  # noqa: F401  # what the runtime imports, so that a
     sync_loop,
     template_words,
 )
+from stoker.worker.launch import tie
 from stoker.worker.template_child import (
     Shown,
     Threads,
@@ -42,13 +43,17 @@ from stoker.worker.template_child import (
     become,
     guard,
     libraries,
-    tie,
 )
 from stoker.worker.template_proof import Unfit, import_all
 from stoker.worker.template_words import receive, send
 
-_KNOWN_BEFORE = {name.partition(".")[0] for name in sys.modules} - {"resource", "pkgutil"}
-"""What a fresh worker would have imported as well before its handler. Those two are a template's alone."""
+_KNOWN_BEFORE = {name.partition(".")[0] for name in sys.modules} - {
+    "resource",
+    "pkgutil",
+    "ctypes",
+    "_ctypes",
+}
+"""What a fresh worker would have imported as well before its handler. Those are a template's alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +183,7 @@ def _leave() -> NoReturn:
 
 
 def _work(order: Order) -> None:
-    """As `stoker.agent.launch` does it: the module is the program."""
+    """As `python -m` does it: the module is the program."""
     fd = order.fds[0]
     os.set_inheritable(fd, True)
     module = order.request["module"]

@@ -1,6 +1,6 @@
 """What a spare makes of itself when it becomes a worker: everything that an `exec` would have given it.
 
-    become ─> output ─> environment ─> folder, limits ─> seeds, threads ─> the module
+    become ─> output ─> environment ─> volume ─> folder, limits ─> seeds, threads ─> the module
 
 The user is the template's already: the environment that an endpoint declares may bring code into any process
 that imports something, so a template is never more than its workers are.
@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from stoker.worker.launch import limit, mount
 from stoker.worker.template_words import THREAD_VARIABLES
 
-PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 
 OPENBLAS = (
@@ -61,13 +59,6 @@ def _write(place: tuple[int, int], strings: Iterable[str]) -> None:
     ctypes.memmove(start, text.ljust(room, b"\0"), room)
 
 
-def tie(agent: int) -> None:
-    """Ends this process with the agent's. Its parent must be the agent by now, not the template."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != agent:  # it died before the tie was made
-        os._exit(1)
-
-
 def await_parent(not_this: int) -> None:
     """Until the process between the template and this one is gone, and the agent has inherited this one."""
     while os.getppid() == not_this:
@@ -91,9 +82,12 @@ def become(request: dict[str, Any], fds: list[int], shown: Shown, threads: Threa
     os.environ.clear()
     shown.write(request["command"], request["environment"])
     os.environ.update(request["environment"])
+    if request["mount"]:
+        mount(*request["mount"])
     os.chdir(request["folder"])
-    for name, limits in request["limits"].items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), tuple(limits))
+    limit(request["limits"])
+    if request["umask"] is not None:
+        os.umask(request["umask"])
     reseed()
     threads.restore()
 

@@ -13,6 +13,7 @@ import pytest
 
 from stoker.agent.files import FileFacts, ScratchFolders, check_file
 from stoker.agent.seams import FileRefused
+from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import AttemptKey
 
 KEY = AttemptKey("0f0e-u1", 2)
@@ -211,7 +212,7 @@ def test_what_an_earlier_agent_left_is_removed(
 
 @pytest.mark.skipif(ME != 0, reason="only root may choose another user")
 def test_the_workers_user_owns_its_folder(tmp_path: Path, opened: Opened) -> None:
-    folders = ScratchFolders(tmp_path / "scratch", user=(65534, 65534))
+    folders = ScratchFolders(tmp_path / "scratch", WorkerUsers((65534, 65534)))
     path = Path(folders.make(KEY))
     assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
     mine = opened(written(path / "roots"))
@@ -219,3 +220,41 @@ def test_the_workers_user_owns_its_folder(tmp_path: Path, opened: Opened) -> Non
         folders.check(KEY, mine)
     os.chown(path / "roots", 65534, 65534)
     assert folders.check(KEY, mine) == 7
+
+
+# ---- a worker's own folder
+
+
+def test_attempts_of_a_worker_that_sees_no_other_lie_in_its_folder(
+    folders: ScratchFolders, tmp_path: Path
+) -> None:
+    above = folders.open("w1")
+    inside, outside = folders.make(KEY, "w1"), folders.make(AttemptKey("k", 1), "w2")
+    assert (Path(inside).parent, Path(outside).parent) == (above, tmp_path / "scratch")
+    assert folders.make(KEY, "w1") == inside
+    fd = os.open(f"{inside}/f", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        assert folders.check(KEY, fd) == 0
+        with pytest.raises(FileRefused, match="lies outside the job's scratch folder"):
+            folders.check(AttemptKey("k", 1), fd)
+    finally:
+        os.close(fd)
+    folders.remove(KEY)
+    folders.remove(AttemptKey("k", 1))
+    assert list((tmp_path / "scratch").iterdir()) == [above], "while its worker runs"
+    folders.close("w1")
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_workers_folder_stays_until_its_last_attempt_has_gone(
+    folders: ScratchFolders, tmp_path: Path
+) -> None:
+    above = folders.open("w1")
+    path = folders.make(KEY, "w1")
+    folders.open("w1")
+    folders.close("w1")
+    folders.close("w1")
+    assert Path(path).is_dir()
+    folders.remove(KEY)
+    assert not above.exists()
+    assert Path(folders.make(KEY, "w1")).parent == tmp_path / "scratch", "it has none any more"

@@ -1,4 +1,4 @@
-# ruff: noqa: ASYNC220, ASYNC221, ASYNC222, ASYNC240  # waiting for real processes is what these tests do
+# ruff: noqa: ASYNC220, ASYNC222, ASYNC240  # waiting for real processes is what these tests do
 """Workers as real processes: what they are given, how they end, and that nothing of them is left."""
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.local_process import LocalSpawner, _environment
+from stoker.agent.isolation import Plan
+from stoker.agent.launching import launch, order
+from stoker.agent.local_process import LocalSpawner
 from stoker.agent.process_tree import process_table, reap_strays
 from stoker.agent.seams import SpawnFailed
+from stoker.agent.worker_environment import python_environment
+from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -46,7 +50,7 @@ async def test_the_environment_is_the_declared_one(
     given = (await watcher.next("ready")).fields
     assert set(given) <= {
         *("PATH", "HOME", "LANG", "PYTHONPATH", "TOKEN"),
-        *("CUDA_VISIBLE_DEVICES", "STOKER_WORKER", "STOKER_AGENT", "LC_CTYPE"),
+        *("CUDA_VISIBLE_DEVICES", "STOKER_WORKER", "STOKER_AGENT", "STOKER_AGENT_LIFE", "LC_CTYPE"),
     }
     assert given["TOKEN"] == "declared"
     assert given["LANG"] == "de_DE.UTF-8"
@@ -58,7 +62,7 @@ async def test_the_environment_is_the_declared_one(
 
 def test_the_marks_and_the_device_cannot_be_declared_away() -> None:
     spec = WorkerSpec("w2", "e", 1, "m:h", env={"STOKER_WORKER": "other", "CUDA_VISIBLE_DEVICES": "all"})
-    made = _environment(spec, Device("GPU-1", "gpu", "a GPU"), Path("/home"), Path("/data"))
+    made = python_environment(spec, Device("GPU-1", "gpu", "a GPU"), Path("/home"), Path("/data"))
     assert made["STOKER_WORKER"] == "w2"
     assert made["CUDA_VISIBLE_DEVICES"] == "GPU-1"
 
@@ -111,7 +115,7 @@ async def test_another_user_where_the_agent_may_choose(new_watcher: Any) -> None
         os.chmod(folder, 0o755)
         (Path(folder) / "who.py").write_text("import os\nprint(os.getuid(), os.getgid(), os.getgroups())")
         data = Path(folder) / "data"
-        spawner = LocalSpawner(data, python=SYSTEM_PYTHON, module="who", user=(65534, 65534))
+        spawner = LocalSpawner(data, python=SYSTEM_PYTHON, module="who", users=WorkerUsers((65534, 65534)))
         watcher = new_watcher()
         spawner.spawn(WorkerSpec("w", "e", 1, "m:h", env={"PYTHONPATH": folder}), None, watcher)
         assert (await watcher.exit).log_tail == ("65534 65534 []",)
@@ -311,8 +315,8 @@ async def test_a_killed_agent_leaves_nothing_to_the_next(
 
 
 async def test_a_worker_whose_agent_died_before_the_tie_was_made(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "stoker.agent.launch", "1", "sinner"]
-    assert subprocess.run(command, check=False).returncode == 1
+    given = order(Plan(), ["true"], tmp_path, {}) | {"parent": 1}
+    assert launch(given, {}, 2).wait() == 1
 
 
 # ---- what it prints ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from stoker.agent.files import ScratchFolders
+from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import AttemptKey
 
 
@@ -18,7 +19,7 @@ def test_a_first_start_changes_nothing_of_the_folder_above(tmp_path: Path) -> No
     agent = tmp_path / "agent"
     agent.mkdir()
     agent.chmod(0o711)
-    scratch = ScratchFolders(agent / "scratch", (os.getuid(), os.getgid()))
+    scratch = ScratchFolders(agent / "scratch", WorkerUsers((os.getuid(), os.getgid())))
     assert mode(agent) == 0o711
     assert mode(agent / "scratch") == 0o711
     scratch.remove(AttemptKey("never", 1))

@@ -24,8 +24,9 @@ from stoker.agent import zygote
 from stoker.agent.local_process import LocalSpawner
 from stoker.agent.process_tree import marked, process_table
 from stoker.agent.seams import SpawnFailed
+from stoker.agent.worker_users import WorkerUsers
 from stoker.agent.zygotes import TemplateOf, ZygoteSpawner
-from stoker.wire.messages import WorkerSpec
+from stoker.wire.messages import WorkerLimits, WorkerSpec
 from stoker.worker.frames import Frame
 
 ECHO = "def handler(job):\n    return job.input\n"
@@ -199,14 +200,15 @@ def handler(job):
 
 
 async def test_it_is_the_same_as_a_fresh_one(tmp_path: Path, new_watcher: Any) -> None:
-    host = Host(tmp_path, new_watcher, limits={"NOFILE": (300, 400), "CORE": (0, 0)})
+    host = Host(tmp_path, new_watcher)
+    limits = WorkerLimits(files=300)
     env = {"TOKEN": "declared", "OMP_NUM_THREADS": "3", "LANG": "C.UTF-8"}
     leaked = os.open("/etc/hostname", os.O_RDONLY)
     os.set_inheritable(leaked, True)
     try:
-        fresh = await host.ask(SEEN, env=env)
-        forked = await host.ask(SEEN, "xml.dom.minidom", env=env)
-        again = await host.ask(SEEN, "xml.dom.minidom", env=env)
+        fresh = await host.ask(SEEN, env=env, limits=limits)
+        forked = await host.ask(SEEN, "xml.dom.minidom", env=env, limits=limits)
+        again = await host.ask(SEEN, "xml.dom.minidom", env=env, limits=limits)
     finally:
         os.close(leaked)
         await host.spawner.close()
@@ -220,7 +222,9 @@ async def test_it_is_the_same_as_a_fresh_one(tmp_path: Path, new_watcher: Any) -
         assert "TOKEN=declared" in shown
         assert "OMP_NUM_THREADS=3" in shown
         assert not any(line.startswith("MKL") for line in shown)
-    assert fresh["limits"]["RLIMIT_NOFILE"] == [300, 400]
+    assert fresh["limits"]["RLIMIT_NOFILE"] == [300, 300]
+    assert fresh["limits"]["RLIMIT_CORE"] == [0, 0]
+    assert fresh["status"]["NoNewPrivs"].strip() == "1"
     assert fresh["pdeathsig"] == signal.SIGKILL
     assert len(fresh["fds"]) == 4
     assert forked == fresh
@@ -629,7 +633,8 @@ import asyncio, sys
 from pathlib import Path
 from stoker.agent.local_process import LocalSpawner
 from stoker.agent.zygotes import ZygoteSpawner
-from stoker.wire.messages import WorkerSpec
+from stoker.agent.worker_users import WorkerUsers
+from stoker.wire.messages import WorkerLimits, WorkerSpec
 class Watcher:
     def on_frame(self, frame): pass
     def on_exit(self, exit): print(exit, flush=True)
@@ -703,7 +708,7 @@ async def test_another_user_where_the_agent_may_choose(new_watcher: Any) -> None
         folder = Path(name)
         folder.chmod(0o755)
         (folder / "data").mkdir(mode=0o711)
-        host = Host(folder, new_watcher, python=SYSTEM_PYTHON, user=(65534, 65534))
+        host = Host(folder, new_watcher, python=SYSTEM_PYTHON, users=WorkerUsers((65534, 65534)))
         source = """
 import os
 def handler(job):

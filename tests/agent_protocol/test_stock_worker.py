@@ -108,6 +108,7 @@ async def test_the_environment_of_a_worker(many: Any, monkeypatch: pytest.Monkey
             "PYTHONUNBUFFERED",
             "STOKER_WORKER",
             "STOKER_AGENT",
+            "STOKER_AGENT_LIFE",
         ),
         *("TOKEN", "AT_ONCE"),
     }

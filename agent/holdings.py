@@ -1,0 +1,170 @@
+"""What a local worker holds for as long as anything of it lives: a user, a home, a cgroup, its plan.
+
+    take ── user ── home ── volume's folder ── plan (agent.isolation) ── cgroup ──> Kept
+    give_back, when nothing of the worker is left: home and cgroup removed, the user free for the next
+
+A template holds a user and a home, too. What an earlier agent of the same folder left goes at the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import stoker
+from stoker.agent.birth import Program
+from stoker.agent.cgroups import Cgroup, Cgroups
+from stoker.agent.isolation import Host, Place, Plan, User, decide
+from stoker.agent.process_tree import kill_all, of_users
+from stoker.agent.seams import SpawnFailed
+from stoker.agent.started_process import Bounds
+from stoker.agent.volumes import folder as volume_folder
+from stoker.agent.worker_environment import package_folder, working_folder
+from stoker.agent.worker_users import WorkerUsers
+from stoker.wire.messages import WorkerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one process holds."""
+
+    worker: str
+    user: User | None
+    home: Path
+    plan: Plan
+    cgroup: Cgroup | None
+
+
+class Holdings:
+    """`folder` is the agent's data folder. `writable` are folders beside the homes that workers may write to
+    in a sandbox."""
+
+    def __init__(
+        self,
+        folder: Path,
+        users: WorkerUsers,
+        host: Host,
+        cgroups: Cgroups | None,
+        writable: Sequence[Path],
+    ) -> None:
+        self._folder, self._users, self._host, self._cgroups = folder, users, host, cgroups
+        self._writable = tuple(writable)
+        self._taken = 0
+
+    def clear(self) -> None:
+        """At the agent's start: nothing that is there can be ours."""
+        if self._host.user_range is not None:
+            kill_all(of_users(*self._host.user_range))
+        shutil.rmtree(self._folder / "homes", ignore_errors=True)
+
+    def take(
+        self,
+        spec: WorkerSpec,
+        program: Program | None,
+        undo: contextlib.ExitStack,
+        *,
+        forked: bool,
+        user: User | None,
+    ) -> Kept:
+        """For one process; `undo` gives it back. A forked one has its template's `user`."""
+        user = self._users.join(spec.worker, user) if user is not None else self._users.take(spec.worker)
+        undo.callback(self._users.free, spec.worker, user)
+        home = self._home(spec.worker, user)
+        undo.callback(shutil.rmtree, home, ignore_errors=True)
+        plan = decide(
+            self._host,
+            spec,
+            self._place(spec, home, program),
+            user=user,
+            volume=self._volume(spec, user),
+            forked=forked,
+        )
+        return Kept(spec.worker, user, home, plan, self._cgroup(home.name, plan, undo))
+
+    def _place(self, spec: WorkerSpec, home: Path, program: Program | None) -> Place:
+        folder = str(program.folder) if program is not None else self._working(spec, home)
+        writable = (home, self._folder / "scratch", *self._writable)
+        return Place(
+            folder,
+            tuple(str(path) for path in writable if path.is_dir()),
+            (folder, package_folder(), sys.prefix, str(Path(stoker.__file__).parent)),
+        )
+
+    def _working(self, spec: WorkerSpec, home: Path) -> str:
+        try:
+            return str(working_folder(spec.handler, home))
+        except OSError as error:
+            raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
+
+    def _volume(self, spec: WorkerSpec, user: User | None) -> str:
+        """The volume's folder, which its workers' group may write to; "" without a volume."""
+        if not spec.volume:
+            return ""
+        root = Path(self._host.volume_root) if self._host.volume_root else None
+        path = volume_folder(root, spec.volume)
+        group = self._host.user_range[0] if self._host.user_range is not None else user and user[1]
+        if group and path.stat().st_gid != group:
+            os.chown(path, -1, group)
+            path.chmod(0o2770)
+        return str(path)
+
+    def _cgroup(self, name: str, plan: Plan, undo: contextlib.ExitStack) -> Cgroup | None:
+        if self._cgroups is None or plan.cgroup is None:
+            return None
+        try:
+            made = self._cgroups.make(name, plan.cgroup)
+        except OSError as error:
+            raise SpawnFailed(f"no cgroup for the worker: {error}") from None
+        undo.callback(made.remove)
+        return made
+
+    def bounds(self, spec: WorkerSpec, kept: Kept, *, forked: bool) -> Bounds:
+        return Bounds(
+            cgroup=kept.cgroup,
+            uid=kept.user[0] if kept.user is not None and self._users.own and not forked else None,
+            wrapped=bool(kept.plan.wrapper),
+            memory=None if spec.limits is None else spec.limits.memory_bytes,
+            watched=kept.plan.watched is not None,
+        )
+
+    def _home(self, worker: str, user: User | None) -> Path:
+        """The process's HOME, for as long as it lives. A worker that is started again gets another."""
+        self._taken += 1
+        home = self._folder / "homes" / f"{worker}.{self._taken}"
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if user is not None:
+                home.parent.chmod(0o711)
+                os.chown(home, *user)
+        except OSError as error:
+            raise SpawnFailed(f"no home for worker {worker}: {error}") from None
+        return home
+
+    def of_template(self, name: str) -> tuple[Kept, Callable[[], None]]:
+        """And what gives its user back. Its home stays. Raises SpawnFailed."""
+        bare = name.rstrip("-")
+        user = self._users.take(bare)
+        try:
+            home = self._home(bare, user)
+        except BaseException:
+            self._users.free(bare, user)
+            raise
+        groups = (self._host.user_range[0],) if self._host.user_range is not None else ()
+        plan = Plan(user=user, groups=groups, rlimits={"CORE": (0, 0)})
+        return Kept(name, user, home, plan, None), lambda: self._free(bare, user)
+
+    def give_back(self, kept: Kept) -> None:
+        shutil.rmtree(kept.home, ignore_errors=True)
+        if kept.cgroup is not None:
+            kept.cgroup.remove()
+        self._free(kept.worker, kept.user)
+
+    def _free(self, worker: str, user: User | None) -> None:
+        self._users.free(worker, user)
+        if user is not None and self._users.own and not self._users.in_use(user):
+            kill_all(of_users(user[0], user[0]))  # of a template's: those of workers were looked for

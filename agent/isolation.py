@@ -1,0 +1,235 @@
+"""What a worker process is shut in with, on this host, and how that is told in the node's record.
+
+Pure: facts of the host (`agent.isolation_probe` finds them) and a WorkerSpec in; a Plan, which the worker's
+first program performs on itself (`stoker.worker.launch`), out.
+
+    thing              who has it                                   where it cannot be had
+    own session        every worker                                 -
+    no new privileges  every worker                                 -
+    rlimits            every worker: no core file, open files,      -
+                       processes where its user is its own
+    own user           every worker of a root agent with a range    the agent's own, or a named one
+    bubblewrap         fresh workers, where it works and another    the host's files, as its user sees them
+                       user is there (`auto`), or always (`on`)
+    cgroup             every worker where version 2 is writable     /proc is searched; memory is watched
+    volume             /runpod-volume, in a mount namespace         STOKER_VOLUME_PATH only
+
+- Workers that are forked from a template have their template's user, and no bubblewrap: nothing can be
+  wrapped around a process that is there already.
+- Memory is never limited by rlimits. RLIMIT_AS counts what CUDA and torch reserve and never use; RLIMIT_DATA
+  counts weights that are mapped privately; neither counts what children use. A cgroup does it right, and
+  without one the agent looks at what is resident and anonymous, and kills what is over.
+- A sandbox without another user would take from an operator's own handlers what they write to today, and so
+  it is his to ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stoker.agent.volumes import MOUNT_POINT
+from stoker.wire.messages import WorkerLimits, WorkerSpec
+
+Sandbox = Literal["auto", "on", "off"]
+User = tuple[int, int]
+
+CPU_PERIOD_US = 100_000
+
+SHARED_UMASK = 0o002
+"""Of workers that share a volume by its group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Each `no_…` is why it cannot be had, empty where it can. `top` is what lies in the root folder: each
+    name with its target where it is a link. `nofile` is the agent's own hard limit."""
+
+    user: User | None = None
+    user_range: tuple[int, int] | None = None
+    sandbox: Sandbox = "off"
+    bubblewrap: str = ""
+    no_bubblewrap: str = "not looked for"
+    top: tuple[tuple[str, str], ...] = ()
+    controllers: frozenset[str] = frozenset()
+    no_cgroups: str = "not looked for"
+    no_mounts: str = "not looked for"
+    no_mounts_in_a_fork: str = "not looked for"
+    volume_root: str = ""
+    nofile: int | None = None
+
+    @property
+    def other_user(self) -> bool:
+        return self.user is not None or self.user_range is not None
+
+    @property
+    def wraps(self) -> bool:
+        wanted = self.sandbox == "on" or (self.sandbox == "auto" and self.other_user)
+        return wanted and not self.no_bubblewrap
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Paths of this worker: what it starts in, what it may write to, what it must see although /tmp is its
+    own."""
+
+    folder: str
+    writable: tuple[str, ...]
+    readable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder that the worker is to find at `target`."""
+
+    source: str
+    target: str = MOUNT_POINT
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`wrapper` stands before the worker's command. `mount` is made by hand, without a wrapper. `cgroup` are
+    the files of its cgroup that hold its limits, None: no cgroup. `watched` bytes are the agent's to keep."""
+
+    user: User | None = None
+    groups: tuple[int, ...] = ()
+    rlimits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    wrapper: tuple[str, ...] = ()
+    mount: Mount | None = None
+    volume_path: str = ""
+    cgroup: Mapping[str, str] | None = None
+    watched: int | None = None
+
+
+def decide(
+    host: Host,
+    spec: WorkerSpec,
+    place: Place,
+    *,
+    user: User | None = None,
+    volume: str = "",
+    forked: bool = False,
+) -> Plan:
+    """`user` is who the worker runs as, where that is not the agent; `volume` its folder on this host."""
+    wraps, limits = host.wraps and not forked, spec.limits or WorkerLimits()
+    mounted = volume and not _no_mounts(host, wraps=wraps, forked=forked)
+    mount = Mount(volume) if mounted else None
+    return Plan(
+        user=user,
+        groups=_groups(host, user, volume),
+        rlimits=_rlimits(host, limits),
+        wrapper=_wrapper(host, place, mount) if wraps else (),
+        mount=None if wraps else mount,
+        volume_path=MOUNT_POINT if mounted else volume,
+        cgroup=None if host.no_cgroups else _cgroup(limits, host.controllers),
+        watched=None if "memory" in host.controllers else limits.memory_bytes,
+    )
+
+
+def _no_mounts(host: Host, *, wraps: bool, forked: bool) -> str:
+    if wraps:
+        return ""
+    return host.no_mounts_in_a_fork if forked else host.no_mounts
+
+
+def _groups(host: Host, user: User | None, volume: str) -> tuple[int, ...]:
+    """Workers of different users share a volume by the range's first group."""
+    return (host.user_range[0],) if volume and user is not None and host.user_range is not None else ()
+
+
+def _rlimits(host: Host, limits: WorkerLimits) -> dict[str, tuple[int, int]]:
+    made = {"CORE": (0, 0)}
+    if limits.files is not None:
+        files = limits.files if host.nofile is None else min(limits.files, host.nofile)
+        made["NOFILE"] = (files, files)
+    if limits.pids is not None and host.user_range is not None:  # it counts all that its user has
+        made["NPROC"] = (limits.pids, limits.pids)
+    return made
+
+
+def _cgroup(limits: WorkerLimits, controllers: frozenset[str]) -> dict[str, str]:
+    made: dict[str, str] = {}
+    if limits.memory_bytes is not None and "memory" in controllers:
+        made |= {"memory.max": str(limits.memory_bytes), "memory.swap.max": "0", "memory.oom.group": "1"}
+    if limits.pids is not None and "pids" in controllers:
+        made["pids.max"] = str(limits.pids)
+    if limits.cpus is not None and "cpu" in controllers:
+        made["cpu.max"] = f"{round(limits.cpus * CPU_PERIOD_US)} {CPU_PERIOD_US}"
+    return made
+
+
+def _wrapper(host: Host, place: Place, mount: Mount | None) -> tuple[str, ...]:
+    """A root of its own, made of the host's folders, so that any mount point can be in it. No namespace of
+    process numbers: the agent finds in /proc, by their numbers, whom it has to end."""
+    made: list[str] = [host.bubblewrap, "--die-with-parent", "--unshare-user-try", "--cap-drop", "ALL"]
+    for name, target in host.top:
+        if target:
+            made += ["--symlink", target, f"/{name}"]
+        elif name not in ("dev", "tmp") and f"/{name}" != MOUNT_POINT:
+            made += ["--bind" if name == "proc" else "--ro-bind", f"/{name}", f"/{name}"]
+    made += ["--dev-bind", "/dev", "/dev", "--tmpfs", "/tmp"]  # its own
+    for path in _outermost(place.readable):
+        made += ["--ro-bind", path, path]
+    for path in place.writable:
+        made += ["--bind", path, path]
+    if mount is not None:
+        made += ["--bind", mount.source, mount.target]
+    return (*made, "--remount-ro", "/", "--chdir", place.folder, "--")
+
+
+def _outermost(paths: Sequence[str]) -> list[str]:
+    """Those of /tmp only: all else is there already, below the folders of the root."""
+    return sorted({path for path in paths if path.startswith("/tmp/")})
+
+
+# -- the node's record
+
+
+def facts(host: Host) -> dict[str, str]:
+    """What is in force, each "yes" or "no" and why. For Hello.facts."""
+    return {
+        "isolation.user": _user_words(host),
+        "isolation.no_new_privs": "yes",
+        "isolation.rlimits": "yes: no core files; open files as the endpoint says"
+        + ("; processes, too" if host.user_range is not None else ""),
+        "isolation.bubblewrap": _bubblewrap_words(host),
+        "isolation.cgroups": _cgroup_words(host),
+        "isolation.memory": "yes: by cgroup" if "memory" in host.controllers else "yes: watched by the agent",
+        "volumes": _volume_words(host),
+    }
+
+
+def _user_words(host: Host) -> str:
+    if host.user_range is not None:
+        first, last = host.user_range
+        return f"yes: one of its own for each worker ({first}-{last}); forked ones have their template's"
+    if host.user is not None:
+        return f"yes: user {host.user[0]}, the same for all workers"
+    return "no: workers run as the agent's own user (--worker-users gives each its own, to an agent of root)"
+
+
+def _bubblewrap_words(host: Host) -> str:
+    if host.wraps:
+        return "yes: but for workers that are forked"
+    if host.sandbox == "off":
+        return "no: STOKER_SANDBOX=off"
+    if host.no_bubblewrap:
+        return f"no: {host.no_bubblewrap}"
+    return "no: workers run as the agent's own user (STOKER_SANDBOX=on wraps those, too)"
+
+
+def _cgroup_words(host: Host) -> str:
+    if host.no_cgroups:
+        return f"no: {host.no_cgroups}"
+    limits = ", ".join(sorted(host.controllers & {"memory", "pids", "cpu"}))
+    return f"yes: for the kill, and limits of {limits}" if limits else "yes: for the kill, not for limits"
+
+
+def _volume_words(host: Host) -> str:
+    if not host.volume_root:
+        return "no: no volume root"
+    if host.wraps or not host.no_mounts:
+        forked = f"; of forked workers by variable: {host.no_mounts_in_a_fork}"
+        return f"yes: at {MOUNT_POINT}" + (forked if host.no_mounts_in_a_fork else "")
+    return f"yes: by STOKER_VOLUME_PATH only: {host.no_mounts}"

@@ -1,0 +1,64 @@
+"""Starts the first program of a worker (`stoker.worker.launch`), and writes its order.
+
+The order comes in a memfd, as its standard input: its environment is the worker's only after its last step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import stoker
+from stoker.agent.isolation import SHARED_UMASK, Plan
+
+LAUNCH = Path(stoker.__file__).parent / "worker" / "launch.py"
+
+
+def order(
+    plan: Plan,
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    cgroup: Path | None = None,
+) -> dict[str, Any]:
+    """`cgroup` is the file that puts a process into its cgroup."""
+    return {
+        "parent": os.getpid(),
+        "cgroup": None if cgroup is None else str(cgroup),
+        "mount": None if plan.mount is None else [plan.mount.source, plan.mount.target],
+        "limits": dict(plan.rlimits),
+        "user": None if plan.user is None else [*plan.user, list(plan.groups)],
+        "umask": SHARED_UMASK if plan.groups else None,
+        "folder": "/" if plan.wrapper else str(folder),
+        "command": [*plan.wrapper, *command],
+        "environment": dict(environment),
+    }
+
+
+def launch(
+    given: Mapping[str, Any], marks: Mapping[str, str], output: int, fds: Sequence[int] = (), **popen: Any
+) -> subprocess.Popen[bytes]:
+    """The process that performs the order. Raises OSError."""
+    memory = os.memfd_create("order", os.MFD_CLOEXEC)
+    try:
+        with open(memory, "wb", closefd=False) as file:
+            file.write(json.dumps(given).encode())
+        os.lseek(memory, 0, os.SEEK_SET)
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(LAUNCH)],
+            cwd="/",
+            env=dict(marks),
+            stdin=memory,
+            stdout=output,
+            stderr=output,
+            pass_fds=tuple(fds),
+            start_new_session=True,
+            **popen,
+        )
+    finally:
+        os.close(memory)

@@ -1,0 +1,212 @@
+"""One running worker process on this host, until nothing of it is left.
+
+    running --the process ended (pidfd)--> ended: its group killed, it reaped, its frames handed on
+                                             | look for what it left, kill, look again
+                                             v nobody is left, or GIVE_UP_S passed
+                                           reported: on_exit, once
+
+- The end is the process's end, never the socket's: a helper that it forked may hold the socket open.
+- Killed is whatever the handler started, in sessions of its own too: by its cgroup in one write where it has
+  one, and by what `agent.process_tree` finds.
+- With a wrapper around it (bubblewrap) the process that ends is the wrapper. It passes on how the worker
+  ended, as shells do: 128 and the signal. A SIGTERM goes past it, to the worker.
+- A memory limit that no cgroup keeps is kept by looking (`agent.memory_watch`).
+
+Who made it, and how: `agent.local_process`, `agent.template_process`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from dataclasses import dataclass
+
+from stoker.agent.birth import Child, Ends
+from stoker.agent.cgroups import Cgroup
+from stoker.agent.exit_words import exit_words
+from stoker.agent.frame_socket import FrameSocket
+from stoker.agent.log_pipe import LogPipe
+from stoker.agent.log_tail import Heard, LogTail
+from stoker.agent.memory_watch import MemoryWatch
+from stoker.agent.process_tree import Family, kill_all, look, process_table
+from stoker.agent.seams import Listener, WorkerExit, WorkerWatcher
+from stoker.worker.frames import Frame
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 0.005
+GIVE_UP_S = 5.0
+"""How long what a dead worker left may take to die: a process inside a driver call cannot be hurried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a worker is shut in with, as far as its end is concerned. `memory` is its limit in bytes, which
+    the agent keeps itself where `watched`. `uid` is its user's, where nobody else has that."""
+
+    cgroup: Cgroup | None = None
+    uid: int | None = None
+    wrapped: bool = False
+    memory: int | None = None
+    watched: bool = False
+
+
+class LocalProcess:
+    """See the module. `ended` is done after `on_exit` was called."""
+
+    def __init__(
+        self,
+        worker: str,
+        child: Child,
+        ends: Ends,
+        watcher: WorkerWatcher,
+        tail: LogTail,
+        bounds: Bounds,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._child = child
+        self._watcher = watcher
+        self._tail = tail
+        self._bounds = bounds
+        self._family = Family(worker, child.pid, bounds.uid)
+        self._killed: str | None = None  # why we killed it
+        self._terminated = False
+        self._gave_up_at = 0.0
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._pidfd = os.pidfd_open(child.pid)  # first: it is what may fail, for want of descriptors
+        self._frames: FrameSocket | None = None
+        if ends.ours is not None:
+            self._frames = FrameSocket(ends.ours, self._loop, watcher.on_frame, self._broken)
+        self._log = LogPipe(ends.log_end, self._loop, tail)
+        self._memory: MemoryWatch | None = None
+        if bounds.watched and bounds.memory is not None:
+            self._memory = MemoryWatch(bounds.memory, self._members, self._out_of_memory)
+        self._loop.add_reader(self._pidfd, self._exited)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def _alive(self) -> bool:
+        return self._child.returncode is None
+
+    def send(self, frame: Frame) -> None:
+        """Raises FrameError for a body over the limit of a frame."""
+        if self._alive and self._frames is not None:
+            self._frames.send(frame)
+
+    def listen(self) -> Listener:
+        return Heard(self._tail, self._log.drain)
+
+    def pause(self) -> None:
+        if self._alive and self._frames is not None:
+            self._frames.pause()
+
+    def resume(self) -> None:
+        if self._alive and self._frames is not None:
+            self._frames.resume()
+
+    def terminate(self) -> None:
+        if self._alive:
+            self._terminated = True
+            if not (self._bounds.wrapped and self._terminate_wrapped()):
+                self._signal_group(signal.SIGTERM)
+
+    def _terminate_wrapped(self) -> bool:
+        """Whether there is a worker in the wrapper. The wrapper's own end would kill it."""
+        table = process_table().values()
+        inside = [seen for seen in table if seen.session == self.pid != seen.pid and not seen.zombie]
+        kill_all(inside, signal.SIGTERM)
+        return bool(inside)
+
+    def kill(self) -> None:
+        self._kill("killed by the agent")
+
+    def _kill(self, why: str) -> None:
+        if self._alive and self._killed is None:
+            self._killed = why
+            if self._bounds.cgroup is not None:
+                self._bounds.cgroup.kill()
+            # Looked at before anyone dies: a child of a dead process can no longer be told from another's.
+            found = look(self._family)
+            self._signal_group(signal.SIGKILL)
+            kill_all(found)
+
+    def _members(self) -> list[int]:
+        if self._bounds.cgroup is not None:
+            return self._bounds.cgroup.pids()
+        return [seen.pid for seen in look(self._family)]
+
+    def _out_of_memory(self) -> None:
+        self._kill(self._memory_words())
+
+    def _memory_words(self) -> str:
+        assert self._bounds.memory is not None
+        return f"killed: out of memory (limit {self._bounds.memory >> 20} MiB)"
+
+    def _broken(self, why: str) -> None:
+        self._kill(f"broke the worker protocol ({why}) and was killed")
+
+    def _signal_group(self, number: int) -> None:
+        """Only before the leader is reaped: until then nobody else can have its number. A forked one becomes
+        the leader of its group a moment after its birth."""
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def _exited(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        if self._memory is not None:
+            self._memory.stop()
+        self._signal_group(signal.SIGKILL)
+        if self._bounds.cgroup is not None:
+            self._bounds.cgroup.kill()
+        self._child.wait()
+        if self._frames is not None:
+            self._frames.finish()
+        self._gave_up_at = self._loop.time() + GIVE_UP_S
+        self._clear_up()
+
+    def _clear_up(self) -> None:
+        """Until nobody is left of what the worker started."""
+        found = look(self._family)
+        cgroup = self._bounds.cgroup
+        if cgroup is not None and cgroup.populated:
+            found = found or [seen for seen in process_table().values() if seen.pid in set(cgroup.pids())]
+            cgroup.kill()
+        if found and self._loop.time() < self._gave_up_at:
+            kill_all(found)
+            self._loop.call_later(LOOK_AGAIN_S, self._clear_up)
+            return
+        if found:
+            log.error("worker %s left processes that do not die: %s", self._family.worker, found)
+        self._report()
+
+    def _report(self) -> None:
+        self._log.finish()
+        self._tail.close()
+        status = self._status()
+        reason = exit_words(status, self._killed or self._kernel_killed(), terminated=self._terminated)
+        try:
+            self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
+        finally:
+            self.ended.set_result(None)
+
+    def _status(self) -> int:
+        """As if nothing were wrapped around it."""
+        status = self._child.wait()
+        return 128 - status if self._bounds.wrapped and status > 128 else status
+
+    def _kernel_killed(self) -> str | None:
+        """Why the kernel killed it, where that is known."""
+        cgroup = self._bounds.cgroup
+        if cgroup is None or self._bounds.memory is None or not cgroup.oom_kills:
+            return None
+        return self._memory_words()
