@@ -19,7 +19,6 @@ PRELOAD: Final = (
     "diffusers.WanTransformer3DModel",
     "numpy",
     "safetensors.torch",
-    "soundfile",
     "torch",
     "transformers.AutoTokenizer",
     "transformers.CLIPVisionModel",

@@ -1,0 +1,222 @@
+"""The file: H.264 at exactly 25 frames a second, and the caller's own sound as AAC.
+
+    add(frames) ──> fragments of MP4 ──> take(): what was written since the last time
+    finish() ──> the fragments once more, as one file that begins with its index (faststart) ──> checked
+
+It can be played from its first piece on. A fragment begins with each key frame, once a second; nothing is
+encoded twice, and only a fragment is in memory. Sound is cut to the length of the video, to the sample; its
+time stamps are counted samples, never summed floats.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final, cast
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.models.talking_video.chunks import FPS
+
+__all__ = ["Film", "FilmBroken", "checked", "video_encoder"]
+
+FRAGMENTED: Final = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "fflags": "+bitexact"}
+FASTSTART: Final = {"movflags": "+faststart", "fflags": "+bitexact"}
+SOFTWARE, HARDWARE = "libx264", "h264_nvenc"
+QUALITY: Final = {
+    SOFTWARE: {"crf": "18", "preset": "veryfast", "tune": "zerolatency", "threads": "4"},
+    HARDWARE: {"rc": "constqp", "qp": "20", "preset": "p4", "zerolatency": "1"},
+}
+"""The number of threads is fixed: x264 writes other bytes with another."""
+
+SOUND_RATES: Final = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+"""Of AAC, those that every player knows; sound of another rate gets the next higher, or the highest."""
+
+
+class FilmBroken(Exception):
+    """The file that was made is not what it should be; the text says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a finished file holds."""
+
+    frames: int
+    width: int
+    height: int
+    seconds: float
+
+
+@functools.cache
+def video_encoder(device: str) -> str:
+    """NVENC beside a GPU where it works: its name is in every build, and only encoding shows a card."""
+    if device == "cpu":
+        return SOFTWARE
+    frame = av.VideoFrame.from_ndarray(np.zeros((256, 256, 3), np.uint8), format="rgb24")
+    try:
+        context = av.CodecContext.create(HARDWARE, "w")
+        context.width, context.height, context.pix_fmt = 256, 256, "yuv420p"  # type: ignore[attr-defined]
+        context.time_base = Fraction(1, FPS)
+        context.encode(frame.reformat(format="yuv420p"))  # type: ignore[attr-defined]
+    except (av.error.FFmpegError, ValueError):
+        return SOFTWARE
+    return HARDWARE
+
+
+class Film:
+    """Writes below `folder`; `sound` is the caller's file, `frames` how many there will be."""
+
+    def __init__(
+        self, folder: Path, sound: Path, width: int, height: int, frames: int, device: str = "cpu"
+    ) -> None:
+        self._folder, self._frames, self._done = folder, frames, 0
+        self._pieces = _Pieces(folder / "pieces.mp4")
+        self._container = av.open(self._pieces, "w", format="mp4", options=dict(FRAGMENTED))
+        encoder = video_encoder(device)
+        self._video = cast(Any, self._container.add_stream(encoder, rate=FPS, options=dict(QUALITY[encoder])))
+        self._video.width, self._video.height, self._video.pix_fmt = width, height, "yuv420p"
+        self._video.codec_context.time_base = Fraction(1, FPS)
+        self._video.codec_context.gop_size = FPS
+        self._video.codec_context.max_b_frames = 0
+        self._sound = _Sound(self._container, sound, frames)
+
+    def add(self, pixels: NDArray[np.uint8]) -> None:
+        """Frames (n, H, W, 3), RGB, and the sound that goes with them."""
+        for one in pixels:
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(one), format="rgb24")
+            frame.pts, frame.time_base = self._done, Fraction(1, FPS)
+            self._mux(self._video.encode(frame))
+            self._done += 1
+        self._sound.until(self._done)
+
+    def _mux(self, packets: Any) -> None:
+        """A fragment would give its last frame a length of its own, if the packet does not say one."""
+        for packet in packets:
+            packet.duration = 1
+            self._container.mux(packet)
+
+    def take(self) -> bytes:
+        """What was written since the last time: whole MP4 boxes, to be played one after the other."""
+        return self._pieces.take()
+
+    def finish(self) -> tuple[Path, bytes]:
+        """The checked file, and the last piece. Raises FilmBroken."""
+        self._mux(self._video.encode(None))
+        self._sound.finish()
+        self._container.close()
+        last = self._pieces.take()
+        self._pieces.close()
+        out = self._folder / "video.mp4"
+        _remux(self._folder / "pieces.mp4", out)
+        checked(out, self._frames)
+        return out, last
+
+    def abandon(self) -> None:
+        """After an error: closes what is open."""
+        self._container.close()
+        self._sound.close()
+        self._pieces.close()
+
+
+class _Pieces(io.RawIOBase):
+    """A file that can only be appended to, and tells what is new."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = path.open("wb")
+        self._new = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        self._new += data
+        return len(data)
+
+    def take(self) -> bytes:
+        taken, self._new = bytes(self._new), bytearray()
+        return taken
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Sound:
+    """The caller's sound as AAC, given out as far as the video is."""
+
+    def __init__(self, container: Any, path: Path, frames: int) -> None:
+        self._container = container
+        self._source = av.open(str(path))
+        given = self._source.streams.audio[0]
+        self.rate = next((rate for rate in SOUND_RATES if rate >= given.rate), SOUND_RATES[-1])
+        layout = "mono" if given.codec_context.channels == 1 else "stereo"
+        self._stream: Any = container.add_stream("aac", rate=self.rate)
+        self._stream.layout = layout
+        self._resampler = av.AudioResampler(format="fltp", layout=layout, rate=self.rate)
+        self._fifo = av.AudioFifo()
+        self._decoded = self._decode(given)
+        self._end = frames * self.rate // FPS
+        self._written = 0
+
+    def _decode(self, stream: Any) -> Iterator[Any]:
+        for frame in self._source.decode(stream):
+            frame.pts = None
+            yield from self._resampler.resample(frame)
+        yield from self._resampler.resample(None)
+
+    def until(self, frames: int) -> None:
+        """Encodes the sound of the first so many video frames, as far as there is any."""
+        wanted = min(frames * self.rate // FPS, self._end) - self._written
+        while self._fifo.samples < wanted and (frame := next(self._decoded, None)) is not None:
+            frame.pts = None
+            self._fifo.write(frame)
+        if wanted > 0 and (part := self._fifo.read(min(wanted, self._fifo.samples), partial=True)):
+            part.pts, part.time_base = self._written, Fraction(1, self.rate)
+            self._written += part.samples
+            self._container.mux(self._stream.encode(part))
+
+    def finish(self) -> None:
+        self._container.mux(self._stream.encode(None))
+        self.close()
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def _remux(source: Path, target: Path) -> None:
+    """The same packets, with the index at the beginning."""
+    with (
+        av.open(str(source)) as given,
+        av.open(str(target), "w", format="mp4", options=dict(FASTSTART)) as made,
+    ):
+        streams = {stream.index: made.add_stream_from_template(stream) for stream in given.streams}
+        for packet in given.demux():
+            if packet.dts is not None:
+                packet.stream = streams[packet.stream.index]
+                made.mux(packet)
+
+
+def checked(path: Path, frames: int) -> Checked:
+    """Looks at a finished file as a player does. Raises FilmBroken."""
+    with av.open(str(path)) as film:
+        if not film.streams.video or not film.streams.audio:
+            raise FilmBroken(
+                f"the video has {len(film.streams.video)} picture and {len(film.streams.audio)} sound tracks"
+            )
+        video = film.streams.video[0]
+        counted = sum(1 for packet in film.demux(video) if packet.size)
+        seconds = float((video.duration or 0) * (video.time_base or 0))
+        if counted != frames or video.average_rate != FPS or abs(seconds - frames / FPS) > 0.5 / FPS:
+            raise FilmBroken(
+                f"the video has {counted} frames at {video.average_rate} a second, {seconds:.3f} s;"
+                f" it must have {frames} at {FPS}"
+            )
+        return Checked(counted, video.width, video.height, seconds)

@@ -1,0 +1,83 @@
+"""The caller's picture as a frame: turned as its EXIF says, opaque, cut to the shape of the video.
+
+Its size is read from the header before any of it is decoded: a file of a kilobyte may claim a gigapixel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from stoker.models.talking_video.sizes import Bucket, cover, nearest
+
+__all__ = ["InvalidPicture", "Limits", "cut", "opened"]
+
+FORMATS: Final = ("PNG", "JPEG", "WEBP")
+BACKGROUND: Final = (255, 255, 255)
+"""Behind what is transparent."""
+
+
+class InvalidPicture(ValueError):
+    """It cannot be used; the text says why, and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`least` pixels on each side, `most` in all."""
+
+    least: int = 64
+    most: int = 25_000_000
+
+
+def opened(path: Path, limits: Limits = Limits()) -> Image.Image:
+    """RGB, whole and upright. Raises InvalidPicture."""
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            _check(image, limits)
+            return _opaque(ImageOps.exif_transpose(image))
+    except UnidentifiedImageError:
+        raise InvalidPicture("it is no png, jpeg or webp picture") from None
+    except Image.DecompressionBombError:
+        raise InvalidPicture(f"it is larger than {limits.most / 1e6:g} million pixels") from None
+    except (OSError, SyntaxError, ValueError) as error:
+        if isinstance(error, InvalidPicture):
+            raise
+        raise InvalidPicture(f"it cannot be decoded whole: {error}") from error
+
+
+def _check(image: Image.Image, limits: Limits) -> None:
+    width, height = image.size
+    if getattr(image, "n_frames", 1) > 1:
+        raise InvalidPicture("it is animated; it must be a single picture")
+    if min(width, height) < limits.least:
+        raise InvalidPicture(f"it has {width} x {height} pixels; each side must have at least {limits.least}")
+    if width * height > limits.most:
+        raise InvalidPicture(
+            f"it has {width} x {height} pixels; there may be {limits.most / 1e6:g} million in all"
+        )
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # 16 bits: converting would cut off the upper half
+        grey = np.asarray(image, np.float32) / 257.0
+        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        seen = image.convert("RGBA")
+        behind = Image.new("RGBA", seen.size, BACKGROUND)
+        return Image.alpha_composite(behind, seen).convert("RGB")
+    return image.convert("RGB")
+
+
+def cut(image: Image.Image, size: str, shrink: int = 1) -> tuple[Bucket, NDArray[np.uint8]]:
+    """The bucket of a size that fits best, and the picture in it, (H, W, 3), so many times smaller."""
+    bucket = nearest(size, image.height, image.width)
+    inside = Bucket(bucket.height // shrink, bucket.width // shrink)
+    place = cover(image.height, image.width, inside)
+    scaled = image.resize((place.width, place.height), Image.Resampling.LANCZOS)
+    box = (place.left, place.top, place.left + inside.width, place.top + inside.height)
+    return bucket, np.asarray(scaled.crop(box), np.uint8)
