@@ -19,9 +19,10 @@ from stoker.agent.alarm import Alarm
 from stoker.agent.attempt import Cancelling, Ladder, Running, begin, phase, step, wake_at
 from stoker.agent.handler_news import BrokenPromise, chunk_of, failure_of, file_of, took, unwanted
 from stoker.agent.held_attempt import Attempt
+from stoker.agent.input_fetches import Fetches
 from stoker.agent.piece_stream import PieceStream, Surroundings
 from stoker.agent.reports import Reports
-from stoker.agent.seams import MemoryCheck, Objects, Scratch
+from stoker.agent.seams import Inputs, MemoryCheck, Objects, Scratch
 from stoker.agent.uploads import deliver, fetch
 from stoker.agent.workers import Worker
 from stoker.outbound.errors import OutboundError
@@ -58,8 +59,10 @@ class Attempts:
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         ladder: Ladder,
         memory: MemoryCheck,
+        inputs: Inputs,
     ) -> None:
         self._memory = memory
+        self._inputs = inputs
         self._reports = reports
         self._objects = objects
         self._scratch = scratch
@@ -205,13 +208,9 @@ class Attempts:
             case "returned":
                 why = str(frame.fields["reason"])
                 self._tell(attempt, ev.WorkerGone(_now(), why, True, attempt.tail))
-            case "progress" if running:
-                self._progress(attempt, frame)
-            case "chunk" if running:
-                self._chunk(attempt, frame)
-            case "file" if running:
-                self._file(attempt, frame)
-            case "progress" | "chunk" | "file":
+            case "progress" | "chunk" | "file" | "fetch" if running:
+                self._news(attempt, frame)
+            case "progress" | "chunk" | "file" | "fetch":
                 unwanted(attempt.worker, frame)
             case unknown:
                 raise ValueError(f"unknown kind {unknown!r}")
@@ -229,6 +228,17 @@ class Attempts:
         if isinstance(attempt.state, Running) and attempt.worker.spec.kind == "protocol":
             attempt.started = _now()
             self._tell(attempt, ev.Begun(attempt.started))
+
+    def _news(self, attempt: Attempt, frame: Frame) -> None:
+        match frame.kind:
+            case "progress":
+                self._progress(attempt, frame)
+            case "chunk":
+                self._chunk(attempt, frame)
+            case "file":
+                self._file(attempt, frame)
+            case "fetch":
+                self._fetch_input(attempt, frame)
 
     def _progress(self, attempt: Attempt, frame: Frame) -> None:
         if len(frame.body) > PIECE_MAX:
@@ -261,6 +271,12 @@ class Attempts:
             hold=lambda held: attempt.worker.hold(attempt.key, held=held),
             event=lambda event: self._tell(attempt, event),
         )
+
+    def _fetch_input(self, attempt: Attempt, frame: Frame) -> None:
+        if attempt.fetches is None:
+            send, private = attempt.worker.send, attempt.assign.private_inputs
+            attempt.fetches = Fetches(attempt.key, self._inputs, self._spawn, send, private=private)
+        attempt.fetches.begin(frame)
 
     def _file(self, attempt: Attempt, frame: Frame) -> None:
         files = attempt.parcel.files
@@ -315,6 +331,8 @@ class Attempts:
         attempt.alarm.set(wake_at(attempt.state))
         if attempt.stream is not None and not isinstance(attempt.state, Running):
             attempt.stream.unheard()
+        if attempt.fetches is not None and not isinstance(attempt.state, Running):
+            attempt.fetches.stop()
 
     def _perform(self, attempt: Attempt, commands: Iterable[ev.Command]) -> None:
         assign = attempt.assign

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stoker.agent import outputs
+from stoker.agent.input_fetches import over
 from stoker.agent.seams import FileRefused
 from stoker.agent.uploads import HandedFile
 from stoker.agent.workers import Worker
@@ -97,5 +98,7 @@ def unwanted(worker: Worker, frame: Frame) -> None:
     """A frame that nobody wants; whoever sent it is not to wait for it."""
     if frame.fd is not None:
         os.close(frame.fd)
+    if frame.kind == "fetch":
+        worker.send(over(frame))
     if is_large_piece(frame):
         worker.send(took(AttemptKey(frame.job, frame.attempt), number_of(frame)))

@@ -10,6 +10,7 @@ from stoker.agent.alarm import Alarm
 from stoker.agent.attempt import State
 from stoker.agent.attempt_events import Tail, Verdict
 from stoker.agent.handler_news import BrokenPromise, metrics_of, number_of
+from stoker.agent.input_fetches import Fetches
 from stoker.agent.piece_stream import PieceStream
 from stoker.agent.seams import Listener
 from stoker.agent.uploads import OUTPUT_MAX, Parcel
@@ -37,6 +38,7 @@ class Attempt:
     spans: tuple[Span, ...] = ()
     transfer: asyncio.Task[None] | None = None
     stream: PieceStream | None = None
+    fetches: Fetches | None = None
     printed: Listener | None = None
     log: tuple[str, ...] = ()
     beside_error: bytes | None = None
@@ -89,6 +91,8 @@ class Attempt:
         self.parcel.close()
         if self.stream is not None:
             self.stream.abandon()
+        if self.fetches is not None:
+            self.fetches.stop()
 
     def keep_beside_error(self, frame: Frame) -> None:
         """What a handler returned together with its error, as far as a record can hold it."""

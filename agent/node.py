@@ -23,10 +23,11 @@ from typing import Any
 from stoker.agent.attempt import Ladder
 from stoker.agent.attempts import Attempts
 from stoker.agent.device_watch import DeviceWatch, Occupants
+from stoker.agent.input_fetches import NoInputs
 from stoker.agent.lease import Lease
 from stoker.agent.process import StopLadder
 from stoker.agent.reports import Reports
-from stoker.agent.seams import AgentRefused, Objects, OutboxDisk, Sampler, Scratch, Spawner
+from stoker.agent.seams import AgentRefused, Inputs, Objects, OutboxDisk, Sampler, Scratch, Spawner
 from stoker.agent.session import Node, Session
 from stoker.agent.worker_wear import Measure, nothing_measured
 from stoker.agent.workers import Worker, WorkerContext, Workers
@@ -79,6 +80,7 @@ class Agent:
         rng: Random,
         boottime: Callable[[], float] | None = None,
         measure: Measure = nothing_measured,
+        inputs: Inputs | None = None,
     ) -> None:
         self.settings = settings
         self.boot = short_id(rng)
@@ -98,7 +100,14 @@ class Agent:
         self.watch = DeviceWatch(sampler, self._occupants())
         self.workers = Workers(self._worker_context())
         self.attempts = Attempts(
-            self.reports, objects, scratch, self.workers.get, self._spawn, settings.ladder, self.watch
+            self.reports,
+            objects,
+            scratch,
+            self.workers.get,
+            self._spawn,
+            settings.ladder,
+            self.watch,
+            inputs or NoInputs(),
         )
         self._node = Node(
             self.workers,

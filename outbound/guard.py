@@ -33,8 +33,8 @@ from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Host and port to the addresses, as text. Raises OSError where the name has none."""
 
-_PIECE = 1 << 16
 _ADDRESSES_TRIED = 4
+_TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _NOT_MODIFIED = 304
 
 
@@ -162,6 +162,12 @@ class Guard:
             raise UrlRefused(why)
         return parsed, addresses
 
+    def _trust(self) -> ssl.SSLContext:
+        """Read once, and not before it is needed: the system's certificates take their time."""
+        if self._tls is None:
+            self._tls = httpx.create_ssl_context()
+        return self._tls
+
     @asynccontextmanager
     async def _exchange(
         self,
@@ -174,11 +180,8 @@ class Guard:
         """One request to a vetted address. Each has a client of its own: a kept connection is known
         by its address only, so a second name at the same address would inherit the first one's TLS."""
         parsed, addresses = await self._vet(url)
-        if self._tls is None:
-            self._tls = httpx.create_ssl_context()
-        client = httpx.AsyncClient(
-            verify=self._tls, trust_env=False, timeout=httpx.Timeout(None, read=silence)
-        )
+        tls = self._trust() if parsed.scheme == "https" else _TRUSTS_NOBODY
+        client = httpx.AsyncClient(verify=tls, trust_env=False, timeout=httpx.Timeout(None, read=silence))
         async with client:
             try:
                 response = await _send_to_first(client, method, parsed, addresses, headers, body)
@@ -268,7 +271,7 @@ async def _receive(answer: Answer, response: httpx.Response, wish: _Wish) -> Fet
         raise TooLarge(f"{shown(url)} is {answer.size} bytes; at most {most} are allowed")
     wish.begun(answer)
     size, digest = 0, hashlib.sha256()
-    async for piece in response.aiter_raw(_PIECE):
+    async for piece in response.aiter_raw():
         size += len(piece)
         if size > most:
             raise TooLarge(f"{shown(url)} is more than the {most} bytes that are allowed")
