@@ -1,0 +1,78 @@
+"""A plane and a real agent, whose workers are fakes: what a queued job says while they do not come up."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plane_world import World, endpoint, one, story, world
+
+from stoker.agent.fake_host import FakeSampler, MemoryScratch
+from stoker.agent.fake_objects import FakeObjects
+from stoker.agent.fake_spawner import FakeSpawner, Start
+from stoker.agent.node import Agent, AgentSettings
+from stoker.agent.outbox_disk import MemoryDisk
+from stoker.control.types import JobState
+from stoker.wire.streams import AgentStream, memory_pair
+
+
+def agent_of(w: World, tasks: asyncio.TaskGroup, spawner: FakeSpawner) -> Agent:
+    async def connect() -> AgentStream:
+        ours, theirs = memory_pair()
+        tasks.create_task(w.plane.serve_node(theirs, "test"))
+        return ours
+
+    return Agent(
+        AgentSettings("node-1", "host", w.token),
+        connect,
+        spawner,
+        FakeObjects(),
+        FakeSampler(),
+        MemoryScratch(),
+        MemoryDisk(),
+        Random(3),
+    )
+
+
+async def said(w: World, job: str, words: str) -> None:
+    """Virtual time costs nothing: it is polled."""
+    while (await w.plane.status("default", "echo", job)).reason != words:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+
+
+@story
+async def test_a_job_whose_worker_is_never_ready_says_so_and_runs_once_that_is_repaired() -> None:
+    stuck = endpoint(run=replace(endpoint().run, start_timeout_s=10.0))
+    async with world(stuck) as (w, tasks):
+        spawner = FakeSpawner({"echo": Start(ready_s=None)})
+        agent = agent_of(w, tasks, spawner)
+        running = tasks.create_task(agent.run())
+        job = (await w.plane.submit("default", "echo", one(), sync=False)).id
+        async with asyncio.timeout(100):
+            await said(w, job, "starting")
+            await said(w, job, "crash loop: the worker was not ready within 10 s")
+        spawner.starts["echo"] = Start()
+        async with asyncio.timeout(100):
+            while (view := await w.plane.status("default", "echo", job)).state != JobState.COMPLETED:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert view.retries == 0, "no attempt was made while there was no worker"
+        agent.stop()
+        await running
+
+
+@story
+async def test_a_job_whose_worker_is_unfit_says_which_check_failed() -> None:
+    async with world() as (w, tasks):
+        why = "fitness check licence: OSError: no licence\nTraceback"
+        spawner = FakeSpawner({"echo": Start(setup_error=why)})
+        agent = agent_of(w, tasks, spawner)
+        running = tasks.create_task(agent.run())
+        job = (await w.plane.submit("default", "echo", one(), sync=False)).id
+        async with asyncio.timeout(100):
+            await said(w, job, "crash loop: fitness check licence: OSError: no licence")
+        agent.stop()
+        await running
