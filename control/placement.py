@@ -63,7 +63,7 @@ def _why_full(rooms: Sequence[Room]) -> str:
     well = any(device.uuid not in room.ill for room in rooms for device in room.devices)
     taken = "every other device is taken" if well else "no device is well"
     (uuid, why), others = ill[0], len(ill) - 1
-    more = f"; so are {others} more" if others else ""
+    more = f"; and {others} more" if others else ""
     return f"{taken}; device {uuid} is out of placement: {why}{more}"
 
 

@@ -186,6 +186,12 @@ def test_a_poll_always_has_a_stream() -> None:
     }
 
 
+def test_health_names_the_devices_that_are_ill_where_there_are_some() -> None:
+    told = wire(records.health(Health(ill={"GPU-1": "Xid 79: the GPU has fallen off the bus"})))
+    assert told["devices"] == {"ill": {"GPU-1": "Xid 79: the GPU has fallen off the bus"}}
+    assert len(told["workers"]) == 6
+
+
 def test_health_has_its_eleven_counters() -> None:
     counted = Health(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
     assert wire(records.health(counted)) == {

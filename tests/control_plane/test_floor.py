@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from stoker.control.floor import Floor, FloorWorker
+from stoker.control.floor import Floor, FloorNode, FloorWorker
 from stoker.control.types import Slot
-from stoker.wire.messages import AttemptKey
+from stoker.wire.messages import AttemptKey, DeviceSample
 
 
 def worker(name: str, session: int = 1, concurrency: int = 1) -> FloorWorker:
@@ -64,6 +64,20 @@ class FloorMachine(RuleBasedStateMachine):
 
 TestFloor = FloorMachine.TestCase
 TestFloor.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_a_device_stays_ill_until_a_sample_says_otherwise() -> None:
+    floor = Floor()
+    node = floor.nodes["n"] = FloorNode("n", 1, ())
+    node.note([DeviceSample("a", ill="lost"), DeviceSample("b")])
+    node.note([DeviceSample("b", memory_used=7)])
+    assert floor.ill() == {"a": "lost"}
+    assert node.samples["b"].memory_used == 7
+    there, other = worker("w"), worker("v")
+    there.devices, other.devices = ("a",), ("b",)
+    assert (floor.on_ill_device(there), floor.on_ill_device(other)) == (True, False)
+    node.note([DeviceSample("a")])
+    assert floor.ill() == {}
 
 
 def test_only_ready_workers_of_the_current_version_have_slots() -> None:

@@ -27,6 +27,9 @@ MUTANTS = {
         "too many stay": ("if sample.workers > policy.workers_max:", "if False:"),
     },
     "placement": {
+        "an ill device is used": ("if device.uuid not in room.ill and ", "if "),
+        "no word of the ill": ("    if not ill:", "    if True:"),
+        "ill devices are called taken": ("well = any(device.uuid not in room.ill", "well = any(True"),
         "a GPU is shared": ('CPU_WORKERS if device.kind == "cpu" else 1', "CPU_WORKERS"),
         "a full device takes one more": ("< capacity(device)", "<= capacity(device)"),
         "a CPU before a GPU": ('(device.kind == "cpu", sum', '(device.kind != "cpu", sum'),

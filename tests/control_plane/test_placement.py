@@ -39,6 +39,19 @@ def test_a_gpu_belongs_to_one_worker() -> None:
     assert place_worker([full]) == NoPlace("throttled: every device is taken")
 
 
+def test_nothing_is_placed_on_an_ill_device() -> None:
+    ill = {"GPU-0": "Xid 79"}
+    assert place_worker([Room("n", (gpu(0), gpu(1)), {}, ill)]) == Place("n", ("GPU-1",))
+    assert place_worker([Room("n", (gpu(0), CPU), {}, ill)]) == Place("n", ("CPU-0",))
+    why = "device GPU-0 is out of placement: Xid 79"
+    alone = Room("n", (gpu(0),), {}, ill)
+    assert place_worker([alone]) == NoPlace(f"throttled: no device is well; {why}")
+    full = Room("m", (gpu(1),), {"GPU-1": 1})
+    assert place_worker([alone, full]) == NoPlace(f"throttled: every other device is taken; {why}")
+    two = Room("n", (gpu(0), gpu(1)), {}, {**ill, "GPU-1": "lost"})
+    assert place_worker([two]) == NoPlace(f"throttled: no device is well; {why}; and 1 more")
+
+
 def test_a_cpu_carries_several_but_not_any_number() -> None:
     assert place_worker([Room("n", (CPU,), {"CPU-0": CPU_WORKERS - 1})]) == Place("n", ("CPU-0",))
     assert isinstance(place_worker([Room("n", (CPU,), {"CPU-0": CPU_WORKERS})]), NoPlace)

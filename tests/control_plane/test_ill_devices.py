@@ -1,0 +1,178 @@
+"""An agent and a plane in one process: a device falls ill, the work moves, and waiting jobs say why."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plane_world import World, endpoint, story, world
+
+from stoker.agent.device_health import Answered, Lost, Missed
+from stoker.agent.fake_host import FakeSampler, MemoryScratch
+from stoker.agent.fake_objects import FakeObjects
+from stoker.agent.fake_spawner import FakeSpawner
+from stoker.agent.node import Agent, AgentSettings
+from stoker.agent.outbox_disk import MemoryDisk
+from stoker.control.types import JobState, Submission
+from stoker.wire.messages import Device
+from stoker.wire.streams import AgentStream, memory_pair
+
+GPUS = tuple(Device(f"GPU-{n}", "gpu", "H200", n) for n in range(2))
+XID = "Xid 79: the GPU has fallen off the bus"
+
+
+class Host:
+    """An agent with fakes around it, connected with the plane. `stream` is its present one."""
+
+    def __init__(self, w: World, tasks: asyncio.TaskGroup, devices: tuple[Device, ...]) -> None:
+        self._w = w
+        self._tasks = tasks
+        self.sampler = FakeSampler(devices)
+        self.spawner = FakeSpawner()
+        self.stream: AgentStream
+        self.agent = Agent(
+            AgentSettings("node-1", "host", w.token),
+            self._connect,
+            self.spawner,
+            FakeObjects(),
+            self.sampler,
+            MemoryScratch(),
+            MemoryDisk(),
+            Random(1),
+        )
+
+    async def _connect(self) -> AgentStream:
+        self.stream, theirs = memory_pair()
+        self._tasks.create_task(self._w.plane.serve_node(theirs, "test"))
+        return self.stream
+
+    def on(self) -> list[str]:
+        """The devices that workers run on now."""
+        return sorted(process.spec.devices[0] for process in self.spawner.processes)
+
+
+@asynccontextmanager
+async def hosted(devices: tuple[Device, ...] = GPUS, **fields: object) -> AsyncIterator[tuple[World, Host]]:
+    async with world(endpoint(**fields)) as (w, tasks):
+        host = Host(w, tasks, devices)
+        running = tasks.create_task(host.agent.run())
+        await asyncio.sleep(1)
+        yield w, host
+        host.agent.stop()
+        await running
+
+
+async def submit(w: World, script: bytes) -> str:
+    return (await w.plane.submit("default", "echo", Submission(script), sync=False)).id
+
+
+async def until_runs_on(host: Host, *devices: str) -> None:
+    async with asyncio.timeout(100):
+        while host.on() != list(devices) or not host.agent.attempts.held():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@story
+async def test_an_xid_moves_the_work_to_another_device() -> None:
+    async with hosted() as (w, host):
+        job = await submit(w, b'{"run_s": 30}')
+        await until_runs_on(host, "GPU-0")
+        before = w.loop.time()
+        host.sampler.hear("GPU-0", 79)
+        await until_runs_on(host, "GPU-1")
+        assert w.loop.time() - before < 3
+        view = await w.plane.wait("default", "echo", job, 100)
+        assert (view.state, view.attempt, view.retries) == (JobState.COMPLETED, 2, 1)
+        assert dict((await w.plane.health("default", "echo")).ill) == {"GPU-0": XID}
+        assert "GPU-0" not in host.on()
+
+
+@story
+async def test_a_job_says_that_its_device_is_ill_when_there_is_no_other() -> None:
+    async with hosted(GPUS[:1]) as (w, host):
+        host.sampler.hear("GPU-0", 79)
+        job = await submit(w, b"{}")
+        await asyncio.sleep(3)
+        view = await w.plane.view("default", "echo", job)
+        assert view.reason == f"throttled: no device is well; device GPU-0 is out of placement: {XID}"
+        assert (await w.plane.health("default", "echo")).throttled == 1
+        assert not host.spawner.spawned
+
+
+@story
+async def test_a_job_that_waits_beside_busy_workers_says_it_too() -> None:
+    async with hosted(workers_max=2) as (w, host):
+        await submit(w, b'{"run_s": 100}')
+        await until_runs_on(host, "GPU-0")
+        host.sampler.hear("GPU-1", 48)
+        waiting = await submit(w, b"{}")
+        await asyncio.sleep(3)
+        reason = (await w.plane.view("default", "echo", waiting)).reason or ""
+        assert reason.startswith(
+            "every worker is busy; throttled: every other device is taken; device GPU-1 is"
+        )
+        assert host.on() == ["GPU-0"]
+
+
+@story
+async def test_a_device_that_answers_again_is_used_again() -> None:
+    async with hosted(GPUS[:1]) as (w, host):
+        host.sampler.seen["GPU-0"] = Missed()
+        await asyncio.sleep(30)
+        job = await submit(w, b"{}")
+        await asyncio.sleep(3)
+        assert "does not tell how it is" in ((await w.plane.view("default", "echo", job)).reason or "")
+        del host.sampler.seen["GPU-0"]
+        assert (await w.plane.wait("default", "echo", job, 60)).state is JobState.COMPLETED
+        assert not (await w.plane.health("default", "echo")).ill
+
+
+@story
+async def test_what_fell_ill_while_control_was_away_is_known_with_the_hello() -> None:
+    async with hosted(workers_min=1) as (w, host):
+        await asyncio.sleep(3)
+        assert host.on() == ["GPU-0"]
+        host.stream.end("cut")
+        host.sampler.seen["GPU-0"] = Lost("the GPU is lost")
+        host.sampler.hear("GPU-0", 79)
+        await asyncio.sleep(3)
+        assert host.on() == ["GPU-1"]
+        workers = w.plane.floor.of_endpoint("echo")
+        assert [worker.devices for worker in workers] == [("GPU-1",)]
+
+
+@story
+async def test_memory_that_a_kill_left_keeps_the_device_out() -> None:
+    async with hosted(GPUS[:1]) as (w, host):
+        job = await submit(w, b'{"run_s": 500, "ignore_cancel": true, "ignore_term": true}')
+        await until_runs_on(host, "GPU-0")
+        host.sampler.memory["GPU-0"] = (12 << 30) + (300 << 20)
+        await w.plane.cancel("default", "echo", job)
+        waiting = await submit(w, b"{}")
+        await asyncio.sleep(30)
+        reason = (await w.plane.view("default", "echo", waiting)).reason or ""
+        assert reason.endswith(
+            "device GPU-0 is out of placement: 12.3 GiB still in use after its worker ended"
+        )
+        host.sampler.memory["GPU-0"] = 1
+        assert (await w.plane.wait("default", "echo", waiting, 60)).state is JobState.COMPLETED
+
+
+@story
+async def test_a_reset_that_is_due_lets_the_job_end_and_places_no_other() -> None:
+    async with hosted() as (w, host):
+        first = await submit(w, b'{"run_s": 30}')
+        await until_runs_on(host, "GPU-0")
+        host.sampler.seen["GPU-0"] = Answered(remap_pending=True)
+        await asyncio.sleep(10)
+        second = await submit(w, b"{}")
+        assert (await w.plane.wait("default", "echo", second, 10)).state is JobState.COMPLETED
+        view = await w.plane.wait("default", "echo", first, 60)
+        assert (view.state, view.attempt) == (JobState.COMPLETED, 1)
+        await asyncio.sleep(10)
+        assert "GPU-0" not in host.on()
