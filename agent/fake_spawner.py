@@ -8,6 +8,7 @@ How a worker starts is its `Start`, by endpoint; what a job does is its own inpu
     {"exit": -9}                                   the process dies after `run_s`
     {"run_s": 60, "ignore_cancel": true, "ignore_term": true}      stuck in native code
     {"log": ["loading", "done"]}                   printed as it begins
+    {"slots": 2}                                   as it begins, the worker chooses how many it takes at once
     {"chunks": [{"letters": 3000000}, "b"]}        a chunk of that many letters; it waits until that is taken
     {"files": [{"name": "a.png", "content": "..."}], "output": {"url": {"$file": 0}}, "metrics": {"pixel": 5}}
 
@@ -35,6 +36,7 @@ WORDS = frozenset(
 ) | {
     "ignore_cancel",
     "ignore_term",
+    "slots",
 }
 EXIT_S = 0.001
 """A process takes a moment to die and be reaped."""
@@ -201,7 +203,10 @@ class FakeProcess:
 
     def _deliver(self) -> None:
         while self._unread and not self.paused:
-            self._watcher.on_frame(self._unread.popleft())
+            self._hand_over(self._unread.popleft())
+
+    def _hand_over(self, frame: Frame) -> None:
+        self._watcher.on_frame(frame)
 
     def _after(self, delay: float, call: Callable[..., None], *args: Any) -> None:
         def rings() -> None:
@@ -245,6 +250,8 @@ class FakeProcess:
         self._jobs[job.key] = job
         script = job.script
         self._printed += script.get("log", ())
+        if "slots" in script:
+            self.say(Frame("slots", {"n": script["slots"]}))
         for value in script.get("progress", ()):
             job.steps.append(self._about(job, "progress", value))
         for n, value in enumerate(script.get("chunks", ())):

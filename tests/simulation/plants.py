@@ -37,6 +37,12 @@ def planted(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
     return function
 
 
+@planted
+def workers_are_given_more_than_they_told(patch: Patch) -> None:
+    """The agent goes by what the endpoint allows."""
+    patch(Worker, "_allowed", lambda self, slots: self.spec.concurrency)
+
+
 @contextmanager
 def plant(name: str) -> Iterator[None]:
     undo: list[tuple[Any, str, Any]] = []

@@ -52,6 +52,8 @@ def draw(rng: Random, number: int, endpoints: list[str]) -> Request:
     endpoint = rng.choice(endpoints)
     long = plan[0]["run_s"] > 20
     own_bucket = rng.random() < 0.1
+    if number % 3 == 0:  # a worker that takes several may choose anew with each job
+        plan = [{**script, "slots": 1 + number % 2} for script in plan]
     return Request(
         number,
         endpoint,

@@ -28,13 +28,14 @@ class RunWatch(Protocol):
 
 
 class Ledger(dict[AttemptKey, Any]):
-    """The jobs in one worker process; whatever takes one out of it has ended the handler's run."""
+    """The jobs in one worker process; whatever takes one out of it has ended the handler's run. `slots`: how
+    many at once its agent was told."""
 
-    def __init__(self, host: str, watch: RunWatch, slots: int) -> None:
-        self._host, self._watch, self._slots = host, watch, slots
+    def __init__(self, host: str, watch: RunWatch) -> None:
+        self._host, self._watch, self.slots = host, watch, 0
 
     def __setitem__(self, key: AttemptKey, job: Any) -> None:
-        self._watch.began(self._host, key, len(self), self._slots)
+        self._watch.began(self._host, key, len(self), self.slots)
         super().__setitem__(key, job)
 
     def __delitem__(self, key: AttemptKey) -> None:
@@ -47,8 +48,16 @@ class Ledger(dict[AttemptKey, Any]):
 
 
 class SimProcess(FakeProcess):
+    _jobs: Ledger
+
     def watched(self, host: str, watch: RunWatch) -> None:
-        self._jobs = Ledger(host, watch, self.spec.concurrency)
+        self._jobs = Ledger(host, watch)
+
+    def _hand_over(self, frame: Frame) -> None:
+        told = {"ready": "concurrency", "slots": "n"}.get(frame.kind)
+        if told is not None:
+            self._jobs.slots = max(1, min(frame.fields[told], self.spec.concurrency))
+        super()._hand_over(frame)
 
     def _run(self, frame: Frame) -> None:
         given = json.loads(frame.body)
