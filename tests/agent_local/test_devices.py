@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from nvml_stand_in import Driver, build
 
 from stoker.agent.device_health import Answered
 from stoker.agent.devices import NvmlSampler
@@ -55,14 +57,7 @@ asyncio.run(main())
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler to build a stand-in for the NVIDIA library")
-    folder = tmp_path_factory.mktemp("nvml")
-    source = Path(__file__).parent / "fake_nvml.c"
-    command = [compiler, "-shared", "-fPIC", "-O", "-o", str(folder / "libnvidia-ml.so.1"), str(source)]
-    subprocess.run(command, check=True)
-    return folder
+    return build(tmp_path_factory.mktemp("nvml"))
 
 
 def look(library: Path, host: str) -> Any:
@@ -134,21 +129,14 @@ class Follower:
     """A process with a sampler, and the driver that it sees: what is `set` holds from the next call."""
 
     def __init__(self, library: Path, host: str = "two") -> None:
-        self._state = library / f"state-{os.getpid()}"
-        self._set = ""
-        self.set()
-        env = {**os.environ, "LD_LIBRARY_PATH": str(library), "FAKE_NVML": host}
-        env["FAKE_NVML_STATE"] = str(self._state)
+        self._driver = Driver(library, library / f"state-{os.getpid()}", host)
+        self.set = self._driver.tells
+        env = {**os.environ, **self._driver.environment}
         command = [sys.executable, "-P", "-c", FOLLOW]
         self._process = subprocess.Popen(
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert self.hear() == ["ready"]
-
-    def set(self, *lines: str) -> None:
-        fresh = self._state.with_suffix(".new")
-        fresh.write_text("".join(f"{line}\n" for line in lines))
-        fresh.rename(self._state)
 
     def hear(self) -> Any:
         assert self._process.stdout is not None

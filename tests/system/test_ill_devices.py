@@ -1,0 +1,84 @@
+"""Processes as an operator starts them, on a host with a stand-in for its driver: a GPU falls off the bus."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from nvml_stand_in import Driver, build
+from stack import Stack, queue_endpoint, running
+
+ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")
+GIB = 1 << 30
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    (tmp_path / "nvml").mkdir()
+    driver = Driver(build(tmp_path / "nvml"), tmp_path / "nvml" / "state")
+    for name, value in driver.environment.items():
+        monkeypatch.setenv(name, value)
+    return driver
+
+
+def given(folder: Path) -> dict[str, str]:
+    return {"go": str(folder / "go"), "runs": str(folder / "runs")}
+
+
+def device_of(pid: int) -> str:
+    return psutil.Process(pid).environ()["CUDA_VISIBLE_DEVICES"]
+
+
+def reason(stack: Stack, job: str) -> str:
+    return str(stack.http.get(f"/waits/status/{job}").json().get("reason", ""))
+
+
+def until_it_waits_for(stack: Stack, job: str, words: str) -> str:
+    while words not in (why := reason(stack, job)):
+        pass
+    return why
+
+
+@pytest.mark.slow
+def test_a_gpu_that_falls_off_the_bus_loses_its_job_to_another(tmp_path: Path, driver: Driver) -> None:
+    with running(tmp_path, ENDPOINT) as stack:
+        job = stack.run("waits", given(tmp_path))
+        pid = stack.first_chunk("waits", job)["pid"]
+        first = device_of(pid)
+        other = "GPU-1" if first == "GPU-0" else "GPU-0"
+        driver.tells(f"xid {first[-1]} 79")
+        record = stack.end_of("waits", job)
+        assert (record["status"], record["output"], record["retries"]) == ("COMPLETED", {"attempt": 2}, 1)
+        assert not psutil.pid_exists(pid)
+        why = "Xid 79: the GPU has fallen off the bus"
+        assert stack.http.get("/waits/health").json()["devices"] == {"ill": {first: why}}
+        driver.tells(f"xid {first[-1]} 79", f"xid {other[-1]} 79")
+        waiting = stack.run("waits", given(tmp_path) | {"go": "/"})
+        told = until_it_waits_for(stack, waiting, "out of placement")
+        assert told == f"throttled: no device is well; device GPU-0 is out of placement: {why}; and 1 more"
+        stack.kill("agent")
+        driver.tells()
+        stack.start_agent()  # the host was mended
+        assert stack.end_of("waits", waiting)["status"] == "COMPLETED"
+
+
+@pytest.mark.slow
+def test_a_killed_workers_memory_is_waited_for(tmp_path: Path, driver: Driver) -> None:
+    with running(tmp_path, ENDPOINT) as stack:
+        driver.tells("error 1 15")
+        job = stack.run("waits", given(tmp_path))
+        pid = stack.first_chunk("waits", job)["pid"]
+        assert device_of(pid) == "GPU-0"
+        driver.tells("error 1 15", f"used 0 {12 * GIB}")
+        os.kill(pid, signal.SIGKILL)
+        told = until_it_waits_for(stack, job, "GPU-0 is out of placement")
+        assert "12.0 GiB still in use after its worker ended" in told
+        driver.tells("error 1 15")
+        assert stack.end_of("waits", job)["output"] == {"attempt": 2}
