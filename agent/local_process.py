@@ -72,7 +72,8 @@ class LocalSpawner:
         self._module = module
         self._log_sink = log_sink
         self._cgroups = cgroups
-        self._holdings = Holdings(self._folder, users or WorkerUsers(), host or Host(), cgroups, writable)
+        self.users = users or WorkerUsers()
+        self._holdings = Holdings(self._folder, self.users, host or Host(), cgroups, writable)
         self._living: dict[int, LocalProcess] = {}
         self._strays: asyncio.TimerHandle | None = None
         become_subreaper()

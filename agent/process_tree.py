@@ -111,6 +111,11 @@ def look(family: Family) -> list[Seen]:
     return [seen for seen in members if not seen.zombie]
 
 
+def take_in(family: Family, pids: Iterable[int]) -> None:
+    """Those that are known to be the worker's by other means."""
+    family.members.update((seen.pid, seen.start) for pid in pids if (seen := _seen(pid)))
+
+
 def _members(family: Family, table: dict[int, Seen]) -> list[Seen]:
     children = defaultdict(list)
     for seen in table.values():

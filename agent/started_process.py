@@ -31,7 +31,7 @@ from stoker.agent.frame_socket import FrameSocket
 from stoker.agent.log_pipe import LogPipe
 from stoker.agent.log_tail import Heard, LogTail
 from stoker.agent.memory_watch import MemoryWatch
-from stoker.agent.process_tree import Family, kill_all, look, process_table
+from stoker.agent.process_tree import Family, kill_all, look, process_table, take_in
 from stoker.agent.seams import Listener, WorkerExit, WorkerWatcher
 from stoker.worker.frames import Frame
 
@@ -129,8 +129,7 @@ class LocalProcess:
     def _kill(self, why: str) -> None:
         if self._alive and self._killed is None:
             self._killed = why
-            if self._bounds.cgroup is not None:
-                self._bounds.cgroup.kill()
+            self._kill_cgroup()
             # Looked at before anyone dies: a child of a dead process can no longer be told from another's.
             found = look(self._family)
             self._signal_group(signal.SIGKILL)
@@ -147,6 +146,12 @@ class LocalProcess:
     def _memory_words(self) -> str:
         assert self._bounds.memory is not None
         return f"killed: out of memory (limit {self._bounds.memory >> 20} MiB)"
+
+    def _kill_cgroup(self) -> None:
+        """Noting who was in it: the orphans among them are the agent's to reap."""
+        if (cgroup := self._bounds.cgroup) is not None and cgroup.populated:
+            take_in(self._family, cgroup.pids())
+            cgroup.kill()
 
     def _broken(self, why: str) -> None:
         self._kill(f"broke the worker protocol ({why}) and was killed")
@@ -166,8 +171,7 @@ class LocalProcess:
         if self._memory is not None:
             self._memory.stop()
         self._signal_group(signal.SIGKILL)
-        if self._bounds.cgroup is not None:
-            self._bounds.cgroup.kill()
+        self._kill_cgroup()
         self._child.wait()
         if self._frames is not None:
             self._frames.finish()
@@ -176,11 +180,8 @@ class LocalProcess:
 
     def _clear_up(self) -> None:
         """Until nobody is left of what the worker started."""
+        self._kill_cgroup()
         found = look(self._family)
-        cgroup = self._bounds.cgroup
-        if cgroup is not None and cgroup.populated:
-            found = found or [seen for seen in process_table().values() if seen.pid in set(cgroup.pids())]
-            cgroup.kill()
         if found and self._loop.time() < self._gave_up_at:
             kill_all(found)
             self._loop.call_later(LOOK_AGAIN_S, self._clear_up)

@@ -1,0 +1,529 @@
+# ruff: noqa: ASYNC220, ASYNC240  # waiting for real processes is what these tests do
+"""What workers are shut in with, for real: users of their own, limits, cgroups, bubblewrap, volumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.agent.cgroups import Cgroups, NoCgroups
+from stoker.agent.files import ScratchFolders
+from stoker.agent.isolation import Host
+from stoker.agent.isolation_probe import probe
+from stoker.agent.local_process import LocalSpawner, Program
+from stoker.agent.process_tree import process_table, user_of
+from stoker.agent.seams import SpawnFailed
+from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.zygotes import ZygoteSpawner
+from stoker.wire.messages import AttemptKey, WorkerLimits, WorkerSpec
+from stoker.worker.frames import Frame
+
+SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not reach the one of a virtual environment
+RANGE = (190_000, 190_003)
+ROOT = os.geteuid() == 0
+
+root_only = pytest.mark.skipif(not ROOT, reason="only root may choose another user")
+
+
+def install_bubblewrap() -> str:
+    """Why it does not work here; empty when it does."""
+    if shutil.which("bwrap") is None:
+        subprocess.run([Path(__file__).parents[2] / ".ci" / "packages", "bubblewrap"], check=False)
+    if shutil.which("bwrap") is None:  # its command has another name than its package
+        return "bubblewrap is not installed, and cannot be"
+    return probe(sandbox="on").no_bubblewrap
+
+
+@pytest.fixture(scope="module")
+def bubblewrap() -> None:
+    if why := install_bubblewrap():
+        pytest.skip(f"no bubblewrap here: {why}")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that every user can pass into, below a /tmp that a sandbox has for itself."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def cgroups(folder: Path) -> Iterator[Cgroups]:
+    try:
+        made = Cgroups(folder / "data")
+    except NoCgroups as why:
+        pytest.skip(f"no cgroups here: {why}")
+    yield made
+    made.close()
+    assert not made.path.exists(), "a cgroup is left"
+
+
+class Made:
+    """Spawners whose workers run a script of the test's."""
+
+    def __init__(self, folder: Path, prologue: str, new_watcher: Any) -> None:
+        self.folder, self.prologue, self.new_watcher = folder, prologue, new_watcher
+        self.spawners: list[Any] = []
+
+    def spawner(self, users: WorkerUsers | None = None, **options: Any) -> LocalSpawner:
+        options = {"python": SYSTEM_PYTHON, "module": "sinner", **options}
+        (self.folder / "data").mkdir(mode=0o711, exist_ok=True)
+        made = LocalSpawner(self.folder / "data", users=users, **options)
+        self.spawners.append(made)
+        return made
+
+    def start(self, spawner: Any, script: str, **spec: Any) -> tuple[Any, Any]:
+        (self.folder / "sinner.py").write_text(self.prologue + script)
+        watcher = self.new_watcher()
+        env = {"PYTHONPATH": str(self.folder), **spec.pop("env", {})}
+        handler = f"{self.folder}/handler.py:run"
+        fields = {"worker": "w1", "endpoint": "e", "version": 1, "handler": handler, **spec}
+        return spawner.spawn(WorkerSpec(env=env, **fields), None, watcher), watcher
+
+    async def said(self, spawner: Any, script: str, **spec: Any) -> Any:
+        """What a worker that runs the script says, before it is killed."""
+        process, watcher = self.start(spawner, f"{script}\nhear()", **spec)
+        given = (await watcher.next("ready")).fields
+        process.kill()
+        await process.ended
+        return given
+
+
+@pytest.fixture
+async def made(folder: Path, prologue: str, new_watcher: Any) -> AsyncIterator[Made]:
+    made = Made(folder, prologue, new_watcher)
+    yield made
+    for spawner in made.spawners:
+        await spawner.close()
+
+
+def own_users() -> tuple[WorkerUsers, Host]:
+    return WorkerUsers(between=RANGE), Host(user_range=RANGE)
+
+
+# ---- users ------------------------------------------------------------------------------------
+
+WHO = """
+home = os.environ["HOME"]
+open(home + "/kept", "w").close()
+say("ready", uid=os.getuid(), gid=os.getgid(), groups=os.getgroups(), home=home, mode=os.stat(home).st_mode)
+"""
+
+
+@root_only
+async def test_each_worker_has_a_user_to_itself(made: Made) -> None:
+    users, host = own_users()
+    spawner = made.spawner(users, host=host)
+    workers = [made.start(spawner, WHO + "hear()", worker=f"w{n}") for n in range(4)]
+    told = [(await watcher.next("ready")).fields for _, watcher in workers]
+    assert [one["uid"] for one in told] == [one["gid"] for one in told] == list(range(190_000, 190_004))
+    assert all(one["groups"] == [] and one["mode"] & 0o777 == 0o700 for one in told)
+    with pytest.raises(SpawnFailed, match="all worker users 190000-190003 are taken"):
+        made.start(spawner, WHO, worker="w5")
+    workers[2][0].kill()
+    await workers[2][0].ended
+    assert not Path(told[2]["home"]).exists()
+    assert (await made.said(spawner, WHO, worker="w6"))["uid"] == 190_002
+
+
+LOST = """
+r, w = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        os.dup2(w, 1)
+        os.execve(sys.executable, [sys.executable, "-I", "-S", "-c",
+            "import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()"], {})
+    os._exit(0)
+os.wait()
+say("ready", child=int(os.read(r, 20)), uid=os.getuid())
+"""
+"""A daemon that left the session, wiped its environment, and lost its parent before anyone looked."""
+
+
+@root_only
+async def test_what_runs_as_the_workers_user_ends_with_it(made: Made) -> None:
+    users, host = own_users()
+    told = await made.said(made.spawner(users, host=host), LOST)
+    assert told["uid"] == 190_000
+    assert told["child"] not in process_table()
+
+
+@root_only
+async def test_a_next_agent_ends_what_runs_as_a_users_of_the_range(made: Made) -> None:
+    left = subprocess.Popen(["sleep", "100"], user=RANGE[1], group=RANGE[1], extra_groups=[])
+    assert user_of(left.pid) == RANGE[1]
+    users, host = own_users()
+    made.spawner(users, host=host)
+    assert left.wait() == -signal.SIGKILL
+
+
+@root_only
+async def test_scratch_is_the_workers_own(made: Made, folder: Path) -> None:
+    users, host = own_users()
+    spawner = made.spawner(users, host=host)
+    scratch = ScratchFolders(folder / "data" / "scratch", users)
+    process, watcher = made.start(
+        spawner,
+        """
+        say("ready", uid=os.getuid())
+        path = hear().fields["scratch"] + "/made"
+        open(path, "w").write("text")
+        say("file", fd=os.open(path, os.O_RDONLY))
+        forever()
+        """.replace("\n        ", "\n"),
+    )
+    await watcher.next("ready")
+    key = AttemptKey("j", 1)
+    path = scratch.make(key, "w1")
+    assert os.stat(path).st_uid == RANGE[0]
+    process.send(Frame("run", {"scratch": path}))
+    frame = await watcher.next("file")
+    assert scratch.check(key, frame.fd) == 4
+    os.close(frame.fd)
+    scratch.remove(key)
+    assert not Path(path).exists()
+    process.kill()
+    await process.ended
+
+
+# ---- limits -----------------------------------------------------------------------------------
+
+LIMITS = """
+import resource
+status = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines())
+fds = [fd for fd in map(int, os.listdir("/proc/self/fd")) if os.path.exists(f"/proc/self/fd/{fd}")]
+say("ready", privileges=status["NoNewPrivs"], core=resource.getrlimit(resource.RLIMIT_CORE), fds=fds,
+    files=resource.getrlimit(resource.RLIMIT_NOFILE), pids=resource.getrlimit(resource.RLIMIT_NPROC),
+    socket=sock.fileno())
+"""
+
+
+@root_only
+async def test_limits_and_privileges_of_a_python_worker(made: Made) -> None:
+    users, host = own_users()
+    told = await made.said(made.spawner(users, host=host), LIMITS, limits=WorkerLimits(files=123, pids=77))
+    assert told["privileges"] == "1"
+    assert told["core"] == [0, 0]
+    assert told["files"] == [123, 123]
+    assert told["pids"] == [77, 77]
+    assert told["fds"] == [0, 1, 2, told["socket"]]
+
+
+PROGRAM = """
+import json, os, resource, sys
+status = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines())
+fds = [os.readlink("/proc/self/fd/" + fd).split(":")[0] for fd in os.listdir("/proc/self/fd")[:-1]]
+print(json.dumps([status["NoNewPrivs"], os.getuid(), resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    resource.getrlimit(resource.RLIMIT_CORE), open("/proc/self/environ").read(), fds]))
+"""
+
+
+@root_only
+async def test_limits_and_privileges_of_a_program(
+    made: Made, folder: Path, new_watcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_JOIN_TOKEN", "jt_secret")
+    users, host = own_users()
+    watcher = new_watcher()
+    program = Program((SYSTEM_PYTHON, "-c", PROGRAM), folder, {"MINE": "declared"})
+    spec = WorkerSpec("w1", "e", 1, str(folder), kind="protocol", limits=WorkerLimits(files=99))
+    made.spawner(users, host=host).start(spec, None, watcher, program)
+    (line,) = (await watcher.exit).log_tail
+    privileges, uid, files, core, environment, fds = json.loads(line)
+    assert [privileges, uid, files, core] == ["1", RANGE[0], 99, [0, 0]]
+    assert "MINE=declared" in environment
+    assert "jt_secret" not in environment
+    names = {one.partition("=")[0] for one in environment.split("\0")}
+    assert {name for name in names if name.startswith("STOKER")} == {
+        *("STOKER_WORKER", "STOKER_AGENT", "STOKER_AGENT_LIFE"),
+    }
+    assert fds == ["/dev/null", "pipe", "pipe"]
+
+
+@root_only
+async def test_a_forked_worker_has_its_templates_user(made: Made, new_watcher: Any) -> None:
+    users, host = own_users()
+    local = made.spawner(users, host=host, module="stoker.worker.runtime")
+    spawner = ZygoteSpawner(local)
+    made.spawners[-1] = spawner
+    (made.folder / "handler.py").write_text(
+        "import os, resource\ndef handler(job):\n"
+        "    told = 'NoNewPrivs:\\t1' in open('/proc/self/status').read()\n"
+        "    return [os.getuid(), told, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]\n"
+    )
+    handler = f"{made.folder}/handler.py:handler"
+    for n in range(2):
+        watcher = new_watcher()
+        spec = WorkerSpec(
+            f"w{n}", "e", 1, handler, preload=("json",), limits=WorkerLimits(files=88), env={"A": "b"}
+        )
+        process = spawner.spawn(spec, None, watcher)
+        process.send(Frame("setup", {"handler": handler, "device": None, "concurrency": 1}))
+        await watcher.next("ready")
+        process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b"{}"))
+        assert json.loads((await watcher.next("done")).body) == [RANGE[0], True, 88]
+    assert users.of("w0") == users.of("w1") == (RANGE[0], RANGE[0])
+    await spawner.close()
+    assert users.of("w0") is None
+    assert not users.in_use((RANGE[0], RANGE[0]))
+
+
+GROWS = """
+held = []
+while True:
+    held.append(bytearray(os.urandom(1 << 20) * 8))
+"""
+
+
+async def test_a_worker_that_uses_all_memory_is_killed_and_it_is_said_why(made: Made) -> None:
+    limit = WorkerLimits(memory_bytes=300 << 20)
+    _, watcher = made.start(made.spawner(), GROWS, limits=limit)
+    ended = await watcher.exit
+    assert (ended.status, ended.reason) == (-9, "killed: out of memory (limit 300 MiB)")
+
+
+async def test_what_is_mapped_from_a_file_is_nobodys_memory(made: Made, folder: Path) -> None:
+    (folder / "weights").touch()
+    os.truncate(folder / "weights", 64 << 20)
+    script = f"""
+import mmap, time
+with open({str(folder / "weights")!r}, "r+b") as file:
+    view = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE)
+total = sum(view[::4096])
+say("ready")
+hear()
+"""
+    process, watcher = made.start(made.spawner(), script, limits=WorkerLimits(memory_bytes=48 << 20))
+    await watcher.next("ready")
+    process.send(Frame("stop"))
+    assert (await watcher.exit).reason == "exited with code 0"
+
+
+# ---- cgroups ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_cgroups(made: Made, cgroups: Cgroups) -> LocalSpawner:
+    host = Host(no_cgroups="", controllers=cgroups.controllers)
+    return made.spawner(host=host, cgroups=cgroups)
+
+
+async def test_a_cgroup_is_the_workers_and_goes_with_it(
+    made: Made, cgroups: Cgroups, in_cgroups: LocalSpawner
+) -> None:
+    process, watcher = made.start(in_cgroups, "say('ready', cgroup=open('/proc/self/cgroup').read())\nhear()")
+    told = (await watcher.next("ready")).fields["cgroup"]
+    assert f"/{cgroups.path.name}/w1.1\n" in told
+    assert (cgroups.path / "w1.1" / "cgroup.procs").read_text().split() == [str(process.pid)]
+    process.kill()
+    await process.ended
+    assert list(cgroups.path.glob("w*")) == []
+
+
+async def test_a_cgroup_finds_who_cannot_be_found_otherwise(made: Made, in_cgroups: LocalSpawner) -> None:
+    told = await made.said(in_cgroups, LOST)
+    assert told["child"] not in process_table() or process_table()[told["child"]].zombie
+
+
+async def test_a_forked_worker_is_in_its_cgroup_too(made: Made, cgroups: Cgroups, new_watcher: Any) -> None:
+    host = Host(no_cgroups="", controllers=cgroups.controllers)
+    local = made.spawner(host=host, cgroups=cgroups, module="stoker.worker.runtime", python=sys.executable)
+    spawner = ZygoteSpawner(local)
+    made.spawners[-1] = spawner
+    (made.folder / "handler.py").write_text(
+        "def handler(job):\n    return open('/proc/self/cgroup').read()\n"
+    )
+    handler = f"{made.folder}/handler.py:handler"
+    watcher = new_watcher()
+    process = spawner.spawn(WorkerSpec("w1", "e", 1, handler, preload=("json",)), None, watcher)
+    process.send(Frame("setup", {"handler": handler, "device": None, "concurrency": 1}))
+    await watcher.next("ready")
+    process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b"{}"))
+    assert f"/{cgroups.path.name}/w1." in json.loads((await watcher.next("done")).body)
+    await spawner.close()
+
+
+# ---- bubblewrap -------------------------------------------------------------------------------
+
+TRIES = """
+def tries(path):
+    try:
+        with open(path, "w") as file:
+            file.write("x")
+        os.remove(path)
+        return True
+    except OSError as error:
+        return error.strerror
+status = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines())
+say("ready", root=tries("/x"), etc=tries("/etc/x"), home=tries(os.environ["HOME"] + "/x"),
+    tmp=os.listdir("/tmp"), write_tmp=tries("/tmp/x"), handler=tries(HANDLERS + "/x"),
+    seen=os.path.exists(HANDLERS + "/handler.py"),
+    scratch=tries(SCRATCH + "/x"), capabilities=status["CapEff"], privileges=status["NoNewPrivs"],
+    cwd=os.getcwd(), null=open("/dev/null", "w").write("x"), uid=os.getuid(), own=os.getpid())
+"""
+
+
+@pytest.fixture(params=["on", pytest.param("auto", marks=root_only)])
+def sandboxed(request: Any, made: Made, bubblewrap: None) -> LocalSpawner:
+    """As the agent's own user, and each as another."""
+    user_range = None if request.param == "on" else RANGE
+    host = probe(sandbox=request.param, user_range=user_range)
+    assert host.wraps, host.no_bubblewrap
+    (made.folder / "data" / "scratch").mkdir(parents=True)
+    (made.folder / "data").chmod(0o711)
+    (made.folder / "data" / "scratch").chmod(0o777)
+    return made.spawner(WorkerUsers(between=user_range), host=host)
+
+
+async def test_a_sandbox_has_nothing_to_write_to_but_its_own(made: Made, sandboxed: LocalSpawner) -> None:
+    scratch = made.folder / "data" / "scratch"
+    (made.folder / "handler.py").touch()
+    given = f"HANDLERS = {str(made.folder)!r}\nSCRATCH = {str(scratch)!r}\n"
+    told = await made.said(sandboxed, given + TRIES, handler=f"{made.folder}/handler.py:run")
+    assert told["root"] == told["etc"] == told["handler"] == "Read-only file system"
+    assert told["home"] is told["scratch"] is told["write_tmp"] is told["seen"] is True
+    assert told["tmp"] == [made.folder.name]
+    assert told["capabilities"].strip("0") == ""
+    assert told["privileges"] == "1"
+    assert told["cwd"] == str(made.folder)
+
+
+async def test_a_file_is_handed_out_of_a_sandbox(made: Made, sandboxed: LocalSpawner) -> None:
+    (made.folder / "data" / "scratch").rmdir()
+    scratch = ScratchFolders(made.folder / "data" / "scratch", sandboxed.users)
+    script = """
+say("ready")
+path = hear().fields["scratch"] + "/made"
+open(path, "w").write("text")
+say("file", fd=os.open(path, os.O_RDONLY))
+path = "/tmp/made"
+open(path, "w").write("text")
+say("file", fd=os.open(path, os.O_RDONLY))
+hear()
+"""
+    process, watcher = made.start(sandboxed, script)
+    await watcher.next("ready")
+    key = AttemptKey("j", 1)
+    process.send(Frame("run", {"scratch": scratch.make(key, "w1")}))
+    good, bad = await watcher.next("file"), await watcher.next("file")
+    assert scratch.check(key, good.fd) == 4
+    with pytest.raises(Exception, match="outside the job's scratch folder"):
+        scratch.check(key, bad.fd)
+    os.close(good.fd)
+    os.close(bad.fd)
+    process.send(Frame("stop"))
+    assert (await watcher.exit).reason == "exited with code 0"
+
+
+ENDS: dict[str, tuple[str, int, str]] = {
+    "an exit": ("os._exit(7)", 7, "exited with code 7"),
+    "a crash": ("os.kill(os.getpid(), 11)", -11, "crashed: segmentation fault (SIGSEGV)"),
+    "SIGTERM": ("forever()", -15, "stopped by the agent (SIGTERM)"),
+    "SIGTERM, heard": ("signal.signal(15, lambda *_: os._exit(5))\nforever()", 5, "exited with code 5"),
+    "SIGKILL": ("signal.signal(15, signal.SIG_IGN)\nforever()", -9, "killed by the agent"),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+async def test_how_a_worker_in_a_sandbox_ends(made: Made, sandboxed: LocalSpawner, how: str) -> None:
+    script, status, reason = ENDS[how]
+    begin, _, rest = script.rpartition("\n")
+    process, watcher = made.start(
+        sandboxed, f"{begin}\nsubprocess.Popen(['sleep', '99'], start_new_session=True)\nsay('ready')\n{rest}"
+    )
+    await watcher.next("ready")
+    if how.startswith("SIGTERM"):
+        process.terminate()
+    elif how == "SIGKILL":
+        process.terminate()
+        process.kill()
+    ended = await watcher.exit
+    assert (ended.status, ended.reason) == (status, reason)
+
+
+async def test_a_killed_wrapper_takes_the_worker_along(made: Made, sandboxed: LocalSpawner) -> None:
+    process, watcher = made.start(sandboxed, "say('ready', pid=os.getpid())\nforever()")
+    pid = (await watcher.next("ready")).fields["pid"]
+    assert pid != process.pid
+    os.kill(process.pid, signal.SIGKILL)
+    assert (await watcher.exit).status == -9
+    assert pid not in process_table()
+
+
+# ---- volumes ----------------------------------------------------------------------------------
+
+VOLUME = """
+path = os.environ["STOKER_VOLUME_PATH"]
+open(path + "/written", "w").write("by %d" % os.getuid())
+say("ready", path=path, there=sorted(os.listdir(path)))
+"""
+
+
+@pytest.fixture
+def volume_root(folder: Path) -> Path:
+    (folder / "volumes").mkdir(mode=0o711)
+    (folder / "volumes").chmod(0o711)
+    return folder / "volumes"
+
+
+@pytest.mark.parametrize("how", ["bubblewrap", "mount", "variable"])
+@pytest.mark.parametrize("users", [None, pytest.param(RANGE, marks=root_only)])
+async def test_a_volume_is_where_the_worker_is_told(
+    made: Made, volume_root: Path, how: str, users: Any, request: Any
+) -> None:
+    if how == "bubblewrap":
+        request.getfixturevalue("bubblewrap")
+    host = probe(sandbox="on" if how == "bubblewrap" else "off", user_range=users, volume_root=volume_root)
+    if how == "mount" and host.no_mounts:
+        pytest.skip(f"no mount namespace here: {host.no_mounts}")
+    if how == "variable":
+        host = Host(user_range=users, volume_root=str(volume_root), no_mounts="for the test")
+    spawner = made.spawner(WorkerUsers(between=users), host=host)
+    first = await made.said(spawner, VOLUME, volume="weights")
+    second = await made.said(spawner, VOLUME, volume="weights", worker="w2")  # another user, where there are
+    assert first["path"] == (str(volume_root / "weights") if how == "variable" else "/runpod-volume")
+    assert second["there"] == ["written"]
+    assert (volume_root / "weights" / "written").read_text().startswith("by ")
+    assert (volume_root / "weights").stat().st_mode & 0o777 == 0o770
+    assert not (how == "mount" and os.listdir("/runpod-volume")), "the host sees it"
+
+
+async def test_a_volume_of_a_forked_worker(made: Made, volume_root: Path, new_watcher: Any) -> None:
+    host = probe(volume_root=volume_root)
+    if host.no_mounts_in_a_fork:
+        pytest.skip(f"no mount namespace here: {host.no_mounts_in_a_fork}")
+    local = made.spawner(host=host, module="stoker.worker.runtime", python=sys.executable)
+    spawner = ZygoteSpawner(local)
+    made.spawners[-1] = spawner
+    (made.folder / "handler.py").write_text(
+        "import os\ndef handler(job):\n    open('/runpod-volume/written', 'w').close()\n"
+        "    return os.environ['STOKER_VOLUME_PATH']\n"
+    )
+    handler = f"{made.folder}/handler.py:handler"
+    watcher = new_watcher()
+    spec = WorkerSpec("w1", "e", 1, handler, preload=("json",), volume="weights")
+    process = spawner.spawn(spec, None, watcher)
+    process.send(Frame("setup", {"handler": handler, "device": None, "concurrency": 1}))
+    await watcher.next("ready")
+    process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b"{}"))
+    assert json.loads((await watcher.next("done")).body) == "/runpod-volume"
+    assert (volume_root / "weights" / "written").exists()
+    await spawner.close()
+
+
+async def test_a_node_without_a_volume_root_says_so(made: Made) -> None:
+    with pytest.raises(SpawnFailed, match="wants volume weights; this node has no volume root"):
+        made.start(made.spawner(), "", volume="weights")
