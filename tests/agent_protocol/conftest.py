@@ -94,7 +94,15 @@ class Host:
         self.spawner = ByKind(local, lambda: ProtocolSpawner(local, ProtocolServer(refuse_s=0.05)))
         self.programs: dict[str, Program] = {}
 
-    def start(self, file: str, *, command: tuple[str, ...] = (), slots: int = 16, **env: str) -> Program:
+    def start(
+        self,
+        file: str,
+        *,
+        command: tuple[str, ...] = (),
+        arguments: tuple[str, ...] = (),
+        slots: int = 16,
+        **env: str,
+    ) -> Program:
         program, worker = Program(), f"w{len(self.programs) + 1}"
         spec = WorkerSpec(
             worker,
@@ -104,7 +112,7 @@ class Host:
             env=env,
             concurrency=slots,
             kind="protocol",
-            command=command or (str(STOCK), file),
+            command=command or (str(STOCK), file, *arguments),
         )
         process = self.spawner.spawn(spec, None, program)
         assert isinstance(process, ProtocolProcess)
