@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from stoker.worker import printed, recycling
+from stoker.worker import device_cache, printed, recycling
 from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, clean
 from stoker.worker.files import OpenFile, written
 from stoker.worker.frames import BODY_MAX, Frame, FrameError
@@ -135,6 +135,8 @@ class Attempt:
                 trouble = recycling.judge(error)
                 told = recycling.in_words(error, trouble)
                 again = recycling.may_be_tried_again(error, trouble)
+                if self.cancel_reason is not None:
+                    device_cache.give_back(error)
                 self._retire(trouble)
                 self._send("failed", error=clean(told), retryable=again)
                 self._over = True
@@ -148,6 +150,8 @@ class Attempt:
                     self._send_file(file)
                 body, fields["in_file"] = b"", True
             self._retire(None)
+            if self.cancel_reason is not None:
+                device_cache.give_back()
             self._send("done", body=body, files=self._files, **fields)
             self._over = True
 
