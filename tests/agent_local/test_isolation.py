@@ -1,0 +1,175 @@
+"""Which worker is shut in with what, on which host; and what the node's record says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.agent.isolation import Host, Place, decide, facts
+from stoker.agent.seams import SpawnFailed
+from stoker.agent.worker_users import WorkerUsers
+from stoker.wire.messages import WorkerLimits, WorkerSpec
+
+SPEC = WorkerSpec("w", "e", 1, "/srv/handler.py:run")
+PLACE = Place("/srv", ("/data/homes/w.1",), ("/srv", "/tmp/handlers"))
+WRAPS = Host(
+    user_range=(100_000, 100_999),
+    sandbox="auto",
+    bubblewrap="/usr/bin/bwrap",
+    no_bubblewrap="",
+    top=(("bin", "usr/bin"), ("dev", ""), ("proc", ""), ("runpod-volume", ""), ("tmp", ""), ("usr", "")),
+)
+ALL = WorkerLimits(memory_bytes=1 << 30, cpus=1.5, pids=64, files=512)
+
+
+def test_a_bare_host_gives_what_needs_nothing() -> None:
+    plan = decide(Host(), SPEC, PLACE)
+    assert (plan.user, plan.wrapper, plan.mount, plan.cgroup, plan.watched) == (None, (), None, None, None)
+    assert plan.rlimits == {"CORE": (0, 0)}
+
+
+def test_open_files_are_never_above_the_agents_own_limit() -> None:
+    assert decide(Host(nofile=100), replace(SPEC, limits=ALL), PLACE).rlimits["NOFILE"] == (100, 100)
+    assert decide(Host(), replace(SPEC, limits=ALL), PLACE).rlimits["NOFILE"] == (512, 512)
+
+
+def test_processes_are_limited_by_user_only_where_the_user_is_its_own() -> None:
+    limited = replace(SPEC, limits=ALL)
+    assert "NPROC" not in decide(Host(), limited, PLACE).rlimits
+    assert "NPROC" not in decide(Host(user=(1000, 1000)), limited, PLACE).rlimits
+    assert decide(Host(user_range=(1000, 1999)), limited, PLACE).rlimits["NPROC"] == (64, 64)
+
+
+def test_memory_is_the_cgroups_where_it_can_be_and_the_agents_else() -> None:
+    limited = replace(SPEC, limits=ALL)
+    kept = decide(Host(no_cgroups="", controllers=frozenset({"memory", "cpu"})), limited, PLACE)
+    assert kept.cgroup == {
+        "memory.max": "1073741824",
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+        "cpu.max": "150000 100000",
+    }
+    assert kept.watched is None
+    bare = decide(Host(no_cgroups=""), limited, PLACE)
+    assert (bare.cgroup, bare.watched) == ({}, 1 << 30)
+    assert not {"AS", "DATA", "RSS"} & bare.rlimits.keys()
+
+
+def test_the_sandbox_of_a_worker() -> None:
+    plan = decide(WRAPS, SPEC, PLACE, volume="/volumes/v")
+    wrapper = " ".join(plan.wrapper)
+    assert wrapper.startswith("/usr/bin/bwrap --die-with-parent")
+    for part in (
+        "--symlink usr/bin /bin --bind /proc /proc --ro-bind /usr /usr --dev-bind /dev /dev --tmpfs /tmp",
+        "--ro-bind /tmp/handlers /tmp/handlers --bind /data/homes/w.1 /data/homes/w.1",
+        "--bind /volumes/v /runpod-volume --remount-ro / --chdir /srv --",
+    ):
+        assert part in wrapper
+    assert "--unshare-pid" not in wrapper
+    assert wrapper.index("--tmpfs /tmp") < wrapper.index("/tmp/handlers")
+    assert (plan.mount, plan.volume_path) == (None, "/runpod-volume")
+
+
+def test_who_is_wrapped() -> None:
+    def wrapped(host: Host, *, forked: bool = False) -> bool:
+        return bool(decide(host, SPEC, PLACE, forked=forked).wrapper)
+
+    assert wrapped(WRAPS)
+    assert wrapped(replace(WRAPS, user_range=None, user=(65534, 65534)))
+    assert not wrapped(WRAPS, forked=True)
+    assert not wrapped(replace(WRAPS, user_range=None)), "what an operator's handlers write to today"
+    assert wrapped(replace(WRAPS, user_range=None, sandbox="on"))
+    assert not wrapped(replace(WRAPS, sandbox="off"))
+    assert not wrapped(replace(WRAPS, no_bubblewrap="not installed"))
+
+
+def test_a_volume_is_mounted_where_that_can_be_and_else_told() -> None:
+    mounts = Host(no_mounts="", no_mounts_in_a_fork="the kernel says no")
+    plan = decide(mounts, SPEC, PLACE, volume="/v/a")
+    assert plan.mount is not None
+    assert (plan.mount.source, plan.volume_path) == ("/v/a", "/runpod-volume")
+    forked = decide(mounts, SPEC, PLACE, volume="/v/a", forked=True)
+    assert (forked.mount, forked.volume_path) == (None, "/v/a")
+    assert decide(Host(), SPEC, PLACE, volume="/v/a").volume_path == "/v/a"
+    assert decide(mounts, SPEC, PLACE).volume_path == ""
+
+
+HOSTS = st.builds(
+    Host,
+    user=st.none() | st.just((65534, 65534)),
+    user_range=st.none() | st.just((1000, 1999)),
+    sandbox=st.sampled_from(["auto", "on", "off"]),
+    bubblewrap=st.just("/usr/bin/bwrap"),
+    no_bubblewrap=st.sampled_from(["", "not installed"]),
+    controllers=st.sets(st.sampled_from(["memory", "pids", "cpu", "io"])).map(frozenset),
+    no_cgroups=st.sampled_from(["", "not mounted"]),
+    no_mounts=st.sampled_from(["", "the kernel says no"]),
+    no_mounts_in_a_fork=st.sampled_from(["", "the kernel says no"]),
+    volume_root=st.sampled_from(["", "/volumes"]),
+)
+
+
+@given(host=HOSTS, forked=st.booleans(), volume=st.sampled_from(["", "/volumes/v"]))
+def test_the_record_says_what_the_plan_does(host: Host, forked: bool, volume: str) -> None:
+    plan = decide(host, SPEC, PLACE, volume=volume, forked=forked)
+    told = facts(host)
+    assert all(value.startswith(("yes: ", "no: ")) or value == "yes" for value in told.values()), told
+    assert told["isolation.bubblewrap"].startswith("yes") == bool(plan.wrapper or (forked and host.wraps))
+    assert told["isolation.cgroups"].startswith("yes") == (plan.cgroup is not None)
+    assert told["isolation.user"].startswith("yes") == host.other_user
+    assert plan.rlimits["CORE"] == (0, 0)
+    if volume and not forked and host.volume_root:
+        assert ("at /runpod-volume" in told["volumes"]) == (plan.volume_path == "/runpod-volume")
+    assert not (plan.mount and plan.wrapper)
+
+
+# ---- whom workers run as ----------------------------------------------------------------------
+
+
+def test_the_same_user_for_all_or_none() -> None:
+    assert WorkerUsers().take("w") is None
+    named = WorkerUsers((65534, 65534))
+    assert named.take("w1") == named.take("w2") == named.of("w3") == (65534, 65534)
+    named.free("w1", (65534, 65534))
+    assert (named.other, named.own) == (True, False)
+
+
+def test_a_user_that_is_shared_is_free_when_the_last_has_gone() -> None:
+    users = WorkerUsers(between=(1000, 1000))
+    template = users.take("template-1")
+    assert template is not None
+    users.join("w1", template)
+    users.free("template-1", template)
+    assert users.in_use(template)
+    with pytest.raises(SpawnFailed, match="all worker users 1000-1000 are taken"):
+        users.take("w2")
+    users.free("w1", template)
+    assert users.take("w2") == template
+
+
+def test_a_worker_that_is_started_again_has_another_user_and_its_files_too() -> None:
+    users = WorkerUsers(between=(1000, 1001))
+    first, second = users.take("w"), users.take("w")
+    assert first != second
+    assert users.of("w") == second
+    users.free("w", first)
+    assert users.of("w") == second
+
+
+@given(st.lists(st.integers(0, 5)))
+def test_no_two_living_workers_share_a_user(events: list[int]) -> None:
+    users, living = WorkerUsers(between=(1000, 1003)), {}
+    for event in events:
+        name = f"w{event}"
+        if name in living:
+            users.free(name, living.pop(name))
+        elif len(living) == 4:
+            with pytest.raises(SpawnFailed):
+                users.take(name)
+        else:
+            living[name] = users.take(name)
+        assert len(set(living.values())) == len(living)
+        assert all(users.of(one) == user for one, user in living.items())

@@ -1,0 +1,165 @@
+"""The keeper: with a killed agent everything ends that it has started; with a clean end nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.agent.cgroups import Cgroups, NoCgroups
+from stoker.agent.keeping import KEEPER, Keeping
+from stoker.agent.process_tree import process_table
+
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+from stoker.agent.cgroups import Cgroups, NoCgroups
+from stoker.agent.isolation import Host
+from stoker.agent.keeping import Keeping
+from stoker.agent.local_process import LocalSpawner
+from stoker.wire.messages import WorkerSpec
+class Watcher:
+    def on_frame(self, frame): print(keeping.pid, worker.pid, *frame.fields["children"], flush=True)
+    def on_exit(self, exit): print(exit, flush=True)
+async def main():
+    global keeping, worker
+    folder = Path(sys.argv[1])
+    cgroups = Cgroups(folder) if sys.argv[3] == "cgroups" else None
+    host = Host(no_cgroups="" if cgroups else "none")
+    keeping = Keeping(cgroups and cgroups.path, None)
+    spawner = LocalSpawner(folder, module="sinner", host=host, cgroups=cgroups)
+    spec = WorkerSpec("w", "e", 1, "m:h", env={"PYTHONPATH": sys.argv[2]})
+    worker = spawner.spawn(spec, None, Watcher())
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    await spawner.close()
+    keeping.stop()
+asyncio.run(main())
+"""
+
+DAEMONS = """
+sleep = [sys.executable, "-I", "-S", "-c", "import signal\\nwhile True: signal.pause()"]
+plain = subprocess.Popen(sleep).pid
+own = subprocess.Popen(sleep, start_new_session=True).pid
+r, w = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    os.write(w, str(subprocess.Popen(sleep, start_new_session=True).pid).encode())
+    os._exit(0)
+os.wait()
+children = [plain, own, int(os.read(r, 20))]
+"""
+WIPED = "children += [subprocess.Popen(sleep, start_new_session=True, env={}).pid]\n"
+
+
+def agent(tmp_path: Path, prologue: str, script: str, cgroups: str) -> tuple[Any, list[int]]:
+    """With one worker and what that has started: keeper, worker, children."""
+    (tmp_path / "sinner.py").write_text(f"{prologue}{script}say('ready', children=children)\nforever()\n")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", AGENT, str(tmp_path / "data"), str(tmp_path), cgroups],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, [int(pid) for pid in process.stdout.readline().split()]
+
+
+def wait_for_all(pids: list[int]) -> float:
+    """Seconds until the last of them has ended, all of them reaped: this process inherits them."""
+    began = time.monotonic()
+    for pid in pids:
+        os.waitpid(pid, 0)
+    return time.monotonic() - began
+
+
+@pytest.fixture(autouse=True)
+def subreaper() -> None:
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["marks", "cgroups"])
+def test_all_that_a_killed_agent_has_started_ends(tmp_path: Path, prologue: str, how: str) -> None:
+    if how == "cgroups":
+        try:
+            Cgroups(tmp_path / "probe").close()
+        except NoCgroups as why:
+            pytest.skip(f"no cgroups here: {why}")
+    script = DAEMONS + (WIPED if how == "cgroups" else "")
+    process, pids = agent(tmp_path, prologue, script, how)
+    assert len(pids) == 5 + (how == "cgroups")
+    process.kill()
+    process.wait()
+    seconds = wait_for_all(pids[1:])
+    print(f"killed agent: {len(pids) - 1} processes gone after {seconds * 1000:.0f} ms ({how})")
+    assert wait_for_all(pids[:1]) < 5, "the keeper ends, too"
+    process.stdin.close()
+    process.stdout.close()
+    if how == "cgroups":
+        assert not list(Path("/sys/fs/cgroup").glob(f"**/stoker-*-{process.pid}.*"))
+
+
+def test_a_clean_end_leaves_no_keeper(tmp_path: Path, prologue: str) -> None:
+    process, pids = agent(tmp_path, prologue, DAEMONS, "marks")
+    out, _ = process.communicate("\n")
+    assert "killed by the agent" in out
+    assert process.returncode == 0
+    assert not set(pids) & process_table().keys()
+
+
+async def test_another_keeper_comes_where_one_was_killed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("stoker.agent.keeping.AGAIN_S", 0.0)
+    keeping = Keeping(None, None)
+    first = keeping.pid
+    os.kill(first, signal.SIGKILL)
+    while keeping.pid == first:  # noqa: ASYNC110  # a process's end rings no bell here
+        await asyncio.sleep(0)
+    assert "another is started" in caplog.text
+    assert os.getsid(keeping.pid) == keeping.pid
+    keeping.stop()
+    assert keeping.pid not in process_table()
+
+
+async def test_stopped_between_two_keepers(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeping = Keeping(None, None)
+    os.kill(keeping.pid, signal.SIGKILL)
+    while keeping._again is None:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    keeping.stop()
+    await asyncio.sleep(0)
+    assert keeping.pid not in process_table()
+
+
+def test_it_does_not_end_by_the_signals_of_a_terminal_and_is_small(tmp_path: Path) -> None:
+    keeper = subprocess.Popen([sys.executable, "-I", "-S", str(KEEPER), str(os.getpid()), "none"])
+    blocked = 0
+    while not blocked & (1 << (signal.SIGTERM - 1)):
+        lines = Path(f"/proc/{keeper.pid}/status").read_text().splitlines()
+        blocked = int(next(line for line in lines if line.startswith("SigIgn")).split()[1], 16)
+    size = next(line for line in lines if line.startswith("VmRSS")).split()[1]
+    print(f"the keeper holds {int(size) >> 10} MiB")
+    assert int(size) < 20 << 10
+    keeper.kill()
+    keeper.wait()
+
+
+def test_a_keeper_whose_agent_is_gone_already(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    marked = subprocess.Popen(["sleep", "100"], env={"STOKER_AGENT_LIFE": "that one"})
+    other = subprocess.Popen(["sleep", "100"], env={"STOKER_AGENT_LIFE": "that one2"})
+    command = [sys.executable, "-I", "-S", str(KEEPER), str(gone.pid), "that one", str(tmp_path / "none"), ""]
+    assert subprocess.run(command, check=False).returncode == 0
+    assert marked.wait() == -signal.SIGKILL
+    assert other.poll() is None
+    other.kill()
+    other.wait()
