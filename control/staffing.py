@@ -13,6 +13,7 @@ from random import Random
 
 from stoker.control import placement
 from stoker.control.autoscale import ScalePolicy, ScaleSample, decide
+from stoker.control.engine_fit import fitting
 from stoker.control.floor import Floor, FloorWorker
 from stoker.control.placement import NoPlace, Place, Room
 from stoker.control.types import Endpoint, QueueSample
@@ -86,7 +87,8 @@ class Staffing:
         touched = set()
         self._refusals.pop(endpoint.id, None)
         for started in range(count):
-            place = placement.place_worker(self._rooms())
+            rooms, unfit = fitting(endpoint.run.image, self._rooms(), self._facts())
+            place = NoPlace(unfit) if unfit and not rooms else placement.place_worker(rooms)
             if isinstance(place, NoPlace):
                 self._refusals[endpoint.id] = (count - started, self._why_no_place(place))
                 break
@@ -121,6 +123,9 @@ class Staffing:
             return set()
         worker.state, worker.spec = "stopping", None
         return {worker.node}
+
+    def _facts(self) -> dict[str, Mapping[str, str]]:
+        return {node.node: node.facts for node in self._floor.nodes.values()}
 
     def _rooms(self) -> list[Room]:
         held: dict[str, Counter[str]] = {node: Counter() for node in self._floor.nodes}

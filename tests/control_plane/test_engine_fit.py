@@ -1,0 +1,105 @@
+"""Containers go to nodes that can run them, and a job that waits says which cannot, and why."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plane_world import endpoint
+
+from stoker.control.engine_fit import fitting, unfit
+from stoker.control.floor import Floor, FloorNode
+from stoker.control.placement import Room
+from stoker.control.staffing import Staffing
+from stoker.control.types import QueueSample
+from stoker.wire.messages import Device
+
+GPU, CPU = Device("GPU-1", "gpu", "H100"), Device("cpu", "cpu", "CPU")
+NONE = {"containers": "none: there is no socket of docker or podman", "containers_cdi": "no"}
+OLD = {"containers": "docker 20.10.24", "containers_cdi": "no"}
+NEW = {"containers": "podman 4.3.1", "containers_cdi": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("device", "facts", "why"),
+    [
+        (CPU, NONE, "has no container engine: there is no socket of docker or podman"),
+        (GPU, NONE, "has no container engine: there is no socket of docker or podman"),
+        (GPU, OLD, "has docker 20.10.24, which brings no GPUs into containers (CDI)"),
+        (CPU, OLD, None),
+        (GPU, NEW, None),
+        (GPU, {}, None),
+    ],
+)
+def test_what_a_node_can_run(device: Device, facts: dict[str, str], why: str | None) -> None:
+    assert unfit(device, facts) == why
+
+
+def test_one_node_refuses_and_another_takes_it() -> None:
+    rooms = [Room("a", (GPU, CPU), {}), Room("b", (GPU,), {}), Room("c", (CPU,), {})]
+    able, why = fitting("a/b:1", rooms, {"a": OLD, "b": NEW, "c": NONE})
+    assert [(room.node, room.devices) for room in able] == [("a", (CPU,)), ("b", (GPU,))]
+    assert why == "no capacity: node c has no container engine: there is no socket of docker or podman"
+    assert fitting("", rooms, {"a": NONE}) == (rooms, "")
+
+
+ROOMS = st.lists(
+    st.builds(
+        Room,
+        st.sampled_from("abc"),
+        st.lists(st.sampled_from([GPU, CPU]), max_size=2).map(tuple),
+        st.just({}),
+    ),
+    max_size=3,
+    unique_by=lambda room: room.node,
+)
+FACTS = st.dictionaries(st.sampled_from("abc"), st.sampled_from([NONE, OLD, NEW, {}]))
+
+
+@given(ROOMS, FACTS)
+def test_what_is_left_fits_and_what_is_left_out_has_a_reason(
+    rooms: list[Room], facts: dict[str, dict[str, str]]
+) -> None:
+    able, why = fitting("a/b:1", rooms, facts)
+    left = {(room.node, device) for room in able for device in room.devices}
+    for room in rooms:
+        for device in room.devices:
+            assert ((room.node, device) in left) == (unfit(device, facts.get(room.node, {})) is None)
+    gone = [room for room in rooms if room.devices and not any(room.node == node for node, _ in left)]
+    assert bool(why) == bool(gone)
+
+
+def staffed(*nodes: FloorNode, image: str = "a/b:1") -> tuple[Staffing, Floor, object]:
+    wanted = endpoint()
+    wanted = replace(wanted, run=replace(wanted.run, image=image))
+    floor = Floor()
+    floor.nodes = {node.node: node for node in nodes}
+    made = Staffing(floor, lambda: {wanted.id: wanted}, lambda node, desired: None, lambda: 0.0, Random(1))
+    made.staff({wanted.id: QueueSample(endpoint=wanted.id, queued=1)})
+    return made, floor, wanted
+
+
+def test_a_worker_starts_on_the_node_that_can() -> None:
+    staffing, floor, wanted = staffed(FloorNode("a", 1, (CPU,), NONE), FloorNode("b", 1, (CPU,), OLD))
+    assert [worker.node for worker in floor.workers.values()] == ["b"]
+    assert staffing.reason(wanted) == "starting"
+
+
+def test_none_is_started_where_none_can_and_the_job_says_why() -> None:
+    staffing, floor, wanted = staffed(FloorNode("a", 1, (CPU,), NONE))
+    assert not floor.workers, "it would only crash and crash again"
+    assert staffing.reason(wanted) == (
+        "no capacity: node a has no container engine: there is no socket of docker or podman"
+    )
+
+
+def test_a_plain_process_needs_no_engine() -> None:
+    _, floor, _ = staffed(FloorNode("a", 1, (CPU,), NONE), image="")
+    assert [worker.node for worker in floor.workers.values()] == ["a"]
