@@ -20,7 +20,7 @@ from contextvars import copy_context
 from types import AsyncGeneratorType
 from typing import Any, TypeVar
 
-from stoker.worker.attempt import Attempt
+from stoker.worker.attempt import Attempt, answer
 from stoker.worker.channel import AgentGone, Channel, leave
 from stoker.worker.errors import Cancelled, describe
 from stoker.worker.frames import Frame, is_large_piece
@@ -73,6 +73,11 @@ class AsyncLoop:
         context is that of its job."""
         self._loop.call_soon_threadsafe(self._take, frame, context=self._context)
 
+    hears = True
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Nothing: the loop reads."""
+
     def poll(self) -> None:
         """Nothing: the loop reads, and polling from another thread would race with it."""
 
@@ -94,6 +99,8 @@ class AsyncLoop:
             self._slots.ask(self.send)
         elif frame.kind == "cancel":
             self._cancel((frame.job, frame.attempt), str(frame.fields.get("reason", "")))
+        elif frame.kind in ("fetched", "fetch_failed"):
+            answer(self._attempts.get((frame.job, frame.attempt)), frame)
         elif frame.kind == "stop":
             self._stopped.set()
 

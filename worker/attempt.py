@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker.worker import device_cache, printed, recycling
 from stoker.worker.errors import Cancelled, HandlerError, JobOver, OutputError, clean
 from stoker.worker.files import OpenFile, written
 from stoker.worker.frames import BODY_MAX, Frame, FrameError
 from stoker.worker.output import encode_value
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _METRICS_MAX = 100
 
@@ -34,6 +37,21 @@ class Link(Protocol):
     def poll(self) -> None:
         """Take in, without waiting, what has arrived; a cancel among it reaches its attempt."""
 
+    @property
+    def hears(self) -> bool:
+        """Whether what arrives is taken in while a handler waits. Where it is not, `wait` does so."""
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Take in what arrives until `done`, as each frame may have made it."""
+
+
+def answer(attempt: Attempt | None, frame: Frame) -> None:
+    """To the attempt that asked, unless it is another one by now."""
+    if attempt is not None and (attempt.job, attempt.number) == (frame.job, frame.attempt):
+        attempt.answered(frame)
+    else:
+        frame.close()
+
 
 class Attempt:
     """One attempt at one job. `cancel_reason` is None until it is cancelled."""
@@ -43,10 +61,12 @@ class Attempt:
         "_fields",
         "_files",
         "_fresh",
+        "_inputs",
         "_link",
         "_lock",
         "_metrics",
         "_over",
+        "_waiting",
         "cancel_reason",
         "job",
         "number",
@@ -66,11 +86,14 @@ class Attempt:
         self._metrics: dict[str, int] = {}
         self._over = False
         self._fresh = False
+        self._inputs = 0
+        self._waiting: dict[int, Future[Frame]] = {}
 
     def cancel(self, reason: str) -> None:
         """The first reason stands."""
         if self.cancel_reason is None:
             self.cancel_reason = reason
+            self._give_up(Cancelled(reason))
 
     def is_cancelled(self) -> bool:
         """Looks at the socket too, so that a handler that computes without a break hears of it."""
@@ -95,6 +118,44 @@ class Attempt:
     def refresh_worker(self) -> None:
         """Said when the attempt ends."""
         self._fresh = True
+
+    @property
+    def hears(self) -> bool:
+        return self._link.hears
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        if not self._link.hears:
+            self._link.wait(done)
+
+    def new_input(self) -> int:
+        """Numbers what is fetched."""
+        with self._lock:
+            self._inputs += 1
+            return self._inputs - 1
+
+    def ask(self, answer: Future[Frame], **fields: Any) -> None:
+        """Have a URL fetched. The cancel and the end of the attempt are answers too: exceptions."""
+        self.raise_if_cancelled()
+        n = self.new_input()
+        self._waiting[n] = answer
+        self._send("fetch", n=n, **fields)
+        if self.cancel_reason is not None:
+            self._give_up(Cancelled(self.cancel_reason))
+
+    def answered(self, frame: Frame) -> None:
+        """A `fetched` or `fetch_failed` has come; it is dropped where nobody waits for it."""
+        answer = self._waiting.pop(int(frame.fields["n"]), None)
+        if answer is None or not answer.set_running_or_notify_cancel():
+            frame.close()
+        else:
+            answer.set_result(frame)
+
+    def _give_up(self, error: BaseException) -> None:
+        while self._waiting:
+            with suppress(KeyError):  # answered by another thread in between
+                answer = self._waiting.pop(next(iter(self._waiting)))
+                if answer.set_running_or_notify_cancel():
+                    answer.set_exception(error)
 
     def progress(self, value: object) -> None:
         body, _ = encode_value(value, name="progress", first_file=None)
@@ -139,7 +200,7 @@ class Attempt:
                     device_cache.give_back(error)
                 self._retire(trouble)
                 self._send("failed", error=clean(told), retryable=again)
-                self._over = True
+                self._end()
 
     def _finish(self, body: bytes, *, has_output: bool) -> None:
         with self._lock:
@@ -153,7 +214,11 @@ class Attempt:
             if self.cancel_reason is not None:
                 device_cache.give_back()
             self._send("done", body=body, files=self._files, **fields)
-            self._over = True
+            self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        self._give_up(JobOver(f"the job {self.job} is over; nothing is fetched for it any more"))
 
     def _retire(self, trouble: recycling.Trouble | None) -> None:
         """Before the end: the platform gives a slot away as soon as it is free."""

@@ -89,6 +89,13 @@ class Channel:
         self._sock.sendall(data)
         self._torn = False
 
+    def wait(self, done: Callable[[], bool], hear: Callable[[Frame], None]) -> None:
+        """Give what arrives to `hear`, on this thread, until it is done. Raises AgentGone."""
+        with self._receiving:
+            while not done():
+                for frame in self._take(_WAIT):
+                    hear(frame)
+
     def receive(self) -> list[Frame]:
         """Wait for at least one frame. Raises AgentGone."""
         with self._receiving:

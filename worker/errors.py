@@ -7,6 +7,7 @@
         ├── RetryableError    the same, and the platform may try the job again    (retryable=True)
         ├── OutputError       an output, chunk or progress value cannot be written as JSON
         ├── FileRefused       a File that is not a regular file of this attempt's scratch folder
+        ├── InputRefused      a URL input cannot be had; its `reason` says why in a word
         └── JobOver           something was sent for a job that has already ended
 
     Cancelled (BaseException) raised by `job.raise_if_cancelled()`; an `except Exception` does not swallow it
@@ -62,6 +63,15 @@ class OutputError(HandlerError):
 
 class FileRefused(HandlerError):
     """A File may not be handed over."""
+
+
+class InputRefused(HandlerError):
+    """What lies at a URL cannot be had. `reason`: scheme, malformed, private_address, redirect, too_large,
+    too_slow, wrong_type, not_found, http_status, unreachable, bad_answer, too_many, no_room or over."""
+
+    def __init__(self, message: str, reason: str, *, retryable: bool = False) -> None:
+        super().__init__(message, retryable=retryable)
+        self.reason = reason
 
 
 class JobOver(HandlerError):

@@ -13,6 +13,9 @@ socket 20-34 ms, by memfd 5 ms), and a file that the handler made as an open des
              <-------------------  progress (body)  chunk (n, body | +descriptor)
              <-------------------  file (n, name, media_type, +descriptor)
              <-------------------  done (body?, in_file?, metrics) | failed (error, retryable)
+             <-------------------  fetch (n, url, max_bytes, timeout_s)  what lies at this URL, please
+     fetched ------------------->         (n, size, sha256, +descriptor), open for reading
+fetch_failed ------------------->         (n, reason, error, retryable)  no answer once the job is stopped
       took   ------------------->         (n) there is room again after this large chunk
       cancel ------------------->         cooperative; the worker still answers with done or failed
       stop   ------------------->         after the running job
@@ -78,6 +81,11 @@ class Frame:
     @property
     def attempt(self) -> int:
         return int(self.fields["attempt"])
+
+    def close(self) -> None:
+        """Of the descriptor, by who owns it and does not want it."""
+        if self.fd is not None:
+            os.close(self.fd)
 
 
 def is_large_piece(frame: Frame) -> bool:

@@ -20,7 +20,7 @@ What is printed belongs to the process: the log of each job shows all that was p
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -29,6 +29,7 @@ from stoker.worker.errors import HandlerError
 
 if TYPE_CHECKING:
     from stoker.worker.attempt import Attempt
+    from stoker.worker.inputs import InputFile
 
 T = TypeVar("T")
 
@@ -119,6 +120,40 @@ class Job:
     def raise_if_cancelled(self) -> None:
         """Raise Cancelled if the job was cancelled."""
         self._attempt.raise_if_cancelled()
+
+    def fetch(
+        self,
+        url: str,
+        *,
+        max_bytes: int = 100 << 20,
+        media_types: Collection[str] = (),
+        timeout_s: float = 60.0,
+    ) -> InputFile:
+        """What lies at an http, https or data: URL, as a file below `scratch`. Waits for it.
+
+        The platform fetches it: no private address, a redirect is checked like the first URL, nothing over
+        `max_bytes`, nothing after `timeout_s`. `media_types`, such as `("image/*", "audio/wav")`, are
+        compared with what the bytes look like. Raises InputRefused, whose text may be shown to the caller:
+
+            except InputRefused as error:
+                raise HandlerError(f"Invalid audio URL: {error}", retryable=error.retryable) from None
+        """
+        from stoker.worker import inputs
+
+        return inputs.fetch(self._attempt, inputs.wish(url, max_bytes, media_types, timeout_s))
+
+    async def fetch_async(
+        self,
+        url: str,
+        *,
+        max_bytes: int = 100 << 20,
+        media_types: Collection[str] = (),
+        timeout_s: float = 60.0,
+    ) -> InputFile:
+        """The same for an asynchronous handler, whose other jobs go on meanwhile."""
+        from stoker.worker import inputs
+
+        return await inputs.fetch_async(self._attempt, inputs.wish(url, max_bytes, media_types, timeout_s))
 
     def measure(self, metric: str, quantity: int) -> None:
         """Count something that is paid for, such as output pixels. Quantities of one metric add up."""

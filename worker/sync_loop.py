@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from types import GeneratorType
 from typing import Any
 
-from stoker.worker.attempt import Attempt
+from stoker.worker.attempt import Attempt, answer
 from stoker.worker.channel import AgentGone, Channel, leave
 from stoker.worker.frames import Frame, is_large_piece
 from stoker.worker.output import decode_value
@@ -58,14 +58,24 @@ class SyncLoop:
         for frame in frames:
             self._hear(frame)
 
+    hears = False
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        try:
+            self._channel.wait(done, self._hear)
+        except AgentGone:
+            leave()
+
     def _hear(self, frame: Frame) -> None:
+        if frame.kind in ("fetched", "fetch_failed"):
+            answer(self._current, frame)
+            return
         self._inbox.append(frame)
         if frame.kind == "cancel" and self._current is not None:
             _cancel(self._current, frame)
 
     def _next(self) -> Frame:
-        while not self._inbox:
-            self._inbox.extend(self._channel.receive())
+        self._channel.wait(lambda: bool(self._inbox), self._hear)
         return self._inbox.popleft()
 
     def _run(self, frame: Frame) -> None:

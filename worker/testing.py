@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ class LocalJob:
 
     `on_progress` and `on_chunk` are called with each value as it is sent; calling `cancel` from them scripts
     a cancel at an exact point. Without `scratch`, a folder is made, and removed with this object.
+
+    `job.fetch` takes a path or a file:// URL here; http and https only with `network=True`, and unguarded.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class LocalJob:
         scratch: str | os.PathLike[str] | None = None,
         on_progress: Callable[[Any], None] | None = None,
         on_chunk: Callable[[Any], None] | None = None,
+        network: bool = False,
     ) -> None:
         self.progress: list[Any] = []
         self.chunks: list[Any] = []
@@ -79,6 +83,7 @@ class LocalJob:
         self._device = device or Device()
         self._on_progress = on_progress
         self._on_chunk = on_chunk
+        self._network = network
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self.scratch = Path(scratch) if scratch is not None else self._own_scratch()
         self._attempt = Attempt("local", 1, str(self.scratch), self)
@@ -134,6 +139,22 @@ class LocalJob:
 
     def poll(self) -> None:
         """What the runtime calls: there is nothing to look at, `cancel` has told the attempt already."""
+
+    hears = True
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """What the runtime calls: a fetch is answered as it is asked."""
+
+    def _take_fetch(self, frame: Frame) -> None:
+        from stoker.worker.local_inputs import local_answer
+
+        def fetch() -> None:
+            self._attempt.answered(local_answer(frame, network=self._network))
+
+        if self._task is None:
+            fetch()
+        else:
+            threading.Thread(target=fetch, name="fetch").start()
 
     def _take_progress(self, frame: Frame) -> None:
         self.progress.append(json.loads(frame.body))

@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import select
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
-from stoker.worker.attempt import Attempt
+from stoker.worker.attempt import Attempt, answer
 from stoker.worker.channel import AgentGone, Channel, leave, piece_of
 from stoker.worker.frames import Frame, is_large_piece
 from stoker.worker.slots import ASKED_AFTER, Slots
@@ -68,6 +69,11 @@ class ThreadsLoop:
         except AgentGone:
             leave()
 
+    hears = True
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Nothing: the main thread reads."""
+
     def poll(self) -> None:
         """Nothing: the main thread reads."""
 
@@ -91,6 +97,8 @@ class ThreadsLoop:
             taken = self._untaken.pop(piece_of(frame), None)
             if taken is not None:
                 taken.set()
+        elif frame.kind in ("fetched", "fetch_failed"):
+            answer(self._attempts.get((frame.job, frame.attempt)), frame)
         elif frame.kind == "stop":
             self._stopped = True
 
