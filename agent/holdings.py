@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from stoker.agent.birth import Program
 from stoker.agent.cgroups import Cgroup, Cgroups
 from stoker.agent.isolation import Host, Place, Plan, User, decide
 from stoker.agent.process_tree import kill_all, of_users
+from stoker.agent.removal import remove_tree
 from stoker.agent.seams import SpawnFailed
 from stoker.agent.started_process import Bounds
 from stoker.agent.volumes import folder as volume_folder
@@ -60,7 +60,7 @@ class Holdings:
         """At the agent's start: nothing that is there can be ours."""
         if self._host.user_range is not None:
             kill_all(of_users(*self._host.user_range))
-        shutil.rmtree(self._folder / "homes", ignore_errors=True)
+        remove_tree(self._folder / "homes")
 
     def take(
         self,
@@ -75,7 +75,7 @@ class Holdings:
         user = self._users.join(spec.worker, user) if user is not None else self._users.take(spec.worker)
         undo.callback(self._users.free, spec.worker, user)
         home = self._home(spec.worker, user)
-        undo.callback(shutil.rmtree, home, ignore_errors=True)
+        undo.callback(remove_tree, home)
         plan = decide(
             self._host,
             spec,
@@ -159,7 +159,7 @@ class Holdings:
         return Kept(name, user, home, plan, None), lambda: self._free(bare, user)
 
     def give_back(self, kept: Kept) -> None:
-        shutil.rmtree(kept.home, ignore_errors=True)
+        remove_tree(kept.home)
         if kept.cgroup is not None:
             kept.cgroup.remove()
         self._free(kept.worker, kept.user)

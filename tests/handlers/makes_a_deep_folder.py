@@ -1,4 +1,4 @@
-"""Makes folders in folders in its scratch, deeper than any path may be long."""
+"""Makes folders in folders in its scratch and in its home, deeper than any path may be long."""
 
 import os
 
@@ -6,10 +6,11 @@ import os
 def handler(job):
     if job.input == "pid":
         return os.getpid()
-    home = os.getcwd()
-    os.chdir(job.scratch)
-    for _ in range(3000):
-        os.mkdir("a" * 8)
-        os.chdir("a" * 8)
-    os.chdir(home)
+    before = os.getcwd()
+    for folder in (job.scratch, os.environ["HOME"]):
+        os.chdir(folder)
+        for _ in range(1500):
+            os.mkdir("folder")
+            os.chdir("folder")
+    os.chdir(before)
     return "deep"

@@ -1,28 +1,36 @@
+# ruff: noqa: ASYNC240  # it looks for an interpreter, once
 """One agent with real worker processes for a whole module, and a good handler beside every sinner."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import itertools
 import json
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from children import children
 
 from stoker.agent.attempt import Ladder
 from stoker.agent.files import ScratchFolders
+from stoker.agent.isolation import Host
 from stoker.agent.local_process import LocalSpawner
 from stoker.agent.process import StopLadder
 from stoker.agent.process_tree import AGENT_MARK, marked, process_table
+from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import Outcome, WorkerSpec, WorkerState
 
+SYSTEM_PYTHON = "/usr/bin/python3"
+USERS = (54_000, 54_019)
 HANDLERS = Path(__file__).parents[1] / "handlers"
 
 
@@ -42,11 +50,11 @@ scripted = _load(HANDLERS.with_name("agent") / "conftest.py")
 class Zoo:
     """The node. `good` serves all along; each sinner is a worker of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, spawner: LocalSpawner) -> None:
         self.folder = folder
         self.host = scripted.Host()
-        self.host.spawner = LocalSpawner(folder / "agent")
-        self.host.scratch = ScratchFolders(folder / "scratch")
+        self.host.spawner = spawner
+        self.host.scratch = ScratchFolders(folder / "scratch", spawner.users)
         self.host.set(ladder=Ladder(0.15, 0.15), stop_ladder=StopLadder(0.15, 0.15), grace_s=0.1)
         self.control = self.host.control
         self.good = scripted.worker("good", handler=f"{HANDLERS}/echo.py:handler")
@@ -130,15 +138,38 @@ class Zoo:
         return found | children(), len(os.listdir("/proc/self/fd"))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def zoo(tmp_path_factory: Any) -> AsyncIterator[Zoo]:
-    made = Zoo(tmp_path_factory.mktemp("zoo"))
-    running = asyncio.create_task(made.host.agent.run())
-    await made.open()
-    yield made
-    made.host.agent.stop()
+@contextlib.asynccontextmanager
+async def opened(zoo: Zoo) -> AsyncIterator[Zoo]:
+    running = asyncio.create_task(zoo.host.agent.run())
+    await zoo.open()
+    yield zoo
+    zoo.host.agent.stop()
     async with asyncio.timeout(30):
         await running
-    assert os.listdir(made.folder / "scratch") == []
-    for task in made.control._tasks:
+    assert os.listdir(zoo.folder / "scratch") == []
+    for task in zoo.control._tasks:
         task.cancel()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def zoo(tmp_path_factory: Any) -> AsyncIterator[Zoo]:
+    folder = tmp_path_factory.mktemp("zoo")
+    async with opened(Zoo(folder, LocalSpawner(folder / "agent"))) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def zoo_of_others() -> AsyncIterator[Zoo]:
+    """Each worker has another user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may choose other users")
+    if not os.path.exists(SYSTEM_PYTHON):
+        pytest.skip(f"there is no {SYSTEM_PYTHON}, which other users may run")
+    # Not below pytest's folder: other users cannot pass through that one.
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o711)
+        os.mkdir(f"{name}/agent", 0o711)
+        host, users = Host(user_range=USERS), WorkerUsers(between=USERS)
+        spawner = LocalSpawner(Path(name) / "agent", python=SYSTEM_PYTHON, users=users, host=host)
+        async with opened(Zoo(Path(name), spawner)) as made:
+            yield made

@@ -113,6 +113,7 @@ DIES = [
     dies("forks_a_helper.py", "segmentation fault"),
     dies("closes_descriptors.py", "the worker died: exited with code 3"),
     dies("writes_to_the_socket.py", "broke the worker protocol"),
+    dies("uses_all_memory.py", "memory", limits=WorkerLimits(memory_bytes=256 * MIB)),
     Case("stops_the_loop.py", "failed", "CancelledError"),
     # what no cancel reaches
     Case("ignores_cancel.py", "cancelled", does="is cancelled"),
@@ -124,6 +125,15 @@ DIES = [
     Case("blocks_the_loop.py", "timed_out", "executionTimeout", does="times out"),
     Case("stops_itself.py", "timed_out", "executionTimeout", does="times out"),
 ]
+
+SHUT_IN = [
+    Case("fork_bomb.py", "completed", "", lives=True, limits=WorkerLimits(pids=64)),
+    completes("leaks_descriptors.py", limits=WorkerLimits(files=64)),
+    completes("leaves_daemons.py"),
+    completes("locks_its_scratch.py"),
+    dies("kills_its_group.py", "killed"),
+]
+"""With a user of its own for each worker."""
 
 LARGE = [
     completes("floods_stdout.py", given={"size": 1024 * MIB}),
@@ -161,6 +171,11 @@ async def test_workers_that_are_replaced(zoo: Any, case: Case) -> None:
 @pytest.mark.parametrize("case", LARGE, ids=name)
 async def test_very_much_of_it(zoo: Any, case: Case) -> None:
     await of_a_job(zoo, case)
+
+
+@pytest.mark.parametrize("case", SHUT_IN, ids=name)
+async def test_workers_with_users_of_their_own(zoo_of_others: Any, case: Case) -> None:
+    await of_a_job(zoo_of_others, case)
 
 
 async def of_a_job(zoo: Any, case: Case) -> None:
