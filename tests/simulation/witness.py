@@ -22,7 +22,7 @@ from network import Link
 from virtual_loop import VirtualLoop
 
 from stoker.control.types import TERMINAL, JobState, JobView
-from stoker.wire.messages import AttemptKey, FromAgent, FromControl, Outcome, Refused
+from stoker.wire.messages import AttemptKey, FromAgent, FromControl, Outcome, Refused, WorkerState
 
 LEASE_S = 45.0
 PATIENCE_S = 2.0 + 3.0 + 1.0 + 0.5
@@ -110,6 +110,10 @@ class Witness:
         self.hosts: dict[str, HostWatch] = {}
         self.unacked: dict[int, list[tuple[int, Outcome]]] = {}
         self.beats: dict[int, dict[int, float]] = {}
+        self.slots: dict[str, int] = {}
+        self.fell: dict[str, int] = {}  # by worker: the report in which it last told fewer slots
+        self.given: dict[AttemptKey, tuple[str, int]] = {}  # its worker, and what was acknowledged by then
+        self.acked: dict[int, int] = {}  # by link
         self.made: dict[AttemptKey, str] = {}
         """Attempts whose completed outcome an agent has sent, and which agent has it."""
         self.poisoned: set[str] = set()
@@ -274,8 +278,10 @@ class Witness:
         if message.beat is not None:
             beats.setdefault(message.beat.number, self.loop.time())
         for report in message.reports:
+            if isinstance(report.body, WorkerState):
+                self._slots_are(report.number, report.body)
             if isinstance(report.body, Refused) and "is busy" in report.body.reason:
-                self.fail(f"{link.host} was given more than it has room for: {report.body}")
+                self._check_refusal(link, report.body)
             if isinstance(report.body, Outcome):
                 outcome = report.body
                 told = (outcome.job, outcome.attempt, outcome.end, outcome.error)
@@ -284,8 +290,24 @@ class Witness:
                 if outcome.end == "completed":
                     self.made.setdefault(AttemptKey(outcome.job, outcome.attempt), link.host)
 
+    def _slots_are(self, number: int, news: WorkerState) -> None:
+        if news.slots is not None:
+            if news.slots < self.slots.get(news.worker, 0):
+                self.fell[news.worker] = number
+            self.slots[news.worker] = news.slots
+
+    def _check_refusal(self, link: Link, refused: Refused) -> None:
+        """A worker that takes fewer at once may be given one too many, until control has heard of it."""
+        worker, acked = self.given[AttemptKey(refused.job, refused.attempt)]
+        if self.fell.get(worker, 0) <= acked:
+            self.fail(f"{link.host} was given more than it has room for: {refused}")
+
     def sent_down(self, link: Link, message: FromControl) -> None:
+        acked = self.acked.get(link.number, 0)
+        for assign in message.assigns:
+            self.given[assign.key] = assign.worker, acked
         if message.ack is not None:
+            self.acked[link.number] = message.ack.report
             self._acknowledged(link, message.ack.report)
 
     def _acknowledged(self, link: Link, number: int) -> None:
