@@ -1,0 +1,203 @@
+"""Jobs per second through one worker of each kind, one and eight at once, by an agent's own parts.
+
+    python bench/workers.py [--json bench/results/workers.json]
+
+A protocol worker (the stock SDK; needs .peers/python, which .ci/peers makes) and python workers with a plain
+and an asynchronous handler. Jobs that do nothing, and jobs that wait 20 ms, are given as fast as slots become
+free; from the first job's `run` to the last one's `done`, without control. The stock worker sleeps a second
+whenever all its slots are taken: that is its ceiling, not ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from stoker.agent.local_process import LocalSpawner
+from stoker.agent.protocol_server import ProtocolServer
+from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
+from stoker.agent.seams import WorkerExit, WorkerProcess
+from stoker.wire.messages import WorkerSpec
+from stoker.worker.frames import Frame
+
+ROOT = Path(__file__).parents[1]
+STOCK = ROOT / ".peers" / "python" / "bin" / "python"
+PROGRAMS = ROOT / "tests" / "handlers_protocol"
+HANDLERS = Path(__file__).with_name("handlers.py")
+KINDS = {"protocol": "", "plain": "plain", "async": "coroutine"}
+AT_ONCE = (1, 8)
+WAIT_S = 0.02
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Load:
+    """`wait_s` is what a job waits for. `jobs` in a round, for each slot."""
+
+    name: str
+    wait_s: float
+    jobs: dict[str, int]
+
+    def input(self, kind: str) -> bytes:
+        """The stock worker's handler has words of its own."""
+        told: dict[str, object] = {"wait_s": self.wait_s}
+        if kind == "protocol":
+            told = {"do": "sleep", "s": self.wait_s} if self.wait_s else {"do": "return", "value": 1}
+        return json.dumps(told).encode()
+
+
+LOADS = (
+    Load("nothing", 0.0, {"protocol": 8, "plain": 1500, "async": 1500}),
+    Load("20 ms", WAIT_S, {"protocol": 8, "plain": 40, "async": 40}),
+)
+
+
+@dataclass(frozen=True)
+class Rate:
+    kind: str
+    at_once: int
+    load: str
+    per_second: float
+
+
+class Counter:
+    """Gives the next job whenever one has ended."""
+
+    def __init__(self, body: bytes) -> None:
+        self.process: WorkerProcess
+        self.ready = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._body = body
+        self._given = self._done = self._wanted = 0
+        self._over = False
+
+    def on_frame(self, frame: Frame) -> None:
+        if frame.kind == "ready":
+            self.ready.set()
+        elif frame.kind == "failed":
+            sys.exit(f"a job failed: {frame.fields['error']}")
+        elif frame.kind == "done":
+            self._done += 1
+            self._give()
+            if self._done == self._wanted:
+                self._ended.set()
+
+    def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
+        if not self._over:
+            sys.exit(f"a worker ended: {exit.reason}")
+        self._ended.set()
+
+    def _give(self) -> None:
+        if self._given < self._wanted:
+            self._given += 1
+            fields = {"job": f"j{self._given}", "attempt": 1, "scratch": "/tmp"}
+            self.process.send(Frame("run", fields, self._body))
+
+    async def round(self, jobs: int, at_once: int) -> float:
+        """Jobs per second."""
+        self._ended.clear()
+        self._wanted += jobs
+        began = time.monotonic()
+        for _ in range(at_once):
+            self._give()
+        await self._ended.wait()
+        return jobs / (time.monotonic() - began)
+
+    async def end(self) -> None:
+        self._over = True
+        self._ended.clear()
+        self.process.kill()
+        await self._ended.wait()
+
+
+def spec_of(kind: str, at_once: int) -> WorkerSpec:
+    if kind != "protocol":
+        return WorkerSpec(f"{kind}-{at_once}", "e", 1, f"{HANDLERS}:{KINDS[kind]}", concurrency=at_once)
+    env = {"AT_ONCE": str(at_once)}
+    command = (str(STOCK), "mixed.py")
+    return WorkerSpec(
+        f"p{at_once}", "e", 1, str(PROGRAMS), (), env, at_once, kind="protocol", command=command
+    )
+
+
+async def measure(spawner: ByKind, kind: str, at_once: int, load: Load) -> Rate:
+    """The median of some rounds on one worker."""
+    spec, counter = spec_of(kind, at_once), Counter(load.input(kind))
+    counter.process = spawner.spawn(spec, None, counter)
+    setup = {"handler": spec.handler, "device": None, "concurrency": at_once}
+    counter.process.send(Frame("setup", setup))
+    await counter.ready.wait()
+    jobs = load.jobs[kind] * at_once
+    rates = [await counter.round(jobs, at_once) for _ in range(ROUNDS)]
+    await counter.end()
+    return Rate(kind, at_once, load.name, round(median(rates), 2))
+
+
+async def measure_all(kinds: list[str]) -> list[Rate]:
+    with tempfile.TemporaryDirectory() as folder:
+        local = LocalSpawner(Path(folder))
+        spawner = ByKind(local, lambda: ProtocolSpawner(local, ProtocolServer()))
+        rates = [
+            await measure(spawner, kind, at_once, load)
+            for load in LOADS
+            for kind in kinds
+            for at_once in AT_ONCE
+        ]
+        await spawner.close()
+    return rates
+
+
+def ratios(rates: list[Rate]) -> dict[str, float]:
+    """Eight at once to one, and each python worker to the stock one."""
+    found = {(rate.load, rate.kind, rate.at_once): rate.per_second for rate in rates}
+    told = {}
+    few, many = AT_ONCE
+    for (load, kind, at_once), rate in found.items():
+        if at_once == many:
+            told[f"{load}: {kind}, {many} at once / {few}"] = rate / found[load, kind, few]
+        if kind != "protocol" and (load, "protocol", at_once) in found:
+            told[f"{load}: {kind} / protocol, {at_once} at once"] = rate / found[load, "protocol", at_once]
+    return {name: round(ratio, 2) for name, ratio in told.items()}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--json", type=Path, help="write the figures here")
+    chosen = options.parse_args()
+    kinds = list(KINDS)
+    if not STOCK.exists():
+        print(f"without the protocol worker: there is no {STOCK.relative_to(ROOT)}; .ci/peers makes it")
+        kinds.remove("protocol")
+    rates = asyncio.run(measure_all(kinds))
+    for rate in rates:
+        print(f"{rate.load:8} {rate.kind:9} {rate.at_once} at once: {rate.per_second:9.2f} jobs/s")
+    for name, ratio in ratios(rates).items():
+        print(f"{name}: {ratio} x")
+    if chosen.json:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        hardware = {
+            "cores": os.cpu_count(),
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+        }
+        figures = {
+            "commit": commit.stdout.strip(),
+            "hardware": hardware,
+            "rates": [asdict(rate) for rate in rates],
+            "ratios": ratios(rates),
+        }
+        chosen.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
