@@ -34,6 +34,7 @@ from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.worker_memory import WorkerMemory
 from stoker.agent.zygotes import ZygoteSpawner
 from stoker.cli.agent_containers import container_engine, container_spawner, shown
+from stoker.cli.agent_inputs import input_cache
 from stoker.cli.agent_isolation import Isolation, isolation, volume_root, worker_user, worker_users
 from stoker.cli.data_folder import held_at_last, write_private
 from stoker.cli.errors import CliError
@@ -86,7 +87,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
     volumes = volume_root(options.volume_root, given)
     async with held_at_last(folder / "agent.lock", f"another agent is running on {folder}"):
         sampler = NvmlSampler()  # first: what it raises must find nothing open
-        rng, objects = SystemRandom(), S3Objects()
+        rng, objects, inputs = SystemRandom(), S3Objects(), input_cache(folder, given)
         node = node_id(folder)
         seen = shown(folder, volumes, given)
         engine = await container_engine(node, os.environ, seen)
@@ -115,12 +116,14 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             rng,
             boottime,
             WorkerMemory(sampler).measure,
+            inputs,
         )
         try:
             with on_first_signal(agent.stop):
                 await agent.run()
         finally:
             keeping.stop()
+            await inputs.close()
             await objects.close()
 
 
