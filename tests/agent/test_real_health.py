@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +15,14 @@ from stoker.agent.attempt import Ladder
 from stoker.agent.fake_host import CPU
 from stoker.agent.files import ScratchFolders
 from stoker.agent.local_process import LocalSpawner
+from stoker.agent.protocol_server import ProtocolServer
+from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
 from stoker.agent.worker_memory import WorkerMemory, tree_memory
 from stoker.agent.zygotes import ZygoteSpawner
 from stoker.wire.messages import Outcome, Progress, Refused
+
+PROGRAMS = Path(__file__).parents[1] / "handlers_protocol"
+STOCK = Path(__file__).parents[2] / ".peers" / "python" / "bin" / "python"
 
 HANDLER = """
 import asyncio, os, signal, sys
@@ -86,7 +93,9 @@ async def real(a_host, tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "h.py").write_text(HANDLER)
     host = a_host()
-    host.spawner = ZygoteSpawner(LocalSpawner(tmp_path / "agent"))
+    local = LocalSpawner(tmp_path / "agent")
+    protocol = partial(ProtocolSpawner, local, ProtocolServer(refuse_s=0.05))
+    host.spawner = ByKind(ZygoteSpawner(local), protocol)
     host.scratch = ScratchFolders(tmp_path / "scratch")
     host.folder = folder
     host.measure = WorkerMemory(host.sampler).measure
@@ -254,6 +263,20 @@ async def test_one_that_does_not_come_up_is_unhealthy_until_the_cause_is_repaire
     await real.control.worker_is("w1", "ready")
     await real.control.assign(a_job("j1"))
     assert (await real.control.outcome("j1")).output == b'"well"'
+
+
+async def test_a_stock_worker_that_says_it_is_unfit_counts_as_a_start_that_failed(real, a_worker):
+    if not STOCK.exists():
+        pytest.skip(f"there is no {STOCK}; .ci/peers makes it")
+    await real.control.until(lambda: real.control.stream)
+    program = {"kind": "protocol", "command": (str(STOCK), "unfit.py")}
+    await real.control.desire(a_worker(handler=str(PROGRAMS), **program))
+    await real.control.until(lambda: real.control.news("w1"))
+    first = real.control.news("w1")[0]
+    assert (first.state, first.reason) == (
+        "starting",
+        "fitness check no_driver failed: RuntimeError: no driver on this host",
+    )
 
 
 async def test_one_that_dies_of_its_first_job_is_unhealthy_until_the_cause_is_repaired(real, a_worker, a_job):
