@@ -312,10 +312,13 @@ def _become_a_part() -> dict[str, str]:
     """For control and agent: end with whoever started us, log, keep our secrets from what we start."""
     from stoker.cli.parents import end_with_parent
     from stoker.cli.s3_settings import take_secrets
+    from stoker.cli.shown_environment import wipe
 
     end_with_parent(os.environ)
     _log_to_stderr(logging.INFO)
-    return take_secrets(os.environ)
+    given = take_secrets(os.environ)
+    wipe("STOKER_")
+    return given
 
 
 def _log_to_stderr(level: int) -> None:

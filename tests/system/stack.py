@@ -55,6 +55,7 @@ class Stack:
         self.key = f"sk_{secrets.token_hex(6)}_{secrets.token_hex(24)}"
         self.join = f"jt_{secrets.token_hex(6)}_{secrets.token_hex(24)}"
         self.facts: dict[str, str] = {}
+        self.agent_options: list[str] = []
         self.control: subprocess.Popen[bytes]
         self.agent: subprocess.Popen[bytes]
         self.http: httpx.Client
@@ -82,7 +83,7 @@ class Stack:
 
     def start_agent(self) -> None:
         command = ["agent", "--control", self.facts["grpc"], "--data-dir", str(self.folder / "agent")]
-        self.agent, _ = self._start(command, "agent", {})
+        self.agent, _ = self._start([*command, *self.agent_options], "agent", {})
 
     def _start(
         self, command: list[str], name: str, env: dict[str, str]

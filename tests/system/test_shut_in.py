@@ -1,0 +1,166 @@
+"""What handlers are shut in with under a real agent; and that nobody outlives one that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stack import Stack, queue_endpoint
+from test_protocol_workers import STOCK, program
+
+ENDPOINT = queue_endpoint("tells", "tells_what_it_sees.py", networkVolumeId="weights")
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One for all: whoever ends its agent starts it again."""
+    tmp_path = tmp_path_factory.mktemp("stack")
+    endpoints = [ENDPOINT]
+    if STOCK.exists():
+        endpoints.append(program("stock", "mixed"))
+    else:
+        print(f"without a stock program: there is no {STOCK}")
+    made = Stack(tmp_path, *endpoints)
+    (tmp_path / "volumes").mkdir()
+    made.agent_options = ["--volume-root", str(tmp_path / "volumes")]
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def of_the_agent(stack: Stack) -> list[int]:
+    """Living processes that carry the mark of this stack's agent."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("STOKER_AGENT") == str(stack.folder / "agent"):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def seconds_until_gone(pids: list[int]) -> float:
+    began = time.monotonic()
+    fds = []
+    for pid in pids:
+        try:
+            fds.append(os.pidfd_open(pid))
+        except ProcessLookupError:
+            continue
+    for fd in fds:
+        assert select.select([fd], [], [], 10)[0], f"{pids}: one lives on"
+        os.close(fd)
+    return time.monotonic() - began
+
+
+def keeper_of(stack: Stack) -> int:
+    (found,) = [
+        child.pid
+        for child in psutil.Process(stack.agent.pid).children()
+        if any(part.endswith("keeper.py") for part in child.cmdline())
+    ]
+    return found
+
+
+def given(stack: Stack, **more: Any) -> dict[str, Any]:
+    record = stack.runsync("tells", {"daemons": 0, **more})
+    assert record["status"] == "COMPLETED", record
+    return dict(record["output"])
+
+
+def test_nobody_outlives_a_killed_agent(stack: Stack) -> None:
+    given(stack, daemons=3)
+    if STOCK.exists():  # its ping is a child of its own
+        assert stack.runsync("stock", {"do": "return", "value": 1})["status"] == "COMPLETED"
+    pids, keeper = of_the_agent(stack), keeper_of(stack)
+    assert len(pids) >= 4 + STOCK.exists()
+    stack.kill("agent")
+    seconds = seconds_until_gone(pids)
+    print(f"agent killed: {len(pids)} processes gone after {seconds * 1000:.0f} ms")
+    assert of_the_agent(stack) == []
+    assert seconds_until_gone([keeper]) < 5, "the keeper ends, too"
+    stack.start_agent()
+
+
+def test_a_next_agent_removes_what_is_left(stack: Stack) -> None:
+    given(stack, daemons=2)
+    pids = of_the_agent(stack)
+    os.kill(stack.agent.pid, signal.SIGSTOP)  # or it would start another keeper
+    os.kill(keeper_of(stack), signal.SIGKILL)
+    stack.kill("agent")
+    left = [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+    assert len(left) >= 2, "daemons outlive an agent without a keeper"
+    for name in ("homes", "scratch"):
+        (stack.folder / "agent" / name / "left").mkdir(parents=True)
+    stack.start_agent()
+    assert not set(left) & set(of_the_agent(stack))
+    assert not (stack.folder / "agent" / "homes" / "left").exists()
+    assert not (stack.folder / "agent" / "scratch" / "left").exists()
+    given(stack)
+
+
+def test_a_clean_end_leaves_no_keeper(stack: Stack) -> None:
+    keeper = keeper_of(stack)
+    given(stack, daemons=1)
+    stack.agent.send_signal(signal.SIGTERM)
+    assert stack.agent.wait(30) == 0
+    assert not psutil.pid_exists(keeper)
+    assert of_the_agent(stack) == []
+    stack.start_agent()
+
+
+def test_no_secret_of_the_platform_is_there_to_read(stack: Stack) -> None:
+    told = given(stack)
+    assert told["parent"] == stack.agent.pid
+    own, agents = told["seen"]
+    for text in (own, agents):
+        assert stack.join not in text
+        assert stack.key not in text
+    assert {one.partition("=")[0] for one in own.split("\0") if one.startswith("STOKER_")} == {
+        *("STOKER_WORKER", "STOKER_AGENT", "STOKER_AGENT_LIFE", "STOKER_WEIGHTS_DIR", "STOKER_VOLUME_PATH"),
+    }
+
+
+def test_a_volume_and_the_nodes_record(stack: Stack) -> None:
+    told = given(stack)
+    assert (stack.folder / "volumes" / "weights" / "written").exists()
+    database = next((stack.folder / "data").glob("*.db"))
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        (text,) = connection.execute("SELECT facts FROM nodes").fetchone()
+    facts = json.loads(text)
+    print(json.dumps(facts, indent=1))
+    for name in ("user", "no_new_privs", "rlimits", "bubblewrap", "cgroups", "memory"):
+        assert facts[f"isolation.{name}"].startswith(("yes", "no: "))
+    assert facts["isolation.bubblewrap"].startswith("no: "), "workers are the agent's own user"
+    assert ("at /runpod-volume" in facts["volumes"]) == (told["volume"] == "/runpod-volume")
+
+
+def test_half_of_a_choice_is_told_in_a_sentence(tmp_path: Path) -> None:
+    for options, sentence in (
+        (["--worker-users", "5-2"], "--worker-users is a range of user ids like 100000-100999; got '5-2'"),
+        (["--volume-root", "/nowhere"], "the volume root /nowhere is no folder"),
+        (["--worker-users", "1-2", "--worker-user", "nobody"], "give one of the two"),
+    ):
+        command = [sys.executable, "-P", "-m", "stoker.cli", "agent", "--control", "127.0.0.1:1", *options]
+        source = str(Path(__file__).parents[2] / "src")
+        env = {**os.environ, "STOKER_JOIN_TOKEN": "jt", "PYTHONPATH": source}
+        command += ["--data-dir", str(tmp_path / "agent")]
+        ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert ended.returncode != 0
+        assert sentence in " ".join(ended.stderr.split())
