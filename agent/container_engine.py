@@ -3,9 +3,11 @@
     loop --call(work)--> a few threads --HTTP--> engine          each call has an end
     loop <-- pipe ------ a thread of its own for each container: what it prints, then how it ended
 
-The `docker` package blocks, so it is called on threads only, and nothing but this module imports it. An
-engine's refusal is an EngineError in the engine's own words. Registry credentials are those of the agent's
-own docker configuration (DOCKER_CONFIG, or ~/.docker/config.json).
+The `docker` package blocks, so it is called on threads only, and nothing but this module and
+`agent.container_pull` imports it. An engine's refusal is an EngineError in the engine's own words.
+
+An engine may go and come back (dockerd takes its containers along, podman leaves them running). What could
+not be removed meanwhile is *doomed*: it goes before the next container is made, so no two share a GPU.
 """
 
 from __future__ import annotations
@@ -14,13 +16,27 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stoker.agent.container_plan import AGENT_LABEL, DOCKER_WITH_CDI, Ended, Engine, major
+from stoker.agent.container_oom import counter, kills
+from stoker.agent.container_plan import (
+    AGENT_LABEL,
+    DOCKER_WITH_CDI,
+    PODMAN_WITH_CDI,
+    Ended,
+    Engine,
+    Plan,
+    major,
+)
+from stoker.agent.container_probe import unseen
+from stoker.agent.container_pull import PullFailed, pull
+from stoker.agent.container_requests import docker_request, podman_request
+from stoker.wire.messages import RegistryAuth
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -28,19 +44,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_GPU = re.compile(r"nvidia\d+")
+"""The device node of one GPU. A slice of one comes with its whole GPU's, too."""
+
 CALL_S = 60
 OPEN_S = 5
 """An engine that hangs must not keep the agent from its plain processes."""
 
 THREADS = 4
 
+LIBPOD = "v4.0.0/libpod"
+NO_INIT = "container-init binary not found"
+INITS = (
+    None,
+    "/usr/bin/catatonit",
+    "/usr/bin/tini",
+    "/usr/bin/docker-init",
+    "/usr/libexec/docker/docker-init",
+)
+"""Where podman is told to look for an init, in turn; None is what it is configured with."""
+
 
 class EngineError(Exception):
     """The engine refused, or cannot be reached; the text is a sentence."""
 
 
-class NoSuchImage(EngineError):
-    """The engine has no image of that name or id."""
+class NotThere(EngineError):
+    """The engine has no image or container of that name or id."""
 
 
 def addresses(environment: Mapping[str, str], uid: int) -> list[str]:
@@ -82,7 +112,7 @@ def _facts(client: APIClient) -> Engine:
     told = client.version()
     parts = {part["Name"]: part["Version"] for part in told.get("Components") or []}
     if (podman := parts.get("Podman Engine")) is not None:
-        return Engine("podman", podman)
+        return Engine("podman", podman, major(podman) >= PODMAN_WITH_CDI)
     version = str(told["Version"])
     cdi = major(version) >= DOCKER_WITH_CDI and bool(client.info().get("CDISpecDirs"))
     return Engine("docker", version, cdi)
@@ -96,7 +126,7 @@ def _in_words() -> Any:
     try:
         yield
     except APIError as error:
-        kind = NoSuchImage if isinstance(error, NotFound) else EngineError
+        kind = NotThere if isinstance(error, NotFound) else EngineError
         raise kind(str(error.explanation or error)) from None
     except (DockerException, RequestException, OSError) as error:
         raise EngineError(f"the container engine cannot be reached: {error}") from None
@@ -108,6 +138,8 @@ class ContainerEngine:
     def __init__(self, client: APIClient | None, engine: Engine) -> None:
         self.facts = engine
         self._client = client
+        self._inits = list(INITS)
+        self._doomed: set[str] = set()
         self._threads = ThreadPoolExecutor(THREADS, "containers")
 
     @property
@@ -130,12 +162,12 @@ class ContainerEngine:
     # -- images
 
     async def image(self, name: str) -> dict[str, Any]:
-        """Id and RepoDigests of an image that is here. Raises NoSuchImage."""
+        """Id and RepoDigests of an image that is here. Raises NotThere."""
         client: Any = self.client  # this call of it has no types
         found: dict[str, Any] = await self._call(lambda: client.inspect_image(name))
         return found
 
-    async def pull(self, name: str) -> None:
+    async def pull(self, name: str, auth: RegistryAuth | None = None) -> None:
         """On a thread of its own: it may take minutes, and nothing waits for it at the agent's end."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -144,26 +176,37 @@ class ContainerEngine:
             error: Exception | None = None
             try:
                 with _in_words():
-                    self._pull(name)
-            except EngineError as refused:
-                error = refused
+                    pull(self.client, name, auth)
+            except (EngineError, PullFailed) as refused:
+                error = EngineError(str(refused))
             with contextlib.suppress(RuntimeError):  # the loop has gone
                 loop.call_soon_threadsafe(_settle, done, None, error)
 
         threading.Thread(target=work, name=f"pull {name}", daemon=True).start()
         await done
 
-    def _pull(self, name: str) -> None:
-        for step in self.client.pull(name, stream=True, decode=True):
-            if "error" in step:
-                raise EngineError(str(step["error"]))
-
     # -- containers
 
-    async def create(self, request: Mapping[str, Any], name: str) -> str:
-        client: Any = self.client  # this call of it has no types
-        made = await self._call(lambda: client.create_container_from_config(dict(request), name))
-        return str(made["Id"])
+    async def create(self, plan: Plan, name: str) -> str:
+        while self._doomed:
+            container = self._doomed.pop()
+            await self.remove(container)
+        return await self._call(lambda: self._create(plan, name))
+
+    def _create(self, plan: Plan, name: str) -> str:
+        client: Any = self.client  # its calls have no types
+        if self.facts.name != "podman":
+            return str(client.create_container_from_config(docker_request(plan), name)["Id"])
+        while True:
+            request = podman_request(plan, name, self._inits[0])
+            answer = client.post(
+                f"{client.base_url}/{LIBPOD}/containers/create", json=request, timeout=CALL_S
+            )
+            if NO_INIT not in answer.text or len(self._inits) == 1:
+                break
+            self._inits.pop(0)
+        client._raise_for_status(answer)
+        return str(answer.json()["Id"])
 
     async def start(self, container: str, log_start: int) -> asyncio.Future[Ended]:
         """Once it runs. What it prints goes to the pipe `log_start`, which is closed here; the answer is done
@@ -176,12 +219,12 @@ class ContainerEngine:
             os.close(log_start)
             raise
 
-        def follow() -> None:
+        def follow(counting: Path | None) -> None:
             result, error = None, None
             try:
                 with _in_words():
                     _copy(stream, log_start)
-                    result = self._end_of(container)
+                    result = self._end_of(container, kills(counting))
             except EngineError as gone:
                 error = gone
             finally:
@@ -190,34 +233,49 @@ class ContainerEngine:
                 loop.call_soon_threadsafe(_settle, ended, result, error)
 
         try:
-            await self._call(lambda: self.client.start(container))
+            counting = await self._call(lambda: self._started(container))
         except BaseException:
             await self._call(lambda: _close(stream))
             os.close(log_start)
             raise
-        threading.Thread(target=follow, name=f"container {container[:12]}", daemon=True).start()
+        name = f"container {container[:12]}"
+        threading.Thread(target=follow, args=(counting,), name=name, daemon=True).start()
         return ended
 
-    def _end_of(self, container: str) -> Ended:
+    def _started(self, container: str) -> Path | None:
+        """What counts its ends for want of memory, where the engine itself does not know."""
+        self.client.start(container)
+        return counter(self._pid(container)) if self.facts.name == "podman" else None
+
+    def _pid(self, container: str) -> int:
+        """Of its first process as the host knows it; 0 when it has ended."""
+        return int(self.client.inspect_container(container)["State"]["Pid"])
+
+    def _end_of(self, container: str, kills: int | None) -> Ended:
         code = int(self.client.wait(container, timeout=None)["StatusCode"])
         state = self.client.inspect_container(container)["State"]
-        return Ended(code, bool(state.get("OOMKilled")), str(state.get("Error") or ""))
+        return Ended(code, bool(state.get("OOMKilled") or kills), str(state.get("Error") or ""))
 
-    async def missing_gpu(self, container: str) -> str | None:
-        """Why a running container has no GPU; None when it has one, or has ended. Its /dev is looked at, for
-        an engine may leave out what it does not know and say nothing."""
+    async def missing_gpu(self, container: str, wanted: int = 1) -> str | None:
+        """Why a running container lacks its GPUs; None when it has them, or has ended. Its /dev is looked at,
+        for an engine may leave out what it does not know and say nothing."""
 
         def look() -> str | None:
-            pid = self.client.inspect_container(container)["State"]["Pid"]
-            if not pid:
+            if not (pid := self._pid(container)):
                 return None
             try:
-                found = os.listdir(f"/proc/{pid}/root/dev")
+                found = [name for name in os.listdir(f"/proc/{pid}/root/dev") if _GPU.fullmatch(name)]
             except OSError as error:
                 return f"its devices cannot be looked at ({error.strerror}): the agent needs the host's pids"
-            return None if any(name.startswith("nvidia") for name in found) else "it got no GPU"
+            if len(found) >= wanted:
+                return None
+            return "it got no GPU" if not found else f"it got {len(found)} of {wanted} GPUs"
 
         return await self._call(look)
+
+    async def unseen(self, agent: str, inside: Path, outside: Path) -> str | None:
+        """Why the engine's host does not know the agent's folder `inside` as `outside`; None when it does."""
+        return await self._call(lambda: unseen(self.client, {AGENT_LABEL: agent}, inside, outside))
 
     async def signal(self, container: str, name: str) -> None:
         """Nothing when it has ended."""
@@ -225,8 +283,16 @@ class ContainerEngine:
             await self._call(lambda: self.client.kill(container, name))
 
     async def remove(self, container: str) -> None:
-        with contextlib.suppress(NoSuchImage):
-            await self._call(lambda: self.client.remove_container(container, v=True, force=True))
+        """Now, or else before the next one is made. Raises EngineError when it is not now."""
+        try:
+            await self._call(lambda: self._remove(container))
+        except EngineError:
+            self._doomed.add(container)
+            raise
+
+    def _remove(self, container: str) -> None:
+        with contextlib.suppress(NotThere), _in_words():
+            self.client.remove_container(container, v=True, force=True)
 
     async def remove_all(self, agent: str) -> int:
         """What an earlier agent of this data folder left; how many there were."""

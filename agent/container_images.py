@@ -16,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.container_engine import ContainerEngine, EngineError, NoSuchImage
+from stoker.agent.container_engine import ContainerEngine, EngineError, NotThere
 from stoker.wire.messages import WorkerSpec
 
 log = logging.getLogger(__name__)
@@ -37,31 +37,31 @@ class Images:
             key = f"{spec.endpoint} {spec.version} {spec.image}"
             if (pin := self._pins.get(key)) is not None:
                 return await self._pinned(spec, pin)
-            found = await self._here_or_pulled(spec.image, spec.image)
+            found = await self._here_or_pulled(spec.image, spec)
             self._keep(key, {"id": found["Id"], "digest": (found.get("RepoDigests") or [""])[0]})
             return str(found["Id"])
 
     async def _pinned(self, spec: WorkerSpec, pin: dict[str, str]) -> str:
         try:
             return str((await self._engine.image(pin["id"]))["Id"])
-        except NoSuchImage:
+        except NotThere:
             if not pin["digest"]:
                 raise EngineError(
                     f"image {spec.image} of endpoint {spec.endpoint} version {spec.version} was"
                     f" {pin['id'][:19]} on this node; that has gone, and no registry knows it"
                 ) from None
-        return str((await self._here_or_pulled(pin["digest"], spec.image))["Id"])
+        return str((await self._here_or_pulled(pin["digest"], spec))["Id"])
 
-    async def _here_or_pulled(self, name: str, said: str) -> dict[str, Any]:
+    async def _here_or_pulled(self, name: str, spec: WorkerSpec) -> dict[str, Any]:
         try:
             return await self._engine.image(name)
-        except NoSuchImage:
+        except NotThere:
             log.info("pulling image %s", name)
         try:
-            await self._engine.pull(name)
+            await self._engine.pull(name, spec.registry)
             return await self._engine.image(name)
         except EngineError as error:
-            raise EngineError(f"image {said} cannot be pulled: {error}") from None
+            raise EngineError(f"image {spec.image} cannot be pulled: {error}") from None
 
     def _keep(self, key: str, pin: dict[str, str]) -> None:
         self._pins[key] = pin

@@ -1,8 +1,9 @@
 """What a worker's container is made of, when it is refused, and why it ended.
 
-Pure: facts of the node and a WorkerSpec in; the Engine API's create request, or a sentence, out.
+Pure: facts of the node and a WorkerSpec in; a Plan, or a sentence, out. `agent.container_requests` says a
+Plan in the words of each engine.
 
-- A python worker gets the worker package (read-only), the folder of its frame socket, and the node's scratch
+- A python worker gets the worker package (read-only), the folder of its frame socket, and its own scratch
   folder under the very path that it has on the node: the agent judges a handed-over file by where it lies.
 - A protocol worker gets its environment, and reaches the agent's worker protocol on the node's loopback. For
   that the container shares the node's network, of both kinds; a network of its own is not offered yet.
@@ -15,17 +16,17 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from stoker.agent.exit_words import exit_words
-from stoker.wire.messages import Device, WorkerSpec
+from stoker.agent.volumes import MOUNT_POINT, VOLUME_PATH
+from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
 
 AGENT_LABEL, WORKER_LABEL = "stoker.agent", "stoker.worker"
 INSIDE = "/stoker"
 SOCKET = "frames.sock"
 DOCKER_WITH_CDI = 25
-SHM_BYTES = 1 << 30
+PODMAN_WITH_CDI = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +45,64 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of each container. None: no limit of its own."""
+    """Of each container. None: no limit of its own. `nproc` is what the agent's own user may have:
+    podman asks for a million where it is told nothing, and may not get them."""
 
     memory: int | None = None
     cpus: float | None = None
     pids: int = 4096
     nofile: int = 4096
+    nproc: int | None = None
+
+    def of(self, asked: WorkerLimits | None) -> Limits:
+        """The endpoint's own limits, and the node's for those that it does not name."""
+        if asked is None:
+            return self
+        return replace(
+            self,
+            memory=self.memory if asked.memory_bytes is None else asked.memory_bytes,
+            cpus=self.cpus if asked.cpus is None else asked.cpus,
+            pids=self.pids if asked.pids is None else asked.pids,
+            nofile=self.nofile if asked.files is None else asked.files,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where things lie on the engine's host; `scratch` is the agent's own path of `scratch_source`."""
+    """Where things lie on the engine's host; `scratch` is the agent's own path of `scratch_source`. `volume`
+    is empty where the endpoint has none."""
 
     agent: str
     frames: str
     package: str
     scratch: str
     scratch_source: str
+    volume: str = ""
     user: tuple[int, int] = (0, 0)
+    groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    source: str
+    target: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A container, whatever the engine. None: the image's own. `devices` are CDI names."""
+
+    image: str
+    environment: Mapping[str, str]
+    labels: Mapping[str, str]
+    limits: Limits
+    entrypoint: tuple[str, ...] | None = None
+    command: tuple[str, ...] | None = None
+    user: str | None = None
+    groups: tuple[int, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 def facts(engine: Engine) -> dict[str, str]:
@@ -75,10 +116,11 @@ def refusal(engine: Engine, spec: WorkerSpec, device: Device | None) -> str | No
         return f"image {spec.image} needs a container engine; this node has none: {engine.why}"
     if not is_gpu(device) or engine.cdi:
         return None
-    if engine.name == "docker":
-        need = f"docker {DOCKER_WITH_CDI} or newer with CDI switched on"
-        return f"GPUs come into containers by CDI, which needs {need}; this node has {engine.words}"
-    return f"GPUs do not come into containers of {engine.words} through this agent"
+    need = {
+        "docker": f"docker {DOCKER_WITH_CDI} or newer with CDI switched on",
+        "podman": f"podman {PODMAN_WITH_CDI} or newer",
+    }[engine.name]
+    return f"GPUs come into containers by CDI, which needs {need}; this node has {engine.words}"
 
 
 def major(version: str) -> int:
@@ -86,75 +128,56 @@ def major(version: str) -> int:
     return int(found[0]) if found else 0
 
 
-def create_request(
+def plan(
     spec: WorkerSpec,
     device: Device | None,
     image: str,
     environment: Mapping[str, str],
     place: Place,
     limits: Limits,
-) -> dict[str, Any]:
-    """The body of POST /containers/create. `environment` is what the kind of worker adds or sets."""
-    request: dict[str, Any] = {
-        "Image": image,
-        "Env": [f"{name}={value}" for name, value in _environment(spec, device, environment).items()],
-        "Labels": {AGENT_LABEL: place.agent, WORKER_LABEL: spec.worker},
-        "AttachStdout": True,
-        "AttachStderr": True,
-        "HostConfig": _host_config(spec, device, place, limits),
-    }
-    if spec.kind != "protocol":
-        request["Entrypoint"] = _python_command(spec.command)
-        request["User"] = f"{place.user[0]}:{place.user[1]}"
-    elif spec.command:
-        request["Cmd"] = list(spec.command)
-    return request
+) -> Plan:
+    """`environment` is what the kind of worker adds or sets; `limits` are the node's."""
+    made = Plan(
+        image,
+        _environment(spec, device, environment),
+        {AGENT_LABEL: place.agent, WORKER_LABEL: spec.worker},
+        limits.of(spec.limits),
+        binds=_binds(spec, place),
+        devices=tuple(f"nvidia.com/gpu={uuid}" for uuid in spec.devices) if is_gpu(device) else (),
+    )
+    if spec.kind == "protocol":
+        return replace(made, command=spec.command or None)
+    user = f"{place.user[0]}:{place.user[1]}"
+    return replace(made, entrypoint=_python_command(spec.command), command=(), user=user, groups=place.groups)
 
 
-def _python_command(interpreter: Sequence[str]) -> list[str]:
-    module = ["-P", "-m", "stoker.worker.runtime", "--connect", f"{INSIDE}/{SOCKET}"]
-    return [*(interpreter or ("python",)), *module]
+def _python_command(interpreter: Sequence[str]) -> tuple[str, ...]:
+    module = ("-P", "-m", "stoker.worker.runtime", "--connect", f"{INSIDE}/{SOCKET}")
+    return *(interpreter or ("python",)), *module
 
 
 def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, str]) -> dict[str, str]:
     """No GPU is hidden from one that got it by CDI: it has no others."""
-    hidden = {} if is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""}
+    last = {} if is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""}
+    if spec.volume:
+        last[VOLUME_PATH] = MOUNT_POINT
     if spec.kind == "protocol":
-        return {**added, **hidden}
+        return {**added, **last}
     declared = {**spec.env, **added}
     search = [f"{INSIDE}/package", *filter(None, [declared.pop("PYTHONPATH", "")])]
-    return {**declared, "PYTHONPATH": ":".join(search), **hidden}
+    return {**declared, "PYTHONPATH": ":".join(search), **last}
 
 
-def _host_config(spec: WorkerSpec, device: Device | None, place: Place, limits: Limits) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "Init": True,
-        "NetworkMode": "host",
-        "LogConfig": {"Type": "none", "Config": {}},
-        "SecurityOpt": ["no-new-privileges"],
-        "CapDrop": ["MKNOD", "NET_RAW"],
-        "PidsLimit": limits.pids,
-        "ShmSize": SHM_BYTES,
-        "Ulimits": [{"Name": "nofile", "Soft": limits.nofile, "Hard": limits.nofile}],
-    }
-    if limits.memory is not None:
-        config |= {"Memory": limits.memory, "MemorySwap": limits.memory}
-    if limits.cpus is not None:
-        config["NanoCpus"] = round(limits.cpus * 1e9)
-    if spec.kind != "protocol":
-        config["Mounts"] = [
-            _bind(place.frames, INSIDE, read_only=True),
-            _bind(place.package, f"{INSIDE}/package", read_only=True),
-            _bind(place.scratch_source, place.scratch, read_only=False),
-        ]
-    if is_gpu(device):
-        names = [f"nvidia.com/gpu={uuid}" for uuid in spec.devices]
-        config["DeviceRequests"] = [{"Driver": "cdi", "DeviceIDs": names}]
-    return config
-
-
-def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
-    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
+def _binds(spec: WorkerSpec, place: Place) -> tuple[Bind, ...]:
+    volume = (Bind(place.volume, MOUNT_POINT, read_only=False),) if spec.volume else ()
+    if spec.kind == "protocol":
+        return volume
+    return (
+        Bind(place.frames, INSIDE, read_only=True),
+        Bind(place.package, f"{INSIDE}/package", read_only=True),
+        Bind(place.scratch_source, place.scratch, read_only=False),
+        *volume,
+    )
 
 
 def is_gpu(device: Device | None) -> bool:

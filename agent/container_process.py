@@ -15,19 +15,18 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stoker.agent.container_engine import ContainerEngine, EngineError
 from stoker.agent.container_images import Images
-from stoker.agent.container_plan import SOCKET, Ended, ended_words
+from stoker.agent.container_plan import SOCKET, Ended, Plan, ended_words
 from stoker.agent.frame_socket import FrameSocket
 from stoker.agent.log_pipe import LogPipe
-from stoker.agent.log_tail import LogTail
+from stoker.agent.log_tail import Heard, LogTail
 from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
@@ -37,17 +36,20 @@ log = logging.getLogger(__name__)
 NEVER_RAN = 125
 """The status that the docker command gives to what it could not start."""
 
+LOST = 255
+"""Its engine went before it told of an end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What to run: `request` makes the create request from the id of its image. `folder` goes afterwards."""
+    """What to run: `plan` makes it of the id of its image. `folder` is where its frames come in."""
 
     spec: WorkerSpec
-    request: Callable[[str], Mapping[str, Any]]
+    plan: Callable[[str], Plan]
     name: str
     folder: Path | None
     memory: int | None
-    gpu: bool = False
+    gpus: int = 0
 
 
 class ContainerProcess:
@@ -87,14 +89,7 @@ class ContainerProcess:
             self._door.send(frame)
 
     def listen(self) -> Listener:
-        self._drain()
-        mark = self._tail.mark()
-
-        def heard() -> tuple[str, ...]:
-            self._drain()
-            return self._tail.since(mark)
-
-        return heard
+        return Heard(self._tail, self._drain)
 
     def pause(self) -> None:
         if self._door is not None:
@@ -141,26 +136,24 @@ class ContainerProcess:
             status, reason = await self._run()
         except (EngineError, OSError) as error:
             status, reason = NEVER_RAN, f"the container of worker {spec.worker} cannot be run: {error}"
-        if self._signals:
-            await asyncio.wait(self._signals)
         self._over = True
         if self._pipe is not None:
             self._pipe.finish()
         self._tail.close()
         if self._door is not None:
             self._door.finish()
-        if self._container.folder is not None:
-            shutil.rmtree(self._container.folder, ignore_errors=True)
         self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
 
     async def _run(self) -> tuple[int, str]:
         image = await self._unless_stopped(self._images.resolve(self._container.spec))
         if image is None:
             return self._words(Ended(137 if self._killed else 143))
-        container = await self._engine.create(self._container.request(image), self._container.name)
+        container = await self._engine.create(self._container.plan(image), self._container.name)
         try:
             return await self._created(container)
         finally:
+            if self._signals:  # podman never answers a kill whose container was removed meanwhile
+                await asyncio.wait(self._signals)
             with contextlib.suppress(EngineError):
                 await self._engine.remove(container)
 
@@ -173,9 +166,13 @@ class ContainerProcess:
         self._id = container
         if self._stopped.done():  # while it was being started
             self._signal("SIGKILL" if self._killed else "SIGTERM")
-        if self._container.gpu and (why := await self._engine.missing_gpu(container)) is not None:
+        wanted = self._container.gpus
+        if wanted and (why := await self._engine.missing_gpu(container, wanted)) is not None:
             self._kill(f"{why}, and was killed")
-        return self._words(await ended)
+        try:
+            return self._words(await ended)
+        except EngineError as gone:
+            return LOST, f"the container of worker {self._container.spec.worker} was lost: {gone}"
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, str]) -> str | None:
         task = asyncio.ensure_future(work)

@@ -3,60 +3,75 @@
 Made by `containers`, once the engine was asked what it is; what an earlier agent of this data folder left is
 removed before the first worker starts. `Contained` beside it picks by the image.
 
-An agent that is itself in a container starts siblings: the engine mounts folders of the *host*. `host_folder`
-says what the host calls the agent's data folder; all that is mounted lies below it. Whether that is true is
-tried at the start of each worker: a wrong one ends with the engine's words.
+An agent that is itself in a container starts siblings: the engine mounts folders of the *host*. `OnHost` says
+what the host calls the agent's data folder and volume root; whether that is true, `agent.container_probe` has
+tried at the agent's start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import stoker
 import stoker.worker
+from stoker.agent.birth import LogSink, Program
 from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_images import Images
-from stoker.agent.container_plan import Limits, Place, create_request, is_gpu, refusal
+from stoker.agent.container_plan import Limits, Place, is_gpu, plan, refusal
 from stoker.agent.container_process import Container, ContainerProcess
-from stoker.agent.local_process import LogSink, Program
+from stoker.agent.files import ScratchFolders
 from stoker.agent.log_tail import LogTail
 from stoker.agent.seams import Spawner, SpawnFailed, WorkerProcess, WorkerWatcher
+from stoker.agent.volumes import folder as volume_folder
+from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import Device, WorkerSpec
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """A folder of the agent's, and the name of the same folder on the engine's host."""
+
+    inside: Path
+    outside: Path
+
+    def path(self, inside: Path) -> str:
+        return str(self.outside / inside.relative_to(self.inside))
+
+
 class ContainerSpawner:
-    """`agent` labels its containers; `scratch` is the folder of the attempts' scratch folders."""
+    """`data` is the agent's data folder, `agent` labels its containers. Of a volume's folder the group
+    becomes `volume_group`, where workers are not the agent's own user."""
 
     def __init__(
         self,
         engine: ContainerEngine,
-        folder: Path,
+        data: OnHost,
         agent: str,
-        scratch: Path,
+        scratch: ScratchFolders,
         *,
         limits: Limits | None = None,
-        user: tuple[int, int] | None = None,
-        host_folder: Path | None = None,
+        users: WorkerUsers | None = None,
+        volumes: OnHost | None = None,
+        volume_group: int | None = None,
         log_sink: LogSink | None = None,
     ) -> None:
-        self._engine = engine
-        self._data, self._host = folder.absolute(), (host_folder or folder).absolute()
-        self._folder = self._data / "containers"
-        self._agent, self._scratch = agent, scratch.absolute()
+        self._engine, self._data, self._volumes = engine, data, volumes
+        self._folder = data.inside / "containers"
+        self._agent, self._scratch = agent, scratch
         self._limits = limits or Limits()
-        self._user = user or (0, 0)
+        self._users, self._volume_group = users or WorkerUsers(), volume_group
         self._log_sink = log_sink
-        self._images = Images(engine, self._data / "images.json")
+        self._images = Images(engine, data.inside / "images.json")
         self._living: set[ContainerProcess] = set()
         shutil.rmtree(self._folder, ignore_errors=True)
         if engine.facts.name:
@@ -76,46 +91,77 @@ class ContainerSpawner:
         if (why := refusal(self._engine.facts, spec, device)) is not None:
             raise SpawnFailed(why)
         name = f"{spec.worker}-{secrets.token_hex(3)}"
-        frames = None if program is not None else self._frames_folder(name)
-        added = {} if program is None else program.environment
-        request = partial(self._request, spec, device, frames, added)
-        container = Container(
-            spec, request, f"stoker-{name}", frames, self._limits.memory, gpu=is_gpu(device)
-        )
-        process = ContainerProcess(container, self._engine, self._images, watcher, self._tail(spec.worker))
-        self._living.add(process)
-        process.ended.add_done_callback(lambda _: self._living.discard(process))
+        with contextlib.ExitStack() as undo:
+            place = self._place(spec, name, undo)
+            frames = Path(self._folder, name) if program is None else None
+            added = {} if program is None else program.environment
+            limits = self._limits
+            container = Container(
+                spec,
+                lambda image: plan(spec, device, image, added, place, limits),
+                f"stoker-{name}",
+                frames,
+                limits.of(spec.limits).memory,
+                _gpus(spec, device),
+            )
+            process = ContainerProcess(
+                container, self._engine, self._images, watcher, self._tail(spec.worker)
+            )
+            self._living.add(process)
+            given_back = undo.pop_all()
+        process.ended.add_done_callback(lambda _: self._gone(process, given_back))
         return process
 
-    def _request(
-        self,
-        spec: WorkerSpec,
-        device: Device | None,
-        frames: Path | None,
-        added: Mapping[str, str],
-        image: str,
-    ) -> Mapping[str, Any]:
-        place = Place(
-            self._agent,
-            self._on_host(frames or self._folder),
-            self._on_host(self._folder / "package"),
-            str(self._scratch),
-            self._on_host(self._scratch),
-            self._user,
-        )
-        return create_request(spec, device, image, added, place, self._limits)
+    def _gone(self, process: ContainerProcess, given_back: contextlib.ExitStack) -> None:
+        self._living.discard(process)
+        given_back.close()
 
-    def _on_host(self, path: Path) -> str:
-        return str(self._host / path.relative_to(self._data))
-
-    def _frames_folder(self, name: str) -> Path:
-        """Another user passes through to the socket; the folder above it is the agent's alone."""
-        made = self._folder / name
+    def _place(self, spec: WorkerSpec, name: str, undo: contextlib.ExitStack) -> Place:
+        """Makes what the container will be shown. `undo` takes it away again."""
+        volume = self._volume(spec)
+        place = Place(self._agent, "", "", "", "", volume)
+        if spec.kind == "protocol":
+            return place
+        user = self._users.take(spec.worker)
+        undo.callback(self._users.free, spec.worker, user)
         try:
-            (made / "package").mkdir(parents=True)
-            os.chmod(made, 0o711)
+            frames = self._frames_folder(name, undo)
+            scratch = self._scratch.open(spec.worker)
         except OSError as error:
             raise SpawnFailed(f"no folder for the container {name}: {error.strerror}") from None
+        undo.callback(self._scratch.close, spec.worker)
+        groups = () if self._volume_group is None or not volume else (self._volume_group,)
+        return replace(
+            place,
+            frames=self._data.path(frames),
+            package=self._data.path(self._folder / "package"),
+            scratch=str(scratch),
+            scratch_source=self._data.path(scratch),
+            user=user or (0, 0),
+            groups=groups,
+        )
+
+    def _volume(self, spec: WorkerSpec) -> str:
+        """The host's path of its folder, which the workers' group may write to."""
+        if not spec.volume:
+            return ""
+        root = self._volumes
+        path = volume_folder(None if root is None else root.inside, spec.volume)
+        assert root is not None
+        try:
+            if self._volume_group is not None and path.stat().st_gid != self._volume_group:
+                os.chown(path, -1, self._volume_group)
+                path.chmod(0o2770)
+        except OSError as error:
+            raise SpawnFailed(f"volume {spec.volume} cannot be shared: {error.strerror}") from None
+        return root.path(path)
+
+    def _frames_folder(self, name: str, undo: contextlib.ExitStack) -> Path:
+        """Another user passes through to the socket; the folder above it is the agent's alone."""
+        made = self._folder / name
+        undo.callback(shutil.rmtree, made, ignore_errors=True)
+        (made / "package").mkdir(parents=True)
+        os.chmod(made, 0o711)
         return made
 
     def _copy_package(self) -> None:
@@ -138,6 +184,13 @@ class ContainerSpawner:
             process.kill()
         await asyncio.gather(*waiting)
         await asyncio.to_thread(self._engine.close)
+
+
+def _gpus(spec: WorkerSpec, device: Device | None) -> int:
+    """How many whole GPUs must be in its /dev; slices of one show it once."""
+    if not is_gpu(device):
+        return 0
+    return len(spec.devices) if device is not None and device.kind == "gpu" else 1
 
 
 class Contained:

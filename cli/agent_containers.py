@@ -5,6 +5,7 @@ STOKER_CONTAINER_MEMORY_MB      of each container; without it there is no limit 
 STOKER_CONTAINER_CPUS           the same, in cores: 1.5
 STOKER_CONTAINER_PIDS           processes and threads of each container, 4096 without it
 STOKER_HOST_DATA_DIR            what the host calls the data folder of an agent that is in a container
+STOKER_HOST_VOLUME_ROOT         the same of its volume root
 """
 
 from __future__ import annotations
@@ -14,32 +15,102 @@ import logging
 import os
 import resource
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from stoker.agent.container_engine import ContainerEngine, EngineError, addresses, connect
-from stoker.agent.container_plan import Limits
+from stoker.agent.container_plan import Engine, Limits
+from stoker.agent.container_spawner import ContainerSpawner, OnHost
+from stoker.agent.files import ScratchFolders
+from stoker.agent.worker_users import WorkerUsers
 from stoker.cli.errors import CliError
 
 log = logging.getLogger(__name__)
 
-HOST_DATA_DIR = "STOKER_HOST_DATA_DIR"
+HOST_DATA_DIR, HOST_VOLUME_ROOT = "STOKER_HOST_DATA_DIR", "STOKER_HOST_VOLUME_ROOT"
 MEMORY_MB, CPUS, PIDS = "STOKER_CONTAINER_MEMORY_MB", "STOKER_CONTAINER_CPUS", "STOKER_CONTAINER_PIDS"
 NOFILE_MAX = 65_536
 
 
-async def container_engine(node: str, environment: Mapping[str, str]) -> ContainerEngine:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The agent's folders that containers see parts of."""
+
+    data: OnHost
+    volumes: OnHost | None
+
+
+def shown(folder: Path, volume_root: Path | None, given: Mapping[str, str]) -> Shown:
+    volumes = None if volume_root is None else _on_host(volume_root, HOST_VOLUME_ROOT, given)
+    return Shown(_on_host(folder, HOST_DATA_DIR, given), volumes)
+
+
+def _on_host(inside: Path, name: str, given: Mapping[str, str]) -> OnHost:
+    outside = Path(given[name]) if given.get(name) else inside
+    if not outside.is_absolute():
+        raise CliError(f"{name} is a path of the engine's host, from its root; got {given[name]!r}")
+    return OnHost(inside, outside)
+
+
+async def container_engine(node: str, environment: Mapping[str, str], shown: Shown) -> ContainerEngine:
     """The engine of this host, rid of what an earlier agent of this data folder left in it; or none, with the
-    reason. A host without an engine is asked nothing."""
+    reason. A host without an engine is asked nothing. Raises CliError when the engine's host was named wrong
+    folders; an engine that sees others without being named any is as good as none."""
     engine = await asyncio.to_thread(connect, addresses(environment, os.getuid()))
-    log.info("container engine: %s", engine.facts.words)
     if engine.facts.name:
-        try:
-            left = await engine.remove_all(node)
-        except EngineError as error:
-            log.warning("containers of an earlier agent may be left: %s", error)
-        else:
-            if left:
-                log.warning("removed %d containers that an earlier agent left", left)
+        await _remove_leftovers(engine, node)
+        engine = await _seeing(engine, node, shown)
+    log.info("container engine: %s", engine.facts.words)
     return engine
+
+
+async def _remove_leftovers(engine: ContainerEngine, node: str) -> None:
+    try:
+        left = await engine.remove_all(node)
+    except EngineError as error:
+        log.warning("containers of an earlier agent may be left: %s", error)
+    else:
+        if left:
+            log.warning("removed %d containers that an earlier agent left", left)
+
+
+async def _seeing(engine: ContainerEngine, node: str, shown: Shown) -> ContainerEngine:
+    for name, folder in ((HOST_DATA_DIR, shown.data), (HOST_VOLUME_ROOT, shown.volumes)):
+        if folder is None:
+            continue
+        try:
+            why = await engine.unseen(node, folder.inside, folder.outside)
+        except (EngineError, OSError) as error:
+            log.warning("whether the engine sees %s is not known: %s", folder.inside, error)
+            continue
+        if why is None:
+            continue
+        await asyncio.to_thread(engine.close)
+        if folder.outside != folder.inside:
+            raise CliError(f"{name} is wrong: {why}")
+        return ContainerEngine(None, Engine(why=f"{why}; {name} names it, where it has another path there"))
+    return engine
+
+
+def container_spawner(
+    engine: ContainerEngine,
+    shown: Shown,
+    node: str,
+    scratch: ScratchFolders,
+    given: Mapping[str, str],
+    users: WorkerUsers,
+    volume_group: int | None,
+) -> ContainerSpawner:
+    return ContainerSpawner(
+        engine,
+        shown.data,
+        node,
+        scratch,
+        limits=container_limits(given),
+        users=users,
+        volumes=shown.volumes,
+        volume_group=volume_group,
+    )
 
 
 def container_limits(given: Mapping[str, str]) -> Limits:
@@ -47,12 +118,14 @@ def container_limits(given: Mapping[str, str]) -> Limits:
     cpus = _number(given, CPUS, 0.01, 4096)
     pids = _number(given, PIDS, 8, 1 << 22)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, processes = resource.getrlimit(resource.RLIMIT_NPROC)
     nofile = NOFILE_MAX if hard == resource.RLIM_INFINITY else min(hard, NOFILE_MAX)
     return Limits(
         memory=None if memory is None else int(memory) << 20,
         cpus=cpus,
         pids=4096 if pids is None else int(pids),
         nofile=nofile,
+        nproc=None if processes == resource.RLIM_INFINITY else processes,
     )
 
 

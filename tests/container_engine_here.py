@@ -1,4 +1,4 @@
-"""A dockerd of the tests' own, on a private root and socket, and an image made of this host's Python."""
+"""A dockerd and a podman of the tests' own, on private roots, and an image made of this host's Python."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 TESTS = Path(__file__).parent
 STOCK = TESTS.parent / ".peers" / "python" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
@@ -36,43 +37,141 @@ PATIENCE_S = 20.0
 @contextmanager
 def dockerd() -> Iterator[str]:
     """Its address. Raises RuntimeError with why there can be none here."""
-    if os.geteuid() != 0:
-        raise RuntimeError("dockerd needs root")
-    if not (program := shutil.which("dockerd")):
-        raise RuntimeError("there is no dockerd here: apt-get install docker.io runc")
-    root = Path(tempfile.mkdtemp(prefix="stoker-dockerd-"))  # short: sockets lie below it
-    address = f"unix://{root}/d.sock"
-    # fmt: off
-    command = [
-        program, "--default-ulimit", "nofile=4096:4096", "--data-root", f"{root}/data", "--exec-root",
-        f"{root}/exec", "--pidfile", f"{root}/pid", "-H", address, "--bridge=none", "--iptables=false",
-        "--ip6tables=false",
-    ]
-    # fmt: on
-    with (root / "log").open("wb") as log:
-        running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        _wait_for(root, running)
-        yield address
-    finally:
-        running.send_signal(signal.SIGTERM)
+    with Dockerd() as engine:
+        engine.start()
+        yield engine.address
+
+
+@contextmanager
+def podman(registries: str = "") -> Iterator[str]:
+    """The same of podman's service."""
+    with Podman(registries) as engine:
+        engine.start()
+        yield engine.address
+
+
+class EngineHere:
+    """An engine that can be stopped and started again; what it made goes at the end, its folder too."""
+
+    program, package = "", ""
+
+    def __init__(self) -> None:
+        if os.geteuid() != 0:
+            raise RuntimeError(f"{self.program} needs root")
+        if not shutil.which(self.program):
+            raise RuntimeError(f"there is no {self.program} here: apt-get install {self.package}")
+        self.root = Path(tempfile.mkdtemp(prefix=f"stoker-{self.program}-"))  # short: sockets lie below it
+        self.address = f"unix://{self.root}/s"
+        self.running: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def ready(self) -> bool:
+        return (self.root / "s").is_socket()
+
+    def start(self) -> None:
+        """Again, after a stop. Raises RuntimeError with its last words."""
+        with (self.root / "log").open("wb") as log:
+            self.running = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment(),
+                start_new_session=True,
+            )
+        until = time.monotonic() + PATIENCE_S
+        while not self.ready():
+            if self.running.poll() is not None or time.monotonic() > until:
+                last = (self.root / "log").read_text(errors="replace").splitlines()[-1:]
+                raise RuntimeError(f"{self.program} does not start here: {' '.join(last)}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self.running is None:
+            return
+        self.running.send_signal(signal.SIGTERM)
         try:
-            running.wait(PATIENCE_S)
+            self.running.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
+            self.running.kill()
+            self.running.wait()
+        self.running = None
+        (self.root / "s").unlink(missing_ok=True)
+
+    def clean(self) -> None:
+        """What it leaves mounted or running."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.clean()
+        shutil.rmtree(self.root)
+
+
+class Dockerd(EngineHere):
+    program, package = "dockerd", "docker.io runc"
+
+    def command(self) -> list[str]:
+        # fmt: off
+        return [
+            self.program, "--default-ulimit", "nofile=4096:4096", "--data-root", f"{self.root}/data",
+            "--exec-root", f"{self.root}/exec", "--pidfile", f"{self.root}/pid", "-H", self.address,
+            "--bridge=none", "--iptables=false", "--ip6tables=false",
+        ]
+        # fmt: on
+
+    def ready(self) -> bool:
+        return super().ready() and b"API listen" in (self.root / "log").read_bytes()
+
+    def clean(self) -> None:
         for left in ("exec/netns/default", "data"):  # dockerd leaves the first one mounted
-            subprocess.run(["umount", "-R", f"{root}/{left}"], capture_output=True, check=False)
-        shutil.rmtree(root)
+            subprocess.run(["umount", "-R", f"{self.root}/{left}"], capture_output=True, check=False)
 
 
-def _wait_for(root: Path, running: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not (root / "d.sock").is_socket() or b"API listen" not in (root / "log").read_bytes():
-        if running.poll() is not None or time.monotonic() > until:
-            last = (root / "log").read_text(errors="replace").splitlines()[-1:]
-            raise RuntimeError(f"dockerd does not start here: {' '.join(last)}")
-        time.sleep(0.05)
+class Podman(EngineHere):
+    """With runc, and no init that it was told of: a bare Debian has none where podman looks. `registries` is
+    its registries.conf. Its CDI folder is one of its own, in its own mount namespace."""
+
+    program, package = "podman", "podman runc"
+    CDI = Path("/var/run/cdi")
+
+    def __init__(self, registries: str = "") -> None:
+        super().__init__()
+        (self.root / "registries.conf").write_text(registries)
+        (self.root / "containers.conf").write_text(
+            '[containers]\ndefault_ulimits = ["nofile=4096:4096"]\n'
+            '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "runc"\n'
+        )
+        for folder in ("cdi", "tmp"):
+            (self.root / folder).mkdir()
+
+    def command(self) -> list[str]:
+        private = f'mkdir -p {self.CDI}; mount --bind {self.root}/cdi {self.CDI}; exec "$@"'
+        # fmt: off
+        return [
+            "unshare", "--mount", "--propagation", "slave", "sh", "-c", private, "-", self.program,
+            "--root", f"{self.root}/data", "--runroot", f"{self.root}/run", "--tmpdir", f"{self.root}/libpod",
+            "--storage-driver", "overlay", "system", "service", "--time=0", self.address,
+        ]
+        # fmt: on
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "CONTAINERS_CONF": f"{self.root}/containers.conf",
+            "CONTAINERS_REGISTRIES_CONF": f"{self.root}/registries.conf",
+            "TMPDIR": f"{self.root}/tmp",
+        }
+
+    def clean(self) -> None:
+        subprocess.run(["umount", "-R", f"{self.root}/data"], capture_output=True, check=False)
 
 
 def make_image(address: str) -> None:

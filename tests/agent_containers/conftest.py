@@ -10,27 +10,30 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from container_engine_here import IMAGE, STOCK, dockerd, make_image
+from container_engine_here import IMAGE, STOCK, dockerd, make_image, podman
 
 from stoker.agent.container_engine import ContainerEngine, connect
 from stoker.agent.container_plan import Limits
-from stoker.agent.container_spawner import Contained, ContainerSpawner
+from stoker.agent.container_spawner import Contained, ContainerSpawner, OnHost
+from stoker.agent.files import ScratchFolders
 from stoker.agent.local_process import LocalSpawner
 from stoker.agent.protocol_server import ProtocolServer
 from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
 from stoker.agent.seams import WorkerExit
-from stoker.wire.messages import WorkerSpec
+from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
 
+GIVEN = {"docker": "STOKER_TEST_DOCKER", "podman": "STOKER_TEST_PODMAN"}
+"""Each may name an engine that has the image already: for whoever works on these tests."""
 
-@pytest.fixture(scope="session")
-def address() -> Iterator[str]:
-    """`STOKER_TEST_ENGINE` names one that has the image already: for whoever works on these tests."""
-    if given := os.environ.get("STOKER_TEST_ENGINE"):
+
+@pytest.fixture(scope="session", params=["docker", "podman"])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    if given := os.environ.get(GIVEN[request.param]):
         yield given
         return
     try:
-        with dockerd() as where:
+        with {"docker": dockerd, "podman": podman}[request.param]() as where:
             make_image(where)
             yield where
     except RuntimeError as why:
@@ -77,12 +80,12 @@ class Host:
 
     def __init__(self, engine: ContainerEngine, folder: Path, **more: Any) -> None:
         folder.mkdir(exist_ok=True)
-        self.scratch = folder / "scratch"
-        self.scratch.mkdir(exist_ok=True)
+        self.folder = folder
+        self.scratch = ScratchFolders(folder / "scratch")
         self.lines: list[str] = []
         self.engine = engine
         self.containers = ContainerSpawner(
-            engine, folder, "agent-1", self.scratch, log_sink=self._line, **more
+            engine, OnHost(folder, folder), "agent-1", self.scratch, log_sink=self._line, **more
         )
         local = LocalSpawner(folder)
         serving = lambda starter: lambda: ProtocolSpawner(starter, ProtocolServer(refuse_s=0.05))  # noqa: E731
@@ -94,12 +97,12 @@ class Host:
         for heard in self._heard:
             heard.moved.set()
 
-    def start(self, **fields: Any) -> Heard:
+    def start(self, device: Device | None = None, **fields: Any) -> Heard:
         heard = Heard()
         self._heard.append(heard)
         fields = {"handler": "", "image": IMAGE, **fields}
         spec = WorkerSpec(worker=f"w{len(self._heard)}", endpoint="e1", version=1, **fields)
-        heard.process = self.spawner.spawn(spec, None, heard)
+        heard.process = self.spawner.spawn(spec, device, heard)
         return heard
 
     def python(self, name: str, folder: str = "/app", **fields: Any) -> Heard:
@@ -117,7 +120,10 @@ async def engine(address: str) -> ContainerEngine:
 
 @pytest_asyncio.fixture
 async def host(address: str, engine: ContainerEngine, tmp_path: Path) -> AsyncIterator[Host]:
-    made = Host(engine, tmp_path / "data", limits=Limits(memory=256 << 20, pids=64))
+    volumes = tmp_path / "volumes"
+    volumes.mkdir()
+    limits = Limits(memory=256 << 20, pids=64, nproc=4096)
+    made = Host(engine, tmp_path / "data", limits=limits, volumes=OnHost(volumes, volumes))
     yield made
     await made.spawner.close()
     left = await asyncio.to_thread(containers_left, address)

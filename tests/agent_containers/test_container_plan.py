@@ -13,17 +13,20 @@ from stoker.agent.container_plan import (
     Engine,
     Limits,
     Place,
-    create_request,
     ended_words,
     facts,
     major,
+    plan,
     refusal,
 )
-from stoker.wire.messages import Device, WorkerSpec
+from stoker.agent.container_requests import docker_request, podman_request
+from stoker.wire.messages import Device, RegistryAuth, WorkerLimits, WorkerSpec
 
 GPU = Device("GPU-1", "gpu", "H100")
 CPU = Device("cpu", "cpu", "CPU")
-PLACE = Place("node", "/data/c/w1", "/data/c/package", "/data/scratch", "/host/scratch", (7, 8))
+PLACE = Place(
+    "node", "/host/c/w1", "/host/c/package", "/data/s/w1", "/host/s/w1", "/host/v/shared", (7, 8), (9,)
+)
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 ENVIRONMENTS = st.dictionaries(NAMES, st.text(st.characters(exclude_characters="\0"), max_size=8), max_size=4)
 SPECS = st.builds(
@@ -37,6 +40,16 @@ SPECS = st.builds(
     kind=st.sampled_from(["python", "protocol"]),
     command=st.lists(st.text(min_size=1, max_size=8), max_size=3).map(tuple),
     image=st.just("a/b:1"),
+    volume=st.sampled_from(["", "shared"]),
+    registry=st.none() | st.just(RegistryAuth("robot", "swordfish")),
+    limits=st.none()
+    | st.builds(
+        WorkerLimits,
+        memory_bytes=st.none() | st.just(5 << 30),
+        cpus=st.none() | st.just(1.5),
+        pids=st.none() | st.just(99),
+        files=st.none() | st.just(2048),
+    ),
 )
 LIMITS = st.builds(
     Limits,
@@ -44,6 +57,7 @@ LIMITS = st.builds(
     cpus=st.none() | st.floats(0.01, 512),
     pids=st.integers(8, 1 << 20),
     nofile=st.integers(1024, 65536),
+    nproc=st.none() | st.integers(64, 4096),
 )
 DEVICES = st.sampled_from([None, CPU, GPU])
 
@@ -52,43 +66,95 @@ def environment(request: dict) -> dict[str, str]:
     return dict(line.split("=", 1) for line in request["Env"])
 
 
+def asked(spec: WorkerSpec, device: Device | None, added: dict, limits: Limits) -> tuple[dict, dict]:
+    """Of docker, and of podman."""
+    made = plan(spec, device, "sha256:1", added, PLACE, limits)
+    return docker_request(made), podman_request(made, "name", None)
+
+
 @given(SPECS, DEVICES, ENVIRONMENTS, LIMITS)
 def test_of_any_worker(spec: WorkerSpec, device: Device | None, added: dict, limits: Limits) -> None:
-    request = create_request(spec, device, "sha256:1", added, PLACE, limits)
-    host = request["HostConfig"]
+    request, podman = asked(spec, device, added, limits)
+    host, held = request["HostConfig"], limits.of(spec.limits)
     assert request["Image"] == "sha256:1", "never the name: that may mean another by now"
     assert request["Labels"] == {"stoker.agent": "node", "stoker.worker": spec.worker}
     assert len(environment(request)) == len(request["Env"]), "each name once"
     assert host["Init"] is True
     assert "Privileged" not in host
-    assert host.get("Memory") == host.get("MemorySwap") == limits.memory
-    assert (host["PidsLimit"], "NanoCpus" in host) == (limits.pids, limits.cpus is not None)
-    asked = [one for given in host.get("DeviceRequests", ()) for one in given["DeviceIDs"]]
-    assert asked == (["nvidia.com/gpu=GPU-1"] if device is GPU else [])
+    assert host.get("Memory") == host.get("MemorySwap") == held.memory
+    assert (host["PidsLimit"], "NanoCpus" in host) == (held.pids, held.cpus is not None)
+    devices = [one for given in host.get("DeviceRequests", ()) for one in given["DeviceIDs"]]
+    assert devices == (["nvidia.com/gpu=GPU-1"] if device is GPU else [])
     assert (environment(request).get("CUDA_VISIBLE_DEVICES") == "") or device is GPU
+    assert "swordfish" not in f"{request} {podman} {spec}", "a password is for the registry alone"
+
+
+@given(SPECS, DEVICES, ENVIRONMENTS, LIMITS)
+def test_both_engines_are_asked_for_the_same(
+    spec: WorkerSpec, device: Device | None, added: dict, limits: Limits
+) -> None:
+    docker, podman = asked(spec, device, added, limits)
+    host, resources = docker["HostConfig"], podman["resource_limits"]
+    assert (podman["image"], podman["env"], podman["labels"]) == (
+        docker["Image"],
+        environment(docker),
+        docker["Labels"],
+    )
+    assert list(podman.get("entrypoint", ())) == docker.get("Entrypoint", [])
+    assert list(podman.get("command", ())) == docker.get("Cmd", [])
+    assert (podman.get("user"), podman["groups"]) == (docker.get("User"), host.get("GroupAdd", []))
+    binds = [(one["Source"], one["Target"], one["ReadOnly"]) for one in host.get("Mounts", ())]
+    assert binds == [(one["source"], one["destination"], "ro" in one["options"]) for one in podman["mounts"]]
+    assert resources["pids"]["limit"] == host["PidsLimit"]
+    assert resources.get("memory", {}).get("limit") == host.get("Memory")
+    assert ("cpu" in resources) == ("NanoCpus" in host)
+    files = next(one["hard"] for one in podman["r_limits"] if one["type"] == "nofile")
+    assert files == host["Ulimits"][0]["Hard"]
+    asked_for = [name for one in host.get("DeviceRequests", ()) for name in one["DeviceIDs"]]
+    assert [one["path"] for one in podman["devices"]] == asked_for
+    assert (podman["init"], podman["no_new_privileges"], podman["netns"]) == (True, True, {"nsmode": "host"})
+    assert podman["cap_drop"] == [f"CAP_{right}" for right in host["CapDrop"]]
+
+
+def test_an_endpoints_limits_come_before_the_nodes() -> None:
+    node = Limits(memory=1 << 30, cpus=2.0, pids=100, nofile=4096, nproc=7)
+    assert node.of(None) == node
+    assert node.of(WorkerLimits()) == node
+    own = WorkerLimits(memory_bytes=2 << 30, cpus=0.5, pids=50, files=512)
+    assert node.of(own) == Limits(2 << 30, 0.5, 50, 512, 7)
+    assert node.of(WorkerLimits(cpus=8.0)) == Limits(1 << 30, 8.0, 100, 4096, 7)
+    own_plan = plan(SPEC, None, "i", {}, PLACE, Limits(cpus=0.001))
+    assert podman_request(own_plan, "n", None)["resource_limits"]["cpu"]["quota"] == 1000, (
+        "the least there is"
+    )
+
+
+def test_an_init_is_named_to_podman_where_it_has_none_of_its_own() -> None:
+    made = plan(SPEC, None, "i", {}, PLACE, Limits())
+    assert "init_path" not in podman_request(made, "n", None)
+    assert podman_request(made, "n", "/usr/bin/tini")["init_path"] == "/usr/bin/tini"
 
 
 @given(SPECS, DEVICES, ENVIRONMENTS)
-def test_a_python_worker_sees_three_folders_and_writes_to_one(
-    spec: WorkerSpec, device: Device | None, added: dict
-) -> None:
-    request = create_request(spec, device, "i", added, PLACE, Limits())
+def test_what_a_worker_sees(spec: WorkerSpec, device: Device | None, added: dict) -> None:
+    request, _ = asked(spec, device, added, Limits())
     mounts = {
         one["Target"]: (one["Source"], one["ReadOnly"]) for one in request["HostConfig"].get("Mounts", ())
     }
+    volume = {"/runpod-volume": ("/host/v/shared", False)} if spec.volume else {}
+    assert environment(request).get("STOKER_VOLUME_PATH") == ("/runpod-volume" if spec.volume else None)
     if spec.kind == "protocol":
-        assert mounts == {}
+        assert mounts == volume
         assert request.get("Cmd") == (list(spec.command) or None)
         assert "Entrypoint" not in request
-        assert (
-            environment(request).items()
-            >= {k: v for k, v in added.items() if k != "CUDA_VISIBLE_DEVICES"}.items()
-        )
+        own = {k: v for k, v in added.items() if k not in ("CUDA_VISIBLE_DEVICES", "STOKER_VOLUME_PATH")}
+        assert environment(request).items() >= own.items()
         return
     assert mounts == {
-        "/stoker": ("/data/c/w1", True),
-        "/stoker/package": ("/data/c/package", True),
-        "/data/scratch": ("/host/scratch", False),
+        "/stoker": ("/host/c/w1", True),
+        "/stoker/package": ("/host/c/package", True),
+        "/data/s/w1": ("/host/s/w1", False),
+        **volume,
     }
     interpreter = list(spec.command or ("python",))
     runtime = ["-P", "-m", "stoker.worker.runtime", "--connect", "/stoker/frames.sock"]
@@ -112,11 +178,8 @@ SPEC = WorkerSpec("w1", "e", 1, "", image="a:1")
             "docker 25 or newer with CDI switched on; this node has docker 20.10.24",
         ),
         (Engine("docker", "28.0.1", cdi=True), GPU, None),
-        (
-            Engine("podman", "4.3.1"),
-            GPU,
-            "GPUs do not come into containers of podman 4.3.1 through this agent",
-        ),
+        (Engine("podman", "4.3.1", cdi=True), GPU, None),
+        (Engine("podman", "3.0.1"), GPU, "podman 4 or newer; this node has podman 3.0.1"),
     ],
 )
 def test_refusals(engine: Engine, device: Device | None, words: str | None) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_engine_here import IMAGE
 
 from stoker.agent.container_engine import connect
-from stoker.agent.files import check_file
+from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
 
 pytestmark = pytest.mark.slow
+
+KEY = AttemptKey("j", 1)
 
 
 async def run(worker: Any, given: Any = None, scratch: str = "/tmp", job: str = "j") -> None:
@@ -53,13 +54,12 @@ async def test_what_a_handler_finds(host: Any) -> None:
 
 
 async def test_a_file_comes_as_a_descriptor_and_lies_where_the_agent_knows_it(host: Any) -> None:
-    scratch = host.scratch / "j.1"
-    scratch.mkdir()
     worker = host.python("file_ok")
-    await run(worker, {"text": "hello"}, str(scratch))
+    scratch = host.scratch.make(KEY, "w1")
+    await run(worker, {"text": "hello"}, scratch)
     file = await worker.told("file")
     try:
-        assert check_file(file.fd, scratch, os.geteuid()).size == 5
+        assert host.scratch.check(KEY, file.fd) == 5
         assert os.pread(file.fd, 10, 0) == b"hello"
     finally:
         os.close(file.fd)
@@ -163,32 +163,6 @@ async def test_a_program_that_ends(host: Any) -> None:
     assert (ended.status, ended.reason, ended.log_tail) == (7, "exited with code 7", ("no model",))
 
 
-# ---- GPUs, as far as they can be had here: a node of /dev under their name
-
-
-@pytest.mark.parametrize(
-    ("devices", "why"),
-    [
-        ([], "it got no GPU"),
-        ([{"PathOnHost": "/dev/null", "PathInContainer": "/dev/nvidia0", "CgroupPermissions": "r"}], None),
-    ],
-)
-async def test_whether_a_gpu_arrived(host: Any, devices: list[Any], why: str | None) -> None:
-    config = {"NetworkMode": "host", "Init": True, "Devices": devices}
-    sleeps = ["python", "-c", "import time; time.sleep(600)"]
-    container = await host.engine.create({"Image": IMAGE, "Cmd": sleeps, "HostConfig": config}, "stoker-gpu")
-    log_end, log_start = os.pipe()
-    try:
-        ended = await host.engine.start(container, log_start)
-        assert await host.engine.missing_gpu(container) == why
-        await host.engine.signal(container, "SIGKILL")
-        assert (await ended).code == 137
-        assert await host.engine.missing_gpu(container) is None
-    finally:
-        os.close(log_end)
-        await host.engine.remove(container)
-
-
 # ---- what is left of an agent that was killed
 
 
@@ -207,7 +181,7 @@ async def test_a_later_agent_removes_what_an_earlier_one_left(host: Any, address
 async def test_an_image_stays_what_it_was_for_a_version(host: Any) -> None:
     worker = host.python("echo")
     await worker.told("ready")
-    pins = json.loads((host.scratch.parent / "images.json").read_text())
+    pins = json.loads((host.folder / "images.json").read_text())
     (pin,) = pins.values()
     assert list(pins) == ["e1 1 stoker-test:1"]
     assert pin["id"].startswith("sha256:")

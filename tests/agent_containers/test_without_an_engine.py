@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stoker.agent.container_engine import EngineError, NoSuchImage, addresses, connect
+from stoker.agent.container_engine import EngineError, NotThere, addresses, connect
 from stoker.agent.container_images import Images
-from stoker.agent.container_spawner import ContainerSpawner
+from stoker.agent.container_oom import counter, kills
+from stoker.agent.container_pull import in_words
+from stoker.agent.container_spawner import ContainerSpawner, OnHost
+from stoker.agent.files import ScratchFolders
 from stoker.agent.seams import SpawnFailed
-from stoker.cli.agent_containers import container_limits
+from stoker.cli.agent_containers import container_limits, shown
 from stoker.cli.errors import CliError
-from stoker.wire.messages import WorkerSpec
+from stoker.wire.messages import RegistryAuth, WorkerSpec
 
 
 class FakeEngine:
@@ -33,10 +37,11 @@ class FakeEngine:
         for known, image in self.here.items():
             if name in (known, image["Id"]):
                 return image
-        raise NoSuchImage(f"no such image: {name}")
+        raise NotThere(f"no such image: {name}")
 
-    async def pull(self, name: str) -> None:
+    async def pull(self, name: str, auth: RegistryAuth | None = None) -> None:
         self.pulled.append(name)
+        self.let_in = auth
         if name not in self.registry:
             raise EngineError("manifest unknown")
         self.here[name] = self.registry[name]
@@ -85,7 +90,7 @@ async def test_a_pull_that_fails_and_a_torn_file(engine: FakeEngine, tmp_path: P
 
 async def test_a_node_without_an_engine(tmp_path: Path) -> None:
     engine = connect([])
-    spawner = ContainerSpawner(engine, tmp_path, "n", tmp_path / "scratch")
+    spawner = ContainerSpawner(engine, OnHost(tmp_path, tmp_path), "n", ScratchFolders(tmp_path / "scratch"))
     with pytest.raises(
         SpawnFailed, match="needs a container engine; this node has none: there is no DOCKER_HOST"
     ):
@@ -107,3 +112,45 @@ def test_limits() -> None:
     for value in ("much", "0", "nan", "-1", ""):
         with pytest.raises(CliError, match="STOKER_CONTAINER_MEMORY_MB must be a number from 16 to 16777216"):
             container_limits({"STOKER_CONTAINER_MEMORY_MB": value})
+
+
+async def test_an_endpoints_credentials_go_with_the_pull(engine: FakeEngine, tmp_path: Path) -> None:
+    let_in = RegistryAuth("robot", "swordfish")
+    await Images(engine, tmp_path / "i.json").resolve(replace(spec(), registry=let_in))
+    assert engine.let_in == let_in
+    assert "swordfish" not in (tmp_path / "i.json").read_text()
+
+
+def test_what_is_said_of_a_pull_that_was_not_let_in() -> None:
+    robot = RegistryAuth("robot", "swordfish")
+    said = "unauthorized: no entry for robot:swordfish"
+    assert in_words(said, None).endswith("; the endpoint names no credentials (containerRegistryAuthId)")
+    assert in_words(said, robot) == (
+        "unauthorized: no entry for robot:[password]; the registry does not take the credentials of robot"
+    )
+    assert in_words("manifest unknown", robot) == "manifest unknown"
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [("5:memory:/lib/one", "memory/lib/one/memory.oom_control"), ("0::/lib/one", "lib/one/memory.events")],
+)
+def test_the_kernels_count_of_what_it_killed_for_its_memory(tmp_path: Path, line: str, file: str) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(f"3:cpu:/else\n{line}\n")
+    (tmp_path / "cgroup.controllers").touch()
+    counting = counter(7, tmp_path, tmp_path)
+    assert counting == tmp_path / file
+    assert kills(counting) is None, "unknown, not none"
+    counting.parent.mkdir(parents=True)
+    counting.write_text("under_oom 0\noom_kill 2\n")
+    assert kills(counting) == 2
+    assert kills(counter(8, tmp_path, tmp_path)) is None
+
+
+def test_what_the_host_calls_a_folder(tmp_path: Path) -> None:
+    folders = shown(tmp_path, None, {"STOKER_HOST_DATA_DIR": "/mnt/agent"})
+    assert folders.data.path(tmp_path / "scratch" / "w") == "/mnt/agent/scratch/w"
+    assert shown(tmp_path, tmp_path / "v", {}).volumes == OnHost(tmp_path / "v", tmp_path / "v")
+    with pytest.raises(CliError, match="STOKER_HOST_DATA_DIR is a path of the engine's host"):
+        shown(tmp_path, None, {"STOKER_HOST_DATA_DIR": "here"})

@@ -1,0 +1,82 @@
+"""Pulling an image: with whose password, how long a silent registry is waited for, what a failure is called.
+
+Blocking, for a thread. The password goes to the engine in a header and nowhere else: should a registry send
+it back in its words, it is cut out of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from stoker.wire.messages import RegistryAuth
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+QUIET_S = 120.0
+"""An engine tells of every step of a pull. When it tells of none for so long, its registry hangs."""
+
+_NOT_LET_IN = re.compile(r"unauthorized|no basic auth|authentication required|denied|\b401\b|\b403\b", re.I)
+
+
+class PullFailed(Exception):
+    """The text is a sentence, without the password."""
+
+
+def pull(client: APIClient, name: str, auth: RegistryAuth | None, quiet_s: float = QUIET_S) -> None:
+    """Raises PullFailed, and what `requests` raises when the engine itself has gone."""
+    from docker.utils import parse_repository_tag
+    from requests.exceptions import ConnectionError as Broken
+    from requests.exceptions import Timeout
+
+    repository, tag = parse_repository_tag(name)
+    given: Any = client  # its own `pull` waits for ever
+    try:
+        with given.post(
+            f"{client.base_url}/v{client.api_version}/images/create",
+            params={"fromImage": repository, "tag": tag or "latest"},
+            headers=_headers(client, repository, auth),
+            stream=True,
+            timeout=quiet_s,
+        ) as answer:
+            steps = [json.loads(line) for line in answer.iter_lines() if line]
+    except (Timeout, Broken) as error:
+        if not isinstance(error, Timeout) and "timed out" not in str(error).lower():
+            raise
+        raise PullFailed(f"its registry has been silent for {quiet_s:g} s") from None
+    if said := _failure(answer.status_code, steps):
+        raise PullFailed(in_words(said, auth))
+
+
+def _headers(client: APIClient, repository: str, auth: RegistryAuth | None) -> dict[str, str]:
+    """Without credentials of the endpoint's own, those of the agent's docker configuration."""
+    from docker.auth import encode_header, get_config_header, resolve_repository_name
+
+    if auth is not None:
+        header: bytes | None = encode_header({"username": auth.username, "password": auth.password})
+    else:
+        header = get_config_header(client, resolve_repository_name(repository)[0])
+    return {} if not header else {"X-Registry-Auth": header.decode()}
+
+
+def _failure(status: int, steps: list[dict[str, Any]]) -> str | None:
+    """Some failures come as a status, others in the middle of the steps."""
+    for step in steps:
+        if said := step.get("error"):
+            return str(said)
+    if status < 400:
+        return None
+    return str(steps[0].get("message") or steps[0].get("cause")) if steps else f"status {status}"
+
+
+def in_words(said: str, auth: RegistryAuth | None) -> str:
+    """What the engine said, and what may be done about it."""
+    if auth is not None and auth.password:
+        said = said.replace(auth.password, "[password]")
+    if not _NOT_LET_IN.search(said):
+        return said
+    if auth is None:
+        return f"{said}; the endpoint names no credentials (containerRegistryAuthId)"
+    return f"{said}; the registry does not take the credentials of {auth.username}"
