@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stoker.agent import attempt_log, process, restarts
 from stoker.agent.alarm import Alarm
-from stoker.agent.seams import DeviceGate, Listener, Spawner, SpawnFailed, WorkerExit, WorkerProcess
+from stoker.agent.seams import DeviceGate, Listener, Spawner, SpawnFailed, WorkerExit
+from stoker.agent.worker_life import Life, News, Standing, health, setup_frame
 from stoker.agent.worker_wear import Measure, Spawn, WearWatch
 from stoker.wire.messages import AttemptKey, Device, HeldWorker, WorkerPhase, WorkerSpec, WorkerState
 from stoker.worker.frames import Frame
@@ -37,32 +38,6 @@ class WorkerContext:
     paused: Callable[[], bool]
     spawn: Spawn
     measure: Measure
-
-
-@dataclass(slots=True)
-class Life:
-    """One process of a worker. `spoiled`: its device's context is lost."""
-
-    state: process.State
-    handle: WorkerProcess
-    wear: WearWatch
-    slots: int = 1
-    spoiled: bool = False
-
-
-@dataclass(slots=True)
-class News:
-    """What control was last told."""
-
-    phase: WorkerPhase = "starting"
-    reason: str = ""
-    log_tail: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Standing:
-    wanted: bool = True
-    history: restarts.History = field(default_factory=restarts.History)
 
 
 class Worker:
@@ -201,9 +176,7 @@ class Worker:
             return
         state, commands = process.begin(_now(), self.spec.start_timeout_s)
         context = self._context
-        wear = WearWatch(
-            self.spec, device, lambda: handle.pid, context.measure, context.spawn, self._replace
-        )
+        wear = WearWatch(self.spec, device, lambda: handle.pid, context.measure, context.spawn, self._replace)
         self._life = Life(state, handle, wear)
         if self._context.paused():
             handle.pause()
@@ -225,7 +198,7 @@ class Worker:
         for command in commands:
             match command:
                 case process.SendSetup():
-                    handle.send(_setup(self.spec, device))
+                    handle.send(setup_frame(self.spec, device))
                 case process.SendStop():
                     handle.send(Frame("stop"))
                 case process.Terminate():
@@ -303,7 +276,7 @@ class Worker:
         self._alarm.set(None)
         life.wear.close()
         tail = attempt_log.shown(exit.log_tail, attempt_log.secrets_of(self.spec.env))
-        self._after_end(_health(ended, life), tail, told=ended.told)
+        self._after_end(health(ended, life), tail, told=ended.told)
         self._context.gone(self, ended.why, ended.planned)
 
     def _after_end(self, event: restarts.Event, log_tail: tuple[str, ...], *, told: bool = True) -> None:
@@ -389,31 +362,6 @@ class Workers:
     def discard(self) -> None:
         for worker in self._workers.values():
             worker.discard()
-
-
-def _setup(spec: WorkerSpec, device: Device | None) -> Frame:
-    about = None
-    if device is not None:
-        about = {"uuid": device.uuid, "kind": device.kind, "name": device.name, "index": device.index}
-    fields: dict[str, object] = {
-        "handler": spec.handler,
-        "device": about,
-        "concurrency": spec.concurrency,
-    }
-    return Frame("setup", fields)
-
-
-def _health(ended: process.Exited, life: Life) -> restarts.Event:
-    """One whose context was lost in its first job is like one that dies of it: it would cost the queue job
-    after job, each at once."""
-    jobs = life.wear.jobs
-    if life.spoiled:
-        return restarts.Died(ended.at, ended.why, 0.0, served=jobs > 1)
-    if ended.planned:
-        return restarts.WasStopped(ended.at, ended.why, served=jobs > 0)
-    if ended.ready_for is None:
-        return restarts.StartFailed(ended.at, ended.why)
-    return restarts.Died(ended.at, ended.why, ended.ready_for, served=jobs > 0)
 
 
 def _now() -> float:

@@ -206,7 +206,7 @@ class Host:
             self.disk,
             self.rng,
             boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
-            measure=lambda pid, device: self.measure(pid, device),
+            measure=lambda pid, device: self.measure(pid, device),  # noqa: PLW0108  # tests replace it
         )
         return self.agent
 
