@@ -1,11 +1,13 @@
 """What an outcome shows of what its handler printed: the last lines, bounded, without known secrets.
 
 Pure. With several attempts at once on a worker nobody can tell their lines apart: each shows all of its time.
+Only the stock SDK of protocol workers says in a line of its own which job it is about.
 A secret is known by the name of its variable in the endpoint's environment, or from the attempt's own grants.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -36,12 +38,28 @@ def hide(lines: Iterable[str], secrets: Sequence[str]) -> tuple[str, ...]:
     return tuple(known.sub(HIDDEN, line) for line in lines)
 
 
+def job_of(line: str) -> str | None:
+    """The job that a line of the stock SDK names: `{"requestId": ..., "message": ..., "level": ...}`."""
+    if not line.startswith("{") or '"requestId"' not in line:
+        return None
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    job = said.get("requestId")
+    return job if isinstance(job, str) and "message" in said else None
+
+
+def cleaned(lines: Iterable[str], secrets: Sequence[str]) -> tuple[str, ...]:
+    """As callers may see them. Secrets go before a cut could leave a part of one."""
+    return tuple(line[:LINE_MAX] for line in hide(lines, secrets))
+
+
 def shown(lines: Sequence[str], secrets: Sequence[str]) -> tuple[str, ...]:
-    """As many of the last lines as fit. Secrets go before a cut could leave a part of one."""
+    """As many of the last lines as fit."""
     kept: list[str] = []
     left = BYTES_MAX
-    for line in reversed(hide(lines[-LINES_MAX:], secrets)):
-        cut = line[:LINE_MAX]
+    for cut in reversed(cleaned(lines[-LINES_MAX:], secrets)):
         left -= len(cut.encode("utf-8", "replace")) + 1
         if left < 0:
             break

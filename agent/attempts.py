@@ -20,6 +20,7 @@ from stoker.agent.attempt import Cancelling, Ladder, Running, begin, phase, step
 from stoker.agent.handler_news import BrokenPromise, chunk_of, failure_of, file_of, took, unwanted
 from stoker.agent.held_attempt import Attempt
 from stoker.agent.input_fetches import Fetches
+from stoker.agent.log_follow import LogFollow
 from stoker.agent.piece_stream import PieceStream, Surroundings
 from stoker.agent.reports import Reports
 from stoker.agent.seams import Inputs, MemoryCheck, Objects, Scratch
@@ -73,6 +74,7 @@ class Attempts:
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
         self._outcomes: dict[int, AttemptKey] = {}
         self.closed: str | None = None
+        self.logs = LogFollow(self._attempts.get)
         self.moved = asyncio.Event()
 
     # -- what control says
@@ -373,12 +375,14 @@ class Attempts:
             case ev.KillWorker(why):
                 attempt.worker.kill(why)
             case ev.LeaveWorker():
+                self.logs.leaves(attempt)
                 attempt.leave(_now())
                 self._scratch.remove(attempt.key)
                 attempt.worker.release(attempt.key)
 
     def _run(self, attempt: Attempt) -> None:
         attempt.begin(_now())
+        self.logs.begun(attempt)
         fields = {
             "job": attempt.assign.job,
             "attempt": attempt.assign.attempt,

@@ -27,6 +27,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.agent.log_tail import Heard, LogTail
 from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame, is_large_piece
@@ -117,7 +118,7 @@ class FakeProcess:
         self._on_gone = on_gone
         self._jobs: dict[AttemptKey, _Job] = {}
         self._unread: deque[Frame] = deque()
-        self._printed: list[str] = []
+        self._printed = LogTail()
         self._timers: set[asyncio.TimerHandle] = set()
         self._exit: WorkerExit | None = None
         self._context = copy_context()
@@ -146,8 +147,10 @@ class FakeProcess:
                 self._stops()
 
     def listen(self) -> Listener:
-        begun = len(self._printed)
-        return lambda: tuple(self._printed[begun:])
+        return Heard(self._printed)
+
+    def prints(self, *lines: str) -> None:
+        self._printed.feed("".join(f"{line}\n" for line in lines).encode())
 
     def terminate(self) -> None:
         self.signals.append("TERM")
@@ -249,7 +252,7 @@ class FakeProcess:
         job = _Job(AttemptKey(frame.job, frame.attempt), given if scripted else {"output": given})
         self._jobs[job.key] = job
         script = job.script
-        self._printed += script.get("log", ())
+        self.prints(*script.get("log", ()))
         if "slots" in script:
             self.say(Frame("slots", {"n": script["slots"]}))
         for value in script.get("progress", ()):

@@ -1,4 +1,5 @@
 """The agent's end of its session, over gRPC: one bidirectional call on a channel of its own.
+A second call beside it carries logs.
 
 Nothing above this module knows gRPC. A connection that dies silently is noticed by HTTP/2 pings as well
 as by the missing acks of beats.
@@ -7,16 +8,17 @@ as by the missing acks of beats.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from stoker.wire import codec
-from stoker.wire.duplex import DuplexStream
+from stoker.wire.codec import Decoder, WholeDecoder
+from stoker.wire.duplex import BOX_MAX, DuplexStream
 from stoker.wire.fragments import MESSAGE_MAX
-from stoker.wire.messages import FromAgent, FromControl
-from stoker.wire.streams import StreamEnded
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
+from stoker.wire.streams import AgentLogs, NoLogs, StreamEnded
 
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -29,30 +31,29 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 Call = grpc.aio.StreamStreamCall[bytes, bytes]
+In = TypeVar("In")
+Out = TypeVar("Out", bound=FromAgent | LogLines)
+
+LOGS_MAX = 256 * 1024
+"""Bytes of log lines that wait to be sent. What is printed meanwhile waits at its worker, or is lost."""
 
 
 class ConnectFailed(StreamEnded):
     """The stream never began; the text says which address and why."""
 
 
-class GrpcAgentStream(DuplexStream[FromControl, FromAgent]):
-    """Made by `connect`. `end` starts the closing; `closed` returns when the connection is gone."""
+class _CallStream(DuplexStream[In, Out]):
+    """Over one call, which it owns once it is `held`."""
 
-    def __init__(self, channel: grpc.aio.Channel, call: Call) -> None:
-        super().__init__(codec.from_control_decoder(), self._read_call, self._write_call)
-        self._channel = channel
+    def __init__(self, decoder: Decoder[In] | WholeDecoder[In], call: Call, limit: int = BOX_MAX) -> None:
+        super().__init__(decoder, self._read_call, self._write_call, limit)
         self._call = call
-        self._running = asyncio.create_task(self._hold())
 
-    async def closed(self) -> None:
-        await asyncio.shield(self._running)
-
-    async def _hold(self) -> None:
+    async def hold(self) -> None:
         try:
             await self.run(self._call.done_writing)
         finally:
             self._call.cancel()
-            await self._channel.close()
 
     async def _read_call(self) -> bytes | None:
         try:
@@ -73,6 +74,46 @@ class GrpcAgentStream(DuplexStream[FromControl, FromAgent]):
             raise StreamEnded(_words(error)) from None
         except asyncio.InvalidStateError:
             raise StreamEnded("control ended the stream") from None
+
+
+class GrpcAgentStream(_CallStream[FromControl, FromAgent]):
+    """Made by `connect`. `end` starts the closing; `closed` returns when the connection is gone, with the
+    streams for logs that were opened on it."""
+
+    def __init__(self, channel: grpc.aio.Channel, call: Call) -> None:
+        super().__init__(codec.from_control_decoder(), call)
+        self._channel = channel
+        self._logs: dict[asyncio.Task[None], _CallStream[LogWanted, LogLines]] = {}
+        self._running = asyncio.create_task(self._hold())
+
+    async def closed(self) -> None:
+        await asyncio.shield(self._running)
+
+    async def open_logs(self) -> AgentLogs:
+        call: Call = self._channel.stream_stream(codec.LOGS)()
+        try:
+            await call.initial_metadata()
+            if call.done() and await call.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise NoLogs
+        except grpc.aio.AioRpcError as error:
+            raise StreamEnded(_words(error)) from None
+        except BaseException:
+            call.cancel()
+            raise
+        logs: _CallStream[LogWanted, LogLines] = _CallStream(codec.WholeDecoder(LogWanted), call, LOGS_MAX)
+        holding = asyncio.create_task(logs.hold())
+        self._logs[holding] = logs
+        holding.add_done_callback(self._logs.pop)
+        return logs
+
+    async def _hold(self) -> None:
+        try:
+            await self.hold()
+        finally:
+            for logs in self._logs.values():
+                logs.lost("the session is over")
+            await asyncio.gather(*self._logs, return_exceptions=True)
+            await self._channel.close()
 
 
 async def connect(

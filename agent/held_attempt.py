@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stoker.agent import attempt_log, cost, outputs
@@ -41,9 +42,10 @@ class Attempt:
     fetches: Fetches | None = None
     printed: Listener | None = None
     log: tuple[str, ...] = ()
+    log_first: int = 0
     beside_error: bytes | None = None
-    unclean: str | None = None
     beside_others: bool = False
+    unclean: str | None = None
 
     @property
     def execution_ms(self) -> int:
@@ -81,10 +83,21 @@ class Attempt:
     def leave(self, at: float) -> None:
         """It is no longer at its worker; what it printed there is kept. `ended` may be known already."""
         self.ended = self.ended or at
-        if self.printed is not None and (lines := self.printed()):
-            grants = (self.assign.grant, self.assign.files_grant)
-            self.log = attempt_log.shown(lines, attempt_log.secrets_of(self.worker.spec.env, grants))
+        if self.printed is not None:
+            first, lines = self.printed.lines()
+            self.log = attempt_log.shown(self.own(lines), self.secrets())
+            self.log_first = first + len(lines) - len(self.log)
         self.printed = None
+
+    def own(self, lines: Sequence[str]) -> Sequence[str]:
+        """Without those that a program says to be another job's."""
+        if self.worker.spec.kind != "protocol":
+            return lines
+        return [line for line in lines if attempt_log.job_of(line) in (None, self.assign.job)]
+
+    def secrets(self) -> tuple[str, ...]:
+        grants = (self.assign.grant, self.assign.files_grant)
+        return attempt_log.secrets_of(self.worker.spec.env, grants)
 
     def close(self) -> None:
         """Whatever is still on its way is given up; open files go."""
@@ -145,4 +158,5 @@ class Attempt:
             spans=spans + self.spans if completed else spans,
             artifacts=parcel.artifacts if completed else (),
             log=self.log,
+            log_first=self.log_first,
         )

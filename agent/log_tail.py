@@ -1,7 +1,8 @@
 """The last lines of what a worker prints, however much it prints.
 
 Pure: bytes in, lines out. A line is cut at LINE_MAX bytes, the rest of it is dropped; KEPT lines are
-remembered. What one attempt printed is what came since the mark that was set when it began.
+remembered, WATCHED of them while somebody watches. What one attempt printed is what came since the mark that
+was set when it began.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 
 LINE_MAX = 8192
 KEPT = 100
+WATCHED = 1000
 
 Sink = Callable[[str], None]
 
@@ -23,6 +25,7 @@ class LogTail:
         self._kept: deque[bytes] = deque(maxlen=KEPT)
         self._open = b""  # the line that has no end yet, cut
         self._count = 0  # of all lines so far
+        self._watchers: list[Callable[[], None]] = []
 
     def feed(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
@@ -31,10 +34,12 @@ class LogTail:
             return
         whole[0] = self._open + whole[0]
         self._open = rest[:LINE_MAX]
-        kept = whole if self._sink else whole[-KEPT:]
+        kept = whole if self._sink else whole[-WATCHED if self._watchers else -KEPT :]
         self._count += len(whole) - len(kept)
         for line in kept:
             self._keep(line[:LINE_MAX])
+        for rings in tuple(self._watchers):
+            rings()
 
     def close(self) -> None:
         """The last line may have no end."""
@@ -53,6 +58,30 @@ class LogTail:
         new = self._count - mark + bool(self._open)
         return tuple(map(_text, lines[-new:])) if new else ()
 
+    @property
+    def has_open(self) -> bool:
+        return bool(self._open)
+
+    def mark_of_next(self) -> int:
+        """How many lines there were, one without an end included."""
+        return self._count + bool(self._open)
+
+    def watch(self, rings: Callable[[], None]) -> Callable[[], None]:
+        """`rings` is called after new lines, until what is returned here is called."""
+        self._watchers.append(rings)
+        self._remember(WATCHED)
+
+        def stop() -> None:
+            self._watchers.remove(rings)
+            if not self._watchers:
+                self._remember(KEPT)
+
+        return stop
+
+    def _remember(self, lines: int) -> None:
+        if self._kept.maxlen != lines:
+            self._kept = deque(self._kept, maxlen=lines)
+
     def _keep(self, line: bytes) -> None:
         self._count += 1
         self._kept.append(line)
@@ -61,7 +90,34 @@ class LogTail:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return tuple(map(_text, self._kept))
+        return tuple(map(_text, self._kept))[-KEPT:]
+
+
+class Heard:
+    """What is printed from its making on. `drain` reads what waits in the pipe; it may be made, and asked,
+    after the worker's death, too."""
+
+    def __init__(self, tail: LogTail, drain: Callable[[], object] = lambda: None) -> None:
+        self._tail, self._drain = tail, drain
+        drain()
+        self._mark = tail.mark()
+
+    def lines(self) -> tuple[int, tuple[str, ...]]:
+        """The last ones that are remembered, one without an end included; and how many came before them."""
+        return self.after(0, whole=False)
+
+    def after(self, place: int, *, whole: bool = True) -> tuple[int, tuple[str, ...]]:
+        """Those from `place` on that are remembered, and the place of the first of them: later than was asked
+        where some are gone. With `whole`, a line that has no end yet waits."""
+        self._drain()
+        lines = self._tail.since(self._mark + place)
+        end = self._tail.mark_of_next() - self._mark
+        if whole and self._tail.has_open:
+            lines, end = lines[:-1], end - 1
+        return end - len(lines), lines
+
+    def watch(self, rings: Callable[[], None]) -> Callable[[], None]:
+        return self._tail.watch(rings)
 
 
 def _text(line: bytes) -> str:

@@ -19,8 +19,8 @@ from stoker.agent.lease import Lease
 from stoker.agent.reports import Reports
 from stoker.agent.seams import AgentRefused
 from stoker.agent.workers import Worker, Workers
-from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, Welcome
-from stoker.wire.streams import AgentStream, StreamEnded
+from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, LogHello, Welcome
+from stoker.wire.streams import AgentStream, HasLogs, StreamEnded
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class Session:
         self._beat: Beat | None = None
         self._revision = 0
         self._said_draining = False
+        self._speaker = LogHello("", "", 0)
         self.welcomed = False
         self.control_stops = False
 
@@ -81,13 +82,14 @@ class Session:
             raise AgentRefused(message.refusal.reason)
         if message.welcome is None:
             raise StreamEnded("control did not begin with a Welcome")
-        self._welcome(message.welcome, sent)
+        self._welcome(hello, message.welcome, sent)
         self._received(message)
         return message.welcome.beat_s
 
-    def _welcome(self, welcome: Welcome, hello_sent: float) -> None:
+    def _welcome(self, hello: Hello, welcome: Welcome, hello_sent: float) -> None:
         log.info("session %d begins", welcome.session)
         self.welcomed = True
+        self._speaker = LogHello(hello.join_token, hello.node, welcome.session)
         self._node.lease.begin(welcome.lease_s, hello_sent)
         self._node.attempts.drop(welcome.stop)
 
@@ -98,6 +100,8 @@ class Session:
                 tasks.create_task(self._write(), name="write")
                 tasks.create_task(self._read(), name="read")
                 tasks.create_task(self._beats(beat_s), name="beat")
+                if isinstance(self._stream, HasLogs):
+                    tasks.create_task(self._node.attempts.logs.run(self._stream, self._speaker), name="logs")
         except* StreamEnded as group:
             ended = StreamEnded(_first(group))
         raise ended

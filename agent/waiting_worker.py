@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 
 from stoker.agent.local_process import LocalProcess
+from stoker.agent.log_tail import Heard, LogTail
 from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
@@ -58,7 +59,7 @@ class WaitingWorker:
             self._frames.append(frame)
 
     def listen(self) -> Listener:
-        return _nothing if self._process is None else self._process.listen()
+        return Heard(LogTail()) if self._process is None else self._process.listen()
 
     def pause(self) -> None:
         self._paused = True
@@ -91,7 +92,3 @@ class WaitingWorker:
         """Told from the loop: whoever calls must have returned before."""
         self._over = True
         asyncio.get_running_loop().call_soon(self._watcher.on_exit, told)
-
-
-def _nothing() -> tuple[str, ...]:
-    return ()

@@ -106,11 +106,20 @@ def retry(
 
 
 @app.command("logs")
-def logs(endpoint: Endpoint, job: Job, url: Url = URL, data_dir: DataDir = DATA_DIR) -> None:
+def logs(
+    endpoint: Endpoint,
+    job: Job,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Lines as they are printed, until the job has ended.")
+    ] = False,
+    url: Url = URL,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
     """The last lines that the handler wrote, attempt by attempt."""
     from stoker.cli import job_commands as jobs
 
-    jobs.logs(jobs.Where(url, endpoint, data_dir), job)
+    where = jobs.Where(url, endpoint, data_dir)
+    (jobs.follow_logs if follow else jobs.logs)(where, job)
 
 
 @app.command("list")

@@ -120,6 +120,28 @@ def logs(where: Where, job: str) -> None:
             _out(line)
 
 
+def follow_logs(where: Where, job: str) -> None:
+    with _client(where) as stoker:
+        try:
+            for event in stoker.logs(where.endpoint, job, follow=True):
+                _log_event(event, job)
+        except KeyboardInterrupt:
+            _say(f"job {job} goes on; follow it: {_command('logs', where, job, '--follow')}")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _log_event(event: Event, job: str) -> None:
+    match event.kind:
+        case "log":
+            _out(event.value["line"])
+        case "skipped":
+            _say(f"… {event.value['lines']:,} lines left out")
+        case "reset":
+            _say(f"attempt {event.value['attempt']}:")
+        case "end":
+            _say(f"job {job} is {event.value['status']}")
+
+
 def show(where: Where, state: str | None, limit: int) -> None:
     with _client(where) as stoker:
         found = stoker.all_requests(where.endpoint, status=state, page=min(limit, PAGE_MOST))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
 
@@ -135,8 +135,25 @@ class Client:
             if cursor is None:
                 return
 
-    def logs(self, endpoint: str, job: str) -> tuple[AttemptLog, ...]:
-        """The last lines that the handler wrote, attempt by attempt."""
+    @overload
+    def logs(self, endpoint: str, job: str, *, follow: Literal[False] = False) -> tuple[AttemptLog, ...]: ...
+
+    @overload
+    def logs(
+        self, endpoint: str, job: str, *, follow: Literal[True], after: str | None = None
+    ) -> Iterator[Event]: ...
+
+    def logs(
+        self, endpoint: str, job: str, *, follow: bool = False, after: str | None = None
+    ) -> tuple[AttemptLog, ...] | Iterator[Event]:
+        """The last lines that the handler wrote, attempt by attempt.
+
+        With `follow`: events as `events` gives them, of the kinds log (`{"line"}`), skipped (`{"lines"}` that
+        are gone), reset (`{"attempt"}` begins) and end (`{"id", "status"}`): what is kept first, then each
+        line as it is printed. `after` is the last id that was seen.
+        """
+        if follow:
+            return self._follow(Following(endpoint, job, after, self._resends, calls.log_events))
         return self._ask(calls.logs(endpoint, job))
 
     def health(self, endpoint: str) -> Health:
@@ -158,7 +175,9 @@ class Client:
 
         A connection that breaks is made anew where it broke, with growing pauses; nothing is given twice.
         """
-        following = Following(endpoint, job, after, self._resends)
+        return self._follow(Following(endpoint, job, after, self._resends))
+
+    def _follow(self, following: Following) -> Iterator[Event]:
         while not following.done:
             broke: ClientError | None = None
             request = http_words.events_request(self._http, following.call())

@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
 
@@ -132,7 +132,11 @@ class AsyncClient:
     async def events(
         self, endpoint: str, job: str, *, after: str | None = None
     ) -> AsyncGenerator[Event, None]:
-        following = Following(endpoint, job, after, self._resends)
+        async with aclosing(self._follow(Following(endpoint, job, after, self._resends))) as followed:
+            async for event in followed:
+                yield event
+
+    async def _follow(self, following: Following) -> AsyncGenerator[Event, None]:
         while not following.done:
             broke: ClientError | None = None
             request = http_words.events_request(self._http, following.call())

@@ -122,10 +122,14 @@ def poll(endpoint: str, job: str, wait_ms: int) -> Call[Poll]:
 
 
 def events(endpoint: str, job: str, after: str | None) -> Call[None]:
+    return _followed("stream", endpoint, job, after)
+
+
+def _followed(operation: str, endpoint: str, job: str, after: str | None) -> Call[None]:
     headers = {"Accept": "text/event-stream"}
     if after:
         headers["Last-Event-ID"] = after
-    return Call("GET", _path(endpoint, "stream", job), lambda body: None, headers=headers, again=True)
+    return Call("GET", _path(endpoint, operation, job), lambda body: None, headers=headers, again=True)
 
 
 def result(call: Call[T], reply: Reply) -> T:

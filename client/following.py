@@ -10,7 +10,7 @@ Gives up when one connection after the other breaks and brings nothing new. Send
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stoker.client import calls
 from stoker.client.calls import Call
@@ -29,8 +29,18 @@ _ID = re.compile(r"(\d+)-(-?\d+)", re.ASCII)
 
 
 class Following:
-    def __init__(self, endpoint: str, job: str, after: str | None, allowed: int) -> None:
+    """`ask` is `calls.events` or `calls.log_events`."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        job: str,
+        after: str | None,
+        allowed: int,
+        ask: Callable[[str, str, str | None], Call[None]] = calls.events,
+    ) -> None:
         self.done = False
+        self._ask = ask
         self._endpoint, self._job = endpoint, job
         self._after = after
         self._progress: str | None = None
@@ -39,7 +49,7 @@ class Following:
         self._reader = EventReader()
 
     def call(self) -> Call[None]:
-        return calls.events(self._endpoint, self._job, self._after)
+        return self._ask(self._endpoint, self._job, self._after)
 
     def opened(self, now: float) -> None:
         """From here on every break is waited out: the job is there, and somebody follows it."""
@@ -70,7 +80,7 @@ class Following:
         if raw.kind == "progress":
             known, self._progress = raw.data == self._progress, raw.data
             return known
-        if raw.kind not in ("chunk", "reset"):
+        if raw.kind not in ("chunk", "log", "skipped", "reset"):
             return False
         if _order(raw.id) <= _order(self._after or ""):
             return True

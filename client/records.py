@@ -83,7 +83,8 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event of a job: `kind` is chunk, progress, reset or end; `value` is its JSON.
+    """One server-sent event of a job: `kind` is chunk, progress, reset or end; of its logs log, skipped, reset
+    or end. `value` is its JSON.
 
     A reset says that an attempt was lost: the chunks that came before it are void.
     """

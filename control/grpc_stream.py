@@ -14,19 +14,20 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from stoker.wire import codec
-from stoker.wire.duplex import DuplexStream
+from stoker.wire.codec import Decoder, WholeDecoder
+from stoker.wire.duplex import BOX_MAX, DuplexStream
 from stoker.wire.fragments import MESSAGE_MAX
-from stoker.wire.messages import FromAgent, FromControl
-from stoker.wire.streams import ControlStream, StreamEnded
+from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
+from stoker.wire.streams import ControlLogs, ControlStream, StreamEnded
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,13 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MESSAGE_MAX),
 ]
 
-Handle = Callable[[ControlStream, str], Awaitable[None]]
+Handle = Callable[[ControlStream, str], Coroutine[Any, Any, None]]
+HandleLogs = Callable[[ControlLogs, str], Coroutine[Any, Any, None]]
+In = TypeVar("In")
+Out = TypeVar("Out", bound=FromControl | LogWanted)
+
+LOGS_MAX = 256 * 1024
+"""Bytes of log lines that wait to be looked at; past this, the stream of logs is not read."""
 
 
 class NotLoopback(Exception):
@@ -58,9 +65,9 @@ class TlsFiles:
     client_ca: Path | None = None
 
 
-class GrpcControlStream(DuplexStream[FromAgent, FromControl]):
-    def __init__(self, context: Any) -> None:
-        super().__init__(codec.from_agent_decoder(), self._read_call, self._write_call)
+class _CallStream(DuplexStream[In, Out]):
+    def __init__(self, decoder: Decoder[In] | WholeDecoder[In], context: Any, limit: int = BOX_MAX) -> None:
+        super().__init__(decoder, self._read_call, self._write_call, limit)
         self._context = context
 
     async def _read_call(self) -> bytes | None:
@@ -77,14 +84,25 @@ class GrpcControlStream(DuplexStream[FromAgent, FromControl]):
             raise StreamEnded(f"the connection to the agent broke: {error}") from None
 
 
+class GrpcControlStream(_CallStream[FromAgent, FromControl]):
+    """Of a session."""
+
+
+class GrpcControlLogs(_CallStream[LogLines, LogWanted]):
+    """Of the logs beside one."""
+
+
 class GrpcServer:
     """Made by `serve`. `port` is the one in force, also where 0 was asked for."""
 
-    def __init__(self, server: grpc.aio.Server, handle: Handle) -> None:
+    def __init__(
+        self, server: grpc.aio.Server, handle: Handle, handle_logs: HandleLogs | None = None
+    ) -> None:
         self.port = 0
         self._server = server
         self._handle = handle
-        self._streams: dict[asyncio.Task[None], GrpcControlStream] = {}
+        self._handle_logs = handle_logs
+        self._streams: dict[asyncio.Task[None], GrpcControlStream | GrpcControlLogs] = {}
         self._stopping = False
 
     async def stop(self, grace: float = 5.0) -> None:
@@ -102,23 +120,37 @@ class GrpcServer:
 
     async def session(self, _requests: object, context: Any) -> None:
         """One call. It ends when its stream is over and written; gRPC cancels it when the peer is lost."""
-        await context.send_initial_metadata(())  # the agent's `connect` waits for it
-        stream = GrpcControlStream(context)
-        handler = asyncio.create_task(self._handled(stream, context.peer()))
+        stream = GrpcControlStream(codec.from_agent_decoder(), context)
+        await self._call(stream, self._handle(stream, context.peer()), context)
+
+    async def logs(self, _requests: object, context: Any) -> None:
+        """The same for the logs of a session."""
+        assert self._handle_logs is not None
+        stream = GrpcControlLogs(codec.WholeDecoder(LogLines), context, LOGS_MAX)
+        await self._call(stream, self._handle_logs(stream, context.peer()), context)
+
+    async def _call(
+        self, stream: GrpcControlStream | GrpcControlLogs, handling: Coroutine[Any, Any, None], context: Any
+    ) -> None:
+        handler = asyncio.create_task(self._handled(stream, handling, context.peer()))
         self._streams[handler] = stream
         handler.add_done_callback(self._streams.pop)
         try:
+            await context.send_initial_metadata(())  # the agent's `connect` waits for it
             await stream.run()
             context.set_trailing_metadata(((codec.REASON, (stream.reason or "").encode("utf-8", "replace")),))
         except asyncio.CancelledError:
             stream.lost("the connection to the agent was lost")
             raise
 
-    async def _handled(self, stream: GrpcControlStream, peer: str) -> None:
+    async def _handled(
+        self, stream: GrpcControlStream | GrpcControlLogs, handling: Coroutine[Any, Any, None], peer: str
+    ) -> None:
         if self._stopping:
+            handling.close()
             return stream.end("control is stopping")
         try:
-            await self._handle(stream, peer)
+            await handling
         except StreamEnded:
             pass
         except Exception:
@@ -128,17 +160,23 @@ class GrpcServer:
             stream.end()
 
 
-async def serve(host: str, port: int, handle: Handle, tls: TlsFiles | None) -> GrpcServer:
-    """Listens. Raises NotLoopback, CannotListen, and OSError for TLS files that cannot be read."""
+async def serve(
+    host: str, port: int, handle: Handle, tls: TlsFiles | None, logs: HandleLogs | None = None
+) -> GrpcServer:
+    """Listens. Without `logs`, no node's logs are followed. Raises NotLoopback, CannotListen, and OSError for
+    TLS files that cannot be read."""
     if tls is None and not _is_loopback(host):
         raise NotLoopback(
             f"agents would connect to {host} in the clear: give TLS files, or listen on 127.0.0.1"
         )
     server = grpc.aio.server(options=OPTIONS)
-    made = GrpcServer(server, handle)
-    method: Any = grpc.stream_stream_rpc_method_handler(made.session)
-    service, name = codec.SESSION.strip("/").split("/")
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: method}),))
+    made = GrpcServer(server, handle, logs)
+    calls = {codec.SESSION: made.session} | ({codec.LOGS: made.logs} if logs else {})
+    methods: dict[str, Any] = {
+        path.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(call) for path, call in calls.items()
+    }
+    service = codec.SESSION.split("/")[1]
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
     made.port = _bind(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls)
     await server.start()
     return made

@@ -37,6 +37,7 @@ from stoker.wire.messages import (
     Desired,
     FromControl,
     Hello,
+    LogHello,
     Outcome,
     Refusal,
     Refused,
@@ -357,6 +358,16 @@ class Nodes:
             worker.concurrency = news.slots or worker.concurrency
             self._dispatch.look(worker.endpoint)
         self._staffing.wake.set()
+
+    async def speaks(self, hello: LogHello) -> str | None:
+        """Why whoever speaks for a node's logs is not in its session; None when it is."""
+        now = self._clock()
+        if not await self._commits.commit(lambda conn: accept_join(conn, hello.join_token, now)):
+            return "this join token is not known, or was revoked"
+        session = self._sessions.get(hello.node)
+        if session is None or session.session != hello.session:
+            return f"node {hello.node} has no session {hello.session}"
+        return None
 
     # -- what follows from a change
 

@@ -29,6 +29,7 @@ from stoker.control.floor import Floor
 from stoker.control.inputs import check_schema
 from stoker.control.intake import Intake
 from stoker.control.keys import find_key
+from stoker.control.live_logs import LiveLogs
 from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
@@ -42,6 +43,7 @@ from stoker.control.types import (
     Health,
     JobView,
     Listing,
+    LogEvent,
     Page,
     S3Config,
     StreamEvent,
@@ -52,7 +54,7 @@ from stoker.control.views import Views
 from stoker.control.webhooks import Post, Webhooks
 from stoker.wire import names
 from stoker.wire.messages import Assign, Desired, Grant
-from stoker.wire.streams import ControlStream
+from stoker.wire.streams import ControlLogs, ControlStream
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +87,10 @@ class Plane:
         self.staffing = Staffing(floor, self.endpoints.all, self._desire, clock, rng)
         self.nodes = Nodes(settings, commits, floor, self.dispatch, self.staffing, bells, clock)
         self.sweeper = Sweeper(settings, commits, artifacts, self.staffing, self.dispatch, self.nodes, clock)
-        self.views = Views(commits, artifacts, bells, self.endpoints, floor, self.staffing, clock)
+        self.live_logs = LiveLogs(self.nodes.speaks)
+        self.views = Views(
+            commits, artifacts, bells, self.endpoints, floor, self.staffing, self.live_logs, clock
+        )
         self.webhooks = Webhooks(commits, self.views, post, self.nodes.webhook_due, clock)
         self.intake = Intake(
             settings,
@@ -140,6 +145,7 @@ class Plane:
         with suppress(ControlError):
             await self._commits.commit(lambda conn: None)  # behind all that claims; then it is sent, too
         await self.nodes.stop()
+        self.live_logs.close()
 
     def _in_doubt(self, doubt: InDoubt) -> None:
         self.nodes.doubt(doubt)
@@ -191,6 +197,11 @@ class Plane:
     async def logs(self, account: str, endpoint: str, job: str) -> tuple[AttemptLog, ...]:
         return await self.views.logs(account, endpoint, job)
 
+    def follow_logs(
+        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+    ) -> AsyncGenerator[LogEvent, None]:
+        return self.views.follow_logs(account, endpoint, job, after)
+
     async def requests(self, account: str, endpoint: str, listing: Listing) -> Page:
         return await self.views.requests(account, endpoint, listing)
 
@@ -224,6 +235,10 @@ class Plane:
         """One session of one node; returns when it is over."""
         await self.nodes.serve(stream, peer)
 
+    async def serve_logs(self, stream: ControlLogs, peer: str) -> None:
+        """The lines that one node sends beside a session; returns when the stream is over."""
+        await self.live_logs.serve(stream, peer)
+
     def _desire(self, node: str, desired: Desired) -> None:
         self.nodes.desire(node, desired)
 
@@ -244,6 +259,7 @@ class Plane:
             private_inputs=self._settings.allow_private_addresses,
         )
         self.nodes.assign(claimed.node, assign)
+        self._bells.changed(claimed.job)  # whoever follows its logs has a node to ask now
 
     def _own_grant(self, own: S3Config, prefix: str) -> Grant:
         """The caller's own bucket. Its address is the caller's word: private ones are for the operator."""

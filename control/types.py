@@ -325,6 +325,30 @@ class AttemptLog:
     attempt: int
     worker: str
     lines: tuple[str, ...]
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One server-sent event of a job's logs. Ids read `attempt-n`. `reset`: a new attempt begins; `skipped`:
+    so many `lines` up to this one are gone."""
+
+    kind: str  # log, skipped, reset, end
+    attempt: int
+    n: int = -1
+    line: str = ""
+    lines: int = 0
+    view: JobView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """A caller's file in the object store: a URL to be named in inputs, until `expires_at`."""
+
+    url: str
+    size: int
+    sha256: str
+    expires_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +389,7 @@ __all__ = [
     "JobView",
     "KeyRecord",
     "Listing",
+    "LogEvent",
     "NewJob",
     "Once",
     "Page",

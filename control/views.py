@@ -21,6 +21,8 @@ from stoker.control.endpoints import Endpoints
 from stoker.control.errors import ControlError, InDoubt, NotFound
 from stoker.control.floor import Floor
 from stoker.control.following import follow
+from stoker.control.live_logs import LiveLogs
+from stoker.control.log_following import follow_logs
 from stoker.control.staffing import Staffing
 from stoker.control.store import Conn
 from stoker.control.types import (
@@ -32,6 +34,7 @@ from stoker.control.types import (
     JobState,
     JobView,
     Listing,
+    LogEvent,
     Page,
     StoredChunk,
     StreamEvent,
@@ -60,6 +63,7 @@ class Views:
         endpoints: Endpoints,
         floor: Floor,
         staffing: Staffing,
+        live_logs: LiveLogs,
         clock: Callable[[], float],
     ) -> None:
         self._commits = commits
@@ -68,6 +72,7 @@ class Views:
         self._endpoints = endpoints
         self._floor = floor
         self._staffing = staffing
+        self._live_logs = live_logs
         self._clock = clock
         self._counted: dict[str, tuple[float, Counted]] = {}
         self._counting = asyncio.Lock()
@@ -120,6 +125,31 @@ class Views:
         if logs is None:
             raise no_job(job)
         return logs
+
+    async def follow_logs(
+        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+    ) -> AsyncGenerator[LogEvent, None]:
+        """What the job prints, from what is kept or after an id, to its end. A reader may come back."""
+        found = self._endpoints.find(account, endpoint)
+        with self._bells.changes_of(job) as changed:
+            events = follow_logs(
+                self._commits,
+                self._live_logs,
+                self._node_of,
+                found,
+                job,
+                after,
+                changed,
+                self._clock,
+                self._stops,
+            )
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+
+    def _node_of(self, worker: str) -> str | None:
+        held = self._floor.workers.get(worker)
+        return held.node if held is not None and self._live_logs.has_stream(held.node) else None
 
     # -- payloads
 

@@ -58,7 +58,15 @@ DESCRIPTIONS = {
         "Records without output. A page may hold fewer than `limit` records: it is the last when `cursor` is"
         " null."
     ),
-    "logs": "At most 100 lines and 16 KiB of each attempt, once it has ended.",
+    "logs": (
+        "At most 100 lines and 16 KiB of each attempt, once it has ended. With `follow=true`, or with"
+        " `Accept: text/event-stream`, the answer is a stream of events log, skipped, reset and end: the lines as"
+        " they are printed, those that are still kept first; `Last-Event-ID` takes it up where it broke off."
+    ),
+    "files": (
+        "The body is the file, of 60 MB at most. The answer's `url` can be named in an input for a day; then"
+        " the file is deleted."
+    ),
     "health": "All eleven counters, always.",
 }
 
@@ -83,7 +91,19 @@ _HEALTH = {
     "jobs": {"completed": 27, "failed": 0, "inProgress": 1, "inQueue": 0, "retried": 0},
     "workers": {"idle": 0, "initializing": 0, "ready": 1, "running": 1, "throttled": 0, "unhealthy": 0},
 }
+_FILE = {
+    "url": "https://objects.example/talking-video/given/8x2/0-voice.wav?signed",
+    "size": 31_244,
+    "sha256": "5f1d" * 16,
+    "expiresAt": 1_760_086_400_000,
+}
+_LINES = (
+    'event: log\nid: 1-0\ndata: {"line":"loading"}\n\n'
+    f'event: end\ndata: {{"id":"{JOB}","status":"COMPLETED"}}\n\n'
+)
 _EVENTS = f'event: chunk\nid: 1-0\ndata: {{"output":"first"}}\n\nevent: end\ndata: {{"id":"{JOB}"}}\n\n'
+
+FOLLOWED = {"stream": _EVENTS, "logs": _LINES}
 
 _RECORD = ("Record", {"completed": _DONE, "failed": _FAILED, "running": _RUNNING, "queued": _QUEUED})
 _SUCCESS: dict[str, tuple[str, str, Document]] = {
@@ -145,6 +165,8 @@ _BAD_QUESTIONS = {
     "status-sync": 'wait must be an integer from 1000 to 300000 (milliseconds); got "soon"',
     "stream": 'wait must be an integer from 1000 to 300000 (milliseconds); got "soon"',
     "retry": f"only FAILED and TIMED_OUT jobs can be retried; job {JOB} is COMPLETED",
+    "logs": 'follow must be true or false; got "yes"',
+    "files": "the body must be a file; it is empty",
     "requests": 'limit must be an integer from 1 to 1000; got "all"',
 }
 _WHOLE_SECONDS = {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds."}
@@ -174,7 +196,10 @@ def parameters(operation: str, *, takes_job: bool) -> list[Document]:
     if operation in SUBMITS:
         once = "Makes repetitions of this request one job, for a day."
         found.append(_parameter("Idempotency-Key", "header", schemas.IDEMPOTENCY_KEY, once))
-    if operation == "stream":
+    if operation == "logs":
+        along = {"type": "boolean", "default": False}
+        found.append(_parameter("follow", "query", along, "Lines as they are printed, as events."))
+    if operation in FOLLOWED:
         number = {"type": "string", "examples": ["1-0"]}
         found.append(_parameter("Last-Event-ID", "header", number, "The last event that was seen."))
     if operation == "requests":
@@ -224,8 +249,8 @@ def _parameter(name: str, place: str, schema: Document, text: str) -> Document:
 def _success(operation: str) -> Document:
     text, name, values = _SUCCESS[operation]
     told = _examples(text, schemas.ref(name), values)
-    if operation == "stream":
-        told["content"]["text/event-stream"] = {"schema": {"type": "string"}, "example": _EVENTS}
+    if operation in FOLLOWED:
+        told["content"]["text/event-stream"] = {"schema": {"type": "string"}, "example": FOLLOWED[operation]}
     return told
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import orjson
 from starlette.types import Message, Receive, Scope, Send
@@ -24,7 +24,9 @@ from starlette.types import Message, Receive, Scope, Send
 from stoker.control import records
 from stoker.control.errors import BadRequest
 from stoker.control.submissions import shown
-from stoker.control.types import StreamEvent
+from stoker.control.types import LogEvent, StreamEvent
+
+E = TypeVar("E")
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +70,25 @@ def _lines(kind: str, data: bytes, number: str | None = None) -> bytes:
     return head.encode() + b"data: " + data.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"
 
 
+def render_log(event: LogEvent) -> bytes:
+    number = f"{event.attempt}-{event.n}"
+    match event.kind:
+        case "log":
+            return _lines("log", orjson.dumps({"line": event.line}), number)
+        case "skipped":
+            return _lines("skipped", b'{"lines":%d}' % event.lines, number)
+        case "reset":
+            return _lines("reset", b'{"attempt":%d}' % event.attempt, number)
+        case "end" if event.view is not None:
+            return _lines("end", orjson.dumps({"id": event.view.id, "status": event.view.state.value}))
+    raise ValueError(f"no such event: {event.kind}")
+
+
 @dataclass(frozen=True, slots=True)
-class EventAnswer:
-    events: AsyncIterator[StreamEvent]
+class EventAnswer(Generic[E]):
+    events: AsyncIterator[E]
     keepalive_s: float
+    render: Callable[[E], bytes]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -86,7 +103,7 @@ class EventAnswer:
 
     async def _pump(self, gone: asyncio.Future[None], send: Send) -> None:
         """Until the events end, the reader leaves, or the job's time passes while it is read."""
-        coming: asyncio.Future[StreamEvent | None] = asyncio.ensure_future(self._next())
+        coming: asyncio.Future[E | None] = asyncio.ensure_future(self._next())
         try:
             while not gone.done():
                 waiting: set[asyncio.Future[Any]] = {gone, coming}
@@ -97,7 +114,7 @@ class EventAnswer:
                 event = coming.result()
                 if event is None:
                     return
-                await send(_part(render(event)))
+                await send(_part(self.render(event)))
                 coming = asyncio.ensure_future(self._next())
         except Exception:
             # The status line went out long ago: the stream ends without `end`, and the reader comes back.
@@ -107,7 +124,7 @@ class EventAnswer:
             await asyncio.wait((coming,))
             await self._close()
 
-    async def _next(self) -> StreamEvent | None:
+    async def _next(self) -> E | None:
         return await anext(self.events, None)
 
     async def _close(self) -> None:

@@ -13,17 +13,17 @@ from typing import TypeAlias
 from stoker.control import records
 from stoker.control.api.answers import Answer, json_answer
 from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
-from stoker.control.api.events import EventAnswer, parse_event_id
+from stoker.control.api.events import EventAnswer, parse_event_id, render, render_log
 from stoker.control.api.limits import held, held_while_here
 from stoker.control.api.questions import once_of, parse_listing
 from stoker.control.api.seam import ApiSettings, PlaneApi
 from stoker.control.api.turns import AnswerInTurn, Turns
 from stoker.control.errors import BadRequest, InvalidInput
 from stoker.control.submissions import parse_submission
-from stoker.control.types import Submission
+from stoker.control.types import LogEvent, StreamEvent, Submission
 from stoker.wire import names
 
-Given: TypeAlias = Answer | AnswerInTurn | EventAnswer
+Given: TypeAlias = Answer | AnswerInTurn | EventAnswer[StreamEvent] | EventAnswer[LogEvent]
 Handler: TypeAlias = Callable[[Call], Awaitable[Given]]
 
 
@@ -95,7 +95,10 @@ class Operations:
         listing = parse_listing(call.asked())
         return json_answer(records.page(await self._plane.requests(call.account, call.endpoint, listing)))
 
-    async def logs(self, call: Call) -> Answer:
+    async def logs(self, call: Call) -> Given:
+        """What is kept; or server-sent events to whoever accepts them, or asks to follow."""
+        if "text/event-stream" in (call.header(b"accept") or "") or flag(call.asked(), "follow"):
+            return await self._log_events(call)
         found = await self._plane.logs(call.account, call.endpoint, call.job)
         return json_answer(records.logs(call.job, found))
 
@@ -128,7 +131,33 @@ class Operations:
         # An unknown job is a 404, not a stream. Its output is not looked at: it may be large, and far away.
         await self._plane.view(call.account, call.endpoint, call.job)
         events = self._plane.follow(call.account, call.endpoint, call.job, after)
-        return EventAnswer(events, self._settings.keepalive_s)
+        return EventAnswer(events, self._settings.keepalive_s, render)
+
+    async def _log_events(self, call: Call) -> EventAnswer[LogEvent]:
+        after = parse_event_id(call.header(b"last-event-id"))
+        await self._plane.view(call.account, call.endpoint, call.job)
+        events = self._plane.follow_logs(call.account, call.endpoint, call.job, after)
+        return EventAnswer(events, self._settings.keepalive_s, render_log)
+
+    async def files(self, call: Call) -> Answer:
+        given = call.asked()
+        for parameter in given:
+            if parameter != "name":
+                raise BadRequest(f"{parameter} is not known here; allowed: name")
+        data = await call.body(self._settings.file_bytes)
+        if not data:
+            raise BadRequest("the body must be a file; it is empty")
+        media_type = call.header(b"content-type") or "application/octet-stream"
+        name = given.get("name", ["file"])[-1]
+        kept = await self._plane.keep_file(call.account, call.endpoint, name, data, media_type)
+        return json_answer(
+            {
+                "url": kept.url,
+                "size": kept.size,
+                "sha256": kept.sha256,
+                "expiresAt": round(kept.expires_at * 1000),
+            }
+        )
 
     async def _submission(self, call: Call, limit: int, *, sync: bool) -> Submission:
         body = await call.body(limit)

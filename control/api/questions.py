@@ -37,6 +37,13 @@ def last(asked: Asked, name: str) -> str | None:
     return None if given is None else given[-1]
 
 
+def flag(asked: Asked, name: str) -> bool:
+    text = last(asked, name)
+    if text not in (None, "true", "false"):
+        raise wrong(name, text, "true or false")
+    return text == "true"
+
+
 def milliseconds(asked: Asked, name: str, bounds: tuple[int, int]) -> int | None:
     return whole_number(asked, name, bounds, " (milliseconds)")
 

@@ -19,6 +19,7 @@ from stoker.control.types import (
     Health,
     JobView,
     Listing,
+    LogEvent,
     Page,
     StreamEvent,
     StreamPoll,
@@ -75,6 +76,15 @@ class PlaneApi(Protocol):
     def follow(
         self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
     ) -> AsyncIterator[StreamEvent]: ...
+
+    def follow_logs(
+        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+    ) -> AsyncIterator[LogEvent]: ...
+
+    async def keep_file(
+        self, account: str, endpoint: str, name: str, data: bytes, media_type: str
+    ) -> GivenFile:
+        """For a day."""
 
     async def health(self, account: str, endpoint: str) -> Health: ...
 

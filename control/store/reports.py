@@ -186,9 +186,9 @@ def keep_log(conn: Conn, seq: int, outcome: Outcome) -> None:
         kept = kept[kept.find(b"\n") + 1 :]
     if kept:
         text = kept.decode("utf-8", "ignore")
-        conn.run(
-            "insert_log", {"seq": seq, "attempt": outcome.attempt, "worker": outcome.worker, "text": text}
-        )
+        first = max(outcome.log_first + len(outcome.log) - text.count("\n") - 1, 0)
+        values = {"seq": seq, "attempt": outcome.attempt, "worker": outcome.worker, "text": text}
+        conn.run("insert_log", values | {"first_line": first})
 
 
 def bill(

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 metadata = MetaData()
 
@@ -221,6 +221,7 @@ logs = _table(
     _int("attempt"),
     _text("worker"),
     _text("text"),
+    _int("first_line", 0),  # how many lines of the attempt came before
     PrimaryKeyConstraint("seq", "attempt"),
 )
 

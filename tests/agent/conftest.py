@@ -32,6 +32,8 @@ from stoker.wire.messages import (
     FromControl,
     Grant,
     Hello,
+    LogLines,
+    LogWanted,
     Outcome,
     Refusal,
     Refused,
@@ -40,7 +42,7 @@ from stoker.wire.messages import (
     WorkerSpec,
     WorkerState,
 )
-from stoker.wire.streams import AgentStream, MemoryStream, StreamEnded, memory_pair
+from stoker.wire.streams import AgentLogs, AgentStream, MemoryStream, StreamEnded, memory_logs, memory_pair
 
 
 def _load(path: Path) -> Any:
@@ -71,6 +73,7 @@ class Control:
         self.reports: list[Report] = []
         self.beats: list[tuple[float, Beat]] = []
         self.batches: list[tuple[int, ...]] = []
+        self.logs: asyncio.Queue[MemoryStream[LogLines, LogWanted]] = asyncio.Queue()
         self.drains: list[float] = []  # when it heard of it, once per session
         self.workers: tuple[WorkerSpec, ...] = ()
         self.sessions = 0
@@ -83,7 +86,13 @@ class Control:
         if not self.up:
             raise OSError("connection refused")
         agent, control = memory_pair()
+        agent.open_logs = self._open_logs  # type: ignore[attr-defined]
         self._tasks.append(asyncio.create_task(self._serve(control)))
+        return agent
+
+    async def _open_logs(self) -> AgentLogs:
+        agent, control = memory_logs()
+        self.logs.put_nowait(control)
         return agent
 
     async def _serve(self, stream: MemoryStream[FromAgent, FromControl]) -> None:
@@ -180,9 +189,7 @@ class Control:
 class Host:
     """An agent's machine: what survives the agent (disk, object store), and the agent."""
 
-    def __init__(
-        self, starts: dict[str, Start] | None = None, devices: tuple[Device, ...] = (CPU,)
-    ) -> None:
+    def __init__(self, starts: dict[str, Start] | None = None, devices: tuple[Device, ...] = (CPU,)) -> None:
         self.sampler = FakeSampler(devices)
         self.control = Control()
         self.spawner = FakeSpawner(starts)

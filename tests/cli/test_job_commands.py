@@ -264,6 +264,23 @@ def test_logs(service: Service, capsys: Capture) -> None:
     assert "there are no log lines of job j-u1" in capsys.readouterr().err
 
 
+def test_logs_are_followed_to_the_end(service: Service, capsys: Capture) -> None:
+    service.says(
+        "events",
+        events(
+            ("skipped", "1-1203", {"lines": 1204}),
+            ("log", "1-1204", {"line": "loading"}),
+            ("reset", "2--1", {"attempt": 2}),
+            ("log", "2-0", {"line": "anew"}),
+            ("end", "", {"id": "j-u1", "status": "FAILED"}),
+        ),
+    )
+    job("logs", "echo", "j-u1", "--follow")
+    said = capsys.readouterr()
+    assert said.out.splitlines() == ["loading", "anew"]
+    assert said.err.splitlines() == ["… 1,204 lines left out", "attempt 2:", "job j-u1 is FAILED"]
+
+
 def test_list_goes_over_pages_up_to_its_limit(service: Service, capsys: Capture) -> None:
     first = {**RUNNING, "createdAt": 1_790_000_000_000}
     pages = (

@@ -185,3 +185,26 @@ def test_events_of_another_shape_are_told(connect: Connect, text: str) -> None:
     client, _ = connect(says(text))
     with pytest.raises(ClientError, match=r"not JSON|attempt-number; got 'seven'"):
         list(client.events("echo", "j"))
+
+
+def line(number: str, text: str) -> str:
+    return f'event: log\nid: {number}\ndata: {{"line": "{text}"}}\n\n'
+
+
+def test_logs_are_followed_over_a_break_to_their_end(connect: Connect) -> None:
+    skipped = 'event: skipped\nid: 1-6\ndata: {"lines": 5}\n\n'
+    client, service = connect(
+        says(line("1-0", "a"), line("1-1", "b"), error=CUT),
+        says(line("1-1", "b"), skipped, line("1-7", "c"), reset(2), line("2-0", "d"), END),
+    )
+    assert told(list(client.logs("echo", "j", follow=True))) == [
+        ("log", "a"),
+        ("log", "b"),
+        ("skipped", 5),
+        ("log", "c"),
+        ("reset", 2),
+        ("log", "d"),
+        "end",
+    ]
+    assert last_ids(service) == [None, "1-1"]
+    assert [request.url.path for request in service.requests] == ["/v2/echo/logs/j"] * 2

@@ -19,6 +19,7 @@ from stoker.control.types import (
     JobState,
     JobView,
     Listing,
+    LogEvent,
     Once,
     Page,
     StoredChunk,
@@ -88,6 +89,7 @@ class FakePlane:
     listings: list[Listing] = field(default_factory=list)
     follows: list[tuple[int, int] | None] = field(default_factory=list)
     events: asyncio.Queue[StreamEvent] = field(default_factory=asyncio.Queue)
+    log_events: asyncio.Queue[LogEvent] = field(default_factory=asyncio.Queue)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     counted: Health = field(default_factory=Health)
     held: asyncio.Event = field(default_factory=asyncio.Event)
@@ -242,6 +244,23 @@ class FakePlane:
                     return
         finally:
             self.follow_closed.set()
+
+    async def keep_file(
+        self, account: str, endpoint: str, name: str, data: bytes, media_type: str
+    ) -> GivenFile:
+        found = self.endpoints.find(account, endpoint)
+        digest = hashlib.sha256(data).hexdigest()
+        return GivenFile(f"https://objects.test/{found.id}/{name}", len(data), digest, 86_400.0)
+
+    async def follow_logs(
+        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+    ) -> AsyncIterator[LogEvent]:
+        self.follows.append(after)
+        while True:
+            event = await self.log_events.get()
+            yield event
+            if event.kind == "end":
+                return
 
     async def health(self, account: str, endpoint: str) -> Health:
         self.endpoints.find(account, endpoint)

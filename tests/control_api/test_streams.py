@@ -16,7 +16,7 @@ from stoker.control.api.app import make_app
 from stoker.control.api.events import parse_event_id, render
 from stoker.control.api.seam import ApiSettings
 from stoker.control.errors import BadRequest
-from stoker.control.types import Cursor, JobState, JobView, StoredChunk, StreamEvent
+from stoker.control.types import Cursor, JobState, JobView, LogEvent, StoredChunk, StreamEvent
 
 EVENTS = {"Accept": "text/event-stream"}
 
@@ -285,3 +285,35 @@ async def test_a_large_output_is_not_fetched_to_find_out_whether_there_is_a_job(
     assert plane.ttls == []  # the status, with its output, was not asked for
     caller.leave()
     await task
+
+
+@pytest.mark.parametrize(("query", "headers"), [("?follow=true", {}), ("", EVENTS)])
+async def test_logs_are_events_for_whoever_follows(
+    http: httpx.AsyncClient, plane: FakePlane, query: str, headers: dict[str, str]
+) -> None:
+    job = plane.add(state=JobState.IN_PROGRESS)
+    for event in (
+        LogEvent("skipped", 1, 6, lines=2),
+        LogEvent("log", 1, 7, "x\ry: ü"),
+        LogEvent("reset", 2),
+        LogEvent("end", 2, view=JobView(job.id, "echo", JobState.FAILED, 0.0, error="long")),
+    ):
+        plane.log_events.put_nowait(event)
+    answer = await http.get(f"/v2/echo/logs/{job.id}{query}", headers=headers | {"Last-Event-ID": "1-4"})
+    assert answer.headers["content-type"] == "text/event-stream"
+    assert plane.follows == [(1, 4)]
+    assert answer.text == (
+        'event: skipped\nid: 1-6\ndata: {"lines":2}\n\n'
+        'event: log\nid: 1-7\ndata: {"line":"x\\ry: ü"}\n\n'
+        'event: reset\nid: 2--1\ndata: {"attempt":2}\n\n'
+        f'event: end\ndata: {{"id":"{job.id}","status":"FAILED"}}\n\n'
+    )
+
+
+async def test_logs_of_no_job_and_a_wrong_wish_are_no_stream(
+    http: httpx.AsyncClient, plane: FakePlane
+) -> None:
+    assert (await http.get("/v2/echo/logs/x?follow=true")).status_code == 404
+    refused = await http.get(f"/v2/echo/logs/{plane.add().id}?follow=yes")
+    assert refused.status_code == 400
+    assert "follow" in refused.json()["error"]

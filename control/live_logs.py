@@ -1,0 +1,169 @@
+"""What followed attempts print, as their agents send it: bounded, in memory, for whoever reads along.
+
+    first reader ──> its node is told: wanted ──LogLines──> Ring ──> readers
+    last reader goes ──LINGER_S without another──> no longer wanted, forgotten
+
+Nothing is stored here: what is kept of an attempt comes with its outcome. A node without a stream of logs (an
+older agent) is asked for nothing, and its attempts' rings stay empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from stoker.wire.messages import AttemptKey, LogHello, LogLines, LogWanted
+from stoker.wire.streams import ControlLogs, StreamEnded
+
+log = logging.getLogger(__name__)
+
+RING_LINES = 2000
+RING_LETTERS = 512 * 1024
+LINGER_S = 10.0
+"""A reader whose connection broke finds what it missed for so long."""
+
+HELLO_S = 10.0
+
+
+class Ring:
+    """The last lines of one attempt, numbered. `over`: nothing follows."""
+
+    def __init__(self) -> None:
+        self._lines: deque[tuple[int, str]] = deque()
+        self._letters = 0
+        self.next = 0
+        self.over = False
+        self.fed = False
+        self.readers: list[asyncio.Event] = []
+        self.forgetting: asyncio.TimerHandle | None = None
+
+    def feed(self, said: LogLines) -> None:
+        """Lines that came before, on a stream that broke, are not taken twice."""
+        for number, line in enumerate(said.lines, said.first):
+            if number >= self.next:
+                self._lines.append((number, line))
+                self._letters += len(line)
+                self.next = number + 1
+        self.next = max(self.next, said.first)
+        while len(self._lines) > RING_LINES or self._letters > RING_LETTERS:
+            self._letters -= len(self._lines.popleft()[1])
+        self.fed = True
+        self.over = self.over or said.over
+        self.ring()
+
+    def ring(self) -> None:
+        for reader in self.readers:
+            reader.set()
+
+    def after(self, number: int) -> list[tuple[int, str]]:
+        """The lines that are kept and come after this one, oldest first."""
+        return [(n, line) for n, line in self._lines if n > number]
+
+
+class LiveLogs:
+    """`accept` says why the speaker of a Hello is not who it claims to be, or None."""
+
+    def __init__(self, accept: Callable[[LogHello], Awaitable[str | None]]) -> None:
+        self._accept = accept
+        self._rings: dict[AttemptKey, tuple[str, Ring]] = {}
+        self._streams: dict[str, tuple[ControlLogs, asyncio.Event]] = {}
+
+    # -- readers
+
+    def has_stream(self, node: str) -> bool:
+        return node in self._streams
+
+    @contextmanager
+    def reading(self, key: AttemptKey, node: str, changed: asyncio.Event) -> Iterator[Ring]:
+        """The attempt's ring; `changed` is set when something is new in it."""
+        _, ring = self._rings.setdefault(key, (node, Ring()))
+        if ring.forgetting is not None:
+            ring.forgetting.cancel()
+            ring.forgetting = None
+        ring.readers.append(changed)
+        self._tell(node)
+        try:
+            yield ring
+        finally:
+            ring.readers.remove(changed)
+            if not ring.readers:
+                loop = asyncio.get_running_loop()
+                ring.forgetting = loop.call_later(LINGER_S, self._forget, key)
+
+    def known(self, key: AttemptKey) -> Ring | None:
+        """What of an attempt that has ended somebody read along a moment ago."""
+        return self._rings[key][1] if key in self._rings else None
+
+    def _forget(self, key: AttemptKey) -> None:
+        node, _ = self._rings.pop(key)
+        self._tell(node)
+
+    def close(self) -> None:
+        for _, ring in self._rings.values():
+            if ring.forgetting is not None:
+                ring.forgetting.cancel()
+
+    def _tell(self, node: str) -> None:
+        if node in self._streams:
+            self._streams[node][1].set()
+
+    def _wanted(self, node: str) -> tuple[AttemptKey, ...]:
+        return tuple(key for key, (at, ring) in self._rings.items() if at == node and not ring.over)
+
+    # -- nodes
+
+    async def serve(self, stream: ControlLogs, peer: str) -> None:
+        """One stream of one node, from its Hello to its end."""
+        try:
+            async with asyncio.timeout(HELLO_S):
+                hello = (await stream.receive()).hello
+        except TimeoutError:
+            return stream.end(f"no Hello within {HELLO_S:.0f} s")
+        refusal = "the first message must say who speaks" if hello is None else await self._accept(hello)
+        if hello is None or refusal is not None:
+            log.warning("the logs of %s are refused: %s", peer, refusal)
+            stream.end(refusal or "")
+            return
+        wake = asyncio.Event()
+        wake.set()
+        earlier = self._streams.get(hello.node)
+        self._streams[hello.node] = stream, wake
+        if earlier is not None:
+            earlier[0].end("a newer stream took over")
+        asking = asyncio.create_task(self._ask(hello.node, stream, wake), name=f"logs of {hello.node}")
+        try:
+            while True:
+                self._feed(hello.node, await stream.receive())
+        finally:
+            asking.cancel()
+            await asyncio.wait((asking,))
+            if self._streams.get(hello.node) == (stream, wake):
+                del self._streams[hello.node]
+                self._ring_all(hello.node)
+
+    async def _ask(self, node: str, stream: ControlLogs, wake: asyncio.Event) -> None:
+        told: tuple[AttemptKey, ...] = ()
+        try:
+            while True:
+                await wake.wait()
+                wake.clear()
+                wanted = self._wanted(node)
+                if wanted != told:
+                    told = wanted
+                    await stream.send(LogWanted(wanted))
+        except StreamEnded:
+            return  # the reading half says why
+
+    def _feed(self, node: str, said: LogLines) -> None:
+        at, ring = self._rings.get(said.key, ("", None))
+        if ring is not None and at == node:
+            ring.feed(said)
+
+    def _ring_all(self, node: str) -> None:
+        """Whoever waits for lines of this node learns that none come now."""
+        for at, ring in self._rings.values():
+            if at == node:
+                ring.ring()

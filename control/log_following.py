@@ -1,0 +1,150 @@
+"""What a job prints, in order, for a reader that may come late or come back: lines, resets, and the end.
+
+Ids are `attempt-n`, n counting the lines of an attempt. What is kept comes first: of an attempt that runs,
+what its worker still remembers; of one that has ended, its stored tail. `skipped` says how many lines are gone in
+between. Of an attempt on a node that sends no lines, the tail comes when it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from stoker.control import store
+from stoker.control.commit import Commits
+from stoker.control.errors import NotFound
+from stoker.control.live_logs import LiveLogs, Ring
+from stoker.control.store import Conn
+from stoker.control.types import AttemptLog, Endpoint, JobView, LogEvent
+from stoker.wire.messages import AttemptKey
+
+LAST_LINES_S = 2.0
+"""The end and the last lines come by different ways: so long the lines are waited for."""
+
+
+@dataclass(slots=True)
+class Place:
+    """What a reader has: the last line of an attempt. No attempt before the first."""
+
+    attempt: int = 0
+    n: int = -1
+
+    def begin(self, attempt: int) -> Iterator[LogEvent]:
+        if self.attempt == attempt:
+            return
+        if self.attempt:
+            yield LogEvent("reset", attempt)
+        self.attempt, self.n = attempt, -1
+
+    def give(self, lines: list[tuple[int, str]]) -> Iterator[LogEvent]:
+        for n, line in lines:
+            if n <= self.n:
+                continue
+            if n > self.n + 1:
+                yield LogEvent("skipped", self.attempt, n - 1, lines=n - self.n - 1)
+            self.n = n
+            yield LogEvent("log", self.attempt, n, line)
+
+
+async def follow_logs(
+    commits: Commits,
+    live: LiveLogs,
+    node_of: Callable[[str], str | None],
+    endpoint: Endpoint,
+    job: str,
+    after: tuple[int, int] | None,
+    changed: asyncio.Event,
+    clock: Callable[[], float],
+    stops: Callable[[], bool],
+) -> AsyncGenerator[LogEvent, None]:
+    """Ends after the `end` event, or without one once it `stops`. Raises NotFound when the job is gone."""
+    place = Place(*after) if after else Place()
+    news = asyncio.Event()
+    with ExitStack() as stack:
+        ring: Ring | None = None
+        read_along = 0
+        while True:
+            changed.clear()
+            view, stored = await _read(commits, endpoint, job, clock())
+            if ring is not None and view.ended:
+                await _last_lines(ring, news)
+            for log in stored:
+                for event in _ended(place, log, live.known(AttemptKey(job, log.attempt))):
+                    yield event
+            if view.ended:
+                yield LogEvent("end", view.attempt, place.n, view=view)
+                return
+            node = node_of(view.worker) if view.worker is not None else None
+            if node is not None and view.attempt > max(read_along, _newest(stored)):
+                read_along = view.attempt
+                ring = stack.enter_context(live.reading(AttemptKey(job, view.attempt), node, news))
+                for event in place.begin(view.attempt):
+                    yield event
+            async for event in _along(place, ring, changed, news, stops):
+                yield event
+            if stops():
+                return
+
+
+def _newest(stored: tuple[AttemptLog, ...]) -> int:
+    return max((log.attempt for log in stored), default=0)
+
+
+def _ended(place: Place, log: AttemptLog, ring: Ring | None) -> Iterator[LogEvent]:
+    """The rest of an attempt that has ended: from memory where somebody read along, else its tail."""
+    if log.attempt < place.attempt:
+        return
+    yield from place.begin(log.attempt)
+    if ring is not None:
+        yield from place.give(ring.after(place.n))
+    if ring is None or not ring.over:
+        yield from place.give(list(enumerate(log.lines, log.first)))
+
+
+async def _along(
+    place: Place, ring: Ring | None, changed: asyncio.Event, news: asyncio.Event, stops: Callable[[], bool]
+) -> AsyncGenerator[LogEvent, None]:
+    """What is printed, until the job has changed."""
+    told = asyncio.create_task(changed.wait())
+    try:
+        while not told.done() and not stops():
+            news.clear()
+            if ring is not None:
+                for event in place.give(ring.after(place.n)):
+                    yield event
+            came = asyncio.create_task(news.wait())
+            try:
+                await asyncio.wait((told, came), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                came.cancel()
+    finally:
+        told.cancel()
+
+
+async def _last_lines(ring: Ring, news: asyncio.Event) -> None:
+    if not ring.fed:
+        return
+    try:
+        async with asyncio.timeout(LAST_LINES_S):
+            while not ring.over:
+                news.clear()
+                await news.wait()
+    except TimeoutError:
+        return
+
+
+async def _read(
+    commits: Commits, endpoint: Endpoint, job: str, now: float
+) -> tuple[JobView, tuple[AttemptLog, ...]]:
+    def read(conn: Conn) -> tuple[JobView | None, tuple[AttemptLog, ...] | None]:
+        return (
+            store.view(conn, endpoint.account, endpoint.id, job, now),
+            store.job_logs(conn, endpoint.account, endpoint.id, job, now),
+        )
+
+    view, logs = await commits.read(read)
+    if view is None:
+        raise NotFound(f"no job {job!r} on this endpoint: the id is wrong, or its time has passed")
+    return view, logs or ()

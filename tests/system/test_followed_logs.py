@@ -1,0 +1,58 @@
+"""A job's lines at a reader while they are printed, through a real control, a real agent and a real worker."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stack import Stack, queue_endpoint, running
+
+from stoker.client import Client
+
+ENDPOINT = queue_endpoint("prints", "prints_as_told.py", concurrency=1)
+
+
+def client(stack: Stack) -> Client:
+    return Client(stack.facts["http"], stack.key)
+
+
+def test_lines_arrive_as_they_are_printed_and_stay_when_the_job_has_ended(tmp_path: Path) -> None:
+    with running(tmp_path, ENDPOINT) as stack, client(stack) as stoker:
+        stack.runsync("prints", {"lines": 1})
+        job = stack.run("prints", {"lines": 100, "pause": 0.005})
+        waits, seen = [], []
+        for event in stoker.logs("prints", job, follow=True):
+            if event.kind == "log":
+                printed, _, text = event.value["line"].partition(" ")
+                waits.append(time.time() - float(printed))
+                seen.append((event.id, text))
+        assert seen == [(f"1-{n}", f"line {n}") for n in range(100)]
+        assert event.value == {"id": job, "status": "COMPLETED"}
+        late = [e.id for e in stoker.logs("prints", job, follow=True, after="1-97")]
+        assert late[:2] == ["1-98", "1-99"]
+        kept = stoker.logs("prints", job)
+        assert len(kept[0].lines) == 100
+        _flooded(stack, stoker)
+    # The first lines may have been printed before the reader came.
+    quantiles = statistics.quantiles(waits[20:], n=100)
+    print(f"\nprinted to reader: p50 {quantiles[49] * 1e3:.2f} ms, p99 {quantiles[98] * 1e3:.2f} ms")
+
+
+def _flooded(stack: Stack, stoker: Client) -> None:
+    """More than any buffer holds: every line is either there or counted, and the job is not held up."""
+    job = stack.run("prints", {"lines": 2, "flood": 200_000})
+    numbers, lost = [], 0
+    for event in stoker.logs("prints", job, follow=True):
+        if event.kind == "log":
+            numbers.append(int(event.id.partition("-")[2]))
+        elif event.kind == "skipped":
+            lost += event.value["lines"]
+    assert event.value["status"] == "COMPLETED"
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == 200_001
+    assert len(numbers) + lost == 200_002
+    assert lost > 0

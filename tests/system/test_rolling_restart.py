@@ -1,0 +1,143 @@
+"""Every part is restarted under load, one after the other: nothing is lost, nothing runs twice, all exit 0."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stack import Stack, queue_endpoint
+from test_protocol_workers import STOCK, program
+
+AGENTS = ("agent", "other")
+GRACE_S = "20"
+
+
+class TwoAgents(Stack):
+    """`agent` and `other`, each with a data folder of its own."""
+
+    other: subprocess.Popen[bytes]
+
+    def start(self) -> None:
+        self.start_control()
+        for name in AGENTS:
+            self.start_named(name)
+
+    def start_named(self, name: str) -> None:
+        command = ["agent", "--control", self.facts["grpc"], "--data-dir", str(self.folder / name)]
+        self._start([*command, "--name", name], name, {"STOKER_GRACE_S": GRACE_S})
+
+    def ends(self, name: str) -> float:
+        """SIGTERM; the exit status is 0. How long it took."""
+        process: subprocess.Popen[bytes] = getattr(self, name)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 0, self.log(name)
+        return time.monotonic() - begun
+
+    def stop(self) -> None:
+        if hasattr(self, "other") and self.other.poll() is None:
+            self.ends("other")
+        super().stop()
+
+
+class Load(threading.Thread):
+    """A job every `pause` seconds, until stopped. One that was not taken is submitted again under its key."""
+
+    def __init__(self, stack: Stack, endpoints: list[str], pause: float) -> None:
+        super().__init__()
+        self.stack, self.endpoints, self.pause = stack, endpoints, pause
+        self.accepted: list[tuple[str, str]] = []
+        self.refused = Counter[str]()
+        self.over = threading.Event()
+        self._rng = Random(5)
+
+    def run(self) -> None:
+        headers = {"Authorization": f"Bearer {self.stack.key}"}
+        url = f"{self.stack.facts['http']}/v2"
+        with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
+            number = 0
+            while not self.over.wait(self.pause):
+                number += 1
+                endpoint = self.endpoints[number % len(self.endpoints)]
+                self.accepted.append((endpoint, self._submit(http, endpoint, number)))
+
+    def _submit(self, http: httpx.Client, endpoint: str, number: int) -> str:
+        given = {"ms": self._rng.randint(50, 200), "runs": str(self.stack.folder / "runs")}
+        while True:
+            try:
+                headers = {"Idempotency-Key": f"load-{number}"}
+                answer = http.post(f"/{endpoint}/run", json={"input": given}, headers=headers)
+            except httpx.TransportError as error:
+                self.refused[type(error).__name__] += 1
+            else:
+                if answer.status_code == 200:
+                    return str(answer.json()["id"])
+                assert answer.status_code == 503, answer.text
+                assert answer.headers["Retry-After"]
+                self.refused["503"] += 1
+            self.over.wait(0.05)
+
+
+def workers_ready(stack: Stack, endpoint: str, count: int) -> None:
+    """At most half a minute: a program of the stock SDK takes seconds to start."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if stack.http.get(f"/{endpoint}/health").json()["workers"]["ready"] >= count:
+            return
+    raise AssertionError(f"{endpoint} has no {count} workers:\n{stack.log('agent')}\n{stack.log('other')}")
+
+
+@pytest.mark.slow
+def test_a_rolling_restart_under_load_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
+    endpoints = {"python": queue_endpoint("python", "notes_its_run.py", workersMin=2, workersMax=2)}
+    if STOCK.exists():
+        endpoints["stock"] = program("stock", "notes_its_run")
+    stack = TwoAgents(tmp_path, *endpoints.values())
+    load = Load(stack, list(endpoints), pause=0.1)
+    try:
+        stack.start()
+        workers_ready(stack, "python", 2)
+        load.start()
+        begun = time.monotonic()
+        took = {}
+        for name in AGENTS:
+            took[name] = stack.ends(name)
+            stack.start_named(name)
+            workers_ready(stack, "python", 2)
+        took["control"] = stack.ends("control")
+        stack.start_control()
+        workers_ready(stack, "python", 2)
+        load.over.set()
+        load.join()
+        whole = time.monotonic() - begun
+        records = {job: stack.end_of(endpoint, job) for endpoint, job in load.accepted}
+        done = time.monotonic() - begun
+    finally:
+        load.over.set()
+        if load.ident is not None:
+            load.join()
+        stack.stop()
+    check(records, (tmp_path / "runs").read_text().splitlines())
+    ends = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in took.items())
+    print(f"\n{len(records)} jobs over a rolling restart of {whole:.1f} s, all done after {done:.1f} s")
+    print(f"SIGTERM to exit: {ends}; submissions sent again: {dict(load.refused)}")
+
+
+def check(records: dict[str, dict[str, Any]], lines: list[str]) -> None:
+    assert len(records) > 20
+    wrong = {job: r for job, r in records.items() if r["status"] != "COMPLETED" or r.get("retries", 0)}
+    assert wrong == {}
+    for word in ("begins", "ends"):
+        ran = Counter(line.split()[0] for line in lines if line.endswith(word))
+        assert ran == Counter(list(records)), word
