@@ -115,8 +115,23 @@ class AsyncClient:
             if cursor is None:
                 return
 
-    async def logs(self, endpoint: str, job: str) -> tuple[AttemptLog, ...]:
-        return await self._ask(calls.logs(endpoint, job))
+    @overload
+    def logs(
+        self, endpoint: str, job: str, *, follow: Literal[False] = False
+    ) -> Awaitable[tuple[AttemptLog, ...]]: ...
+
+    @overload
+    def logs(
+        self, endpoint: str, job: str, *, follow: Literal[True], after: str | None = None
+    ) -> AsyncGenerator[Event, None]: ...
+
+    def logs(
+        self, endpoint: str, job: str, *, follow: bool = False, after: str | None = None
+    ) -> Awaitable[tuple[AttemptLog, ...]] | AsyncGenerator[Event, None]:
+        """To be awaited; with `follow`, to be iterated."""
+        if follow:
+            return self._follow(Following(endpoint, job, after, self._resends, calls.log_events))
+        return self._ask(calls.logs(endpoint, job))
 
     async def health(self, endpoint: str) -> Health:
         return await self._ask(calls.health(endpoint))

@@ -24,12 +24,14 @@ HOSTED_WAIT_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """`path` is below `/v2/`. `held_ms`: the service may take so long on purpose."""
+    """`path` is below `/v2/`. `body` is sent as JSON, `content` as it is. `held_ms`: the service may take so
+    long on purpose."""
 
     method: str
     path: str
     read: Callable[[Any], T]
     body: Any = None
+    content: bytes | None = None
     params: Mapping[str, str | int] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     held_ms: int = 0
@@ -108,6 +110,10 @@ def requests(
 
 def logs(endpoint: str, job: str) -> Call[tuple[AttemptLog, ...]]:
     return Call("GET", _path(endpoint, "logs", job), _logs, again=True)
+
+
+def log_events(endpoint: str, job: str, after: str | None) -> Call[None]:
+    return _followed("logs", endpoint, job, after)
 
 
 def health(endpoint: str) -> Call[Health]:

@@ -320,7 +320,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class AttemptLog:
-    """The last lines that a handler wrote during one attempt."""
+    """The last lines that a handler wrote during one attempt; `first` counts those that came before."""
 
     attempt: int
     worker: str

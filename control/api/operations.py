@@ -15,7 +15,7 @@ from stoker.control.api.answers import Answer, json_answer
 from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
 from stoker.control.api.events import EventAnswer, parse_event_id, render, render_log
 from stoker.control.api.limits import held, held_while_here
-from stoker.control.api.questions import once_of, parse_listing
+from stoker.control.api.questions import flag, once_of, parse_listing
 from stoker.control.api.seam import ApiSettings, PlaneApi
 from stoker.control.api.turns import AnswerInTurn, Turns
 from stoker.control.errors import BadRequest, InvalidInput
@@ -126,7 +126,7 @@ class Operations:
 
         return AnswerInTurn(Answer(answer.body, after=advance), self._turns, call.job)
 
-    async def _events(self, call: Call) -> EventAnswer:
+    async def _events(self, call: Call) -> EventAnswer[StreamEvent]:
         after = parse_event_id(call.header(b"last-event-id"))
         # An unknown job is a 404, not a stream. Its output is not looked at: it may be large, and far away.
         await self._plane.view(call.account, call.endpoint, call.job)

@@ -283,6 +283,7 @@ def _requeue(
 
 def _refused(conn: Conn, node: str, said: Refused, now: float, done: _Gathered) -> None:
     """Back to the queue, uncounted."""
+    key = AttemptKey(said.job, said.attempt)
     values = {"job": key.job, "attempt": key.attempt, "node": node}
     row = conn.run(_OPEN, values).fetchone()
     if row is None:
