@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from stoker.agent.device_health import Lost, Missed
+from stoker.agent.device_health import Answered, Lost, Missed
 from stoker.wire.messages import Device
 
 GIB = 1 << 30
 GPUS = (Device("GPU-0", "gpu", "H200", 0), Device("GPU-1", "gpu", "H200", 1))
 LONG = b'{"run_s": 500}'
+STUCK = b'{"run_s": 500, "ignore_cancel": true, "ignore_term": true}'
 
 
 def told(host, uuid="GPU-0"):
@@ -80,6 +81,19 @@ def test_a_program_s_own_fault_changes_nothing(play, a_worker, a_job):
     play(story, devices=GPUS)
 
 
+def test_an_xid_that_says_nothing_by_itself_makes_it_look_at_once(play):
+    async def story(host):
+        await host.control.until(lambda: host.control.stream is not None)
+        await asyncio.sleep(0.5)
+        at = asyncio.get_running_loop().time()
+        host.sampler.seen["GPU-0"] = Answered(action=1)
+        host.sampler.hear("GPU-0", 154)
+        await host.control.until(lambda: told(host) == "the driver asks for a reset")
+        assert asyncio.get_running_loop().time() - at < 0.5
+
+    play(story, devices=GPUS)
+
+
 def test_a_hello_tells_what_is_ill(play):
     async def story(host):
         host.sampler.seen["GPU-1"] = Lost("the GPU is lost")
@@ -104,7 +118,7 @@ def test_the_first_hello_already_knows(play):
 def test_a_worker_that_hangs_in_the_driver_keeps_no_job(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(on(a_worker, 0))
-        await host.control.assign(a_job("j0", LONG, on="w0"))
+        await host.control.assign(a_job("j0", STUCK, on="w0"))
         await host.holds_work()
         process = host.spawner.of("w0")
         process.kill = process.terminate = lambda: None
@@ -177,11 +191,29 @@ def test_a_worker_whose_stopped_job_leaves_memory_is_replaced(play, a_worker, a_
         await host.control.assign(a_job("j0", b'{"run_s": 500, "ignore_term": true}', on="w0"))
         await host.holds_work()
         host.sampler.memory["GPU-0"] = 3 * GIB + 1
+        await asyncio.sleep(6)  # a look while it runs says nothing
         await host.control.cancel("j0")
         assert (await host.control.outcome("j0")).end == "cancelled"
         host.sampler.memory["GPU-0"] = 1
         stopping = [news for news in host.control.news("w0") if news.state == "stopping"]
         assert stopping[0].reason == "a stopped job left 3.0 GiB of device memory in use"
+        await host.until(lambda: len(host.spawner.spawned) == 2)
+
+    play(story, devices=GPUS)
+
+
+def test_stopped_jobs_cannot_raise_the_level_bit_by_bit(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        for n in range(1, 3):
+            await asyncio.sleep(6)  # a look, while it is idle
+            await host.control.assign(a_job(f"j{n}", LONG, on="w0"))
+            await host.holds_work()
+            host.sampler.memory["GPU-0"] = n * GIB * 9 // 10
+            await host.control.cancel(f"j{n}")
+            assert (await host.control.outcome(f"j{n}")).end == "cancelled"
+        assert [news.state for news in host.control.news("w0")][:2] == ["ready", "stopping"]
+        host.sampler.memory["GPU-0"] = 1
         await host.until(lambda: len(host.spawner.spawned) == 2)
 
     play(story, devices=GPUS)

@@ -11,6 +11,7 @@ from stoker.wire.messages import (
     Assign,
     Beat,
     Device,
+    DeviceSample,
     FromAgent,
     FromControl,
     HeldAttempt,
@@ -48,6 +49,7 @@ class ScriptedAgent:
         protocol: int = PROTOCOL,
         workers: Iterable[HeldWorker] = (),
         attempts: Iterable[HeldAttempt] = (),
+        samples: Iterable[DeviceSample] = (),
     ) -> FromControl:
         """Says Hello; returns the answer, Welcome or Refusal."""
         self.stream, theirs = memory_pair()
@@ -62,6 +64,7 @@ class ScriptedAgent:
             devices=(CPU,),
             workers=tuple(workers),
             attempts=tuple(attempts),
+            samples=tuple(samples),
         )
         await self.stream.send(FromAgent(hello=hello))
         return await self.hear()

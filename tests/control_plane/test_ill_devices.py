@@ -19,7 +19,7 @@ from stoker.agent.fake_spawner import FakeSpawner
 from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.outbox_disk import MemoryDisk
 from stoker.control.types import JobState, Submission
-from stoker.wire.messages import Device
+from stoker.wire.messages import Device, DeviceSample, HeldWorker
 from stoker.wire.streams import AgentStream, memory_pair
 
 GPUS = tuple(Device(f"GPU-{n}", "gpu", "H200", n) for n in range(2))
@@ -144,6 +144,18 @@ async def test_what_fell_ill_while_control_was_away_is_known_with_the_hello() ->
         assert host.on() == ["GPU-1"]
         workers = w.plane.floor.of_endpoint("echo")
         assert [worker.devices for worker in workers] == [("GPU-1",)]
+
+
+@story
+async def test_a_worker_that_is_held_on_an_ill_device_is_not_kept() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        held = HeldWorker("w1", "echo", 1, "ready", ("CPU-0",))
+        agent = w.agent()
+        await agent.connect(tasks, workers=[held], samples=[DeviceSample("CPU-0", ill="lost")])
+        await asyncio.sleep(5)
+        assert w.plane.floor.free_slots("echo", 1) == []
+        assert not agent.specs
+        assert (await w.plane.health("default", "echo")).throttled == 1
 
 
 @story
