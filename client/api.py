@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -155,6 +156,10 @@ class Client:
         if follow:
             return self._follow(Following(endpoint, job, after, self._resends, calls.log_events))
         return self._ask(calls.logs(endpoint, job))
+
+    def upload(self, endpoint: str, path: Path, media_type: str = "application/octet-stream") -> str:
+        """Brings a file along: a URL that an input may name for a day."""
+        return self._ask(calls.upload(endpoint, path.name, path.read_bytes(), media_type))
 
     def health(self, endpoint: str) -> Health:
         return self._ask(calls.health(endpoint))

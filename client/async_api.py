@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -132,6 +133,10 @@ class AsyncClient:
         if follow:
             return self._follow(Following(endpoint, job, after, self._resends, calls.log_events))
         return self._ask(calls.logs(endpoint, job))
+
+    async def upload(self, endpoint: str, path: Path, media_type: str = "application/octet-stream") -> str:
+        data = await asyncio.to_thread(path.read_bytes)
+        return await self._ask(calls.upload(endpoint, path.name, data, media_type))
 
     async def health(self, endpoint: str) -> Health:
         return await self._ask(calls.health(endpoint))

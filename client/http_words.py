@@ -26,7 +26,13 @@ def settings(base_url: str, api_key: str, timeout_s: float) -> dict[str, Any]:
 def request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
     timeout: Any = call.held_ms / 1000 + _SLACK_S if call.held_ms else httpx.USE_CLIENT_DEFAULT
     return http.build_request(
-        call.method, call.path, json=call.body, params=call.params, headers=call.headers, timeout=timeout
+        call.method,
+        call.path,
+        json=call.body,
+        content=call.content,
+        params=call.params,
+        headers=call.headers,
+        timeout=timeout,
     )
 
 

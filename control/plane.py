@@ -26,6 +26,7 @@ from stoker.control.doubt import WatchedCommits
 from stoker.control.endpoints import Endpoints
 from stoker.control.errors import ControlError, InDoubt
 from stoker.control.floor import Floor
+from stoker.control.given_files import GivenFiles
 from stoker.control.inputs import check_schema
 from stoker.control.intake import Intake
 from stoker.control.keys import find_key
@@ -40,6 +41,7 @@ from stoker.control.types import (
     Claimed,
     Cursor,
     Endpoint,
+    GivenFile,
     Health,
     JobView,
     Listing,
@@ -92,6 +94,7 @@ class Plane:
             commits, artifacts, bells, self.endpoints, floor, self.staffing, self.live_logs, clock
         )
         self.webhooks = Webhooks(commits, self.views, post, self.nodes.webhook_due, clock)
+        self._given_files = GivenFiles(commits, artifacts, clock, rng)
         self.intake = Intake(
             settings,
             commits,
@@ -207,6 +210,12 @@ class Plane:
 
     async def health(self, account: str, endpoint: str) -> Health:
         return await self.views.health(account, endpoint)
+
+    async def keep_file(
+        self, account: str, endpoint: str, name: str, data: bytes, media_type: str
+    ) -> GivenFile:
+        target = self.endpoints.find(account, endpoint)
+        return await self._given_files.keep(target.id, name, data, media_type)
 
     def running_workers(self, endpoint: str) -> int:
         """Workers of the endpoint of this id that are up, busy or not."""

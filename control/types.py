@@ -99,7 +99,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A stored job as its caller may see it."""
+    """A stored job as its caller may see it. `logs` are the last lines of an attempt that failed."""
 
     id: str
     endpoint: str
@@ -118,6 +118,7 @@ class JobView:
     reason: str | None = None
     webhook: str | None = None
     not_before: float = 0.0
+    logs: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:

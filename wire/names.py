@@ -30,6 +30,11 @@ def attempt_prefix(endpoint: str, job: str, attempt: int) -> str:
     return f"{endpoint}/{job}/{attempt}/"
 
 
+def given_key(endpoint: str, drawn: str, name: str) -> str:
+    """A file that a caller gave. No job is called `given`."""
+    return artifact_key(f"{endpoint}/given/{drawn}/", 0, name)
+
+
 def artifact_key(prefix: str, n: int, name: str) -> str:
     """The n-th file of an attempt. `name` is the handler's; letters that a URL would quote become `-`."""
     safe = _UNSAFE.sub("-", name.rsplit("/", 1)[-1]).strip(".-")[-100:] or "file"

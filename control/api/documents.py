@@ -26,6 +26,7 @@ SUMMARIES = {
     "purge-queue": "Cancel every job that waits",
     "requests": "The endpoint's jobs, newest first",
     "logs": "The last lines that a job's handler wrote",
+    "files": "Bring a file along, for an input that is a URL",
     "health": "Counters of jobs and workers",
 }
 
@@ -72,7 +73,7 @@ DESCRIPTIONS = {
 
 SUBMITS = ("run", "runsync")
 HELD = ("runsync", "status-sync", "stream")
-READS_BODY = (*SUBMITS, "status-sync", "stream")
+READS_BODY = (*SUBMITS, "status-sync", "stream", "files")
 _WAITS = {"runsync": 90_000, "status-sync": 90_000, "stream": 8_000}
 
 _QUEUED = {"id": JOB, "status": "IN_QUEUE"}
@@ -138,6 +139,7 @@ _SUCCESS: dict[str, tuple[str, str, Document]] = {
             }
         },
     ),
+    "files": ("Where it lies.", "GivenFile", {"kept": _FILE}),
     "health": ("The counters.", "Health", {"health": _HEALTH}),
 }
 
@@ -202,6 +204,9 @@ def parameters(operation: str, *, takes_job: bool) -> list[Document]:
     if operation in FOLLOWED:
         number = {"type": "string", "examples": ["1-0"]}
         found.append(_parameter("Last-Event-ID", "header", number, "The last event that was seen."))
+    if operation == "files":
+        named = {"type": "string", "default": "file"}
+        found.append(_parameter("name", "query", named, "What the file is called."))
     if operation == "requests":
         found += [
             _parameter("status", "query", schemas.STATUS, "Only jobs in this state."),
@@ -213,6 +218,9 @@ def parameters(operation: str, *, takes_job: bool) -> list[Document]:
 
 
 def request_body(operation: str) -> Document | None:
+    if operation == "files":
+        file = {"type": "string", "format": "binary", "minLength": 1}
+        return {"required": True, "content": {"application/octet-stream": {"schema": file}}}
     return _SUBMISSION if operation in SUBMITS else None
 
 

@@ -50,6 +50,7 @@ class Operations:
             "purge-queue": Operation(("POST",), False, self.purge_queue),
             "requests": Operation(("GET",), False, self.requests),
             "logs": Operation(("GET",), True, self.logs),
+            "files": Operation(("POST",), False, self.files),
             "health": Operation(("GET",), False, self.health),
         }
 

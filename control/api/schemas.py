@@ -116,11 +116,11 @@ _ENDED: Schema = {
     "executionTime": MILLISECONDS,
     "workerId": TEXT,
 }
-_AFTER: Schema = {"error": TEXT, "reason": _REASON, "retries": _RETRIES}
+_LINES: Schema = {"type": "array", "items": TEXT}
+_AFTER: Schema = {"error": TEXT, "reason": _REASON, "logs": _LINES, "retries": _RETRIES}
 _CREATED: Schema = {"createdAt": {"type": "integer", "description": "Milliseconds since the epoch."}}
 _JOBS = ("completed", "failed", "inProgress", "inQueue", "retried")
 _WORKERS = ("idle", "initializing", "ready", "running", "throttled", "unhealthy")
-_LINES: Schema = {"type": "array", "items": TEXT}
 
 COMPONENTS: dict[str, Schema] = {
     "Error": exactly({"error": TEXT, "status": {"type": "integer"}, "title": TEXT, "detail": TEXT}),
@@ -159,6 +159,14 @@ COMPONENTS: dict[str, Schema] = {
                     {"attempt": {"type": "integer", "minimum": 1}, "worker": TEXT, "lines": _LINES}
                 ),
             },
+        }
+    ),
+    "GivenFile": exactly(
+        {
+            "url": TEXT,
+            "size": COUNT,
+            "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+            "expiresAt": {"type": "integer", "description": "Milliseconds since the epoch."},
         }
     ),
     "Health": exactly(

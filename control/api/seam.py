@@ -16,6 +16,7 @@ from stoker.control.types import (
     AttemptLog,
     Cursor,
     Endpoint,
+    GivenFile,
     Health,
     JobView,
     Listing,
@@ -105,6 +106,7 @@ class ApiSettings:
 
     run_body_bytes: int = 10 * MIB
     runsync_body_bytes: int = 20 * MIB
+    file_bytes: int = 60 * MIB
     wait_ms: int = 90_000
     hosted_wait_ms: int = 300_000
     stream_wait_ms: int = 8_000  # below the 10 s after which the stock Python client gives up

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from stoker.control.types import (
     Cursor,
     Endpoint,
     EndpointVersion,
+    GivenFile,
     Health,
     JobState,
     JobView,

@@ -36,7 +36,7 @@ RAW = [b"NaN", b"Infinity", b"1e999", b'"\\ud800"', b"[" * 300 + b"]" * 300, b'{
 JOBS = [*(f"job-{state}" for state in JobState), "job-none"]
 OPERATIONS = (
     "run", "runsync", "status", "status-sync", "stream", "cancel", "retry", "purge-queue", "requests", "logs",
-    "health",
+    "files", "health",
 )  # fmt: skip
 TAKE_JOB = ("status", "status-sync", "stream", "cancel", "retry", "logs")
 ENDPOINTS = ("echo", "other-echo", "sized", "text-to-image", "nobody")

@@ -32,6 +32,7 @@ OPERATIONS = [
     "POST /v2/{endpoint_id}/purge-queue",
     "GET /v2/{endpoint_id}/requests",
     "GET /v2/{endpoint_id}/logs/{job_id}",
+    "POST /v2/{endpoint_id}/files",
     "GET /v2/{endpoint_id}/health",
 ]
 WITH_QUESTIONS = [one for one in OPERATIONS if re.search("/(run|status|stream|requests)", one)]

@@ -310,7 +310,8 @@ async def test_the_document_lists_every_answer(http: httpx.AsyncClient) -> None:
         f"/v2/{{endpoint_id}}/{operation}"
         for operation in (
             "run", "runsync", "status/{job_id}", "status-sync/{job_id}", "stream/{job_id}",
-            "cancel/{job_id}", "retry/{job_id}", "purge-queue", "requests", "logs/{job_id}", "health",
+            "cancel/{job_id}", "retry/{job_id}", "purge-queue", "requests", "logs/{job_id}", "files",
+            "health",
         )
     }  # fmt: skip
     for methods in paths.values():
@@ -326,3 +327,19 @@ def test_no_middleware_that_wraps_responses(app: FastAPI) -> None:
     assert app.user_middleware == []
     source = Path(__file__).parents[2] / "control" / "api"
     assert not [file.name for file in source.glob("*.py") if "BaseHTTPMiddleware" in file.read_text()]
+
+
+async def test_a_file_is_kept_and_told_where(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/v2/echo/files?name=a%20voice.wav", content=b"RIFF....")
+    assert answer.status_code == 200
+    kept = answer.json()
+    assert kept["url"] == "https://objects.test/echo/a voice.wav"
+    assert (kept["size"], kept["expiresAt"]) == (8, 86_400_000)
+    for question, body, words in (
+        ("name=x", b"", "the body must be a file; it is empty"),
+        ("nam=x", b"x", "nam is not known here; allowed: name"),
+    ):
+        refused = await http.post(f"/v2/echo/files?{question}", content=body)
+        assert (refused.status_code, refused.json()["error"]) == (400, words)
+    assert (await http.post("/v2/nobody/files", content=b"x")).status_code == 404
+    assert (await http.post("/v2/echo/files", content=b"x", headers={"Authorization": ""})).status_code == 401

@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 
-from stoker.control.errors import NotFound
+from stoker.control.errors import NotFound, Unavailable
 from stoker.control.store import expired_artifacts
 from stoker.control.types import Submission
 from stoker.wire import names
@@ -157,3 +157,33 @@ async def test_an_object_store_that_hangs_holds_no_clock_up() -> None:
         while not (message := await asyncio.wait_for(agent.hear(), 30)).cancels:
             pass
         assert (message.cancels[0].job, message.cancels[0].reason) == (job.id, "expired")
+
+
+@story
+async def test_a_file_that_a_caller_gave_is_kept_for_a_day() -> None:
+    async with world(endpoint(workers_min=1)) as (w, _):
+        given = await w.plane.keep_file("default", "echo", "my voice.wav", b"RIFF", "audio/wav")
+        (key,) = kept(w)
+        assert key.startswith("echo/given/")
+        assert key.endswith("/0-my-voice.wav")
+        assert (given.size, round(given.expires_at - w.now())) == (4, 86_400)
+        w.moved += DAY - 300
+        await asyncio.sleep(TIDIED_S)
+        assert kept(w) == [key]
+        w.moved += 360
+        await asyncio.sleep(TIDIED_S)
+        assert kept(w) == []
+        with pytest.raises(NotFound):
+            await w.plane.keep_file("default", "nobody", "a", b"x", "text/plain")
+
+
+@story
+async def test_a_file_that_the_store_did_not_take_leaves_nothing() -> None:
+    async with world(endpoint(workers_min=1)) as (w, _):
+        w.artifacts.down = True
+        with pytest.raises(Unavailable):
+            await w.plane.keep_file("default", "echo", "a.wav", b"x", "audio/wav")
+        w.artifacts.down = False
+        w.moved += DAY
+        await asyncio.sleep(TIDIED_S)
+        assert kept(w) == []
