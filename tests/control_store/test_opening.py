@@ -102,6 +102,9 @@ def test_no_secret_lies_open(bench: Any, database: str, tmp_path: Path) -> None:
             assert b"hidden" not in file.read_bytes(), file.name
     found = store.get_endpoint(bench.store.writer, "default", "env")
     assert found.run.env == {"TOKEN": "hidden-env-secret"}
+    assert [row for (row,) in bench.rows("SELECT s3 FROM inputs") if row is not None]
+    bench.expire(1e9)
+    assert bench.rows("SELECT s3 FROM inputs") == [], "it goes with its job"
 
 
 # ---- endpoints --------------------------------------------------------------------------------------
