@@ -69,9 +69,8 @@ class AsyncLoop:
             leave()
 
     def _hear(self, frame: Frame) -> None:
-        """Heard by a thread that waits for its large piece to be taken; it need not be the loop's, and the
-        context is that of its job."""
-        self._loop.call_soon_threadsafe(self._take, frame, context=self._context)
+        """Heard by a thread that waits for its large piece to be taken; it need not be the loop's."""
+        self._loop.call_soon_threadsafe(self._take, frame)
 
     hears = True
 

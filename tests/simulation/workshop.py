@@ -17,6 +17,7 @@ from virtual_loop import VirtualLoop
 
 from stoker.agent.fake_spawner import FakeProcess, FakeSpawner, Start
 from stoker.agent.seams import SpawnFailed, WorkerWatcher
+from stoker.agent.workers import Worker
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -29,17 +30,18 @@ class RunWatch(Protocol):
 
 class Ledger(dict[AttemptKey, Any]):
     """The jobs in one worker process; whatever takes one out of it has ended the handler's run. `slots`: how
-    many at once its agent was told."""
+    many at once its agent was told; `taken`: how many it had taken by then, which may still come and end."""
 
     def __init__(self, host: str, watch: RunWatch) -> None:
-        self._host, self._watch, self.slots = host, watch, 0
+        self._host, self._watch, self.slots, self.taken = host, watch, 0, 0
 
     def __setitem__(self, key: AttemptKey, job: Any) -> None:
-        self._watch.began(self._host, key, len(self), self.slots)
+        self._watch.began(self._host, key, len(self), max(self.slots, self.taken))
         super().__setitem__(key, job)
 
     def __delitem__(self, key: AttemptKey) -> None:
         super().__delitem__(key)
+        self.taken -= 1
         self._watch.left(self._host, key)
 
     def clear(self) -> None:
@@ -56,6 +58,8 @@ class SimProcess(FakeProcess):
     def _hand_over(self, frame: Frame) -> None:
         told = {"ready": "concurrency", "slots": "n"}.get(frame.kind)
         if told is not None:
+            assert isinstance(self._watcher, Worker)
+            self._jobs.taken = len(self._watcher.running)
             self._jobs.slots = max(1, min(frame.fields[told], self.spec.concurrency))
         super()._hand_over(frame)
 
