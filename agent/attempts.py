@@ -277,7 +277,8 @@ class Attempts:
     def _fetch_input(self, attempt: Attempt, frame: Frame) -> None:
         if attempt.fetches is None:
             send, private = attempt.worker.send, attempt.assign.private_inputs
-            attempt.fetches = Fetches(attempt.key, self._inputs, self._spawn, send, private=private)
+            own = attempt.assign.grant
+            attempt.fetches = Fetches(attempt.key, self._inputs, self._spawn, send, private=private, own=own)
         attempt.fetches.begin(frame)
 
     def _file(self, attempt: Attempt, frame: Frame) -> None:

@@ -12,10 +12,11 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from stoker.agent.seams import FetchedInput, InputRefused, Inputs, InputWish
-from stoker.wire.messages import AttemptKey
+from stoker.wire.messages import AttemptKey, Grant
 from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ class NoInputs:
 
 
 class Fetches:
+    """`private`: URLs may lie at private addresses. Those in `own`, the platform's bucket, always may."""
+
     def __init__(
         self,
         key: AttemptKey,
@@ -40,17 +43,21 @@ class Fetches:
         send: Callable[[Frame], None],
         *,
         private: bool,
+        own: Grant | None = None,
     ) -> None:
         self._key = key
         self._inputs = inputs
         self._spawn = spawn
         self._send = send
         self._private = private
+        self._own = None if own is None else f"{own.public_endpoint}/{own.bucket}/"
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, frame: Frame) -> None:
         """Raises KeyError, TypeError or ValueError for a frame that is none."""
         n, wish = _number(frame), _wish(frame, private=self._private)
+        if self._own is not None and wish.url.startswith(self._own):
+            wish = replace(wish, private=True)
         if len(self._tasks) >= AT_ONCE:
             told = f"a job has at most {AT_ONCE} fetches under way at once"
             self._send(failed(self._key, n, InputRefused("too_many", told)))

@@ -46,16 +46,10 @@ class TextToImage:
 
     def setup(self, device: Device) -> None:
         folder = weights.weights_folder()
-        lock = weights.read_lock()
         self.pipeline = registry.choose_pipeline(
             DECLARATION, os.environ.get("STOKER_PIPELINE"), device.kind, lambda name: (folder / name).is_dir()
         )
-        self._entry = lock.entry(self.pipeline.weights)
-        place = folder / self._entry.name
-        if self._entry.is_built:
-            weights.fetch(self._entry, place)
-        else:
-            weights.verify(self._entry, place)
+        self._entry, place = weights.ready(self.pipeline.weights, folder)
         if self.pipeline.wants_gpu and device.kind == "cpu":
             log.warning(
                 "the pipeline %s is made for a GPU, and this worker was given none; asked for by name, it"

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from stoker.models.weights.fetching import Mirror, fetch, lock_from_folder, lock_from_hub, weights_folder
+from stoker.models.weights.fetching import (
+    Mirror,
+    fetch,
+    lock_from_folder,
+    lock_from_hub,
+    ready,
+    weights_folder,
+)
 from stoker.models.weights.hub import Hub, HubFile, HuggingFaceHub
 from stoker.models.weights.lock import (
     Entry,
@@ -34,6 +41,7 @@ __all__ = [
     "lock_path",
     "memory_path",
     "read_lock",
+    "ready",
     "verify",
     "weights_folder",
     "write_lock",

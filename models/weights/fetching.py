@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from stoker.models.weights.hub import Hub, HuggingFaceHub
-from stoker.models.weights.lock import BUILT, HUB, Entry, LockedFile, WeightsError
+from stoker.models.weights.lock import BUILT, HUB, Entry, LockedFile, WeightsError, read_lock
 from stoker.models.weights.verification import HUB_NOTES, Problem, WeightsRefused, check_format, verify
 
 Mirror: TypeAlias = Path | Callable[[str, Path], None]
@@ -69,6 +69,18 @@ def fetch(
             verify(entry, folder)
     except OSError as error:
         raise WeightsError(f"cannot fetch {entry.name}: {error}") from error
+
+
+def ready(name: str, folder: Path) -> tuple[Entry, Path]:
+    """The entry of the lock, and its verified folder below `folder`: made where Stoker makes it itself,
+    else it must be there. Raises WeightsError."""
+    entry = read_lock().entry(name)
+    place = folder / entry.name
+    if entry.is_built:
+        fetch(entry, place)
+    else:
+        verify(entry, place)
+    return entry, place
 
 
 def lock_from_hub(entry: Entry, hub: Hub | None = None) -> Entry:

@@ -103,6 +103,20 @@ def test_a_fetch_is_answered_with_a_descriptor(play_with, inputs, a_worker, a_jo
     play_with(story)
 
 
+def test_the_platforms_own_bucket_may_lie_at_a_private_address(play_with, inputs, a_worker, a_job):
+    ours, others = "http://public/bucket/e1/given/x/0-a.wav?signed", "http://public/bucket-of-others/a.wav"
+    inputs.answers |= {ours: b"mine", others: b"theirs"}
+
+    async def story(host):
+        process = await running(host, a_worker, a_job)
+        process.say(fetch(0, ours))
+        process.say(fetch(1, others))
+        await host.until(lambda: len(answers(host)) == 2)
+        assert {wish.url: wish.private for wish in inputs.wishes} == {ours: True, others: False}
+
+    play_with(story)
+
+
 def test_a_refusal_is_told_with_its_reason(play_with, inputs, a_worker, a_job):
     inputs.answers["http://a.test/x"] = InputRefused("not_found", "http://a.test/x answered 404")
     inputs.answers["http://a.test/y"] = RuntimeError("a bug")

@@ -1,0 +1,81 @@
+"""Looks at pictures before they are animated or given out: an image classifier of transformers, and a
+threshold.
+
+    <folder>/config.json, model.safetensors        any ...ForImageClassification
+             preprocessor_config.json              the size, mean and deviation that it was trained with
+             safety.json                           {"about", "flagged": [labels], "threshold"}
+
+Which classifier it is, an entry of weights.lock says. The default is a test classifier: it flags pictures
+that bear a mark made for tests and nothing else, and says so in its `about`. It protects nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["DEFAULT", "Finding", "SafetyChecker", "build", "load"]
+
+DEFAULT: Final = "safety-tiny"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a picture was flagged for, and how sure the classifier is, from 0 to 1."""
+
+    label: str
+    score: float
+
+
+class SafetyChecker:
+    """`about` is what the classifier says of itself."""
+
+    def __init__(self, model: Any, look: dict[str, Any], rules: dict[str, Any]) -> None:
+        self._model, self._look = model, look
+        self.about: str = rules["about"]
+        self._threshold: float = rules["threshold"]
+        labels = {label: number for number, label in model.config.id2label.items()}
+        self._flagged = {label: labels[label] for label in rules["flagged"]}
+
+    def look(self, pixels: NDArray[np.uint8]) -> Finding | None:
+        """Of pictures (n, H, W, 3), the worst finding at or over the threshold."""
+        import torch
+
+        with torch.inference_mode():
+            logits = self._model(pixel_values=self._seen(pixels)).logits
+            sure = logits.float().softmax(dim=-1).amax(dim=0).cpu()
+        found = [Finding(label, float(sure[number])) for label, number in self._flagged.items()]
+        worst = max(found, key=lambda finding: finding.score)
+        return worst if worst.score >= self._threshold else None
+
+    def _seen(self, pixels: NDArray[np.uint8]) -> Any:
+        """Squeezed to the classifier's size: what lies at the edge is seen, too."""
+        import torch
+
+        size = (self._look["size"]["height"], self._look["size"]["width"])
+        mean, deviation = (torch.tensor(self._look[key]).view(3, 1, 1) for key in ("image_mean", "image_std"))
+        frames = torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2).float() / 255.0
+        small = torch.nn.functional.interpolate(frames, size=size, mode="bilinear", antialias=True)
+        return ((small - mean) / deviation).to(self._model.device, self._model.dtype)
+
+
+def load(folder: Path, device: str) -> SafetyChecker:
+    """From a verified folder."""
+    import transformers
+
+    model = transformers.AutoModelForImageClassification.from_pretrained(folder, local_files_only=True)
+    look = json.loads((folder / "preprocessor_config.json").read_text(encoding="utf-8"))
+    rules = json.loads((folder / "safety.json").read_text(encoding="utf-8"))
+    return SafetyChecker(model.to(device).eval(), look, rules)
+
+
+def build(folder: Path) -> None:
+    """The default's files, which lie in this package: trained by `safety_training`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in (Path(__file__).parent / "safety_tiny").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
