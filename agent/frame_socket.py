@@ -25,11 +25,20 @@ DRAIN_MAX = 16 * 1024 * 1024
 """What is still read of a dead worker: more than the kernel holds. A helper that it forked may write on."""
 
 
+WITH_DESCRIPTOR = frozenset({"file", "chunk"})
+"""The frames that may bring one. Nobody who takes another frame looks for it, or would close it."""
+
+
 class BoundedReader(FrameReader):
-    """Refuses a worker that sends descriptors which no frame announces: the agent would run out of them."""
+    """Refuses a worker that sends descriptors which no frame announces, or with a frame that has none: the
+    agent would run out of them."""
 
     def feed(self, data: bytes, fds: Sequence[int] = ()) -> Iterator[Frame]:
-        yield from super().feed(data, fds)
+        for frame in super().feed(data, fds):
+            if frame.fd is not None and frame.kind not in WITH_DESCRIPTOR:
+                frame.close()
+                raise FrameError(f"a {frame.kind[:20]} frame came with a descriptor")
+            yield frame
         if len(self._fds) > FDS_MAX:
             raise FrameError(f"{len(self._fds)} descriptors came that no frame announces")
 

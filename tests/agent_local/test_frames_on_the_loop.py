@@ -139,6 +139,8 @@ async def test_frames_held_while_paused_come_before_the_exit(start: Any) -> None
         ('sock.sendall(b\'\\0\\0\\0\\x10\\0\\0\\0\\0\' + b\'{"t":"x","fd":1}\')', "did not come"),
         ("[socket.send_fds(sock, [b'\\0'], [0, 0]) for _ in range(7)]", "descriptors came that no frame"),
         ("socket.send_fds(sock, [b'\\0'], [0] * 200)", "more than 8 descriptors"),
+        ("say('progress', fd=0)", "a progress frame came with a descriptor"),
+        ("say('fetch', fd=0, n=0)", "a fetch frame came with a descriptor"),
     ],
 )
 async def test_a_worker_that_breaks_the_protocol_is_killed(start: Any, script: str, why: str) -> None:
