@@ -210,6 +210,26 @@ def image(
     run(request, data_dir, plain_console(stderr=True))
 
 
+@app.command()
+def talk(
+    image: Annotated[str, typer.Argument(help="The picture: a file or a URL.")],
+    audio: Annotated[str, typer.Argument(help="The voice: a file or a URL.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write; .mp4.")],
+    prompt: Annotated[str, typer.Option(help="What the video shows.")] = "a person talks to the camera",
+    size: Annotated[str, typer.Option(help="480p or 720p.")] = "480p",
+    check: Annotated[bool, typer.Option(help="Look for what the safety checker flags.")] = True,
+    url: Url = URL,
+    endpoint: str = "talking-video",
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """A picture and a voice go in, a talking video comes out."""
+    from stoker.cli.talk import TalkRequest, run
+
+    _log_to_stderr(logging.WARNING)
+    request = TalkRequest(image, audio, out, prompt, size, check, url, endpoint)
+    run(request, data_dir, plain_console(stderr=True))
+
+
 @key_app.command("create")
 def key_create(
     name: Annotated[str, typer.Option(help="What it is for.")] = "key",

@@ -186,4 +186,5 @@ def test_the_key_that_up_keeps_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_what_tells_of_a_step(kind: str, value: Any, step: tuple[int, int] | None) -> None:
-    assert step_of(Event(kind, "1-0", value)) == step
+    found = step_of(Event(kind, "1-0", value))
+    assert (None if found is None else (found.done, found.of)) == step
