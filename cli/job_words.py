@@ -26,6 +26,7 @@ def wire_record(job: JobRecord) -> dict[str, Any]:
         "reason": job.reason,
         "output": job.output,
         "error": job.error,
+        "logs": list(job.logs) or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -13,7 +13,8 @@ TERMINAL = frozenset({"COMPLETED", "FAILED", "TIMED_OUT", "CANCELLED"})
 class JobRecord:
     """One job as it stood when the answer was written. Times are in milliseconds.
 
-    `reason` says why a job waits, or why it was taken away. `created_at` is told in listings only.
+    `reason` says why a job waits, or why it was taken away. `created_at` is told in listings only. `logs`
+    are the last lines that an attempt wrote which failed.
     """
 
     id: str
@@ -26,6 +27,7 @@ class JobRecord:
     worker_id: str | None = None
     retries: int = 0
     created_at: int | None = None
+    logs: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -49,6 +51,7 @@ class JobRecord:
             worker_id=body.get("workerId"),
             retries=body.get("retries", 0),
             created_at=body.get("createdAt"),
+            logs=tuple(body.get("logs", ())),
         )
 
 
@@ -83,8 +86,8 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event of a job: `kind` is chunk, progress, reset or end; of its logs log, skipped, reset
-    or end. `value` is its JSON.
+    """One server-sent event of a job: `kind` is chunk, progress, reset or end; of its logs log, skipped,
+    reset or end. `value` is its JSON.
 
     A reset says that an attempt was lost: the chunks that came before it are void.
     """

@@ -1,8 +1,8 @@
 """What a job prints, in order, for a reader that may come late or come back: lines, resets, and the end.
 
 Ids are `attempt-n`, n counting the lines of an attempt. What is kept comes first: of an attempt that runs,
-what its worker still remembers; of one that has ended, its stored tail. `skipped` says how many lines are gone in
-between. Of an attempt on a node that sends no lines, the tail comes when it has ended.
+what its worker still remembers; of one that has ended, its stored tail. `skipped` says how many lines are
+gone in between. Of an attempt on a node that sends no lines, the tail comes when it has ended.
 """
 
 from __future__ import annotations

@@ -136,6 +136,8 @@ def _terminal(view: JobView) -> Record:
     _put_json(shown, "output", view.output)
     _put(shown, "error", view.error)
     _put(shown, "reason", view.reason)
+    if view.logs:
+        shown["logs"] = list(view.logs)
     if view.retries:
         shown["retries"] = view.retries
     return shown

@@ -18,7 +18,7 @@ from stoker.control.artifacts import Artifacts
 from stoker.control.bells import Bells
 from stoker.control.commit import Commits
 from stoker.control.endpoints import Endpoints
-from stoker.control.errors import ControlError, InDoubt, NotFound
+from stoker.control.errors import ControlError, InDoubt, NotFound, Unavailable
 from stoker.control.floor import Floor
 from stoker.control.following import follow
 from stoker.control.live_logs import LiveLogs
@@ -46,6 +46,9 @@ INLINE_BYTES = 20 * 1024 * 1024
 """A spilled payload up to this size is put back; and so much is in one answer to a stream's poller."""
 
 POLL_CHUNKS = 64
+
+SHOWN_LINES = 20
+"""Of what a failed attempt printed, in the job's record; `/logs` has more."""
 
 COUNT_MOST = 10_000
 """Jobs that are counted one by one for `/health`; a longer queue is counted now and then."""
@@ -154,10 +157,19 @@ class Views:
     # -- payloads
 
     async def whole(self, view: JobView) -> JobView:
-        """Puts a spilled output back, or says where it lies."""
+        """Puts a spilled output back, or says where it lies; a failure comes with its last lines."""
+        if view.state in (JobState.FAILED, JobState.TIMED_OUT):
+            view = await self._with_lines(view)
         if view.output_ref is None:
             return view
         return replace(view, output=await self.payload(view.output_ref), output_ref=None)
+
+    async def _with_lines(self, view: JobView) -> JobView:
+        try:
+            lines = await self._commits.read(lambda conn: store.last_lines(conn, view.id, SHOWN_LINES))
+        except Unavailable:
+            return view  # the record matters more
+        return replace(view, logs=lines)
 
     async def payload(self, ref: Ref) -> bytes:
         """The JSON text that was spilled, or JSON that says where it lies and what it is."""

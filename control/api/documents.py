@@ -61,8 +61,8 @@ DESCRIPTIONS = {
     ),
     "logs": (
         "At most 100 lines and 16 KiB of each attempt, once it has ended. With `follow=true`, or with"
-        " `Accept: text/event-stream`, the answer is a stream of events log, skipped, reset and end: the lines as"
-        " they are printed, those that are still kept first; `Last-Event-ID` takes it up where it broke off."
+        " `Accept: text/event-stream`, the answer is a stream of events log, skipped, reset and end: what is"
+        " still kept first, then lines as they are printed; `Last-Event-ID` takes it up where it broke off."
     ),
     "files": (
         "The body is the file, of 60 MB at most. The answer's `url` can be named in an input for a day; then"

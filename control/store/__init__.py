@@ -22,7 +22,7 @@ from stoker.control.store.orders import cancel, newest, purge, retry, shorten
 from stoker.control.store.reports import ARTIFACT_LIFE_S, apply_reports
 from stoker.control.store.samples import count_jobs, job_spans, queue_sample, read_counters
 from stoker.control.store.sweep import expire, expired_artifacts, forget_artifacts
-from stoker.control.store.views import advance, chunks, job_logs, list_jobs, stream_cursor, view
+from stoker.control.store.views import advance, chunks, job_logs, last_lines, list_jobs, stream_cursor, view
 from stoker.control.store.webhooks import (
     due_webhooks,
     next_webhook_at,
@@ -52,6 +52,7 @@ __all__ = [
     "forget_leftovers",
     "get_endpoint",
     "job_logs",
+    "last_lines",
     "job_spans",
     "leftovers",
     "list_endpoints",

@@ -180,6 +180,18 @@ ORDER BY logs.attempt
 """
 
 
+_LAST = """
+SELECT logs.text FROM jobs JOIN logs ON logs.seq = jobs.seq AND logs.attempt = jobs.attempt
+WHERE jobs.id = :job
+"""
+
+
+def last_lines(conn: Conn, job: str, most: int) -> tuple[str, ...]:
+    """What its last attempt wrote last."""
+    row = conn.run(_LAST, {"job": job}).fetchone()
+    return () if row is None else tuple(row[0].split("\n")[-most:])
+
+
 def job_logs(conn: Conn, account: str, endpoint: str, job: str, now: float) -> tuple[AttemptLog, ...] | None:
     """What each attempt wrote last, oldest first; None when there is no such job."""
     values = {"account": account, "endpoint": endpoint, "job": job, "now": now}

@@ -351,16 +351,16 @@ async def test_a_listener_hears_what_was_printed_since(start: Any) -> None:
     )
     await watcher.next("ready")
     first = process.listen()
-    assert first() == ()
+    assert first.lines() == (0, ())
     process.send(Frame("run"))
     await watcher.next("done")
-    assert first() == ("first", "second, open")
+    assert first.lines() == (0, ("first", "second, open"))
     second = process.listen()
     process.send(Frame("run"))
     assert (await watcher.exit).log_tail[-4:] == ("first", "second, open", " and closed", "last words")
-    assert second() == (" and closed", "last words")
-    assert first()[:2] == ("first", "second, open")
-    assert process.listen()() == ()
+    assert second.lines()[1] == (" and closed", "last words")
+    assert first.lines()[1][:2] == ("first", "second, open")
+    assert process.listen().lines() == (0, ())
 
 
 async def test_a_flood_of_output_does_not_grow_memory(start: Any) -> None:

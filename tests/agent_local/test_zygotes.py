@@ -245,7 +245,7 @@ async def test_what_it_prints_is_its_own_log(host: Host) -> None:
     )
     listener = process.listen()
     await host.answer(process, watcher)
-    assert listener() == ("hello",)
+    assert listener.lines() == (0, ("hello",))
     process.send(Frame("stop"))
     ended = await watcher.exit
     assert (ended.reason, ended.log_tail) == ("exited with code 0", ("hello",))
@@ -498,7 +498,7 @@ async def test_stop_and_terminate(host: Host) -> None:
         waiting.send(Frame("stop"))
         waiting.pause()
         waiting.resume()
-        assert waiting.listen()() == ()
+        assert waiting.listen().lines() == (0, ())
 
 
 async def test_a_worker_that_is_killed_before_it_has_begun(host: Host) -> None:

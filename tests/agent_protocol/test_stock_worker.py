@@ -121,7 +121,7 @@ async def test_the_environment_of_a_worker(many: Any, monkeypatch: pytest.Monkey
 async def test_what_it_prints_is_heard(many: Any) -> None:
     listen = many.process.listen()
     assert await many.output({"do": "print"}) is None
-    assert "a line of the handler" in listen()
+    assert "a line of the handler" in listen.lines()[1]
 
 
 async def test_pings_are_recorded(many: Any) -> None:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
+from stoker.control import records
 from stoker.control.live_logs import LINGER_S, RING_LINES
 from stoker.control.log_following import LAST_LINES_S
 from stoker.control.types import JobState, LogEvent
@@ -299,3 +300,18 @@ async def test_control_that_stops_lets_its_readers_go_without_an_end(s: Scene) -
     await reader.task
     assert reader.seen == []
     assert (await s.w.plane.view("default", "echo", key.job)).state is JobState.IN_PROGRESS
+
+
+@story
+async def test_the_record_of_a_failure_shows_its_last_lines_and_that_of_a_success_none() -> None:
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        s = await Scene(w, tasks).open()
+        printed = [f"line {n}" for n in range(30)]
+        for end, state in (("failed", JobState.FAILED), ("completed", JobState.COMPLETED)):
+            key = await s.job()
+            await s.ends(key, *printed, end=end)
+            view = await w.plane.wait("default", "echo", key.job, 10)
+            assert view.state is state
+            shown = tuple(printed[-20:]) if end == "failed" else ()
+            assert view.logs == (await w.plane.status("default", "echo", key.job)).logs == shown
+            assert records.record(view).get("logs", []) == list(shown)
