@@ -58,11 +58,12 @@ NO_INIT = "container-init binary not found"
 INITS = (
     None,
     "/usr/bin/catatonit",
-    "/usr/bin/tini",
+    "/usr/bin/tini-static",
     "/usr/bin/docker-init",
     "/usr/libexec/docker/docker-init",
 )
-"""Where podman is told to look for an init, in turn; None is what it is configured with."""
+"""Where podman is told to look for an init, in turn; None is what it is configured with. All of them need no
+library: an image may have none."""
 
 
 class EngineError(Exception):

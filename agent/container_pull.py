@@ -25,7 +25,7 @@ class PullFailed(Exception):
     """The text is a sentence, without the password."""
 
 
-def pull(client: APIClient, name: str, auth: RegistryAuth | None, quiet_s: float = QUIET_S) -> None:
+def pull(client: APIClient, name: str, auth: RegistryAuth | None) -> None:
     """Raises PullFailed, and what `requests` raises when the engine itself has gone."""
     from docker.utils import parse_repository_tag
     from requests.exceptions import ConnectionError as Broken
@@ -39,13 +39,13 @@ def pull(client: APIClient, name: str, auth: RegistryAuth | None, quiet_s: float
             params={"fromImage": repository, "tag": tag or "latest"},
             headers=_headers(client, repository, auth),
             stream=True,
-            timeout=quiet_s,
+            timeout=QUIET_S,
         ) as answer:
             steps = [json.loads(line) for line in answer.iter_lines() if line]
     except (Timeout, Broken) as error:
         if not isinstance(error, Timeout) and "timed out" not in str(error).lower():
             raise
-        raise PullFailed(f"its registry has been silent for {quiet_s:g} s") from None
+        raise PullFailed(f"its registry has been silent for {QUIET_S:g} s") from None
     if said := _failure(answer.status_code, steps):
         raise PullFailed(in_words(said, auth))
 

@@ -32,6 +32,7 @@ LEFT_OUT = {
 }
 NOT_IMPORTED = {"pip", "setuptools", "pygments", "wcwidth", "uvloop", "__pycache__"}
 PATIENCE_S = 20.0
+LOOPBACK_IS_SAFE = '[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n'
 
 
 @contextmanager
@@ -43,9 +44,9 @@ def dockerd() -> Iterator[str]:
 
 
 @contextmanager
-def podman(registries: str = "") -> Iterator[str]:
+def podman() -> Iterator[str]:
     """The same of podman's service."""
-    with Podman(registries) as engine:
+    with Podman() as engine:
         engine.start()
         yield engine.address
 
@@ -136,15 +137,15 @@ class Dockerd(EngineHere):
 
 
 class Podman(EngineHere):
-    """With runc, and no init that it was told of: a bare Debian has none where podman looks. `registries` is
-    its registries.conf. Its CDI folder is one of its own, in its own mount namespace."""
+    """With runc, and no init that it was told of: a bare Debian has none where podman looks. Its
+    CDI folder is one of its own, in its own mount namespace."""
 
     program, package = "podman", "podman runc"
     CDI = Path("/var/run/cdi")
 
-    def __init__(self, registries: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        (self.root / "registries.conf").write_text(registries)
+        (self.root / "registries.conf").write_text(LOOPBACK_IS_SAFE)
         (self.root / "containers.conf").write_text(
             '[containers]\ndefault_ulimits = ["nofile=4096:4096"]\n'
             '[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "runc"\n'

@@ -1,0 +1,66 @@
+"""An engine that goes and comes back while workers run: their ends are seen, others run when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from conftest import Host, containers_left
+from container_engine_here import Dockerd, EngineHere, Podman, make_image
+
+from stoker.agent.container_engine import connect
+from stoker.agent.container_plan import Limits
+
+pytestmark = pytest.mark.slow
+
+SLEEPS = {
+    "kind": "protocol",
+    "command": ("python", "-c", "import time; print('runs', flush=True); time.sleep(600)"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", [Dockerd, Podman])
+async def test_an_engine_that_stops_and_starts(kind: type[EngineHere], tmp_path: Path) -> None:
+    try:
+        engine = kind()
+    except RuntimeError as why:
+        pytest.skip(str(why))
+    with engine:
+        try:
+            engine.start()
+        except RuntimeError as why:
+            pytest.skip(str(why))
+        make_image(engine.address)
+        found = await asyncio.to_thread(connect, [engine.address])
+        host = Host(found, tmp_path / "data", limits=Limits(nproc=4096))
+        await survives(host, engine)
+        assert await asyncio.to_thread(containers_left, engine.address) == []
+        gc.collect()  # the package leaves its sockets to the collector when nobody listens
+
+
+async def survives(host: Any, engine: EngineHere) -> None:
+    first = host.start(**SLEEPS)
+    await first.until(lambda: host.lines == ["runs"])
+    await asyncio.to_thread(engine.stop)
+    ended = await first.exited()
+    assert ended.status != 0, ended
+
+    meanwhile = await host.start(**SLEEPS).exited()
+    assert "the container engine cannot be reached" in meanwhile.reason, (
+        "a start that fails, not one that hangs"
+    )
+
+    await asyncio.to_thread(engine.start)
+    again = host.start(**SLEEPS)
+    await again.until(lambda: host.lines == ["runs", "runs"] or again.exit)
+    assert again.exit is None
+    running = await asyncio.to_thread(containers_left, engine.address)
+    assert len(running) == 1, "the one before it has gone, however its engine left it"
+    await host.spawner.close()
