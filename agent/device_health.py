@@ -114,8 +114,8 @@ class Illness:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`missed`: looks in a row without an answer, and `why` the last had none. `explained`: uncorrected errors
-    that are accounted for. `rose`: the last look saw more. `contained`: such an error was told since then."""
+    """`missed`: looks in a row without an answer, and `why` the last had none. `explained`: uncorrected
+    errors that are accounted for. `rose`: the last look saw more. `contained`: such a one was told since."""
 
     fault: Illness | None = None
     missed: int = 0

@@ -3,8 +3,8 @@
 The shell of `agent.device_health` and `agent.memory_gate`. One task looks at every device each LOOK_S, with
 or without a connection; an Xid is heard at once, and makes it look at once.
 
-    a device falls ill -> what runs there ends `lost`, its workers are killed, none is started, control is told
-    it is well again   -> the workers that wait for it are started (a new session's, or the same)
+    a device falls ill -> what runs there ends `lost`, its workers are killed, none starts, control is told
+    it is well again   -> the workers that wait for it are started
     a process has left -> its device is measured, off the loop, until its memory is back; then the next starts
     a job was stopped  -> `unclean` says what it left, until the level of its worker is reached
 

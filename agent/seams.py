@@ -124,7 +124,7 @@ class Sampler(Protocol):
         """Bytes in use now, in the same deadline; None when the driver does not say."""
 
     def listen(self, hear: Callable[[str, int], None]) -> None:
-        """From now on `hear(device, Xid)` is called on the loop's thread. Called once, at the agent's start."""
+        """From now on `hear(device, Xid)` is called on the loop's thread. To be called once."""
 
 
 class DeviceGate(Protocol):
