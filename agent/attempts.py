@@ -112,7 +112,7 @@ class Attempts:
         timeout_s = assign.execution_timeout_ms / 1000
         state, commands = begin(now, timeout_s, assign.ttl_s, fetch=assign.input_ref is not None)
         try:
-            folder = self._scratch.make(key)
+            folder = self._scratch.make(key, assign.worker)
         except OSError as error:
             reason = f"no scratch folder could be made: {error.strerror or error}"
             self._reports.add(Refused(assign.job, assign.attempt, reason))
