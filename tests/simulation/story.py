@@ -119,11 +119,11 @@ async def _story(world: World, rng: Random) -> None:
 
 def _endpoints(world: World, rng: Random) -> None:
     most, again = rng.choice([1, 3, 3]), rng.choice([0, 0, 2])
-    world.add_endpoint("echo", workers_min=1, workers_max=most, handler_retries=again)
+    worn = (None, 1, 4)[world.seed % 3]  # jobs of one process
+    world.add_endpoint("echo", workers_min=1, workers_max=most, handler_retries=again, max_jobs=worn)
     if rng.random() < 0.5:
-        world.add_endpoint(
-            "pair", workers_min=0, workers_max=2, concurrency=2, idle_timeout_s=2, max_attempts=5
-        )
+        two = {"concurrency": 2, "idle_timeout_s": 2, "max_attempts": 5, "max_jobs": worn}
+        world.add_endpoint("pair", workers_min=0, workers_max=2, **two)
     if rng.random() < 0.2:
         world.starts["echo"] = Start(ready_s=2.0)
 

@@ -150,8 +150,8 @@ class World:
     # -- control
 
     def add_endpoint(self, name: str, **fields: Any) -> None:
-        concurrency = fields.pop("concurrency", 1)
-        run = EndpointVersion("/h.py:handler", concurrency=concurrency)
+        concurrency, max_jobs = fields.pop("concurrency", 1), fields.pop("max_jobs", None)
+        run = EndpointVersion("/h.py:handler", concurrency=concurrency, max_jobs=max_jobs)
         self.endpoints.append(Endpoint(name, "default", name, 1, run, **fields))
 
     async def start_control(self) -> None:
