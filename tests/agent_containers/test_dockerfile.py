@@ -1,0 +1,50 @@
+"""The agent's image, as far as it can be read: its base, what it copies and installs, and what it runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from stoker.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "deploy" / "Dockerfile.cuda").read_text(encoding="utf-8")
+STEPS = [line.split(" ", 1) for line in TEXT.replace("\\\n", " ").splitlines() if re.match(r"[A-Z]+ ", line)]
+
+
+def of(word: str) -> list[str]:
+    return [rest.strip() for step, rest in STEPS if step == word]
+
+
+def test_the_base_can_be_another() -> None:
+    assert [word for word, _ in STEPS[:2]] == ["ARG", "FROM"]
+    name, _, image = of("ARG")[0].partition("=")
+    assert of("FROM") == [f"${{{name}}}"]
+    assert re.fullmatch(r"nvidia/cuda:[\w.]+-base-\w+\.?\w*", image), "pinned, and without what only compiles"
+
+
+def test_what_it_installs_is_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    installs = of("RUN")[-1]
+    (extra,) = re.findall(r"'\.\[(\w+)\]'", installs)
+    assert extra in project["optional-dependencies"]
+    (constraints,) = re.findall(r"-c (\S+)", installs)
+    assert (ROOT / constraints).is_file()
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert not {"src", "agent", "wire", "worker", "cli", "outbound", "deploy"} & set(ignored)
+
+
+def test_what_it_runs_is_a_command_of_ours() -> None:
+    program, command, *options = json.loads(of("ENTRYPOINT")[0])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert program in project["scripts"]
+    told = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
+    assert told.exit_code == 0
+    flags, folders = options[::2], options[1::2]
+    assert flags == ["--data-dir"]
+    assert all(flag in told.output for flag in flags)
+    assert folders == of("VOLUME"), "what it keeps outlives the container"
