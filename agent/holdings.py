@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -88,7 +89,8 @@ class Holdings:
 
     def _place(self, spec: WorkerSpec, home: Path, program: Program | None) -> Place:
         folder = str(program.folder) if program is not None else self._working(spec, home)
-        writable = (home, self._folder / "scratch", *self._writable)
+        others = [path for path in self._writable if not self._users.other or _open_to_all(path)]
+        writable = (home, self._folder / "scratch", *others)
         return Place(
             folder,
             tuple(str(path) for path in writable if path.is_dir()),
@@ -168,3 +170,8 @@ class Holdings:
         self._users.free(worker, user)
         if user is not None and self._users.own and not self._users.in_use(user):
             kill_all(of_users(user[0], user[0]))  # of a template's: those of workers were looked for
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether any user may pass into it. What a worker could not reach, a sandbox cannot be made with."""
+    return all(above.stat().st_mode & stat.S_IXOTH for above in (path, *path.parents) if above.exists())

@@ -5,7 +5,7 @@ The order comes in a memfd, as its standard input: its environment is the worker
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def order(
         "parent": os.getpid(),
         "cgroup": None if cgroup is None else str(cgroup),
         "mount": None if plan.mount is None else [plan.mount.source, plan.mount.target],
-        "limits": dict(plan.rlimits),
+        "limits": {name: list(pair) for name, pair in plan.rlimits.items()},
         "user": None if plan.user is None else [*plan.user, list(plan.groups)],
         "umask": SHARED_UMASK if plan.groups else None,
         "folder": "/" if plan.wrapper else str(folder),
@@ -47,7 +47,7 @@ def launch(
     memory = os.memfd_create("order", os.MFD_CLOEXEC)
     try:
         with open(memory, "wb", closefd=False) as file:
-            file.write(json.dumps(given).encode())
+            file.write(marshal.dumps(dict(given)))
         os.lseek(memory, 0, os.SEEK_SET)
         return subprocess.Popen(
             [sys.executable, "-I", "-S", str(LAUNCH)],

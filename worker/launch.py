@@ -1,4 +1,4 @@
-"""The first program of every worker process: `python -I -S launch.py`, with its order, JSON, on descriptor 0.
+"""The first program of every worker process: `python -I -S launch.py`, its order marshalled on descriptor 0.
 
     order -> cgroup -> volume -> limits -> user -> no new privileges -> tie to the agent -> exec
 
@@ -6,27 +6,31 @@ It runs without the worker's environment, since what an endpoint declares may br
 and until the user is set this is the agent's. The order of the steps is that of what each needs: a cgroup and
 a mount need the agent's rights, and the tie is lost when the user changes. The tie outlives the exec.
 
-Standard library only, and a few modules of it: each costs a worker's start. A forked worker, which has no
-exec, takes the same steps from here (`template_child`). Why not in the agent: PR_SET_PDEATHSIG must be set by
-the process itself, and a `preexec_fn` would run Python in a fork of an agent that has threads.
+Standard library only, and few modules of it: json, signal and typing would double what this adds to a start.
+A forked worker, which has no exec, takes the same steps from here (`template_child`). Why not in the agent:
+PR_SET_PDEATHSIG must be set by the process itself, and a `preexec_fn` would run Python in a fork of an agent
+that has threads.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
+import marshal
 import os
 import resource
-import signal
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NO_NEW_PRIVS = 38
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 CAPABILITY_VERSION_3 = 0x20080522
+SIGKILL, SIGPIPE, SIGXFSZ, SIG_DFL = 9, 13, 25, 0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -37,7 +41,7 @@ class NotDone(Exception):
 
 def main() -> NoReturn:
     with open(0, "rb", closefd=False) as file:
-        order: dict[str, Any] = json.load(file)
+        order: dict[str, Any] = marshal.load(file)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -79,7 +83,7 @@ def no_new_privileges() -> None:
 
 def tie(parent: int) -> None:
     """Ends this process with its parent."""
-    _call(_libc.prctl, "the tie to the agent", PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    _call(_libc.prctl, "the tie to the agent", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before the tie was made
         os._exit(1)
 
@@ -123,8 +127,8 @@ def _call(function: Any, what: str, *arguments: Any) -> None:
 
 
 def _become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python, and an exec would pass that on
-        signal.signal(number, signal.SIG_DFL)
+    for number in (SIGPIPE, SIGXFSZ):  # ignored by Python, and an exec would pass that on
+        _libc.signal(number, SIG_DFL)
     try:
         os.execvpe(command[0], list(command), dict(environment))
     except OSError as error:

@@ -385,7 +385,10 @@ def sandboxed(request: Any, made: Made, bubblewrap: None) -> LocalSpawner:
     (made.folder / "data" / "scratch").mkdir(parents=True)
     (made.folder / "data").chmod(0o711)
     (made.folder / "data" / "scratch").chmod(0o777)
-    return made.spawner(WorkerUsers(between=user_range), host=host)
+    closed = made.folder / "closed"  # as the weights of root's own are to other users
+    (closed / "weights").mkdir(parents=True)
+    closed.chmod(0o700)
+    return made.spawner(WorkerUsers(between=user_range), host=host, writable=[closed / "weights"])
 
 
 async def test_a_sandbox_has_nothing_to_write_to_but_its_own(made: Made, sandboxed: LocalSpawner) -> None:
