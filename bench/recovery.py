@@ -331,9 +331,7 @@ def show(result: dict[str, Any]) -> None:
         numbers = [line[key] for key in ("stopped_ms", "device_ms", "next_ms", "grace_ms", "behind_ms")]
         shown = ["-" if number is None else f"{number:.1f}" for number in numbers]
         ratio = "-" if line["over_limit"] is None else f"{line['over_limit']}x"
-        late = (
-            "" if line["behind_ms"] <= line["target_ms"] else f"   over the target of {line['target_ms']:g}"
-        )
+        late = "" if in_time(line) else f"   over the target of {line['target_ms']:g}"
         print(
             f"{line['case']:<28}{line['by']:<9}{shown[0]:>9}{shown[1]:>9}{shown[2]:>9}{shown[3]:>8}"
             f"{shown[4]:>9}{ratio:>8}{late}"
@@ -367,9 +365,9 @@ def main(arguments: Sequence[str]) -> int:
         cases += IN_CONTAINERS if contained else []
     rows = [row(case, times[case.name, case.by], limits) for case in cases]
     result = {"machine": about, "rounds": options.rounds, "limits": limits, "containers": why, "rows": rows}
-    show(result)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
+    show(result)
     return 0 if all(map(in_time, rows)) else 1
 
 

@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import pytest_asyncio
-from children import children
 
 from stoker.agent.attempt import Ladder
 from stoker.agent.files import ScratchFolders
@@ -59,7 +59,7 @@ class Zoo:
         self.control = self.host.control
         self.good = scripted.worker("good", handler=f"{HANDLERS}/echo.py:handler")
         self._numbers = itertools.count(1)
-        self._before: tuple[set[int], int]
+        self._before: tuple[dict[int, psutil.Process], int]
 
     async def open(self) -> None:
         await self.control.ready(self.good)
@@ -125,17 +125,23 @@ class Zoo:
     # -- what may be left
 
     def nothing_is_left(self) -> None:
-        pids, fds = self._seen()
-        assert pids <= self._before[0], "processes were left"
+        processes, fds = self._seen()
+        left = {pid: one.cmdline() for pid, one in processes.items() if pid not in self._before[0]}
+        assert not left, "processes were left"
         assert fds <= self._before[1], "descriptors were left in the agent"
         assert os.listdir(self.folder / "scratch") == []
         assert len(os.listdir(self.folder / "agent" / "homes")) == 1, "only the good one has a home"
 
-    def _seen(self) -> tuple[set[int], int]:
-        """The processes that are this agent's, however they left it; and how many descriptors are open."""
+    def _seen(self) -> tuple[dict[int, psutil.Process], int]:
+        """The living processes that are this agent's, however they left it; and how many descriptors are
+        open. Orphans that ended by themselves are reaped from time to time."""
         mark = str(self.folder / "agent")
-        found = {pid for pid in process_table() if marked(pid, AGENT_MARK, mark)}
-        return found | children(), len(os.listdir("/proc/self/fd"))
+        found = {
+            pid: psutil.Process(pid)
+            for pid, seen in process_table().items()
+            if not seen.zombie and (seen.parent == os.getpid() or marked(pid, AGENT_MARK, mark))
+        }
+        return found, len(os.listdir("/proc/self/fd"))
 
 
 @contextlib.asynccontextmanager

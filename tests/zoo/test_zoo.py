@@ -173,11 +173,6 @@ async def test_very_much_of_it(zoo: Any, case: Case) -> None:
     await of_a_job(zoo, case)
 
 
-@pytest.mark.parametrize("case", SHUT_IN, ids=name)
-async def test_workers_with_users_of_their_own(zoo_of_others: Any, case: Case) -> None:
-    await of_a_job(zoo_of_others, case)
-
-
 async def of_a_job(zoo: Any, case: Case) -> None:
     spec = await zoo.cage(case)
     told = await zoo.told(spec)
@@ -227,3 +222,9 @@ async def test_what_it_writes_elsewhere_goes_with_it_or_stays_as_it_was(zoo: Any
     await zoo.free(spec)
     assert not os.path.exists(home)
     zoo.nothing_is_left()
+
+
+# Last: what this agent starts are children of this process, too.
+@pytest.mark.parametrize("case", SHUT_IN, ids=name)
+async def test_workers_with_users_of_their_own(zoo_of_others: Any, case: Case) -> None:
+    await of_a_job(zoo_of_others, case)
