@@ -111,6 +111,7 @@ class Views:
 
     async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView:
         """The terminal view as soon as there is one; after `seconds`, the view as it is then."""
+        self._check_open()
         with self._bells.end_of(job) as ended:
             view = await self.view(account, endpoint, job)
             if not view.ended:
@@ -190,6 +191,7 @@ class Views:
 
         A terminal state is told only together with the last chunk: until then the job reads IN_PROGRESS.
         """
+        self._check_open()
         found = self._endpoints.find(account, endpoint)
         deadline, last = asyncio.get_running_loop().time() + seconds, False
         with self._bells.changes_of(job) as changed:
@@ -239,6 +241,11 @@ class Views:
             async with aclosing(events):
                 async for event in events:
                     yield await self._whole_event(event)
+
+    def _check_open(self) -> None:
+        """Nobody is held any more; answered at once, whoever polls would ask again at once."""
+        if self._bells.closed:
+            raise Unavailable("the service is stopping; ask again")
 
     def _stops(self) -> bool:
         return self._bells.closed

@@ -258,8 +258,16 @@ class FakePlane:
         self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
     ) -> AsyncIterator[LogEvent]:
         self.follows.append(after)
+        view = self._find(account, endpoint, job)
+        if view.ended:
+            yield LogEvent("end", view.attempt, view=view)
+            return
         while True:
-            event = await self.log_events.get()
+            try:
+                async with asyncio.timeout(self.patience):
+                    event = await self.log_events.get()
+            except TimeoutError:
+                return
             yield event
             if event.kind == "end":
                 return

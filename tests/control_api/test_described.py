@@ -43,7 +43,7 @@ DONE = JobView("", "", JobState.COMPLETED, 0.0, worker="w", delay_ms=1, executio
 
 def full_plane() -> FakePlane:
     """A job in every state, with all that a record may carry."""
-    plane = FakePlane(ends_at_once=DONE)
+    plane = FakePlane(ends_at_once=DONE, patience=0.0)
     for state in JobState:
         told = {"reason": "why", "error": "boom", "output": b"[1]", "progress": b'"half"'}
         plane.add(id=f"bare-{state}", state=state)

@@ -167,6 +167,11 @@ async def workers_do_not_start(world: World, rng: Random) -> None:
 # ---- control ------------------------------------------------------------------------------------
 
 
+async def control_is_stopped(world: World, rng: Random) -> None:
+    """As for an update."""
+    await world.stop_control(rng.choice([0.1, 1.0, 8.0]))
+
+
 async def control_is_killed(world: World, rng: Random) -> None:
     """Also for longer than a lease."""
     out_s = rng.choice([0.1, 1.0, 8.0, 20.0, 55.0, 80.0])
@@ -263,6 +268,7 @@ FAULTS: list[Fault] = [
     workers_die,
     workers_do_not_start,
     control_is_killed,
+    control_is_stopped,
     control_is_killed_at_commits,
     control_is_frozen,
     the_store_is_full,

@@ -43,6 +43,9 @@ EPOCH = 1_700_000_000.0
 RESTART_S = 5.0
 """Whoever watches over agents starts one that was refused again after this."""
 
+STOP_S = 5.0
+"""A control that has not stopped by then is killed."""
+
 UNSAVED_S = 2.5
 PATIENCE_S = 60.0
 """A call is answered within its own wait and this, while control runs."""
@@ -226,6 +229,16 @@ class World:
         for host in list(self.network.links):
             self.network.sever(host, *(() if quietly else ("agent",)))
         self.loop.create_task(self.start_control(), context=self.context.copy())
+
+    async def stop_control(self, after_s: float) -> None:
+        """As for an update: it says goodbye, and the next process starts `after_s` later."""
+        process, plane = self.control, self.plane
+        if process is None or process.dead or plane is None:
+            return
+        self.witness.note("control is stopped")
+        await asyncio.wait([self.loop.start(process, plane.stop())], timeout=STOP_S)
+        if process is self.control:
+            self.kill_control(after_s=after_s)
 
     async def freeze_control(self, seconds: float) -> None:
         process = self.control
