@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 HOST_DATA_DIR, HOST_VOLUME_ROOT = "STOKER_HOST_DATA_DIR", "STOKER_HOST_VOLUME_ROOT"
 MEMORY_MB, CPUS, PIDS = "STOKER_CONTAINER_MEMORY_MB", "STOKER_CONTAINER_CPUS", "STOKER_CONTAINER_PIDS"
 NOFILE_MAX = 65_536
+PROBE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,11 @@ async def _seeing(engine: ContainerEngine, node: str, shown: Shown) -> Container
         if folder is None:
             continue
         try:
-            why = await engine.unseen(node, folder.inside, folder.outside)
+            async with asyncio.timeout(PROBE_S):
+                why = await engine.unseen(node, folder.inside, folder.outside)
         except (EngineError, OSError) as error:
-            log.warning("whether the engine sees %s is not known: %s", folder.inside, error)
+            said = str(error) or f"it has not answered for {PROBE_S:g} s"
+            log.warning("whether the engine sees %s is not known: %s", folder.inside, said)
             continue
         if why is None:
             continue
