@@ -81,6 +81,19 @@ PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
                 wants_gpu=False,
                 about="InfiniteTalk's classes with small made-up weights: moving patterns, on a CPU",
             ),
+            PipelineEntry(
+                "infinitetalk",
+                model=TALKING_VIDEO.id,
+                weights="infinitetalk",
+                about="InfiniteTalk on Wan 2.1, 19 B parameters: 40 steps of three forwards; Apache-2.0",
+            ),
+            PipelineEntry(
+                "infinitetalk-fast",
+                model=TALKING_VIDEO.id,
+                weights="infinitetalk-fast",
+                profile="fast",
+                about="the same with a distilled LoRA: 8 steps of two forwards",
+            ),
         )
     }
 )

@@ -81,7 +81,7 @@ DECLARATION: Final = ModelDeclaration(
     schema=SCHEMA,
     prices=PRICES,
     default_pipeline="talk-tiny",
-    gpu_pipeline="talk-tiny",
+    gpu_pipeline="infinitetalk",
     preload=PRELOAD,
     env=ENV,
 )

@@ -16,8 +16,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from stoker.models.weights.hub import Hub, HuggingFaceHub
 from stoker.models.weights.lock import BUILT, HUB, Entry, LockedFile, WeightsError, read_lock
@@ -27,6 +28,9 @@ Mirror: TypeAlias = Path | Callable[[str, Path], None]
 """A folder that holds `<model>/<path>`, or a function that brings the object of that name to a path."""
 
 OnFile: TypeAlias = Callable[[LockedFile], None]
+
+_ELSEWHERE: Final = ".elsewhere"
+"""In the folder that is being filled: files by the names that they have in their repositories."""
 
 
 def weights_folder() -> Path:
@@ -84,25 +88,43 @@ def ready(name: str, folder: Path) -> tuple[Entry, Path]:
 
 
 def lock_from_hub(entry: Entry, hub: Hub | None = None) -> Entry:
-    """The entry with the digests of its files at its commit (the newest one while that is unknown)."""
+    """The entry with the digests of its files, each at its commit (the newest one while that is unknown)."""
     hub = hub or HuggingFaceHub()
     if not entry.source.startswith(HUB):
         raise WeightsError(f"{entry.name} does not come from the hub; its source is {entry.source}")
-    repo = entry.source.removeprefix(HUB)
-    commit, found = hub.resolve(repo, entry.commit)
-    by_path = {file.path: file for file in found}
+    repositories: dict[tuple[str, str | None], _Repository] = {}
     files = []
-    with tempfile.TemporaryDirectory(prefix="stoker-lock-") as scratch:
-        for file in entry.files:
-            if file.path not in by_path:
-                raise WeightsError(f"{repo} has no {file.path} at {commit}")
-            seen = by_path[file.path]
-            if seen.sha256 is None or seen.size is None:  # a small file, kept without a pointer: read it
-                hub.download(repo, file.path, commit, Path(scratch))
-                files.append(_locked(Path(scratch), file.path))
-            else:
-                files.append(LockedFile(file.path, seen.size, seen.sha256))
-    return Entry(entry.name, entry.source, entry.licence, tuple(files), commit)
+    for file in entry.files:
+        origin = entry.origin_of(file)
+        asked = (origin.source, origin.commit)
+        if asked not in repositories:
+            repositories[asked] = _Repository(hub, *asked)
+        files.append(repositories[asked].locked(file, origin.name))
+    own = repositories.get((entry.source, entry.commit))
+    return replace(entry, files=tuple(files), commit=own.commit if own else entry.commit)
+
+
+class _Repository:
+    """One repository of the hub at one commit, asked once."""
+
+    def __init__(self, hub: Hub, source: str, revision: str | None) -> None:
+        self._hub, self._name = hub, source.removeprefix(HUB)
+        self.commit, found = hub.resolve(self._name, revision)
+        self._files = {file.path: file for file in found}
+
+    def locked(self, file: LockedFile, name: str) -> LockedFile:
+        if name not in self._files:
+            raise WeightsError(f"{self._name} has no {name} at {self.commit}")
+        size, sha256 = self._files[name].size, self._files[name].sha256
+        if size is None or sha256 is None:  # a small file, kept without a pointer: read it
+            size, sha256 = self._read(name)
+        origin = file.origin and replace(file.origin, commit=self.commit)
+        return LockedFile(file.path, size, sha256, origin)
+
+    def _read(self, name: str) -> tuple[int, str]:
+        with tempfile.TemporaryDirectory(prefix="stoker-lock-") as scratch:
+            self._hub.download(self._name, name, self.commit, Path(scratch))
+            return _size_and_digest(Path(scratch) / name)
 
 
 def lock_from_folder(entry: Entry, folder: Path) -> Entry:
@@ -111,16 +133,16 @@ def lock_from_folder(entry: Entry, folder: Path) -> Entry:
     Of a hub's folder, the files that the entry names: a whole snapshot also has pictures, a README and the
     same numbers in a single file. With `files = []`, and of what Stoker makes itself: all that are there.
     """
-    named = () if entry.is_built else tuple(file.path for file in entry.files)
-    paths = named or tuple(_all_files(folder))
+    named = () if entry.is_built else entry.files
+    files = named or tuple(LockedFile(path) for path in _all_files(folder))
     problems = tuple(
-        Problem(path, why) for path in paths if (why := _why_not_locked(folder / path, path)) is not None
+        Problem(file.path, why)
+        for file in files
+        if (why := _why_not_locked(folder / file.path, file.path)) is not None
     )
-    if problems or not paths:
+    if problems or not files:
         raise WeightsRefused(entry, problems or (Problem(str(folder), "there are no files"),))
-    return Entry(
-        entry.name, entry.source, entry.licence, tuple(_locked(folder, path) for path in paths), entry.commit
-    )
+    return replace(entry, files=tuple(_locked(folder, file) for file in files))
 
 
 def _all_files(folder: Path) -> list[str]:
@@ -132,10 +154,15 @@ def _why_not_locked(path: Path, name: str) -> str | None:
     return check_format(path, name) if path.is_file() else "is missing, or is no regular file"
 
 
-def _locked(folder: Path, path: str) -> LockedFile:
-    with (folder / path).open("rb") as file:
+def _locked(folder: Path, file: LockedFile) -> LockedFile:
+    size, sha256 = _size_and_digest(folder / file.path)
+    return replace(file, size=size, sha256=sha256)
+
+
+def _size_and_digest(path: Path) -> tuple[int, str]:
+    with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return LockedFile(path, os.fstat(file.fileno()).st_size, digest)
+        return os.fstat(file.fileno()).st_size, digest
 
 
 def _is_whole(entry: Entry, folder: Path) -> bool:
@@ -157,21 +184,34 @@ def _bring_all(entry: Entry, part: Path, mirror: Mirror | None, hub: Hub, on_fil
         to = part / file.path
         if not (to.is_file() and to.stat().st_size == file.size):
             to.parent.mkdir(parents=True, exist_ok=True)
-            _bring(entry, file.path, part, mirror, hub)
+            _bring(entry, file, part, mirror, hub)
         if on_file is not None:
             on_file(file)
+    shutil.rmtree(part / _ELSEWHERE, ignore_errors=True)
     hub.tidy(part)
 
 
-def _bring(entry: Entry, path: str, part: Path, mirror: Mirror | None, hub: Hub) -> None:
+def _bring(entry: Entry, file: LockedFile, part: Path, mirror: Mirror | None, hub: Hub) -> None:
     if mirror is None:
-        if entry.commit is None:
-            raise WeightsError(f"{entry.name}: its commit is unknown; run: stoker weights lock {entry.name}")
-        hub.download(entry.source.removeprefix(HUB), path, entry.commit, part)
+        _download(entry, file, part, hub)
     elif isinstance(mirror, Path):
-        shutil.copyfile(mirror / entry.name / path, part / path)
+        shutil.copyfile(mirror / entry.name / file.path, part / file.path)
     else:
-        mirror(f"{entry.name}/{path}", part / path)
+        mirror(f"{entry.name}/{file.path}", part / file.path)
+
+
+def _download(entry: Entry, file: LockedFile, part: Path, hub: Hub) -> None:
+    """A file that has another name there is brought beside the others first, and moved."""
+    origin = entry.origin_of(file)
+    if origin.commit is None:
+        raise WeightsError(f"{entry.name}: its commit is unknown; run: stoker weights lock {entry.name}")
+    repository = origin.source.removeprefix(HUB)
+    if origin.name == file.path:
+        hub.download(repository, file.path, origin.commit, part)
+        return
+    (part / _ELSEWHERE).mkdir(exist_ok=True)
+    hub.download(repository, origin.name, origin.commit, part / _ELSEWHERE)
+    os.replace(part / _ELSEWHERE / origin.name, part / file.path)
 
 
 def _builder(entry: Entry) -> Callable[[Path], None]:

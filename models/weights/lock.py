@@ -27,6 +27,7 @@ _HEADER = """\
 # Made and filled by `stoker weights lock`; source is a repository of the Hugging Face hub at a commit,
 # or a function of this package that makes the files. Of a hub's repository only the files named here are
 # locked and fetched; `stoker weights lock NAME --from FOLDER` with `files = []` takes all of a folder.
+# A file with a source of its own comes from that repository, where it is called `name`.
 """
 
 
@@ -35,12 +36,24 @@ class WeightsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where one file comes from: its name in a repository of the hub, at a commit (or, until it is locked, a
+    branch; None is the newest)."""
+
+    source: str
+    name: str
+    commit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LockedFile:
-    """`size` and `sha256` are None where they are not known yet."""
+    """`size` and `sha256` are None where they are not known yet. `origin`: None where the file has its name
+    in the entry's own source."""
 
     path: str
     size: int | None = None
     sha256: str | None = None
+    origin: Origin | None = None
 
     @property
     def is_known(self) -> bool:
@@ -60,6 +73,9 @@ class Entry:
     @property
     def is_built(self) -> bool:
         return self.source.startswith(BUILT)
+
+    def origin_of(self, file: LockedFile) -> Origin:
+        return file.origin or Origin(self.source, file.path, self.commit)
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -162,11 +178,19 @@ def _file(row: Mapping[str, Any]) -> LockedFile:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or PurePosixPath(path).as_posix() != path:
         raise ValueError(f"{path!r} is no path below the model's folder")
+    origin = _origin(path, row) if "source" in row else None
     if sha256 == UNKNOWN:
-        return LockedFile(path, row.get("size"))
+        return LockedFile(path, row.get("size"), origin=origin)
     if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
         raise ValueError(f"{path}: {sha256!r} is no sha256")
-    return LockedFile(path, int(row["size"]), sha256)
+    return LockedFile(path, int(row["size"]), sha256, origin)
+
+
+def _origin(path: str, row: Mapping[str, Any]) -> Origin:
+    source, commit = str(row["source"]), str(row.get("commit", UNKNOWN))
+    if not source.startswith(HUB):
+        raise ValueError(f"{path}: source {source!r} is not {HUB}…")
+    return Origin(source, str(row.get("name", path)), None if commit == UNKNOWN else commit)
 
 
 def _table(entry: Entry) -> str:
@@ -180,7 +204,15 @@ def _table(entry: Entry) -> str:
 
 def _row(file: LockedFile) -> str:
     size = "" if file.size is None else f"size = {file.size}, "
-    return f"{{ path = {json.dumps(file.path)}, {size}sha256 = {json.dumps(file.sha256 or UNKNOWN)} }}"
+    digest = f"{size}sha256 = {json.dumps(file.sha256 or UNKNOWN)}"
+    return f"{{ path = {json.dumps(file.path)}, {digest}{_origin_text(file.origin)} }}"
+
+
+def _origin_text(origin: Origin | None) -> str:
+    if origin is None:
+        return ""
+    texts = {"source": origin.source, "name": origin.name, "commit": origin.commit or UNKNOWN}
+    return "".join(f", {key} = {json.dumps(text)}" for key, text in texts.items())
 
 
 def _by_path(file: LockedFile) -> str:

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from stoker.models.registry import MODELS, UnknownPipeline, choose_pipeline, pipeline
+from stoker.models.registry import MODELS, PIPELINES, UnknownPipeline, choose_pipeline, pipeline
+from stoker.models.talking_video.profiles import PROFILES
 
 _LIGHT = """
 import sys
@@ -59,6 +60,28 @@ def test_the_handler_reference_leads_to_a_handler() -> None:
 def test_which_pipeline_is_chosen(asked: str | None, kind: str, here: set[str], chosen: str) -> None:
     model = MODELS[pipeline(chosen).model]
     assert choose_pipeline(model, asked, kind, here.__contains__).name == chosen
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "here", "chosen"),
+    [
+        (None, "cpu", set(), "talk-tiny"),
+        (None, "cpu", {"infinitetalk"}, "talk-tiny"),
+        (None, "gpu", set(), "talk-tiny"),
+        (None, "gpu", {"infinitetalk"}, "infinitetalk"),
+        (None, "mig", {"infinitetalk", "infinitetalk-fast"}, "infinitetalk"),
+        ("infinitetalk-fast", "gpu", {"infinitetalk-fast"}, "infinitetalk-fast"),
+        ("flux-1-dev", "gpu", {"infinitetalk"}, "infinitetalk"),
+    ],
+)
+def test_which_video_pipeline_is_chosen(asked: str | None, kind: str, here: set[str], chosen: str) -> None:
+    assert choose_pipeline(MODELS["talking-video"], asked, kind, here.__contains__).name == chosen
+
+
+def test_every_pipeline_of_the_video_model_has_a_profile() -> None:
+    profiles = {entry.name: entry.profile for entry in PIPELINES.values() if entry.model == "talking-video"}
+    assert profiles == {"talk-tiny": "tiny", "infinitetalk": "exact", "infinitetalk-fast": "fast"}
+    assert set(profiles.values()) <= set(PROFILES)
 
 
 def test_the_video_model_is_hosted() -> None:

@@ -12,7 +12,17 @@ import pytest
 
 from stoker.models import weights
 from stoker.models.registry import PIPELINES
-from stoker.models.weights import Entry, HubFile, Lock, LockedFile, WeightsError, WeightsRefused, verify
+from stoker.models.talking_video.profiles import PROFILES
+from stoker.models.weights import (
+    Entry,
+    HubFile,
+    Lock,
+    LockedFile,
+    Origin,
+    WeightsError,
+    WeightsRefused,
+    verify,
+)
 
 VAE = "vae/diffusion_pytorch_model.safetensors"
 
@@ -220,11 +230,153 @@ class TestLocking:
         assert fewer.digest != entry.digest
 
 
+class Repositories:
+    """A hub with a folder for each repository; tells what was resolved and brought."""
+
+    def __init__(self, folders: dict[str, Path]) -> None:
+        self.hubs = {name: FakeHub(folder) for name, folder in folders.items()}
+        self.resolved: list[tuple[str, str | None]] = []
+        self.asked: list[tuple[str, str, str]] = []
+
+    def resolve(self, repo: str, revision: str | None) -> tuple[str, tuple[HubFile, ...]]:
+        self.resolved.append((repo, revision))
+        return f"{repo} at {revision}", self.hubs[repo].resolve(repo, revision)[1]
+
+    def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
+        self.asked.append((repo, path, commit))
+        self.hubs[repo].download(repo, path, commit, folder)
+
+    def tidy(self, folder: Path) -> None:
+        next(iter(self.hubs.values())).tidy(folder)
+
+
+class TestOrigins:
+    """A model whose files come from several repositories."""
+
+    @pytest.fixture
+    def hub(self, folder: Path, tmp_path: Path) -> Repositories:
+        other = tmp_path / "other"
+        (other / "single").mkdir(parents=True)
+        (other / "single/talk.safetensors").write_bytes((folder / VAE).read_bytes())
+        (other / "config.json").write_text("{}")
+        return Repositories({"somebody/flux-tiny": folder, "they/talk": other})
+
+    @pytest.fixture
+    def blank(self, entry: Entry) -> Entry:
+        """The files of the entry, and two of another repository under other names."""
+        talk = "huggingface:they/talk"
+        foreign = (
+            LockedFile(
+                "adapter/talk.safetensors", origin=Origin(talk, "single/talk.safetensors", "a-branch")
+            ),
+            LockedFile("adapter/config.json", origin=Origin(talk, "config.json", "a-branch")),
+        )
+        return replace(entry, files=(*(LockedFile(file.path) for file in entry.files), *foreign))
+
+    @pytest.fixture
+    def filled(self, blank: Entry, hub: Repositories) -> Entry:
+        return weights.lock_from_hub(blank, hub)
+
+    def test_each_is_locked_at_its_own_commit(self, filled: Entry, entry: Entry, hub: Repositories) -> None:
+        assert not filled.unknown
+        assert filled.commit == f"somebody/flux-tiny at {entry.commit}"
+        commits = {file.origin.commit for file in filled.files if file.origin is not None}
+        assert commits == {"they/talk at a-branch"}
+        assert hub.resolved == [("somebody/flux-tiny", entry.commit), ("they/talk", "a-branch")]
+
+    def test_each_is_brought_from_its_own_and_lies_under_its_name_here(
+        self, filled: Entry, hub: Repositories, tmp_path: Path
+    ) -> None:
+        place = tmp_path / "here" / "m"
+        hub.asked.clear()
+        weights.fetch(filled, place, hub=hub)
+        verify(filled, place)
+        assert ("they/talk", "single/talk.safetensors", "they/talk at a-branch") in hub.asked
+        assert not [path for path in place.iterdir() if path.name.startswith(".")]
+
+    def test_a_mirror_holds_them_under_their_names_here(
+        self, filled: Entry, hub: Repositories, tmp_path: Path
+    ) -> None:
+        weights.fetch(filled, tmp_path / "flux-tiny", hub=hub)
+        weights.fetch(filled, tmp_path / "here" / "m", mirror=tmp_path)
+        verify(filled, tmp_path / "here" / "m")
+
+    def test_locked_from_a_folder_they_keep_where_they_come_from(
+        self, blank: Entry, filled: Entry, hub: Repositories, tmp_path: Path
+    ) -> None:
+        weights.fetch(filled, tmp_path / "m", hub=hub)
+        again = weights.lock_from_folder(blank, tmp_path / "m")
+        assert again.digest == filled.digest
+        assert [file.origin for file in again.files] == [file.origin for file in blank.files]
+
+    def test_written_and_read_they_are_the_same(self, blank: Entry, filled: Entry, tmp_path: Path) -> None:
+        floating = LockedFile("x.json", origin=Origin("huggingface:a/b", "y.json"))
+        lock = Lock([replace(blank, name="blank"), filled, replace(blank, name="b", files=(floating,))])
+        weights.write_lock(lock, tmp_path / "weights.lock")
+        back = weights.read_lock(tmp_path / "weights.lock").entries
+        assert [set(entry.files) for entry in back] == [set(entry.files) for entry in lock.entries]
+
+    def test_the_digest_of_an_entry_does_not_ask_where_its_files_come_from(self, filled: Entry) -> None:
+        ours = replace(filled, files=tuple(replace(file, origin=None) for file in filled.files))
+        assert ours.digest == filled.digest
+
+    def test_an_unknown_commit_of_one_is_not_fetched(
+        self, filled: Entry, hub: Repositories, tmp_path: Path
+    ) -> None:
+        *files, last = filled.files
+        assert last.origin is not None
+        floating = replace(last, origin=replace(last.origin, commit=None))
+        with pytest.raises(WeightsError, match="its commit is unknown"):
+            weights.fetch(replace(filled, files=(*files, floating)), tmp_path / "m", hub=hub)
+
+    def test_a_source_that_is_no_hub_is_refused(self, filled: Entry, tmp_path: Path) -> None:
+        text = weights.dump_lock(Lock([filled]))
+        (tmp_path / "weights.lock").write_text(text.replace("huggingface:they", "https:they"))
+        with pytest.raises(WeightsError, match="'https:they/talk' is not huggingface"):
+            weights.read_lock(tmp_path / "weights.lock")
+
+
+@pytest.mark.parametrize("name", ["infinitetalk", "infinitetalk-fast"])
+class TestInfiniteTalk:
+    def test_each_part_has_its_source(self, name: str) -> None:
+        entry = weights.read_lock().entry(name)
+        sources = {file.path.partition("/")[0]: entry.origin_of(file).source for file in entry.files}
+        wan = "huggingface:Wan-AI/Wan2.1-I2V-14B-480P-Diffusers"
+        parts = ("transformer", "vae", "text_encoder", "tokenizer", "image_encoder")
+        assert all(sources.pop(part) == wan for part in parts)
+        assert sources.pop("adapter") == "huggingface:MeiGen-AI/InfiniteTalk"
+        assert sources.pop("audio_encoder") == "huggingface:TencentGameMate/chinese-wav2vec2-base"
+        assert set(sources) == ({"distilled"} if name.endswith("fast") else set())
+
+    def test_with_an_unknown_digest_it_is_neither_loaded_nor_fetched(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = weights.read_lock()
+        unfilled = replace(
+            found.entry(name), files=tuple(LockedFile(file.path) for file in found.entry(name).files)
+        )
+        weights.write_lock(found.with_entry(unfilled), tmp_path / "weights.lock")
+        monkeypatch.setattr("stoker.models.weights.lock.lock_path", lambda: tmp_path / "weights.lock")
+        (tmp_path / name).mkdir()
+        for use in (lambda: weights.ready(name, tmp_path), lambda: weights.fetch(unfilled, tmp_path / name)):
+            with pytest.raises(WeightsRefused, match="its digest is unknown") as caught:
+                use()
+            assert str(caught.value).endswith(f"stoker weights lock {name}")
+
+
+def test_the_profiles_of_the_pipelines_have_their_files_in_the_lock() -> None:
+    lock = weights.read_lock()
+    for pipeline in PIPELINES.values():
+        profile = PROFILES.get(pipeline.profile)
+        if pipeline.model == "talking-video" and profile is not None and profile.lora is not None:
+            assert profile.lora in {file.path for file in lock.entry(pipeline.weights).files}
+
+
 def test_every_pipeline_has_its_weights_in_the_lock() -> None:
     lock = weights.read_lock()
     for pipeline in PIPELINES.values():
         entry = lock.entry(pipeline.weights)
-        assert entry.is_built or entry.commit is not None
+        assert entry.is_built or entry.commit is not None or entry.unknown
         assert entry.licence
         assert all(
             Path(file.path).suffix in {".json", ".safetensors", ".txt", ".model"} for file in entry.files
