@@ -202,7 +202,7 @@ def parameters(operation: str, *, takes_job: bool) -> list[Document]:
         along = {"type": "boolean", "default": False}
         found.append(_parameter("follow", "query", along, "Lines as they are printed, as events."))
     if operation in FOLLOWED:
-        number = {"type": "string", "examples": ["1-0"]}
+        number = {"type": "string", "pattern": "^([0-9]{1,9}-(-1|[0-9]{1,9}))?$", "examples": ["1-0"]}
         found.append(_parameter("Last-Event-ID", "header", number, "The last event that was seen."))
     if operation == "files":
         named = {"type": "string", "default": "file"}
@@ -258,7 +258,7 @@ def _success(operation: str) -> Document:
     text, name, values = _SUCCESS[operation]
     told = _examples(text, schemas.ref(name), values)
     if operation in FOLLOWED:
-        told["content"]["text/event-stream"] = {"schema": {"type": "string"}, "example": FOLLOWED[operation]}
+        told["content"]["text/event-stream"] = {"example": FOLLOWED[operation]}
     return told
 
 

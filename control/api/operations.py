@@ -98,8 +98,9 @@ class Operations:
 
     async def logs(self, call: Call) -> Given:
         """What is kept; or server-sent events to whoever accepts them, or asks to follow."""
-        if "text/event-stream" in (call.header(b"accept") or "") or flag(call.asked(), "follow"):
-            return await self._log_events(call)
+        after = parse_event_id(call.header(b"last-event-id"))
+        if flag(call.asked(), "follow") or "text/event-stream" in (call.header(b"accept") or ""):
+            return await self._log_events(call, after)
         found = await self._plane.logs(call.account, call.endpoint, call.job)
         return json_answer(records.logs(call.job, found))
 
@@ -109,8 +110,9 @@ class Operations:
     async def stream(self, call: Call) -> Given:
         """A poll, or server-sent events to whoever accepts them."""
         await call.body(IGNORED_BODY_BYTES)  # read, so that the next message is the caller's leaving
+        after = parse_event_id(call.header(b"last-event-id"))
         if "text/event-stream" in (call.header(b"accept") or ""):
-            return await self._events(call)
+            return await self._events(call, after)
         return await self._poll(call)
 
     async def _poll(self, call: Call) -> Answer | AnswerInTurn:
@@ -127,15 +129,13 @@ class Operations:
 
         return AnswerInTurn(Answer(answer.body, after=advance), self._turns, call.job)
 
-    async def _events(self, call: Call) -> EventAnswer[StreamEvent]:
-        after = parse_event_id(call.header(b"last-event-id"))
+    async def _events(self, call: Call, after: tuple[int, int] | None) -> EventAnswer[StreamEvent]:
         # An unknown job is a 404, not a stream. Its output is not looked at: it may be large, and far away.
         await self._plane.view(call.account, call.endpoint, call.job)
         events = self._plane.follow(call.account, call.endpoint, call.job, after)
         return EventAnswer(events, self._settings.keepalive_s, render)
 
-    async def _log_events(self, call: Call) -> EventAnswer[LogEvent]:
-        after = parse_event_id(call.header(b"last-event-id"))
+    async def _log_events(self, call: Call, after: tuple[int, int] | None) -> EventAnswer[LogEvent]:
         await self._plane.view(call.account, call.endpoint, call.job)
         events = self._plane.follow_logs(call.account, call.endpoint, call.job, after)
         return EventAnswer(events, self._settings.keepalive_s, render_log)
