@@ -33,7 +33,7 @@ def rotated(states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """1-D rotary embedding: states (B, N, heads, width), places (B, N) or (N,), pairs of channels beside
     each other."""
     width = states.shape[-1]
-    exponents = torch.arange(0, width, 2, device=states.device, dtype=torch.float32) / width
+    exponents = torch.arange(0, width, 2, device=states.device).float() / width
     angles = places.float().unsqueeze(-1) * 10_000.0**-exponents
     cos, sin = angles.cos().unsqueeze(-2), angles.sin().unsqueeze(-2)
     even, odd = states.float()[..., 0::2], states.float()[..., 1::2]

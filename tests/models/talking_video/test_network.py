@@ -1,0 +1,489 @@
+"""The network against the reference in float64, at several shapes; and mutants, which the same checks notice.
+
+What the network computes in float32 whatever its dtype is (norms, modulation, rotary tables) is computed in
+float64 here, so that the comparison is to ten digits and not to six.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers import WanTransformer3DModel
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
+import reference
+from mutants import mutant
+
+from stoker.models.talking_video import audio_tokens, speakers, transformer
+from stoker.models.talking_video.chunks import Chunk
+from stoker.models.talking_video.tiny import CONFIGS
+
+CONFIG = {name: value for name, value in CONFIGS["transformer"].items() if not name.startswith("_")}
+DIM = CONFIG["num_attention_heads"] * CONFIG["attention_head_dim"]
+TEXT = reference.TEXT_TOKENS
+
+
+@pytest.fixture(autouse=True)
+def in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    torch.manual_seed(0)
+    with torch.inference_mode():
+        yield
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64)
+
+
+def with_random_weights(module: Any) -> Any:
+    """Every parameter random, norms' gains and biases too: none may be overlooked."""
+    for parameter in module.parameters():
+        spread = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.3
+        parameter.data = drawn(*parameter.shape) * spread + (1.0 if parameter.dim() == 1 else 0.0)
+    return module.double().eval()
+
+
+def weights_of(module: Any) -> dict[str, Any]:
+    return {name: value.numpy() for name, value in module.state_dict().items()}
+
+
+def agree(ours: torch.Tensor, theirs: Any) -> None:
+    assert ours.dtype == torch.float64
+    assert np.std(theirs) > 1e-3, "the reference says nothing"
+    np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-10, atol=1e-11)
+
+
+# Windows and projector
+
+
+@pytest.mark.parametrize(
+    ("chunk", "length", "end"),
+    [
+        (Chunk(0, 0, 17, 0, 17), 40, 41),
+        (Chunk(1, 12, 17, 5, 12), 40, 41),
+        (Chunk(2, 24, 17, 5, 11), 40, 41),
+        (Chunk(0, 0, 81, 0, 5), 5, 81),
+        (Chunk(0, 0, 1, 0, 1), 1, 1),
+        (Chunk(3, 216, 81, 9, 30), 255, 297),
+    ],
+)
+def test_windower(chunk: Chunk, length: int, end: int) -> None:
+    check_windower(audio_tokens, chunk, length, end)
+
+
+def check_windower(module: Any, chunk: Chunk, length: int, end: int) -> None:
+    features = drawn(length, 2, 3)
+    for size in (1, 3, 5):
+        places = module.window_indices(chunk, length, end, size)
+        theirs = reference.windows(features.numpy(), chunk.first, chunk.frames, end, size)
+        np.testing.assert_array_equal(features[places].numpy(), theirs)
+
+
+@pytest.mark.parametrize("frames", [1, 5, 17, 81])
+@pytest.mark.parametrize("sizes", [(5, 2, 16, 16, 4), (5, 12, 8, 24, 32), (3, 1, 6, 5, 2)])
+def test_projector(frames: int, sizes: tuple[int, ...]) -> None:
+    check_projector(audio_tokens, frames, sizes)
+
+
+def check_projector(module: Any, frames: int = 9, sizes: tuple[int, ...] = (5, 2, 16, 16, 4)) -> None:
+    size, layers, width, hidden, tokens = sizes
+    projector = with_random_weights(module.AudioProjector(size, layers, width, hidden, tokens))
+    windows = drawn(2, frames, size, layers, width)
+    ours = projector(windows)
+    for one, of in zip(ours, windows, strict=True):
+        agree(one, reference.projected(weights_of(projector), of.numpy(), width))
+
+
+# Audio attention
+
+
+@pytest.mark.parametrize(
+    ("latents", "per_frame", "tokens", "heads", "width"),
+    [(1, 1, 2, 1, 2), (3, 6, 4, 2, 16), (2, 5, 64, 4, 6), (5, 4, 32, 3, 10)],
+)
+@pytest.mark.parametrize("two", [False, True], ids=["one speaker", "two speakers"])
+def test_audio_attention(
+    latents: int, per_frame: int, tokens: int, heads: int, width: int, two: bool
+) -> None:
+    check_audio_attention(transformer, latents, per_frame, tokens, heads, width, two)
+
+
+def check_audio_attention(
+    module: Any,
+    latents: int = 3,
+    per_frame: int = 4,
+    tokens: int = 4,
+    heads: int = 2,
+    width: int = 8,
+    two: bool = False,
+) -> None:
+    attention = with_random_weights(module.AudioCrossAttention(heads * width, heads, 7))
+    hidden, audio = drawn(2, latents * per_frame, heads * width), drawn(2, latents, tokens, 7)
+    places = torch.rand(2, latents * per_frame, dtype=torch.float64) * 24 if two else None
+    ours = attention(hidden, audio, places)
+    for sample in range(2):
+        at = None if places is None else places[sample].numpy()
+        given = (hidden[sample].numpy(), audio[sample].numpy(), heads, at)
+        agree(ours[sample], reference.heard(weights_of(attention), *given))
+
+
+def test_a_voice_reaches_its_own_latent_frame_only() -> None:
+    attention = with_random_weights(transformer.AudioCrossAttention(8, 2, 7))
+    hidden, audio = drawn(1, 4 * 3, 8), drawn(1, 4, 5, 7)
+    before = attention(hidden, audio)
+    for frame in range(4):
+        other = audio.clone()
+        other[:, frame] += 1
+        changed = (attention(hidden, other) != before).any(dim=-1)[0].reshape(4, 3)
+        assert changed[frame].all()
+        assert changed.sum() == 3, "tokens of another frame changed"
+
+
+# One block
+
+
+VOICES = ["one speaker", "places", "masks"]
+
+
+@pytest.mark.parametrize(
+    ("grid", "voices"),
+    [
+        *itertools.product([(3, 2, 3), (2, 4, 1), (5, 2, 2)], VOICES),
+        ((1, 1, 1), "one speaker"),
+        ((1, 1, 1), "places"),
+    ],
+    ids=str,
+)
+def test_block(grid: tuple[int, int, int], voices: str) -> None:
+    check_block(transformer, grid, voices)
+
+
+def check_block(
+    module: Any, grid: tuple[int, int, int] = (3, 2, 3), voices: str = "one speaker", width: int = 16
+) -> None:
+    heads, count, per_frame = 2, grid[0] * grid[1] * grid[2], grid[1] * grid[2]
+    dim = heads * width
+    block = with_random_weights(
+        module.TalkingBlock(dim, 3 * dim, heads, "rms_norm_across_heads", True, 1e-6, dim, 7)
+    )
+    hidden, time, audio = drawn(1, count, dim), drawn(1, 6, dim), drawn(1, grid[0], 4, 7)
+    picture, text = drawn(1, 5, dim), drawn(1, TEXT, dim)
+    angles = reference.angles_of_video(grid, width)
+    places, masks = voices_of(voices, count, per_frame)
+    ours = block(hidden, torch.cat([picture, text], dim=1), time, rotary_of(angles), audio, places, masks)
+    told = reference.Told(
+        text[0].numpy(),
+        picture[0].numpy(),
+        time[0].numpy(),
+        audio[0].numpy(),
+        None if places is None else places[0].numpy(),
+        None if masks is None else masks.numpy(),
+    )
+    agree(ours[0], reference.block(weights_of(block), hidden[0].numpy(), told, angles, heads))
+
+
+def rotary_of(angles: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """As diffusers has them: of each angle the cosine and the sine twice, (1, tokens, 1, width)."""
+    twice = torch.from_numpy(np.repeat(angles, 2, axis=1)).unsqueeze(0).unsqueeze(2)
+    return twice.cos(), twice.sin()
+
+
+def voices_of(voices: str, count: int, per_frame: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    if voices == "places":
+        return torch.rand(1, count, dtype=torch.float64) * 24, None
+    if voices == "masks":
+        who = torch.arange(per_frame).clamp(max=2)  # of unlike sizes
+        return None, torch.stack([who == speaker for speaker in range(3)]).double()
+    return None, None
+
+
+# The whole network
+
+
+@pytest.mark.parametrize(
+    ("shape", "voices"),
+    [
+        *itertools.product([(3, 4, 6), (2, 8, 2), (5, 4, 4)], VOICES),
+        ((1, 2, 2), "one speaker"),
+        ((1, 2, 2), "places"),
+    ],
+    ids=str,
+)
+def test_network(shape: tuple[int, int, int], voices: str) -> None:
+    check_network(transformer, shape, voices)
+
+
+def check_network(
+    module: Any, shape: tuple[int, int, int] = (3, 4, 6), voices: str = "one speaker", batch: int = 2
+) -> None:
+    network = with_random_weights(module.TalkingTransformer3DModel(**CONFIG))
+    network.condition_embedder.timesteps_proj = Sinusoid()
+    latents, given, extra = inputs_of(network, shape, voices, batch)
+    ours = network(latents, *given, **extra)
+    assert ours.shape == (batch, CONFIG["out_channels"], *shape)
+    time, text, picture, audio = given
+    for sample in range(batch):
+        places, masks = extra["places"], extra["masks"]
+        theirs = reference.network(
+            weights_of(network),
+            network.config,
+            latents[sample].numpy(),
+            float(time[sample]),
+            text[sample].numpy(),
+            picture[sample].numpy(),
+            audio[sample].numpy(),
+            None if places is None else places[0].numpy(),
+            None if masks is None else masks.numpy(),
+        )
+        agree(ours[sample], theirs)
+
+
+def inputs_of(network: Any, shape: tuple[int, int, int], voices: str, batch: int) -> tuple[Any, Any, Any]:
+    config, per_frame = network.config, shape[1] * shape[2] // 4
+    times = torch.tensor([1000.0, 123.4, 0.0], dtype=torch.float64)[:batch]
+    voice_tokens = config.audio_tokens * (1 if voices == "one speaker" else 2)
+    places, masks = voices_of(voices, shape[0] * per_frame, per_frame)
+    given = (
+        times,
+        drawn(batch, TEXT, config.text_dim),
+        drawn(batch, 17, config.image_dim),
+        drawn(batch, shape[0], voice_tokens, config.audio_dim),
+    )
+    return drawn(batch, config.in_channels, *shape), given, {"places": places, "masks": masks}
+
+
+class Sinusoid(torch.nn.Module):
+    """The library computes it in float32: compared by itself, and left out of the tight comparison."""
+
+    def forward(self, times: torch.Tensor) -> torch.Tensor:
+        return torch.tensor(np.array([reference.sinusoid(float(time), CONFIG["freq_dim"]) for time in times]))
+
+
+def test_time_is_embedded_as_the_reference_says() -> None:
+    from diffusers.models.embeddings import Timesteps
+
+    times = torch.tensor([1000.0, 123.4, 7.0, 0.0], dtype=torch.float64)
+    ours = Timesteps(CONFIG["freq_dim"], flip_sin_to_cos=True, downscale_freq_shift=0)(times)
+    np.testing.assert_allclose(ours.numpy(), Sinusoid()(times).numpy(), atol=2e-4)
+
+
+def test_the_reference_attention_is_not_computed_with_one_speaker(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(*given: Any) -> Any:
+        calls.append(1)
+        return speakers.reference_attention(*given)
+
+    monkeypatch.setattr(transformer, "reference_attention", counted)
+    for voices, wanted in (("one speaker", 0), ("places", 0), ("masks", CONFIG["num_layers"])):
+        calls.clear()
+        check_network(transformer, voices=voices, batch=1)
+        assert len(calls) == wanted, voices
+
+
+def test_rows_of_the_reference_attention_are_cut_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, key, masks = drawn(1, 11, 2, 8), drawn(1, 4, 2, 8), torch.eye(3, 4, dtype=torch.float64)
+    whole = speakers.reference_attention(query, key, masks)
+    monkeypatch.setattr(speakers, "ROWS", 3)
+    torch.testing.assert_close(speakers.reference_attention(query, key, masks), whole, rtol=1e-12, atol=1e-14)
+
+
+def test_places_from_masks_stand_where_the_voices_do() -> None:
+    first, second = torch.tensor([1, 0, 0, 1]), torch.tensor([0, 0, 1, 1])
+    places = speakers.places_from_masks([first, second], latents=2)
+    assert places.tolist() == [[2.0, 12.0, 22.0, 2.0] * 2]
+
+
+# Mutants
+
+
+MUTANTS: list[tuple[str, ModuleType, str, str]] = [
+    (
+        "keys and values swapped",
+        transformer,
+        "key_value[:, :, 0], key_value[:, :, 1]",
+        "key_value[:, :, 1], key_value[:, :, 0]",
+    ),
+    (
+        "heads before key and value",
+        transformer,
+        "tokens, 2, self.heads, -1)",
+        "tokens, self.heads, 2, -1).transpose(2, 3)",
+    ),
+    ("keys are not turned", transformer, "key = rotated(key, _voices(tokens, key.device))", "pass"),
+    ("voices in turns", transformer, "repeat_interleave(each)", "repeat(each)"),
+    (
+        "the voice without its norm",
+        transformer,
+        "normed = self.norm_x(hidden.float()).type_as(hidden)",
+        "normed = hidden",
+    ),
+    (
+        "another eps",
+        transformer,
+        "FP32LayerNorm(dim, eps=1e-6, elementwise_affine=True)",
+        "FP32LayerNorm(dim, eps=1e-5, elementwise_affine=True)",
+    ),
+    (
+        "the voice replaces",
+        transformer,
+        "hidden = hidden + self.audio_cross_attn",
+        "hidden = self.audio_cross_attn",
+    ),
+    (
+        "the feed-forward with the attention's gate",
+        transformer,
+        "self.ffn(normed).float() * ff_gate",
+        "self.ffn(normed).float() * gate",
+    ),
+    (
+        "text before picture",
+        transformer,
+        "torch.cat([picture, text], dim=1)",
+        "torch.cat([text, picture], dim=1)",
+    ),
+    (
+        "the last shift for the scale",
+        transformer,
+        "shift, scale = (self.scale_shift_table",
+        "scale, shift = (self.scale_shift_table",
+    ),
+    (
+        "height and width of a patch swapped",
+        transformer,
+        "permute(0, 7, 1, 4, 2, 5, 3, 6)",
+        "permute(0, 7, 1, 4, 2, 6, 3, 5)",
+    ),
+    ("the map's keys at other places", transformer, "_turned(key, at_first), masks)", "key, masks)"),
+    (
+        "the map's turn backwards",
+        transformer,
+        "even * sin + odd * cos], dim=-1)",
+        "odd * cos - even * sin], dim=-1)",
+    ),
+    (
+        "halves turned, not pairs",
+        speakers,
+        "even, odd = states.float()[..., 0::2], states.float()[..., 1::2]",
+        "even, odd = states.float().chunk(2, dim=-1)",
+    ),
+    ("turned backwards, nearly", speakers, "odd * cos + even * sin", "odd * cos - even * sin"),
+    (
+        "another speaker's range",
+        speakers,
+        "_between(attention[speaker], *RANGES[speaker])",
+        "_between(attention[speaker], *RANGES[0])",
+    ),
+    ("masks of any size weigh alike", speakers, "masks / sizes.unsqueeze(1)", "masks"),
+    ("the least decides", speakers, "attention.argmax(", "attention.argmin("),
+    ("the wrong middle row", audio_tokens, "groups[:, :, 1:-1, half]", "groups[:, :, 1:-1, 0]"),
+    ("trailing rows first", audio_tokens, "groups[:, :, 0, : half + 1]", "groups[:, :, 0, half:]"),
+    (
+        "no second ReLU",
+        audio_tokens,
+        "self.proj3(self.proj2(hidden).relu())",
+        "self.proj3(self.proj2(hidden))",
+    ),
+    (
+        "one projection for all",
+        audio_tokens,
+        "self.proj1(first.flatten(2)).relu()",
+        "self.proj1(first.flatten(2))",
+    ),
+    (
+        "the window is clamped at the audio",
+        audio_tokens,
+        "min(max(frame + offset, 0), end - 1)",
+        "min(max(frame + offset, 0), length - 1)",
+    ),
+    (
+        "the window begins at the chunk",
+        audio_tokens,
+        "max(frame + offset, 0)",
+        "max(frame + offset, chunk.first)",
+    ),
+    ("the window looks back only", audio_tokens, "range(-half, half + 1)", "range(-half - 1, half)"),
+]
+
+
+@pytest.mark.parametrize(("module", "old", "new"), [pytest.param(*rest, id=name) for name, *rest in MUTANTS])
+def test_mutant_is_killed(module: ModuleType, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = mutant(module, old, new)
+    if module is speakers:
+        for name in ("rotated", "reference_attention", "places_from_attention"):
+            monkeypatch.setattr(transformer, name, getattr(broken, name))
+        broken = transformer
+    for check in CHECKS[module.__name__.rpartition(".")[2]]:
+        try:
+            check(broken)
+        except (AssertionError, RuntimeError):
+            return
+    pytest.fail("no check notices this mutant")
+
+
+def _two_speakers(module: Any) -> None:
+    check_audio_attention(module, two=True)
+
+
+def _masks(module: Any) -> None:
+    check_network(module, voices="masks", batch=1)
+
+
+def _middle_chunk(module: Any) -> None:
+    check_windower(module, Chunk(2, 24, 17, 5, 11), 38, 41)
+
+
+CHECKS: dict[str, list[Callable[[Any], None]]] = {
+    "transformer": [check_audio_attention, _two_speakers, check_block, check_network, _masks],
+    "speakers": [_two_speakers, _masks],
+    "audio_tokens": [check_projector, _middle_chunk],
+}
+
+
+@pytest.mark.parametrize("module", [transformer, speakers, audio_tokens], ids=lambda module: module.__name__)
+def test_the_original_lives(module: ModuleType) -> None:
+    name = module.__name__.rpartition(".")[2]
+    for check in CHECKS[name]:
+        check(transformer if module is speakers else module)
+
+
+# Against diffusers' own
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_without_its_ear_it_is_diffusers_transformer_bit_for_bit(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # in the dtypes that are used
+    network = with_random_weights(transformer.TalkingTransformer3DModel(**CONFIG)).to(dtype)
+    for block in network.blocks:
+        block.audio_cross_attn.proj.weight.zero_()
+        block.audio_cross_attn.proj.bias.zero_()
+    known = {name: value for name, value in CONFIG.items() if not name.startswith("audio_")}
+    wan = WanTransformer3DModel(**known).to(dtype).eval()
+    wan.load_state_dict(
+        {name: value for name, value in network.state_dict().items() if name in wan.state_dict()}
+    )
+    latents, given, _ = inputs_of(network, (3, 4, 6), "one speaker", 2)
+    latents, time, text, picture, audio = (value.to(dtype) for value in (latents, *given))
+    ours = network(latents, time, text, picture, audio)
+    theirs = wan(latents, time, text, picture, return_dict=False)[0]
+    assert ours.float().std() > 1e-3
+    assert torch.equal(ours, theirs)
+
+
+def test_with_its_ear_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = with_random_weights(transformer.TalkingTransformer3DModel(**CONFIG))
+    latents, given, _ = inputs_of(network, (3, 4, 6), "one speaker", 1)
+    time, text, picture, audio = given
+    heard, silent = (network(latents, time, text, picture, each) for each in (audio, torch.zeros_like(audio)))
+    assert (heard - silent).abs().mean() > 1e-3
