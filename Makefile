@@ -1,6 +1,7 @@
-# Each target makes what it needs; from nothing but Python 3.11+ and make, `make demo` ends with pictures.
+# Each target makes what it needs; from nothing but Python 3.11+ and make, `make demo` ends with pictures and
+# a video.
 #
-#   make demo        set-up, everything started on free ports, three prompts -> three pictures in out/
+#   make demo        set-up, everything started on free ports, three pictures and a talking video in out/
 #   make test        the tests that take seconds          make test-slow   the ones that take longer
 #   make check       format, lint, types, import rules, generated stubs
 #   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
@@ -22,7 +23,7 @@ MYPY := MYPYPATH=src $(BIN)/mypy
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '3,10s/^# *//p' Makefile
+	@sed -n '4,11s/^# *//p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"

@@ -54,7 +54,7 @@ Database = Annotated[
 ]
 Join = Annotated[bool, typer.Option("--join", help="Join tokens of agents instead of API keys.")]
 
-HOSTED = ("text-to-image",)
+HOSTED = ("text-to-image", "talking-video")
 NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx", "uvicorn")
 """Loggers that are heard from WARNING on."""
 

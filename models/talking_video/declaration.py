@@ -82,6 +82,7 @@ DECLARATION: Final = ModelDeclaration(
     prices=PRICES,
     default_pipeline="talk-tiny",
     gpu_pipeline="infinitetalk",
+    more_weights=MappingProxyType({"STOKER_SAFETY_CHECKER": "safety-tiny"}),
     preload=PRELOAD,
     env=ENV,
 )

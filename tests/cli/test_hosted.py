@@ -53,11 +53,33 @@ def test_each_model_gets_its_own_of_the_pipelines_that_are_named() -> None:
     assert picture.run.env["STOKER_PIPELINE"] == "flux-1-schnell"
     assert video.run.env["STOKER_PIPELINE"] == "talk-tiny"
     assert video.run.prices == (Price("videos_480p", 250_000_000), Price("videos_720p", 500_000_000))
-    assert wanted_weights(["talking-video"], given) == ["talk-tiny"]
+    assert wanted_weights(["talking-video"], given) == ["safety-tiny", "talk-tiny"]
     with pytest.raises(
         CliError, match="no hosted endpoint 'singing'; there are talking-video, text-to-image"
     ):
         hosted_endpoints(["singing"], {})
+
+
+def test_only_the_first_keeps_a_worker_and_one_template_serves_all() -> None:
+    picture, video = hosted_endpoints(["text-to-image", "talking-video"], {})
+    assert (picture.workers_min, video.workers_min) == (1, 0)
+    assert (picture.workers_max, video.workers_max) == (1, 1)
+    assert picture.run.preload == video.run.preload
+    assert {"diffusers.FluxPipeline", "diffusers.AutoencoderKLWan"} <= set(video.run.preload)
+    assert dict(picture.run.env) == dict(video.run.env), "in other environments they would share no template"
+    (alone,) = hosted_endpoints(["talking-video"], {})
+    assert alone.workers_min == 1
+
+
+def test_a_safety_checker_is_chosen_by_name_for_the_model_that_has_one() -> None:
+    given = {"STOKER_SAFETY_CHECKER": "another"}
+    picture, video = hosted_endpoints(["text-to-image", "talking-video"], given)
+    assert "STOKER_SAFETY_CHECKER" not in picture.run.env
+    assert video.run.env["STOKER_SAFETY_CHECKER"] == "another"
+    both = ["text-to-image", "talking-video"]
+    assert wanted_weights(both, given) == ["another", "flux-tiny", "talk-tiny"]
+    assert wanted_weights(both, {}) == ["flux-tiny", "safety-tiny", "talk-tiny"]
+    assert wanted_weights(["text-to-image"], given) == ["flux-tiny"]
 
 
 def test_an_alias_may_name_a_hosted_endpoint() -> None:

@@ -1,0 +1,64 @@
+"""Makes the two pictures of the sample: some frames of a film in a grid, and its sound as a waveform.
+
+    make demo
+    .venv/bin/python -P docs/talking_video.py out/talking.mp4
+
+They show what `make demo` makes without a GPU: talk-tiny's patterns over the picture's colours. The same film
+gives the same pictures.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from PIL import Image, ImageDraw
+
+HERE = Path(__file__).parent
+COLUMNS, ROWS, SIDE, GAP = 4, 2, 160, 4
+WIDTH, HEIGHT = 656, 120
+PAPER, INK, AXIS = (255, 255, 255), (64, 84, 132), (190, 190, 190)
+COLOURS = 64
+
+
+def grid(film: Path) -> Image.Image:
+    """Frames from the first to the last, evenly apart, each with its number."""
+    with av.open(str(film)) as opened:
+        frames = [frame.to_image() for frame in opened.decode(video=0)]
+    numbers = np.linspace(0, len(frames) - 1, COLUMNS * ROWS).round().astype(int)
+    page = Image.new("RGB", (COLUMNS * (SIDE + GAP) - GAP, ROWS * (SIDE + GAP) - GAP), PAPER)
+    for place, number in enumerate(numbers):
+        small = frames[number].copy()
+        small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+        ImageDraw.Draw(small).text((5, 3), str(number), PAPER)
+        page.paste(small, (place % COLUMNS * (SIDE + GAP), place // COLUMNS * (SIDE + GAP)))
+    return page
+
+
+def waveform(film: Path) -> Image.Image:
+    """From left to right the film's sound: of each column of pixels the least and the greatest sample."""
+    with av.open(str(film)) as opened:
+        sound: Any = np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
+    page = Image.new("RGB", (WIDTH, HEIGHT), PAPER)
+    pen = ImageDraw.Draw(page)
+    middle = HEIGHT / 2
+    loudest = max(float(np.abs(sound).max()), 1e-6)
+    pen.line((0, middle, WIDTH, middle), AXIS)
+    for column, part in enumerate(np.array_split(sound, WIDTH)):
+        low, high = (middle - float(value) / loudest * (middle - 2) for value in (part.min(), part.max()))
+        pen.line((column, high, column, low), INK)
+    return page
+
+
+def main() -> None:
+    film = Path(sys.argv[1])
+    for made, name in ((grid(film), "talking-video-frames.png"), (waveform(film), "talking-video-sound.png")):
+        made.quantize(COLOURS).save(HERE / name, optimize=True)
+        print(f"{HERE / name}: {(HERE / name).stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
