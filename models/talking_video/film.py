@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker.models.talking_video.chunks import FPS
+from stoker.models.talking_video.voice import opened
 
 __all__ = ["Film", "FilmBroken", "checked", "video_encoder"]
 
@@ -154,7 +155,7 @@ class _Sound:
 
     def __init__(self, container: Any, path: Path, frames: int) -> None:
         self._container = container
-        self._source = av.open(str(path))
+        self._source = opened(path)
         given = self._source.streams.audio[0]
         self.rate = next((rate for rate in SOUND_RATES if rate >= given.rate), SOUND_RATES[-1])
         layout = "mono" if given.codec_context.channels == 1 else "stereo"

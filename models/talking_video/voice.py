@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,11 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from stoker.models.talking_video import wholeness
 from stoker.models.talking_video.chunks import video_frames
 from stoker.models.talking_video.speech import RATE, Samples
 
-__all__ = ["InvalidAudio", "Limits", "Voice", "heard"]
+__all__ = ["InvalidAudio", "Limits", "Voice", "heard", "opened"]
 
 LOUDNESS: Final = -23.0
 SILENCE: Final = -70.0
@@ -31,15 +33,14 @@ SILENCE: Final = -70.0
 QUIET: Final = 1e-3
 """The least deviation that is divided by: silence stays silent."""
 
-BLOCK: Final = 1 << 18
-PADDING_S: Final = 0.1
-"""What an encoder may have added to fill its last packet."""
+BLOCK: Final = 1 << 20
+"""Bytes."""
 
-UNKNOWN_LENGTH: Final = 0xFFFF_0000
-"""Above this: written by a program that could not go back to fill it in."""
+OPTIONS: Final = {"format_whitelist": "wav,mp3,flac,ogg,mov", "protocol_whitelist": "file"}
+"""FFmpeg reads play lists, too: files that name other files and addresses."""
 
-MISSING_S: Final = 0.5
-"""A file that is shorter than it says by more than this was cut off."""
+SLACK: Final = 2304
+"""Samples that a file may have more or less than it says: two packets of an MP3, one of any other format."""
 
 
 class InvalidAudio(ValueError):
@@ -66,19 +67,29 @@ class Voice:
 def heard(path: Path, folder: Path, limits: Limits = Limits()) -> Voice:
     """Reads the file; what it makes lies in `folder`. Raises InvalidAudio."""
     raw = folder / "voice.f32"
-    _check_wave(path)
+    if gone := wholeness.missing(path):
+        raise InvalidAudio(f"{gone}: it was cut off")
     try:
-        with av.open(str(path)) as given, raw.open("wb") as out:
+        with opened(path) as given, raw.open("wb") as out:
+            said = float(given.duration or 0) / av.time_base if wholeness.says_its_length(path) else 0.0
             length, rate, loudness = _decoded(given, out, limits)
     except (av.error.FFmpegError, ValueError) as error:
         if isinstance(error, InvalidAudio):
             raise
-        raise InvalidAudio(f"it is no sound that can be read ({_words(error)})") from error
+        raise InvalidAudio(
+            f"it is no wav, mp3, flac, ogg or m4a that can be read ({_words(error)})"
+        ) from error
+    length = _without_padding(length, rate, said)
     seconds = length / rate
     if seconds < limits.least_s:
         raise InvalidAudio(f"it has {seconds:.2f} s; it must have {_allowed(limits)}")
     frames = video_frames(length, rate)
     return Voice(_samples(raw, loudness), frames, seconds)
+
+
+def opened(path: Path) -> av.container.InputContainer:
+    """A file of a caller. Raises what PyAV raises."""
+    return av.open(str(path), options=dict(OPTIONS))
 
 
 def _decoded(given: Any, out: Any, limits: Limits) -> tuple[int, int, float]:
@@ -100,24 +111,16 @@ def _decoded(given: Any, out: Any, limits: Limits) -> tuple[int, int, float]:
         out.write(meter.hear(part))
     if not length:
         raise InvalidAudio("there is no sound in it")
-    said = float(given.duration or 0) / av.time_base
-    if said - length / rate > MISSING_S:
-        raise InvalidAudio(f"it ends after {length / rate:.2f} s of {said:.2f}: it was cut off")
-    if said and length / rate - said < PADDING_S:
-        length = min(length, round(said * rate))
     return length, rate, meter.loudness
 
 
-def _check_wave(path: Path) -> None:
-    """FFmpeg takes a wave file's word for its length only where the file is as long."""
-    with path.open("rb") as file:
-        head = file.read(4096)
-    place = head.find(b"data")
-    if head[:4] != b"RIFF" or head[8:12] != b"WAVE" or place < 0:
-        return
-    said, there = int.from_bytes(head[place + 4 : place + 8], "little"), path.stat().st_size - place - 8
-    if there < said < UNKNOWN_LENGTH:
-        raise InvalidAudio(f"it holds {there} of {said} bytes of sound: it was cut off")
+def _without_padding(length: int, rate: int, said: float) -> int:
+    """In samples. `said` is the length in seconds that the file gives, 0 for none."""
+    if not said:
+        return length
+    if round(said * rate) - length > SLACK:
+        raise InvalidAudio(f"it ends after {length / rate:.2f} s of {said:.2f}: it was cut off")
+    return min(length, round(said * rate)) if length - round(said * rate) <= SLACK else length
 
 
 class _Meter:
@@ -154,14 +157,18 @@ class _Meter:
 def _samples(raw: Path, loudness: float) -> Samples:
     """Scaled in place, block by block. Mean and deviation are rounded: what is said late in a long file must
     not move the last bit of what is heard early."""
-    values: NDArray[np.float32] = np.memmap(raw, np.float32, "r+")
-    gain = 10 ** (round(LOUDNESS - loudness, 1) / 20) if loudness > SILENCE else 1.0
+    gain = np.float32(10 ** (round(LOUDNESS - loudness, 1) / 20) if loudness > SILENCE else 1.0)
     total = squares = 0.0
-    for start in range(0, len(values), BLOCK):
-        block = values[start : start + BLOCK]
-        block *= np.float32(gain)
-        total += float(block.sum(dtype=np.float64))
-        squares += float(np.square(block, dtype=np.float64).sum())
+    with raw.open("r+b") as file:
+        while data := file.read(BLOCK):
+            block = np.frombuffer(data, np.float32) * gain
+            total += float(block.sum(dtype=np.float64))
+            squares += float(np.square(block, dtype=np.float64).sum())
+            file.seek(-len(data), os.SEEK_CUR)
+            file.write(block.tobytes())
+    if not math.isfinite(squares):
+        raise InvalidAudio("it holds values that are no numbers")
+    values: NDArray[np.float32] = np.memmap(raw, np.float32, "r")
     mean = total / len(values)
     deviation = math.sqrt(max(squares / len(values) - mean * mean, 0.0))
     return Samples(values, round(mean, 4), max(float(f"{deviation:.3g}"), QUIET))

@@ -1,0 +1,250 @@
+"""The caller's sound: every format, any rate, one loudness, and the number of frames to the last."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from media_files import FORMATS, Sound, clicks, film_without_sound, loudness, tone, write_sound
+
+from stoker.models.talking_video.voice import QUIET, InvalidAudio, Limits, Voice, heard
+
+RATES = {
+    "wav": (8_000, 44_100, 192_000),
+    "mp3": (8_000, 44_100),
+    "flac": (8_000, 44_100, 192_000),
+    "ogg": (8_000, 48_000),
+    "m4a": (8_000, 44_100),
+}
+"""That each format knows."""
+
+
+@pytest.fixture(params=[(kind, rate) for kind, rates in RATES.items() for rate in rates], ids=str)
+def form(request: pytest.FixtureRequest) -> tuple[str, int]:
+    pair: tuple[str, int] = request.param
+    return pair
+
+
+def noise(samples: int, seed: int = 0) -> Sound:
+    return np.random.default_rng(seed).normal(0, 0.2, (1, samples)).clip(-1, 1).astype(np.float32)
+
+
+def hear(path: Path, limits: Limits | None = None) -> Voice:
+    folder = path.parent / f"{path.name}.scratch"
+    folder.mkdir(exist_ok=True)
+    return heard(path, folder, limits or Limits())
+
+
+def refusal(path: Path, limits: Limits | None = None) -> str:
+    with pytest.raises(InvalidAudio) as refused:
+        hear(path, limits)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_every_format_at_every_rate_is_heard_at_one_loudness(
+    tmp_path: Path, form: tuple[str, int], channels: int
+) -> None:
+    kind, rate = form
+    sound = np.repeat(tone(round(1.3 * rate), rate, gain=0.05), channels, axis=0)
+    voice = hear(write_sound(tmp_path / f"voice.{kind}", sound, rate))
+    assert voice.frames == 32
+    assert voice.seconds == pytest.approx(1.3, abs=0.01)
+    assert len(voice.samples.values) / 16_000 == pytest.approx(1.3, abs=0.11)  # an encoder fills its packet
+    assert loudness(voice.samples.values, 16_000) == pytest.approx(-23.0, abs=0.2)
+
+
+@pytest.mark.parametrize("gain", [0.01, 0.2, 1.0])
+def test_whispered_or_shouted_it_is_as_loud(tmp_path: Path, gain: float) -> None:
+    voice = hear(write_sound(tmp_path / "voice.wav", clicks(32_000, 16_000) * gain, 16_000))
+    assert loudness(voice.samples.values, 16_000) == pytest.approx(-23.0, abs=0.2)
+
+
+def test_what_is_heard_is_what_was_said(tmp_path: Path) -> None:
+    wanted = clicks(8_000, 16_000)[0]
+    said = np.repeat(wanted, 3)[None]
+    voice = hear(write_sound(tmp_path / "voice.flac", said, 48_000))
+    found = np.asarray(voice.samples.values)
+    likeness = np.correlate(found, wanted, "full")
+    assert likeness.argmax() == len(wanted) - 1  # and not shifted
+    assert np.corrcoef(found, wanted)[0, 1] > 0.75
+
+
+def test_the_level_told_to_the_encoder_is_that_of_the_samples(tmp_path: Path) -> None:
+    voice = hear(write_sound(tmp_path / "voice.wav", tone(16_000, 16_000) + np.float32(0.1), 16_000))
+    values = np.asarray(voice.samples.values)
+    assert voice.samples.mean == pytest.approx(values.mean(), abs=1e-4)
+    assert voice.samples.deviation == pytest.approx(values.std(), rel=1e-2)
+
+
+def test_silence_stays_silent(tmp_path: Path) -> None:
+    voice = hear(write_sound(tmp_path / "voice.wav", np.zeros((2, 48_000), np.float32), 48_000))
+    assert (voice.frames, voice.samples.mean, voice.samples.deviation) == (25, 0.0, QUIET)
+    assert not voice.samples.values.any()
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 16_000, 22_050, 44_100, 48_000])
+@pytest.mark.parametrize("samples", [-1, 0, 1])
+@pytest.mark.parametrize("frames", [5, 7, 25, 33])
+def test_the_number_of_frames_is_exact(tmp_path: Path, rate: int, samples: int, frames: int) -> None:
+    """A sample before, at and after the end of a frame; 11,025 samples are no whole number of them."""
+    length = frames * rate // 25 + samples
+    if length * 5 < rate:
+        pytest.skip("shorter than the shortest that is allowed")
+    voice = hear(write_sound(tmp_path / "voice.wav", np.zeros((1, length), np.float32), rate))
+    assert voice.frames == length * 25 // rate
+
+
+@pytest.mark.parametrize("kind", ["flac", "mp3", "ogg", "m4a"])
+@pytest.mark.parametrize("seconds", [0.2, 0.4, 1.0, 1.48])
+def test_what_an_encoder_adds_is_not_counted(tmp_path: Path, kind: str, seconds: float) -> None:
+    path = write_sound(tmp_path / f"voice.{kind}", tone(round(seconds * 48_000), 48_000), 48_000)
+    assert hear(path).frames == round(seconds * 25)
+
+
+def test_a_wrong_name_over_good_bytes_is_heard(tmp_path: Path) -> None:
+    path = write_sound(tmp_path / "voice.wav", tone(16_000, 16_000), 16_000, kind="mp3")
+    assert hear(path).frames == 25
+
+
+def test_a_wave_file_that_was_written_to_a_pipe_is_heard(tmp_path: Path) -> None:
+    """Its writer could not go back to say how long it is."""
+    data = bytearray(write_sound(tmp_path / "voice.wav", tone(16_000, 16_000), 16_000).read_bytes())
+    place = data.index(b"data")
+    data[place + 4 : place + 8] = data[4:8] = b"\xff" * 4
+    (tmp_path / "piped.wav").write_bytes(data)
+    assert hear(tmp_path / "piped.wav").frames == 25
+
+
+def test_a_word_in_a_comment_is_no_chunk(tmp_path: Path) -> None:
+    data = write_sound(tmp_path / "voice.wav", tone(16_000, 16_000), 16_000).read_bytes()
+    comment = b"LIST" + (16).to_bytes(4, "little") + b"my data" + b"\xef" * 9
+    (tmp_path / "told.wav").write_bytes(data[:12] + comment + data[12:])
+    assert hear(tmp_path / "told.wav").frames == 25
+
+
+def test_an_mp3_whose_length_is_only_guessed_is_not_taken_for_cut_off(tmp_path: Path) -> None:
+    """FFmpeg guesses by the bit rate of the first frame: here a tenth of that of the second half."""
+    bare = {"write_xing": "0", "id3v2_version": "0"}
+    low = write_sound(tmp_path / "low.mp3", noise(48_000), 48_000, bit_rate=32_000, **bare)
+    high = write_sound(tmp_path / "high.mp3", noise(48_000), 48_000, bit_rate=320_000, **bare)
+    path = tmp_path / "voice.mp3"
+    path.write_bytes(low.read_bytes() + high.read_bytes())
+    with av.open(str(path)) as guessed:
+        assert guessed.duration is not None
+        assert guessed.duration / av.time_base > 4
+    assert hear(path).seconds == pytest.approx(2.0, abs=0.2)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.19])
+def test_too_short(tmp_path: Path, seconds: float) -> None:
+    path = write_sound(tmp_path / "voice.wav", tone(round(seconds * 16_000), 16_000), 16_000)
+    assert refusal(path) == f"it has {seconds:.2f} s; it must have 0.2 s to 10 minutes"
+
+
+def test_too_long_is_found_before_all_of_it_is_decoded(tmp_path: Path) -> None:
+    path = write_sound(tmp_path / "voice.wav", tone(32_000, 16_000), 16_000)
+    assert refusal(path, Limits(most_s=1.0)).startswith("it has more than 1 s; it must have 0.2 s to")
+    assert (tmp_path / "voice.wav.scratch" / "voice.f32").stat().st_size < 4 * 20_000
+    assert hear(path, Limits(most_s=2.0)).frames == 50
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9, 0.99])
+def test_a_part_of_a_file_is_refused(tmp_path: Path, kind: str, share: float) -> None:
+    whole = write_sound(tmp_path / f"whole.{kind}", noise(60_000), 48_000)
+    data = whole.read_bytes()
+    path = tmp_path / f"part.{kind}"
+    path.write_bytes(data[: int(len(data) * share)])
+    why = refusal(path)
+    assert "cut off" in why or "can be read" in why
+    assert hear(whole).frames == 31
+
+
+def test_an_m4a_that_begins_with_its_index_and_was_cut_is_refused(tmp_path: Path) -> None:
+    data = write_sound(tmp_path / "fast.m4a", noise(96_000), 48_000, movflags="faststart").read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat")
+    (tmp_path / "part.m4a").write_bytes(data[: len(data) // 2])
+    assert "cut off" in refusal(tmp_path / "part.m4a")
+
+
+BAD = {
+    "nothing": b"",
+    "text": b"hello\n" * 500,
+    "a page": b"<!doctype html><html>Not found</html>",
+    "a picture": b"\x89PNG\r\n\x1a\n" + bytes(200),
+    "noise": np.random.default_rng(3).bytes(20_000),
+    "half a header": b"RIFF\x24\x08\x00\x00WAVEfmt ",
+    "a list of sounds": b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\ngood.wav\n#EXT-X-ENDLIST\n",
+    "a list of files": b"ffconcat version 1.0\nfile good.wav\n",
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_no_sound_is_refused(tmp_path: Path, what: str) -> None:
+    """A list beside a good file, too: FFmpeg would read the file that it names."""
+    write_sound(tmp_path / "good.wav", tone(16_000, 16_000), 16_000)
+    (tmp_path / "bad").write_bytes(BAD[what])
+    assert refusal(tmp_path / "bad").startswith(("it is no wav, mp3, flac, ogg or m4a", "it holds"))
+
+
+def test_a_film_without_sound_is_refused(tmp_path: Path) -> None:
+    assert refusal(film_without_sound(tmp_path / "film.mp4")) == "there is no sound in it"
+
+
+def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    sound = tone(16_000, 16_000)
+    sound[0, 8_000] = np.nan
+    header = bytearray(write_sound(tmp_path / "voice.wav", tone(32_000, 16_000), 16_000).read_bytes())
+    place = header.index(b"fmt ") + 8
+    header[place : place + 2] = (3).to_bytes(2, "little")  # floats
+    header[place + 8 : place + 16] = (64_000).to_bytes(4, "little") + b"\x04\x00\x20\x00"
+    start = header.index(b"data") + 8
+    (tmp_path / "floats.wav").write_bytes(bytes(header[:start]) + sound.tobytes())
+    assert refusal(tmp_path / "floats.wav") == "it holds values that are no numbers"
+
+
+def test_what_is_heard_early_does_not_depend_on_what_is_said_late(tmp_path: Path) -> None:
+    """As long as it changes the loudness by less than is rounded."""
+    said = clicks(160_000, 16_000)
+    other = said.copy()
+    other[:, 150_000:] = clicks(160_000, 16_000, every_s=0.2)[:, 150_000:] * 0.9
+    first, second = (
+        hear(write_sound(tmp_path / f"{n}.wav", sound, 16_000)) for n, sound in enumerate((said, other))
+    )
+    assert np.array_equal(first.samples.values[:140_000], second.samples.values[:140_000])
+    assert not np.array_equal(first.samples.values, second.samples.values)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from stoker.models.talking_video.voice import heard
+voice = heard(Path(sys.argv[1]), Path(sys.argv[2]))
+peak = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
+print(voice.frames, peak)
+"""
+
+
+@pytest.mark.slow
+def test_ten_minutes_take_no_more_memory_than_ten_seconds(tmp_path: Path) -> None:
+    short, long = _peak(tmp_path, 10), _peak(tmp_path, 600)
+    print(f"peak RSS {short / 1024:.0f} MiB for 10 s, {long / 1024:.0f} MiB for 600 s")
+    assert long - short < 16 * 1024
+
+
+def _peak(folder: Path, seconds: int) -> int:
+    """In KiB, of a process that hears so much."""
+    part = (noise(8_000) * 32_767).astype("<i2").tobytes()
+    head = write_sound(folder / "head.wav", noise(8_000), 8_000).read_bytes()
+    start = head.index(b"data") + 4
+    path = folder / f"{seconds}.wav"
+    path.write_bytes(head[:start] + (len(part) * seconds).to_bytes(4, "little") + part * seconds)
+    given = [sys.executable, "-c", PROGRAM, str(path), str(folder)]
+    frames, peak = map(int, subprocess.run(given, check=True, capture_output=True, text=True).stdout.split())
+    assert frames == seconds * 25
+    return peak
