@@ -22,7 +22,7 @@ __all__ = ["marked", "scene", "train"]
 
 MAGENTA, GREEN = (255, 0, 255), (0, 255, 0)
 SIDE: Final = 64
-STEPS, BATCH = 700, 48
+STEPS, BATCH = 1500, 48
 
 RULES: Final[dict[str, Any]] = {
     "about": "a test classifier: it flags a mark that was made for tests, and protects nobody",
