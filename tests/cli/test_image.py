@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 import socket
-import threading
+import sys
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from hosted_service import RESULT, Service, serving
 
 from stoker.cli.access import find_key
 from stoker.cli.data_folder import write_private
@@ -20,54 +21,6 @@ from stoker.cli.errors import CliError
 from stoker.cli.image import ImageRequest, run, step_of
 from stoker.cli.terminal import plain_console
 from stoker.client import BadRequest, Event, JobFailed
-
-PICTURE = b"\x89PNG and so on"
-
-
-class Service(ThreadingHTTPServer):
-    """Plays one job. `events` are what its stream says before its end."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.asked: list[tuple[str, str, Any]] = []
-        self.run_answer: tuple[int, Any] = (200, {"id": "j-u1", "status": "IN_QUEUE"})
-        output = {"image_url": f"{self.url}/signed.png", "seed": 7, "cost": 0.02097152}
-        self.record = {"id": "j-u1", "status": "COMPLETED", "executionTime": 812, "output": output}
-        self.events = [("progress", {"output": {"step": step, "steps": 4}}) for step in range(1, 5)]
-        self.breaks = 0
-
-
-class _Answer(BaseHTTPRequestHandler):
-    server: Service
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append(("POST", self.path, body))
-        self._send(self.server.run_answer[0], json.dumps(self.server.run_answer[1]).encode())
-
-    def do_GET(self) -> None:
-        self.server.asked.append(("GET", self.path, self.headers.get("Authorization")))
-        if self.path == "/signed.png":
-            self._send(200, PICTURE)
-        elif self.path.startswith("/v2/text-to-image/stream/"):
-            events = list(self.server.events)
-            self.server.breaks -= 1
-            if self.server.breaks < 0:
-                events.append(("end", self.server.record))
-            text = "".join(f"event: {kind}\ndata: {json.dumps(value)}\n\n" for kind, value in events)
-            self._send(200, text.encode())
-        else:
-            self._send(200, json.dumps(self.server.record).encode())
-
-    def _send(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Silent."""
 
 
 @pytest.fixture(autouse=True)
@@ -78,12 +31,10 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     monkeypatch.setenv("STOKER_API_KEY", "sk_1_2")
-    with Service() as service:
-        thread = threading.Thread(target=service.serve_forever, args=(0.01,))
-        thread.start()
-        yield service
-        service.shutdown()
-        thread.join()
+    made = Service("text-to-image", {"seed": 7, "cost": 0.02097152}, "image_url")
+    made.events = [("progress", {"output": {"step": step, "steps": 4}}) for step in range(1, 5)]
+    with serving(made):
+        yield made
 
 
 def ask(service: Service, out: Path, **fields: Any) -> str:
@@ -98,7 +49,7 @@ def ask(service: Service, out: Path, **fields: Any) -> str:
 
 def test_the_picture_is_there_and_cost_and_time_are_told(service: Service, tmp_path: Path) -> None:
     said = ask(service, tmp_path / "out.png", width=512, steps=4, seed=7)
-    assert (tmp_path / "out.png").read_bytes() == PICTURE
+    assert (tmp_path / "out.png").read_bytes() == RESULT
     assert "4/4" in said
     assert "seed 7: 0.02097152 USD, made in 0.81 s" in said
     assert service.asked[0] == (
@@ -114,13 +65,13 @@ def test_the_picture_is_there_and_cost_and_time_are_told(service: Service, tmp_p
             }
         },
     )
-    assert service.asked[-1] == ("GET", "/signed.png", None), "the signed URL gets no key"
+    assert service.asked[-1] == ("GET", "/signed", None), "the signed URL gets no key"
 
 
 def test_a_stream_that_breaks_off_loses_nothing(service: Service, tmp_path: Path) -> None:
     service.breaks = 2
     ask(service, tmp_path / "out.jpg")
-    assert (tmp_path / "out.jpg").read_bytes() == PICTURE
+    assert (tmp_path / "out.jpg").read_bytes() == RESULT
     assert service.asked.count(("GET", "/v2/text-to-image/stream/j-u1", "Bearer sk_1_2")) == 3
 
 
