@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import os
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import stoker
 from stoker.models import registry, weights
 from stoker.models.talking_video.chunks import FPS, count
 from stoker.models.talking_video.declaration import DECLARATION, METRICS
@@ -41,7 +42,6 @@ __all__ = ["TalkingVideo"]
 MEGABYTE: Final = 1_000_000
 IMAGE_BYTES: Final = 30 * MEGABYTE
 AUDIO_BYTES: Final = 50 * MEGABYTE
-SEEDS: Final = 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,10 @@ class Inputs:
 class TalkingVideo:
     """Output: `{"video_url": <the file>}`.
 
-    Progress: `{"chunk": 2, "chunks": 4, "step": 3, "steps": 40}` after each step. Partial output: `{"video":
-    {"format": "mp4", "frame": <of the film, the first after the piece>, "data": <base64>}}`, to be played one
-    after the other. Measures one `videos_480p` or `videos_720p`.
+    Progress: `{"chunk": 2, "chunks": 4, "step": 3, "steps": 40}` after each step. Partial output, at the end of
+    each chunk and each second within it: `{"video": {"format": "mp4", "frames": <drawn by then>, "data":
+    <base64>}}`, to be played one after the other; a piece may end some frames before what is drawn. Measures
+    one `videos_480p` or `videos_720p`.
     """
 
     def setup(self, device: Device) -> None:
@@ -71,8 +72,8 @@ class TalkingVideo:
         )
         self.profile = PROFILES[self.pipeline.profile]
         self.device = device.torch_device
-        _, place = weights.ready(self.pipeline.weights, folder)
-        self.talker = loading.load(place, self.device)
+        self._entry, place = weights.ready(self.pipeline.weights, folder)
+        self.talker = loading.load(place, self.device, self.profile)
         _, place = weights.ready(os.environ.get("STOKER_SAFETY_CHECKER") or safety.DEFAULT, folder)
         self.checker = safety.load(place, self.device)
 
@@ -81,12 +82,14 @@ class TalkingVideo:
             request = VideoRequest.parse(job.input)
         except InvalidInput as error:
             raise HandlerError(str(error)) from error
-        inputs = self._inputs(job, request)
+        if sentence := self.talker.refused.get(request.size):
+            raise HandlerError(sentence)
+        inputs, seed = self._inputs(job, request), seed_of(job.id)
         if request.enable_safety_checker:
             self._look(inputs.pixels[None], "image")
         scene = self._scene(request, inputs)
-        with self._film(job, inputs) as film:
-            self._shoot(job, request, inputs, scene, film)
+        with self._film(job, request, inputs, seed) as film:
+            self._shoot(job, request, inputs, scene, seed, film)
             path, last = film.finish()
         self._emit(job, last, inputs.voice.frames)
         job.measure(METRICS[request.size], 1)
@@ -120,18 +123,33 @@ class TalkingVideo:
         return see(self.talker, request.prompt, frame)
 
     @contextlib.contextmanager
-    def _film(self, job: Job, inputs: Inputs) -> Iterator[Film]:
+    def _film(self, job: Job, request: VideoRequest, inputs: Inputs, seed: int) -> Iterator[Film]:
         from stoker.models.talking_video.film import Film
 
         size, frames = inputs.bucket, inputs.voice.frames
-        film = Film(job.scratch, inputs.sound, size.width, size.height, frames, self.device)
+        made = self._made(request, seed)
+        film = Film(job.scratch, inputs.sound, size.width, size.height, frames, self.device, made)
         try:
             yield film
         except BaseException:
             film.abandon()
             raise
 
-    def _shoot(self, job: Job, request: VideoRequest, inputs: Inputs, scene: Scene, film: Film) -> None:
+    def _made(self, request: VideoRequest, seed: int) -> dict[str, Any]:
+        """What the film says about itself: enough to make it again, except for what the caller sent."""
+        return {
+            "seed": seed,
+            "size": request.size,
+            "pipeline": self.pipeline.name,
+            "profile": self.pipeline.profile,
+            "weights": f"sha256:{self._entry.digest}",
+            "device": self.device,
+            "versions": {"stoker": stoker.__version__, **flux.versions()},
+        }
+
+    def _shoot(
+        self, job: Job, request: VideoRequest, inputs: Inputs, scene: Scene, seed: int, film: Film
+    ) -> None:
         from stoker.models.talking_video.pipeline import talk
         from stoker.models.talking_video.sampling import Stopped
         from stoker.models.talking_video.speech import EncodedSpeech
@@ -144,13 +162,16 @@ class TalkingVideo:
             job.progress(told)
             return not job.cancelled
 
+        shown = 0
         try:
-            seed = secrets.randbelow(SEEDS)
             for frames in talk(self.talker, scene, speech, self.profile, request.size, seed, on_step):
                 if request.enable_safety_checker:
                     self._look_at(frames)
                 film.add(_pixels(frames, inputs.bucket))
-                self._emit(job, film.take(), frames.first + len(frames.pixels))
+                drawn = frames.first + len(frames.pixels)
+                if drawn - shown >= FPS or drawn == frames.chunk.given.stop:
+                    self._emit(job, film.take(), drawn)
+                    shown = drawn
         except Stopped:
             job.raise_if_cancelled()
             raise
@@ -167,10 +188,15 @@ class TalkingVideo:
                 f"the safety checker flagged the {what}: {finding.label} ({finding.score:.2f})"
             )
 
-    def _emit(self, job: Job, piece: bytes, frame: int) -> None:
+    def _emit(self, job: Job, piece: bytes, frames: int) -> None:
         if piece:
             data = base64.b64encode(piece).decode()
-            job.emit({"video": {"format": "mp4", "frame": frame, "data": data}})
+            job.emit({"video": {"format": "mp4", "frames": frames, "data": data}})
+
+
+def seed_of(job: str) -> int:
+    """A job that is tried again makes the same video; another job, another."""
+    return int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big")
 
 
 def _pixels(frames: Frames, bucket: Bucket) -> NDArray[np.uint8]:

@@ -1,28 +1,46 @@
-"""From a verified folder to a Talker: every part on its device, nothing read but safetensors.
+"""From a verified folder to a Talker: every part where it belongs, nothing read but safetensors.
 
     <folder>/transformer      a whole TalkingTransformer3DModel, or Wan's base (diffusers' or its own layout)
              adapter/         InfiniteTalk's file, beside a base
+             distilled/       a LoRA that a profile may name
              vae  text_encoder  tokenizer  image_encoder  audio_encoder
 
-The network is built on torch's meta device and its files assigned to it: it is in memory once.
+The network is built on torch's meta device and its files assigned to it: it is in memory once. On a GPU
+`memory` decides beforehand what stays there; on a CPU nothing moves.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from stoker.models.talking_video import memory
+from stoker.models.talking_video.memory import Placement, Plan
 from stoker.models.talking_video.pipeline import Talker
+from stoker.models.talking_video.profiles import PROFILES, Profile
+from stoker.models.talking_video.sizes import BUCKETS
 
-__all__ = ["load"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["DoesNotFit", "load", "plan_for"]
 
 WHOLE = "TalkingTransformer3DModel"
 
 
-def load(folder: Path, device: str) -> Talker:
-    """bfloat16 on a GPU, float32 on a CPU. Never asks the network. Raises wan_weights.WrongWeights."""
+class DoesNotFit(MemoryError):
+    """No size of video fits on the device; the text has the numbers."""
+
+
+def load(folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: Plan | None = None) -> Talker:
+    """bfloat16 on a GPU, float32 on a CPU. Never asks the network. `plan`: else decided by what is free.
+
+    Raises wan_weights.WrongWeights, DoesNotFit.
+    """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import diffusers
     import torch
@@ -32,22 +50,109 @@ def load(folder: Path, device: str) -> Talker:
         library.utils.logging.disable_progress_bar()
         library.utils.logging.set_verbosity_error()  # their warnings quote prompts
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    plan = plan or (Plan(Placement.RESIDENT) if device == "cpu" else _planned(folder, device, profile))
+    rest = None if plan.placement is Placement.RESIDENT else "cpu"
 
-    def part(kind: Any, name: str, dtype: Any = dtype) -> Any:
-        return kind.from_pretrained(folder / name, local_files_only=True, dtype=dtype).to(device).eval()
+    def part(kind: Any, name: str, dtype: Any = dtype, at: str = device) -> Any:
+        return kind.from_pretrained(folder / name, local_files_only=True, dtype=dtype).to(at).eval()
 
     return Talker(
-        network=_network(folder, dtype).to(device).eval(),
+        network=_placed(_network(folder, dtype, profile), device, plan.placement),
         autoencoder=part(diffusers.AutoencoderKLWan, "vae", torch.float32),
-        text_encoder=part(transformers.UMT5EncoderModel, "text_encoder"),
+        text_encoder=part(transformers.UMT5EncoderModel, "text_encoder", at=rest or device),
         tokenizer=transformers.AutoTokenizer.from_pretrained(folder / "tokenizer", local_files_only=True),
-        picture_encoder=part(transformers.CLIPVisionModel, "image_encoder"),
+        picture_encoder=part(transformers.CLIPVisionModel, "image_encoder", at=rest or device),
         speech_encoder=part(transformers.Wav2Vec2Model, "audio_encoder", torch.float32),
         device=device,
+        rest=rest,
+        refused=plan.refused,
     )
 
 
-def _network(folder: Path, dtype: Any) -> Any:
+def _planned(folder: Path, device: str, profile: Profile) -> Plan:
+    import torch
+
+    free, _ = torch.cuda.mem_get_info(device)
+    plan = plan_for(folder, profile, free)
+    if plan.refused.keys() == BUCKETS.keys():
+        raise DoesNotFit("; ".join(plan.refused.values()))
+    return plan
+
+
+def plan_for(folder: Path, profile: Profile, free: int) -> Plan:
+    """What `memory` decides for the weights of a folder on a GPU with so many free bytes."""
+    config = json.loads((folder / "transformer" / "config.json").read_text())
+    autoencoder = json.loads((folder / "vae" / "config.json").read_text())
+    network = memory.Network(
+        width=config["num_attention_heads"] * config["attention_head_dim"],
+        feed_forward=config["ffn_dim"],
+        autoencoder_width=autoencoder["base_dim"],
+    )
+    works = {size: memory.work_of(network, size, profile.shape.frames) for size in BUCKETS}
+    return memory.decide(parts_of(folder), works, free)
+
+
+def parts_of(folder: Path) -> memory.Parts:
+    """What each part weighs on a GPU, from the headers of its files."""
+    network = {name: count for one in ("transformer", "adapter") for name, count in _numbers(folder / one)}
+    blocks: dict[str, int] = {}
+    for name, count in network.items():
+        if name.startswith("blocks."):
+            number = name.split(".")[1]
+            blocks[number] = blocks.get(number, 0) + 2 * count
+
+    def weight(part: str, width: int) -> int:
+        return width * sum(count for _, count in _numbers(folder / part))
+
+    return memory.Parts(
+        network=2 * sum(network.values()),
+        blocks=sum(blocks.values()),
+        block=max(blocks.values(), default=0),
+        autoencoder=weight("vae", 4),
+        speech_encoder=weight("audio_encoder", 4),
+        text_encoder=weight("text_encoder", 2),
+        picture_encoder=weight("image_encoder", 2),
+    )
+
+
+def _numbers(folder: Path) -> Iterator[tuple[str, int]]:
+    """Each tensor of a folder's files by our name, and how many numbers it has."""
+    from safetensors import safe_open
+
+    from stoker.models.talking_video.wan_weights import our_names
+
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as opened:
+            counts = {key: math.prod(opened.get_slice(key).get_shape()) for key in list(opened.keys())}
+        names = our_names(counts)
+        yield from ((names[key], count) for key, count in counts.items())
+
+
+def _placed(network: Any, device: str, placement: Placement) -> Any:
+    """What projects the audio is called by itself, before the network: it is in no group."""
+    if placement is not Placement.BY_BLOCKS:
+        return network.to(device)
+    import torch
+
+    projector = network.audio_proj
+    del network.audio_proj
+    network.enable_group_offload(
+        torch.device(device), offload_type="block_level", num_blocks_per_group=1, use_stream=device != "cpu"
+    )
+    network.audio_proj = projector.to(device)
+    return network
+
+
+def _network(folder: Path, dtype: torch.dtype, profile: Profile) -> Any:
+    from stoker.models.talking_video.lora import fuse_file
+
+    network = _unchanged_network(folder, dtype)
+    if profile.lora is not None:
+        fuse_file(network, folder / profile.lora, profile.lora_scale)
+    return network.eval()
+
+
+def _unchanged_network(folder: Path, dtype: torch.dtype) -> Any:
     from stoker.models.talking_video.transformer import TalkingTransformer3DModel
     from stoker.models.talking_video.wan_weights import load_into
 
@@ -62,8 +167,8 @@ def _network(folder: Path, dtype: Any) -> Any:
     with torch.device("meta"):
         network = TalkingTransformer3DModel(**known)
     folders = (folder / "transformer", folder / "adapter")
-    load_into(network, [file for one in folders for file in sorted(one.glob("*.safetensors"))])
-    return _with_rotary(network).to(dtype)
+    load_into(network, [file for one in folders for file in sorted(one.glob("*.safetensors"))], dtype)
+    return _with_rotary(network)
 
 
 def _with_rotary(network: Any) -> Any:

@@ -12,8 +12,9 @@ Nothing heavy is imported until it is needed. Frames are given as soon as their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stoker.models.talking_video.chunks import Chunk, plan
@@ -40,7 +41,9 @@ CLIP_DEVIATION = (0.26862954, 0.26130258, 0.27577711)
 
 @dataclass(frozen=True, slots=True)
 class Talker:
-    """The loaded parts, classes of diffusers and transformers."""
+    """The loaded parts, classes of diffusers and transformers. `rest`: where the encoders of words and
+    pictures are while they do not work, None where they stay. `refused`: a sentence for each size that does
+    not fit."""
 
     network: Any
     autoencoder: Any
@@ -49,6 +52,19 @@ class Talker:
     picture_encoder: Any
     speech_encoder: Any
     device: str
+    rest: str | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def at_work(self, encoder: Any) -> Iterator[Any]:
+        """The encoder on the device, for as long as it works."""
+        if self.rest is None:
+            yield encoder
+            return
+        try:
+            yield encoder.to(self.device)
+        finally:
+            encoder.to(self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +268,9 @@ def words_of(talker: Talker, texts: Sequence[str]) -> tuple[torch.Tensor, ...]:
         return_attention_mask=True,
         return_tensors="pt",
     )
-    mask = given.attention_mask.to(talker.text_encoder.device)
-    with torch.inference_mode():
-        states = talker.text_encoder(given.input_ids.to(mask.device), mask).last_hidden_state
+    with torch.inference_mode(), talker.at_work(talker.text_encoder) as encoder:
+        mask = given.attention_mask.to(encoder.device)
+        states = encoder(given.input_ids.to(mask.device), mask).last_hidden_state
     kept = (states * mask.unsqueeze(-1)).to(talker.device, talker.network.dtype)
     return tuple(kept.split(1))
 
@@ -264,14 +280,13 @@ def picture_tokens(talker: Talker, picture: torch.Tensor) -> torch.Tensor:
     its square, not cropped: what the model was trained with."""
     import torch
 
-    encoder = talker.picture_encoder
-    side = encoder.config.image_size
+    side = talker.picture_encoder.config.image_size
     square = torch.nn.functional.interpolate(
         picture.unsqueeze(0).float(), size=(side, side), mode="bicubic", align_corners=False
     )
     mean, deviation = (torch.tensor(values).view(1, 3, 1, 1) for values in (CLIP_MEAN, CLIP_DEVIATION))
     seen = ((square * 0.5 + 0.5).cpu() - mean) / deviation
-    with torch.inference_mode():
+    with torch.inference_mode(), talker.at_work(talker.picture_encoder) as encoder:
         states = encoder(seen.to(encoder.device, encoder.dtype), output_hidden_states=True).hidden_states
     tokens: torch.Tensor = states[-2].to(talker.device, talker.network.dtype)
     return tokens

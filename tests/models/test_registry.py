@@ -15,7 +15,7 @@ _LIGHT = """
 import sys
 import stoker.models.registry, stoker.models.declaration, stoker.models.weights
 from stoker.models.text_to_image import declaration, request, tiny
-from stoker.models.talking_video import chunks, declaration, profiles, request, schedule, sizes, tiny
+from stoker.models.talking_video import chunks, declaration, memory, profiles, request, schedule, sizes, tiny
 heavy = {"torch", "diffusers", "transformers", "accelerate", "huggingface_hub"} & set(sys.modules)
 assert not heavy, heavy
 """
