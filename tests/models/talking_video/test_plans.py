@@ -1,0 +1,64 @@
+"""Plan, sizes and schedule: properties, and mutants of the modules, which the same properties notice."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
+import checks_chunks
+import checks_schedule
+import checks_sizes
+from mutants import mutant
+
+from stoker.models.talking_video import chunks, profiles, schedule, sizes
+
+MODULES = {"chunks": chunks, "sizes": sizes, "schedule": schedule}
+CHECKS: dict[str, Any] = {"chunks": checks_chunks, "sizes": checks_sizes, "schedule": checks_schedule}
+
+
+@pytest.mark.parametrize(
+    ("module", "check"),
+    [
+        pytest.param(MODULES[name], check, id=f"{name}-{check.__name__}")
+        for name, checks in CHECKS.items()
+        for check in checks.ALL
+    ],
+)
+def test_holds(module: ModuleType, check: Callable[[Any], None]) -> None:
+    check(module)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        pytest.param(name, old, new, id=f"{name}-{words}")
+        for name, checks in CHECKS.items()
+        for words, old, new in checks.MUTANTS
+    ],
+)
+def test_mutant_is_killed(name: str, old: str, new: str) -> None:
+    broken = mutant(MODULES[name], old, new)
+    for check in CHECKS[name].ALL:
+        try:
+            check(broken)
+        except Exception:
+            return
+    pytest.fail("no check notices this mutant")
+
+
+def test_profiles_take_the_forwards_that_they_say() -> None:
+    forwards = {
+        name: profile.steps * len(schedule.forwards(profile.guidance))
+        for name, profile in profiles.PROFILES.items()
+    }
+    assert forwards["exact"] == 40 * 3
+    assert forwards["fast"] == 8 * 2
+    assert all(profile.name == name for name, profile in profiles.PROFILES.items())
+    assert all(set(profile.shift) == set(sizes.BUCKETS) for profile in profiles.PROFILES.values())
