@@ -184,7 +184,7 @@ def test_an_open_grpc_port_needs_tls(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_an_unknown_hosted_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
     said = fails(capsys, "control", "--port", "0", "--grpc-port", "0", "--hosted", "text-to-smell")
-    assert "there is no hosted endpoint 'text-to-smell'; there are text-to-image" in said
+    assert "there is no hosted endpoint 'text-to-smell'; there are talking-video, text" in said
 
 
 def test_half_a_tls_pair(capsys: pytest.CaptureFixture[str]) -> None:

@@ -444,7 +444,7 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
                 number(), rng.choice([0, 0, 0, 0, -1, 1]), rng.choice(END_LIST), rng.random() < 0.5, node()
             ),
         ),
-        (1, lambda: walker.refuse(number(), rng.choice([0, 0, 1]))),
+        (1, lambda: walker.refuse(number(), rng.choice([0, 0, 1]), rng.random() < 0.5)),
         (2, lambda: walker.stream_breaks(node())),
         (3, lambda: walker.hello(node(), rng.randint(0, 3))),
         (1, lambda: walker.cancel(number())),
