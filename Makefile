@@ -41,7 +41,7 @@ test: $(STAMP)
 	$(PYTEST) tests -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(STAMP)
-	@.ci/packages gcc
+	@.ci/packages gcc ffmpeg
 	$(PYTEST) tests -m slow --timeout 600 -o faulthandler_timeout=600
 
 simulate: $(STAMP)

@@ -71,6 +71,14 @@ def read_sound(path: Any) -> tuple[Sound, int]:
     return np.concatenate(parts, axis=1), rate
 
 
+def lag(heard: NDArray[np.float32], said: NDArray[np.float32]) -> int:
+    """By how many samples what is heard comes later than what was said; both (n,)."""
+    size = len(heard) + len(said)
+    likeness = np.fft.irfft(np.fft.rfft(heard, size) * np.fft.rfft(said, size).conj(), size)
+    found = int(likeness.argmax())
+    return found if found < len(heard) else found - size
+
+
 def loudness(path_or_samples: Any, rate: int) -> float:
     """Integrated, in LUFS, by FFmpeg's meter; of samples (n,) or (1, n)."""
     samples = np.ascontiguousarray(np.asarray(path_or_samples, np.float32).reshape(1, -1))

@@ -3,19 +3,23 @@
     add(frames) ──> fragments of MP4 ──> take(): what was written since the last time
     finish() ──> the fragments once more, as one file that begins with its index (faststart) ──> checked
 
-It can be played from its first piece on. A fragment begins with each key frame, once a second; nothing is
-encoded twice, and only a fragment is in memory. Sound is cut to the length of the video, to the sample; its
-time stamps are counted samples, never summed floats.
+It can be played from its first piece on. A fragment is a fifth of a second, so that even the shortest chunk
+has some; nothing is encoded twice, and only a fragment is in memory. Sound is cut to the length of the video,
+to the sample; its time stamps are counted samples, never summed floats. What the film says of itself stands
+in its comment, as JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 import av
@@ -25,9 +29,13 @@ from numpy.typing import NDArray
 from stoker.models.talking_video.chunks import FPS
 from stoker.models.talking_video.voice import opened
 
-__all__ = ["Film", "FilmBroken", "checked", "video_encoder"]
+__all__ = ["Film", "FilmBroken", "about", "checked", "video_encoder"]
 
-FRAGMENTED: Final = {"movflags": "frag_keyframe+delay_moov+default_base_moof", "fflags": "+bitexact"}
+FRAGMENTED: Final = {
+    "movflags": "frag_keyframe+delay_moov+default_base_moof",
+    "frag_duration": "200000",
+    "fflags": "+bitexact",
+}
 FASTSTART: Final = {"movflags": "+faststart", "fflags": "+bitexact"}
 SOFTWARE, HARDWARE = "libx264", "h264_nvenc"
 QUALITY: Final = {
@@ -38,6 +46,10 @@ QUALITY: Final = {
 
 SOUND_RATES: Final = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 """Of AAC, those that every player knows; sound of another rate gets the next higher, or the highest."""
+
+
+PACKET: Final = 1024
+"""Samples of a packet of AAC."""
 
 
 class FilmBroken(Exception):
@@ -71,21 +83,42 @@ def video_encoder(device: str) -> str:
 
 
 class Film:
-    """Writes below `folder`; `sound` is the caller's file, `frames` how many there will be."""
+    """Writes below `folder`; `sound` is the caller's file, `frames` how many there will be, `made` what is
+    said of how it was made."""
 
     def __init__(
-        self, folder: Path, sound: Path, width: int, height: int, frames: int, device: str = "cpu"
+        self,
+        folder: Path,
+        sound: Path,
+        width: int,
+        height: int,
+        frames: int,
+        device: str = "cpu",
+        made: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._folder, self._frames, self._done = folder, frames, 0
-        self._pieces = _Pieces(folder / "pieces.mp4")
-        self._container = av.open(self._pieces, "w", format="mp4", options=dict(FRAGMENTED))
+        self._about = (
+            {"comment": json.dumps(dict(made), sort_keys=True, separators=(",", ":"))} if made else {}
+        )
+        with contextlib.ExitStack() as opening:
+            self._pieces = _Pieces(folder / "pieces.mp4")
+            opening.callback(self._pieces.close)
+            self._container = av.open(self._pieces, "w", format="mp4", options=dict(FRAGMENTED))
+            opening.callback(self._container.close)
+            self._container.metadata.update(self._about)
+            self._video = self._picture_track(width, height, device)
+            self._sound = _Sound(self._container, sound, frames)
+            opening.callback(self._sound.close)
+            self._open = opening.pop_all()
+
+    def _picture_track(self, width: int, height: int, device: str) -> Any:
         encoder = video_encoder(device)
-        self._video = cast(Any, self._container.add_stream(encoder, rate=FPS, options=dict(QUALITY[encoder])))
-        self._video.width, self._video.height, self._video.pix_fmt = width, height, "yuv420p"
-        self._video.codec_context.time_base = Fraction(1, FPS)
-        self._video.codec_context.gop_size = FPS
-        self._video.codec_context.max_b_frames = 0
-        self._sound = _Sound(self._container, sound, frames)
+        track = cast(Any, self._container.add_stream(encoder, rate=FPS, options=dict(QUALITY[encoder])))
+        track.width, track.height, track.pix_fmt = width, height, "yuv420p"
+        track.codec_context.time_base = Fraction(1, FPS)
+        track.codec_context.gop_size = FPS
+        track.codec_context.max_b_frames = 0
+        return track
 
     def add(self, pixels: NDArray[np.uint8]) -> None:
         """Frames (n, H, W, 3), RGB, and the sound that goes with them."""
@@ -110,19 +143,16 @@ class Film:
         """The checked file, and the last piece. Raises FilmBroken."""
         self._mux(self._video.encode(None))
         self._sound.finish()
-        self._container.close()
+        self._open.close()
         last = self._pieces.take()
-        self._pieces.close()
         out = self._folder / "video.mp4"
-        _remux(self._folder / "pieces.mp4", out)
+        _remux(self._folder / "pieces.mp4", out, self._about)
         checked(out, self._frames)
         return out, last
 
     def abandon(self) -> None:
         """After an error: closes what is open."""
-        self._container.close()
-        self._sound.close()
-        self._pieces.close()
+        self._open.close()
 
 
 class _Pieces(io.RawIOBase):
@@ -186,18 +216,18 @@ class _Sound:
 
     def finish(self) -> None:
         self._container.mux(self._stream.encode(None))
-        self.close()
 
     def close(self) -> None:
         self._source.close()
 
 
-def _remux(source: Path, target: Path) -> None:
+def _remux(source: Path, target: Path, about: Mapping[str, str]) -> None:
     """The same packets, with the index at the beginning."""
     with (
         av.open(str(source)) as given,
         av.open(str(target), "w", format="mp4", options=dict(FASTSTART)) as made,
     ):
+        made.metadata.update(about)
         streams = {stream.index: made.add_stream_from_template(stream) for stream in given.streams}
         for packet in given.demux():
             if packet.dts is not None:
@@ -212,12 +242,28 @@ def checked(path: Path, frames: int) -> Checked:
             raise FilmBroken(
                 f"the video has {len(film.streams.video)} picture and {len(film.streams.audio)} sound tracks"
             )
-        video = film.streams.video[0]
-        counted = sum(1 for packet in film.demux(video) if packet.size)
+        video, sound = film.streams.video[0], film.streams.audio[0]
+        counted = dict.fromkeys((video, sound), 0)
+        for packet in film.demux(video, sound):
+            counted[packet.stream] += bool(packet.size)
         seconds = float((video.duration or 0) * (video.time_base or 0))
-        if counted != frames or video.average_rate != FPS or abs(seconds - frames / FPS) > 0.5 / FPS:
+        if counted[video] != frames or video.average_rate != FPS or abs(seconds - frames / FPS) > 0.5 / FPS:
             raise FilmBroken(
-                f"the video has {counted} frames at {video.average_rate} a second, {seconds:.3f} s;"
+                f"the video has {counted[video]} frames at {video.average_rate} a second, {seconds:.3f} s;"
                 f" it must have {frames} at {FPS}"
             )
-        return Checked(counted, video.width, video.height, seconds)
+        heard = counted[sound] * PACKET / sound.rate
+        if not 0 <= heard - frames / FPS + PACKET / sound.rate < 4 * PACKET / sound.rate:
+            raise FilmBroken(f"the video has {heard:.3f} s of sound; it must have {frames / FPS:.3f}")
+        return Checked(counted[video], video.width, video.height, seconds)
+
+
+def about(path: Path) -> dict[str, Any] | None:
+    """What a film says of how it was made, or None where it says nothing of the kind."""
+    with av.open(str(path)) as film:
+        text = film.metadata.get("comment", "")
+    try:
+        made = json.loads(text)
+    except ValueError:
+        return None
+    return made if isinstance(made, dict) else None

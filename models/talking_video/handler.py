@@ -57,9 +57,9 @@ class Inputs:
 class TalkingVideo:
     """Output: `{"video_url": <the file>}`.
 
-    Progress: `{"chunk": 2, "chunks": 4, "step": 3, "steps": 40}` after each step. Partial output, at the end of
-    each chunk and each second within it: `{"video": {"format": "mp4", "frames": <drawn by then>, "data":
-    <base64>}}`, to be played one after the other; a piece may end some frames before what is drawn. Measures
+    Progress: `{"chunk": 2, "chunks": 4, "step": 3, "steps": 40}` after each step. Partial output, at the end
+    of each chunk and each second within it: `{"video": {"format": "mp4", "frame": <the next to be drawn>,
+    "data": <base64>}}`, to be played one after the other; a piece may end some frames before that. Measures
     one `videos_480p` or `videos_720p`.
     """
 
@@ -137,6 +137,10 @@ class TalkingVideo:
 
     def _made(self, request: VideoRequest, seed: int) -> dict[str, Any]:
         """What the film says about itself: enough to make it again, except for what the caller sent."""
+        import av
+
+        from stoker.models.text_to_image import flux
+
         return {
             "seed": seed,
             "size": request.size,
@@ -144,7 +148,7 @@ class TalkingVideo:
             "profile": self.pipeline.profile,
             "weights": f"sha256:{self._entry.digest}",
             "device": self.device,
-            "versions": {"stoker": stoker.__version__, **flux.versions()},
+            "versions": {"stoker": stoker.__version__, "av": av.__version__, **flux.versions()},
         }
 
     def _shoot(
@@ -188,10 +192,10 @@ class TalkingVideo:
                 f"the safety checker flagged the {what}: {finding.label} ({finding.score:.2f})"
             )
 
-    def _emit(self, job: Job, piece: bytes, frames: int) -> None:
+    def _emit(self, job: Job, piece: bytes, frame: int) -> None:
         if piece:
             data = base64.b64encode(piece).decode()
-            job.emit({"video": {"format": "mp4", "frames": frames, "data": data}})
+            job.emit({"video": {"format": "mp4", "frame": frame, "data": data}})
 
 
 def seed_of(job: str) -> int:

@@ -1,0 +1,359 @@
+"""The file that is made: 25 frames a second, the caller's sound to the sample, playable from its first
+piece."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from media_files import Sound, film_without_sound, lag, read_sound, write_sound
+from numpy.typing import NDArray
+
+from stoker.models.talking_video import film
+from stoker.models.talking_video.film import Film, FilmBroken, about, checked, video_encoder
+
+FRAMES = 57
+PARTS = (17, 12, 12, 16)
+"""As chunks give them."""
+MADE = {"seed": 7, "versions": {"stoker": "0"}}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished film of FRAMES frames, 64 x 96, and what it was made from."""
+
+    path: Path
+    pieces: list[bytes]
+    pixels: NDArray[np.uint8]
+    sound: Sound
+    rate: int
+
+    def so_far(self, count: int) -> io.BytesIO:
+        return io.BytesIO(b"".join(self.pieces[:count]))
+
+
+def pictures(count: int = FRAMES) -> NDArray[np.uint8]:
+    """(count, 64, 96, 3): a bright bar that moves, so that each frame can be told from its neighbours."""
+    pixels = np.full((count, 64, 96, 3), 60, np.uint8)
+    for number in range(count):
+        pixels[number, :, number % 88 : number % 88 + 8] = 220
+    return pixels
+
+
+def place_of(frame: NDArray[np.uint8]) -> int:
+    """Of the bar, which is 8 wide."""
+    return int(np.convolve(frame[..., 1].mean(axis=0), np.ones(8), "valid").argmax())
+
+
+def beeps(samples: int, rate: int) -> Sound:
+    """(1, samples): bursts below 2 kHz, each of another pitch, that AAC keeps well."""
+    times = np.arange(samples) / rate
+    sound = np.zeros(samples)
+    for number, start in enumerate(np.arange(0.05, samples / rate, 0.23)):
+        burst = np.exp(-(((times - start - 0.03) / 0.01) ** 2))
+        sound += 0.5 * burst * np.sin(2 * np.pi * (300 + 170 * number) * times)
+    return np.asarray(sound[None], np.float32)
+
+
+def shoot(folder: Path, sound: Path, parts: tuple[int, ...] = PARTS, frames: int = FRAMES) -> list[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    made = Film(folder, sound, 96, 64, frames, made=MADE)
+    pixels, pieces, done = pictures(sum(parts)), [], 0
+    for part in parts:
+        made.add(pixels[done : done + part])
+        done += part
+        pieces.append(made.take())
+    _, last = made.finish()
+    return [*pieces, last]
+
+
+def film_of(folder: Path, rate: int, channels: int) -> Made:
+    sound = beeps(round(2.3 * rate), rate)
+    if channels == 2:
+        sound = np.concatenate([sound, 0.5 * sound[:, ::-1]])
+    pieces = shoot(folder, write_sound(folder / "voice.wav", sound, rate))
+    return Made(folder / "video.mp4", pieces, pictures(), sound, rate)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return film_of(tmp_path_factory.mktemp("film"), 48_000, 2)
+
+
+def frames_of(source: Any) -> list[Any]:
+    with av.open(source) as container:
+        return list(container.decode(video=0))
+
+
+def test_every_frame_is_there_at_its_time(made: Made) -> None:
+    frames = frames_of(str(made.path))
+    assert [frame.time for frame in frames] == pytest.approx([n / 25 for n in range(FRAMES)], abs=1e-9)
+    found = [place_of(frame.to_ndarray(format="rgb24")) for frame in frames]
+    assert found == [number % 88 for number in range(FRAMES)]
+
+
+def test_it_looks_as_it_was_drawn(made: Made) -> None:
+    frames = frames_of(str(made.path))
+    error = np.abs(frames[30].to_ndarray(format="rgb24").astype(int) - made.pixels[30])
+    assert error.mean() < 3
+
+
+def test_streams_rates_and_lengths(made: Made) -> None:
+    with av.open(str(made.path)) as container:
+        video, sound = container.streams.video[0], container.streams.audio[0]
+        assert (video.codec_context.name, sound.codec_context.name) == ("h264", "aac")
+        assert {video.average_rate, video.base_rate} == {Fraction(25)}
+        assert video.frames == FRAMES
+        assert video.duration * video.time_base == Fraction(FRAMES, 25)  # type: ignore[operator]
+        assert sound.duration * sound.time_base == Fraction(FRAMES, 25)  # type: ignore[operator]
+        assert (video.start_time, sound.start_time) == (0, 0)
+        assert (video.pix_fmt, video.width, video.height) == ("yuv420p", 96, 64)
+        assert (sound.rate, sound.layout.name) == (48_000, "stereo")
+    assert checked(made.path, FRAMES) == film.Checked(FRAMES, 96, 64, FRAMES / 25)
+
+
+def test_a_key_frame_at_least_each_second(made: Made) -> None:
+    keys = [number for number, frame in enumerate(frames_of(str(made.path))) if frame.key_frame]
+    assert keys[0] == 0
+    assert all(later - earlier <= 25 for earlier, later in pairwise([*keys, FRAMES]))
+
+
+def test_it_begins_with_its_index(made: Made) -> None:
+    assert [kind for kind, _ in boxes(made.path.read_bytes())] == ["ftyp", "moov", "free", "mdat"]
+
+
+def boxes(data: bytes) -> list[tuple[str, bytes]]:
+    """The outer boxes of a file, which must end with the last."""
+    found, place = [], 0
+    while place < len(data):
+        size = int.from_bytes(data[place : place + 4], "big")
+        assert 8 <= size <= len(data) - place
+        found.append((data[place + 4 : place + 8].decode(), data[place : place + size]))
+        place += size
+    return found
+
+
+def test_pieces_are_whole_boxes_and_the_first_begins_with_the_index(made: Made) -> None:
+    kinds = [[kind for kind, _ in boxes(piece)] for piece in made.pieces]
+    assert kinds[0][:2] == ["ftyp", "moov"]
+    assert set(kinds[0][2:]) == {"moof", "mdat"}
+    for later in kinds[1:-1]:
+        assert later == ["moof", "mdat"] * (len(later) // 2)
+        assert later
+    assert set(kinds[-1]) == {"moof", "mdat", "mfra"}
+
+
+def test_pieces_are_the_file_of_pieces(made: Made) -> None:
+    assert b"".join(made.pieces) == (made.path.parent / "pieces.mp4").read_bytes()
+
+
+def test_it_can_be_played_from_the_first_piece_on_and_further_with_each(made: Made) -> None:
+    """No more than a third of a second is held back."""
+    seen = []
+    for count in range(1, len(made.pieces) + 1):
+        frames = frames_of(made.so_far(count))
+        sound, rate = read_sound(made.so_far(count))
+        assert [frame.pts * frame.time_base * 25 for frame in frames] == list(range(len(frames)))
+        assert sound.shape[1] / rate >= len(frames) / 25 - 0.05
+        seen.append(len(frames))
+        assert sum(PARTS[:count]) - len(frames) <= 8
+    assert seen[-1] == FRAMES
+    assert sorted(set(seen)) == seen
+
+
+@pytest.mark.parametrize(
+    ("rate", "channels", "given"),
+    [(8_000, 1, 8_000), (44_100, 2, 44_100), (48_000, 1, 48_000), (192_000, 2, 48_000), (11_025, 1, 16_000)],
+)
+def test_the_sound_is_the_callers_to_the_sample(tmp_path: Path, rate: int, channels: int, given: int) -> None:
+    made = film_of(tmp_path, rate, channels)
+    found, out = read_sound(made.path)
+    assert (out, len(found)) == (given, channels)
+    length = FRAMES * given // 25
+    assert 0 <= found.shape[1] - length < 1024
+    for heard, said in zip(found, made.sound, strict=True):
+        wanted = _at_rate(said, rate, given)[:length]
+        assert lag(heard, wanted) == 0
+        error = heard[100 : length - 100] - wanted[100 : length - 100]
+        assert np.square(error).mean() < 0.02 * np.square(wanted).mean()
+
+
+def _at_rate(said: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:
+    times = np.arange(len(said) * wanted // rate) / wanted
+    return np.interp(times, np.arange(len(said)) / rate, said).astype(np.float32)
+
+
+def test_left_stays_left(made: Made) -> None:
+    found, _ = read_sound(made.path)
+    length = FRAMES * made.rate // 25
+    likeness = np.corrcoef(np.concatenate([found[:, :length], made.sound[:, :length]]))
+    assert likeness[0, 2] > 0.95
+    assert likeness[1, 3] > 0.95
+    assert abs(likeness[0, 3]) < 0.5
+
+
+def test_sound_beyond_the_last_frame_is_cut_off(tmp_path: Path) -> None:
+    sound = write_sound(tmp_path / "voice.wav", beeps(48_000 * 3, 48_000), 48_000)
+    shoot(tmp_path, sound)
+    with av.open(str(tmp_path / "video.mp4")) as container:
+        assert container.duration == FRAMES * av.time_base // 25
+
+
+def test_the_same_frames_and_sound_give_the_same_bytes(made: Made, tmp_path: Path) -> None:
+    again = shoot(tmp_path, made.path.parent / "voice.wav")
+    assert again == made.pieces
+    assert (tmp_path / "video.mp4").read_bytes() == made.path.read_bytes()
+
+
+def test_how_frames_come_in_does_not_change_the_film(made: Made, tmp_path: Path) -> None:
+    shoot(tmp_path, made.path.parent / "voice.wav", parts=(1, 4, 4, 30, 18))
+    assert (tmp_path / "video.mp4").read_bytes() == made.path.read_bytes()
+
+
+def test_the_film_tells_how_it_was_made(made: Made, tmp_path: Path) -> None:
+    assert about(made.path) == MADE
+    assert about(film_without_sound(tmp_path / "plain.mp4")) is None
+    with av.open(made.so_far(1)) as first:
+        assert json.loads(first.metadata["comment"]) == MADE
+
+
+@pytest.mark.parametrize(("parts", "why"), [((17, 39), "56 frames"), ((17, 41), "58 frames")])
+def test_a_film_with_a_frame_too_few_or_too_many_is_refused(
+    made: Made, tmp_path: Path, parts: tuple[int, ...], why: str
+) -> None:
+    with pytest.raises(FilmBroken, match=f"has {why} at 25 a second.* must have 57 at 25"):
+        shoot(tmp_path, made.path.parent / "voice.wav", parts)
+
+
+def test_a_film_without_sound_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FilmBroken, match="1 picture and 0 sound tracks"):
+        checked(film_without_sound(tmp_path / "film.mp4"), 5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "why"),
+    [("audio", 0.0, "0 sound"), ("audio", 0.8, "s of sound"), ("video", 0.9, "frames")],
+)
+def test_a_film_that_lost_some_of_it_is_refused(
+    made: Made, tmp_path: Path, kind: str, kept: float, why: str
+) -> None:
+    broken = tmp_path / "broken.mp4"
+    with av.open(str(made.path)) as given, av.open(str(broken), "w") as out:
+        tracks = [stream for stream in given.streams if kept or stream.type != kind]
+        streams = {stream.index: out.add_stream_from_template(stream) for stream in tracks}
+        for packet in given.demux(*tracks):
+            if packet.dts is None or (
+                packet.stream.type == kind and float(packet.pts or 0) > _end(packet) * kept
+            ):
+                continue
+            packet.stream = streams[packet.stream.index]
+            out.mux(packet)
+    with pytest.raises(FilmBroken, match=why):
+        checked(broken, FRAMES)
+
+
+def _end(packet: Any) -> float:
+    return float(FRAMES / 25 / packet.time_base)
+
+
+def test_a_film_of_another_rate_is_refused(tmp_path: Path, made: Made) -> None:
+    slow = tmp_path / "slow.mp4"
+    with av.open(str(made.path)) as given, av.open(str(slow), "w") as out:
+        streams = {stream.index: out.add_stream_from_template(stream) for stream in given.streams}
+        for packet in given.demux():
+            if packet.dts is None or packet.pts is None:
+                continue
+            if packet.stream.type == "video":
+                packet.pts, packet.dts, packet.duration = packet.pts * 2, packet.dts * 2, packet.duration * 2  # type: ignore[operator]
+            packet.stream = streams[packet.stream.index]
+            out.mux(packet)
+    with pytest.raises(FilmBroken, match="at 25/2 a second"):
+        checked(slow, FRAMES)
+
+
+@contextlib.contextmanager
+def no_file_left_open() -> Iterator[None]:
+    before = _open_files()
+    yield
+    assert _open_files() == before
+
+
+def _open_files() -> list[str]:
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+    return sorted(link for link in links if "/" in link and not link.startswith("/proc"))
+
+
+def test_what_was_opened_is_closed(made: Made, tmp_path: Path) -> None:
+    with no_file_left_open():
+        shoot(tmp_path, made.path.parent / "voice.wav")
+
+
+@pytest.mark.parametrize("added", [0, 1, 40])
+def test_an_abandoned_film_leaves_no_file_open(made: Made, tmp_path: Path, added: int) -> None:
+    with no_file_left_open():
+        begun = Film(tmp_path, made.path.parent / "voice.wav", 96, 64, FRAMES)
+        begun.add(pictures()[:added])
+        begun.abandon()
+        begun.abandon()
+
+
+def test_a_film_that_cannot_begin_leaves_no_file_open(made: Made, tmp_path: Path) -> None:
+    with no_file_left_open(), pytest.raises(av.error.FFmpegError):
+        Film(tmp_path, tmp_path / "no.wav", 96, 64, FRAMES)
+    (tmp_path / "bad.wav").write_bytes(b"bad")
+    with no_file_left_open(), pytest.raises(av.error.FFmpegError):
+        Film(tmp_path, tmp_path / "bad.wav", 96, 64, FRAMES)
+
+
+def test_beside_a_gpu_that_does_not_encode_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether there is a card or not: the name of an encoder proves nothing."""
+    video_encoder.cache_clear()
+    assert video_encoder("cpu") == "libx264"
+    monkeypatch.setattr(film, "HARDWARE", "no_such_encoder")
+    assert video_encoder("cuda") == "libx264"
+    video_encoder.cache_clear()
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="there is a GPU, and it may well encode")
+def test_without_a_card_its_encoder_is_not_chosen() -> None:
+    video_encoder.cache_clear()
+    assert video_encoder("cuda") == "libx264"
+    video_encoder.cache_clear()
+
+
+def test_an_encoder_that_works_is_chosen_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    video_encoder.cache_clear()
+    monkeypatch.setattr(film, "HARDWARE", "mpeg4")  # one that works everywhere
+    assert video_encoder("cuda") == "mpeg4"
+    assert video_encoder("cpu") == "libx264"
+    video_encoder.cache_clear()
+
+
+def test_ffprobe_agrees(made: Made) -> None:
+    if shutil.which("ffprobe") is None:
+        pytest.skip("there is no ffprobe (package ffmpeg)")
+    asked = ["ffprobe", "-v", "error", "-of", "json", "-show_streams", "-show_format", "-count_frames"]
+    told = subprocess.run([*asked, str(made.path)], check=True, capture_output=True, text=True)
+    assert told.stderr == ""
+    probed = json.loads(told.stdout)
+    video, sound = probed["streams"]
+    assert (video["codec_name"], sound["codec_name"]) == ("h264", "aac")
+    assert (video["nb_read_frames"], video["r_frame_rate"]) == (str(FRAMES), "25/1")
+    assert {float(video["duration"]), float(sound["duration"]), float(probed["format"]["duration"])} == {2.28}
+    assert json.loads(probed["format"]["tags"]["comment"]) == MADE

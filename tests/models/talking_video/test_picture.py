@@ -1,0 +1,241 @@
+"""The caller's picture: upright, opaque, whole, in the nearest bucket; and what is refused of it."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import tracemalloc
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stoker.models.talking_video.picture import InvalidPicture, Limits, cut, opened
+from stoker.models.talking_video.sizes import BUCKETS, Bucket
+
+RED, GREEN, BLUE, GREY = (200, 40, 40), (40, 160, 60), (40, 60, 200), (128, 128, 128)
+
+
+def quarters(width: int = 96, height: int = 80) -> Image.Image:
+    """Red and green above, blue and grey below."""
+    picture = np.zeros((height, width, 3), np.uint8)
+    middle, half = width // 2, height // 2
+    picture[:half, :middle], picture[:half, middle:] = RED, GREEN
+    picture[half:, :middle], picture[half:, middle:] = BLUE, GREY
+    return Image.fromarray(picture)
+
+
+def corners(image: Image.Image) -> list[tuple[int, ...]]:
+    """Of each quarter the middle: left and right above, left and right below."""
+    assert image.mode == "RGB"
+    pixels = np.asarray(image)
+    height, width = pixels.shape[:2]
+    places = [(y * height // 4, x * width // 4) for y in (1, 3) for x in (1, 3)]
+    return [tuple(int(value) for value in pixels[place]) for place in places]
+
+
+def near(found: Any, wanted: Any, by: int = 6) -> bool:
+    return bool(np.abs(np.asarray(found, int) - np.asarray(wanted, int)).max() <= by)
+
+
+def saved(folder: Path, image: Image.Image, kind: str = "png", **options: Any) -> Path:
+    path = folder / f"picture.{kind}"
+    image.save(path, **options)
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(InvalidPicture) as refused:
+        opened(path)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])
+def test_each_format_is_read(tmp_path: Path, kind: str) -> None:
+    image = opened(saved(tmp_path, quarters(), kind))
+    assert image.size == (96, 80)
+    assert near(corners(image), [RED, GREEN, BLUE, GREY], by=12)
+
+
+@pytest.mark.parametrize(
+    ("turned", "wanted"),
+    [
+        (1, [RED, GREEN, BLUE, GREY]),
+        (2, [GREEN, RED, GREY, BLUE]),
+        (3, [GREY, BLUE, GREEN, RED]),
+        (4, [BLUE, GREY, RED, GREEN]),
+        (5, [RED, BLUE, GREEN, GREY]),
+        (6, [BLUE, RED, GREY, GREEN]),
+        (7, [GREY, GREEN, BLUE, RED]),
+        (8, [GREEN, GREY, RED, BLUE]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])
+def test_it_is_turned_as_its_exif_says(tmp_path: Path, kind: str, turned: int, wanted: list[Any]) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    image = opened(saved(tmp_path, quarters(), kind, exif=exif))
+    assert image.size == ((96, 80) if turned < 5 else (80, 96))
+    assert near(corners(image), wanted, by=12)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_an_exif_that_cannot_be_read_turns_nothing(tmp_path: Path) -> None:
+    path = saved(tmp_path, quarters(), "jpeg", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
+    assert near(corners(opened(path)), [RED, GREEN, BLUE, GREY], by=12)
+
+
+def test_what_is_transparent_is_white(tmp_path: Path) -> None:
+    image = quarters().convert("RGBA")
+    pixels = np.array(image)
+    pixels[:40, :48, 3], pixels[:40, 48:, 3] = 0, 128
+    image = opened(saved(tmp_path, Image.fromarray(pixels)))
+    half = tuple((value + 255) // 2 for value in GREEN)
+    assert near(corners(image), [(255, 255, 255), half, BLUE, GREY])
+
+
+def test_a_palette_with_a_transparent_colour(tmp_path: Path) -> None:
+    image = quarters().quantize(4)
+    clear = int(np.asarray(image)[0, 0])
+    read = opened(saved(tmp_path, image, transparency=clear))
+    assert near(corners(read), [(255, 255, 255), GREEN, BLUE, GREY])
+
+
+def test_a_palette_without(tmp_path: Path) -> None:
+    assert near(corners(opened(saved(tmp_path, quarters().quantize(4)))), [RED, GREEN, BLUE, GREY])
+
+
+def test_grey_with_alpha(tmp_path: Path) -> None:
+    pixels = np.full((64, 64, 2), 100, np.uint8)
+    pixels[:32, :, 1], pixels[32:, :, 1] = 0, 255
+    read = corners(opened(saved(tmp_path, Image.fromarray(pixels, "LA"))))
+    assert near(read, [(255, 255, 255)] * 2 + [(100, 100, 100)] * 2)
+
+
+@pytest.mark.parametrize("mode", ["L", "1"])
+def test_grey_and_black_and_white(tmp_path: Path, mode: str) -> None:
+    pixels = np.zeros((64, 64), np.uint8)
+    pixels[:32] = 255
+    image = Image.fromarray(pixels).convert(mode)
+    assert corners(opened(saved(tmp_path, image))) == [(255,) * 3] * 2 + [(0,) * 3] * 2
+
+
+def test_sixteen_bits_are_scaled_not_cut_off(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 65_535, 64 * 64).reshape(64, 64).astype(np.uint16)
+    read = np.asarray(opened(saved(tmp_path, Image.fromarray(ramp))))
+    assert near(read[..., 0], ramp / 257, by=1)
+
+
+def test_sixteen_bits_of_colour(tmp_path: Path) -> None:
+    """Pillow writes no such file, so it is made here."""
+    rows = (b"\0" + struct.pack(">HHH", 65_535, 32_768, 0) * 64) * 64
+    (tmp_path / "deep.png").write_bytes(_png(64, 64, rows, depth=16))
+    assert near(corners(opened(tmp_path / "deep.png")), [(255, 128, 0)] * 4, by=1)
+
+
+def test_the_colours_of_a_printer(tmp_path: Path) -> None:
+    read = opened(saved(tmp_path, quarters().convert("CMYK"), "jpeg", quality=95))
+    assert near(corners(read), [RED, GREEN, BLUE, GREY], by=16)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (63, 64), (64, 63)])
+def test_too_small(tmp_path: Path, width: int, height: int) -> None:
+    path = saved(tmp_path, Image.new("RGB", (width, height)))
+    assert refusal(path) == f"it has {width} x {height} pixels; each side must have at least 64"
+
+
+def test_just_large_enough(tmp_path: Path) -> None:
+    assert opened(saved(tmp_path, Image.new("RGB", (64, 64)))).size == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(20_000, 20_000), (10_000, 10_000), (5_001, 5_000), (2**31 - 1, 2**31 - 1)]
+)
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_small_file_of_many_pixels_is_refused_unread(tmp_path: Path, width: int, height: int) -> None:
+    path = tmp_path / "bomb.png"
+    path.write_bytes(_png(width, height, bytes(1000)))
+    tracemalloc.start()
+    why = refusal(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "25 million" in why
+    assert peak < 2_000_000
+
+
+def test_the_largest_picture_is_read() -> None:
+    assert Limits().most == 25_000_000
+    image = Image.new("RGB", (5_000, 5_000))
+    bucket, pixels = cut(image, "480p", 4)
+    assert (bucket, pixels.shape) == (Bucket(640, 640), (160, 160, 3))
+
+
+@pytest.mark.parametrize("kind", ["webp", "png"])
+def test_what_moves_is_refused(tmp_path: Path, kind: str) -> None:
+    frames = [Image.new("RGB", (64, 64), colour) for colour in (RED, BLUE)]
+    path = tmp_path / f"moves.{kind}"
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=100)
+    assert refusal(path) == "it is animated; it must be a single picture"
+
+
+def test_a_gif_is_refused_even_if_it_stands_still(tmp_path: Path) -> None:
+    assert refusal(saved(tmp_path, quarters(), "gif")) == "it is no png, jpeg or webp picture"
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.7, 0.98])
+def test_a_part_of_a_file_is_refused(tmp_path: Path, kind: str, share: float) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (96, 96, 3), np.uint8)
+    data = saved(tmp_path, Image.fromarray(noise), kind).read_bytes()
+    (tmp_path / "part").write_bytes(data[: int(len(data) * share)])
+    assert refusal(tmp_path / "part").startswith(("it is no png, jpeg or webp", "it cannot be decoded whole"))
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"<svg/>", b"RIFF\0\0\0\0WAVE", b"\x89PNG\r\n\x1a\n"])
+def test_what_is_no_picture_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "no.png").write_bytes(data)
+    assert refusal(tmp_path / "no.png").startswith(("it is no png", "it cannot be decoded"))
+
+
+@pytest.mark.parametrize("flipped", range(0, 60))
+def test_a_changed_byte_is_read_or_refused_and_nothing_else(tmp_path: Path, flipped: int) -> None:
+    kind = ("png", "jpeg", "webp")[flipped % 3]
+    data = bytearray(saved(tmp_path, quarters(), kind).read_bytes())
+    data[flipped * len(data) // 60] ^= 0xFF
+    (tmp_path / "changed").write_bytes(data)
+    with contextlib.suppress(InvalidPicture):
+        assert opened(tmp_path / "changed").mode == "RGB"
+
+
+@pytest.mark.parametrize("size", BUCKETS)
+def test_a_picture_of_a_buckets_shape_is_kept_whole(size: str) -> None:
+    for bucket in BUCKETS[size]:
+        image = quarters(bucket.width // 4, bucket.height // 4)
+        chosen, pixels = cut(image, size, 4)
+        assert chosen == bucket
+        assert np.array_equal(pixels, np.asarray(image))
+
+
+def test_the_middle_is_kept() -> None:
+    """Red, green and blue thirds, three times as wide as high, for a bucket that is not as wide."""
+    thirds = np.zeros((100, 600, 3), np.uint8)
+    thirds[:, :200], thirds[:, 200:400], thirds[:, 400:] = RED, GREEN, BLUE
+    bucket, pixels = cut(Image.fromarray(thirds), "480p")
+    assert bucket == Bucket(320, 1216)
+    assert near(pixels[160, [0, 608, -1]], [RED, GREEN, BLUE])
+    kept = bucket.width / (600 * bucket.height / 100)
+    reds = (np.abs(pixels[160].astype(int) - RED).max(axis=1) < 30).sum()
+    assert reds == pytest.approx(bucket.width / kept / 3 - (bucket.width / kept - bucket.width) / 2, abs=8)
+
+
+def _png(width: int, height: int, rows: bytes, depth: int = 8) -> bytes:
+    """Of the colour type RGB; the rows may be too few."""
+    header = struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
