@@ -1,0 +1,261 @@
+"""The network's weights from each published layout, and what does not fit, told by name."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from stoker.models.talking_video import loading
+from stoker.models.talking_video.profiles import PROFILES
+from stoker.models.talking_video.transformer import TalkingTransformer3DModel
+from stoker.models.talking_video.wan_weights import WrongWeights, adapter_keys, base_keys, is_audio_key
+
+State: TypeAlias = dict[str, torch.Tensor]
+
+ORIGINAL = {
+    r"^condition_embedder\.(time|text)_embedder\.linear_1": r"\1_embedding.0",
+    r"^condition_embedder\.(time|text)_embedder\.linear_2": r"\1_embedding.2",
+    r"^condition_embedder\.time_proj": "time_projection.1",
+    r"^condition_embedder\.image_embedder\.norm1": "img_emb.proj.0",
+    r"^condition_embedder\.image_embedder\.ff\.net\.0\.proj": "img_emb.proj.1",
+    r"^condition_embedder\.image_embedder\.ff\.net\.2": "img_emb.proj.3",
+    r"^condition_embedder\.image_embedder\.norm2": "img_emb.proj.4",
+    r"^(blocks\.\d+)\.scale_shift_table": r"\1.modulation",
+    r"^(blocks\.\d+)\.norm2": r"\1.norm3",
+    r"\.attn1\.to_([qkv])\.": r".self_attn.\1.",
+    r"\.attn2\.to_([qkv])\.": r".cross_attn.\1.",
+    r"\.attn1\.to_out\.0\.": ".self_attn.o.",
+    r"\.attn2\.to_out\.0\.": ".cross_attn.o.",
+    r"\.attn1\.norm": ".self_attn.norm",
+    r"\.attn2\.norm_added_k": ".cross_attn.norm_k_img",
+    r"\.attn2\.norm": ".cross_attn.norm",
+    r"\.attn2\.add_([kv])_proj": r".cross_attn.\1_img",
+    r"\.ffn\.net\.0\.proj": ".ffn.0",
+    r"\.ffn\.net\.2": ".ffn.2",
+    r"^scale_shift_table": "head.modulation",
+    r"^proj_out": "head.head",
+}
+"""From our names to those of Wan's own files (Wan2.1, wan/modules/model.py)."""
+
+
+def originally(state: Mapping[str, torch.Tensor]) -> State:
+    named = {}
+    for key, value in state.items():
+        for ours, theirs in ORIGINAL.items():
+            key = re.sub(ours, theirs, key)  # noqa: PLW2901
+        named[key] = value
+    assert len(named) == len(state)
+    return named
+
+
+@pytest.fixture(scope="module")
+def whole(talk_tiny: Path) -> State:
+    """All of talk-tiny's, each parameter unlike every other: one that is in another's place shows."""
+    state = load_file(talk_tiny / "transformer" / "diffusion_pytorch_model.safetensors")
+    torch.manual_seed(0)
+    return {key: torch.randn(value.shape) * 0.1 for key, value in state.items()}
+
+
+@pytest.fixture
+def base(whole: State) -> State:
+    return {key: value for key, value in whole.items() if not is_audio_key(key)}
+
+
+@pytest.fixture
+def adapter(whole: State) -> State:
+    return {key: value for key, value in whole.items() if is_audio_key(key)}
+
+
+@pytest.fixture
+def published(talk_tiny: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A folder with a base and an adapter, of the given files."""
+
+    def make(transformer: Mapping[str, State], beside: Mapping[str, State]) -> Path:
+        folder = tmp_path / "published"
+        shutil.copytree(talk_tiny, folder)
+        config = json.loads((talk_tiny / "transformer" / "config.json").read_text())
+        shutil.rmtree(folder / "transformer")
+        for name, files in (("transformer", transformer), ("adapter", beside)):
+            (folder / name).mkdir()
+            for file, state in files.items():
+                save_file({key: value.contiguous() for key, value in state.items()}, folder / name / file)
+        (folder / "transformer" / "config.json").write_text(
+            json.dumps(config | {"_class_name": "WanTransformer3DModel"})
+        )
+        return folder
+
+    return make
+
+
+def loaded(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
+    return loading._network(folder, dtype, PROFILES["tiny"])
+
+
+def halves(state: State) -> dict[str, State]:
+    """As files are split: by blocks."""
+    first = {key: value for key, value in state.items() if key.startswith("blocks.0.")}
+    return {"a.safetensors": first, "b.safetensors": {k: v for k, v in state.items() if k not in first}}
+
+
+def test_the_adapter_is_named_as_it_is_published(adapter: State) -> None:
+    block = r"blocks\.\d+\.(audio_cross_attn\.(q_linear|kv_linear|proj)|norm_x)\.(weight|bias)"
+    projector = r"audio_proj\.(proj1|proj1_vf|proj2|proj3|norm)\.(weight|bias)"
+    assert all(re.fullmatch(f"{block}|{projector}", key) for key in adapter)
+    assert len(adapter) == 2 * (3 + 1) * 2 + 5 * 2
+
+
+def test_the_true_sizes_are_the_published_ones() -> None:
+    """16.39 and 2.49 billion parameters, from the configuration that Wan's folder holds."""
+    config = {
+        "added_kv_proj_dim": 5120,
+        "attention_head_dim": 128,
+        "cross_attn_norm": True,
+        "eps": 1e-06,
+        "ffn_dim": 13824,
+        "freq_dim": 256,
+        "image_dim": 1280,
+        "in_channels": 36,
+        "num_attention_heads": 40,
+        "num_layers": 40,
+        "out_channels": 16,
+        "patch_size": [1, 2, 2],
+        "qk_norm": "rms_norm_across_heads",
+        "rope_max_seq_len": 1024,
+        "text_dim": 4096,
+    }
+    with torch.device("meta"):
+        network = TalkingTransformer3DModel(**config)
+    audio = sum(value.numel() for key, value in network.state_dict().items() if is_audio_key(key))
+    every = sum(value.numel() for value in network.parameters())
+    assert round((every - audio) / 1e9, 2) == 16.39
+    assert round(audio / 1e9, 3) == 2.487
+
+
+def test_names_of_the_original_are_turned_into_ours(base: State) -> None:
+    found = base_keys(originally(base))
+    assert found.keys() == base.keys()
+    assert all(torch.equal(found[key], base[key]) for key in base)
+
+
+@pytest.mark.parametrize("prefix", ["", "model.diffusion_model.", "diffusion_model."])
+def test_what_repackers_put_before_a_name_is_taken_off(whole: State, prefix: str) -> None:
+    packed = {prefix + key: value for key, value in whole.items()}
+    assert adapter_keys(packed).keys() == whole.keys()
+    original = originally({key: value for key, value in whole.items() if not is_audio_key(key)})
+    packed = {prefix + key: value for key, value in original.items()}
+    assert base_keys(packed).keys() == {key for key in whole if not is_audio_key(key)}
+
+
+@pytest.mark.parametrize("layout", ["diffusers", "original", "original, packed"])
+def test_base_and_adapter_equal_the_whole(
+    published: Callable[..., Path], whole: State, base: State, adapter: State, layout: str
+) -> None:
+    files = halves(base)
+    if layout != "diffusers":
+        prefix = "model.diffusion_model." if layout.endswith("packed") else ""
+        files = {
+            name: {prefix + key: value for key, value in originally(state).items()}
+            for name, state in files.items()
+        }
+    network = loaded(published(files, {"infinitetalk.safetensors": adapter}))
+    found = network.state_dict()
+    assert found.keys() == whole.keys()
+    assert all(torch.equal(found[key], whole[key]) for key in whole)
+
+
+def test_nothing_is_left_on_the_meta_device_and_it_computes_the_same(
+    published: Callable[..., Path], base: State, adapter: State, whole: State, talker: Any
+) -> None:
+    network = loaded(published(halves(base), {"adapter.safetensors": adapter}))
+    everything = [*network.named_parameters(), *network.named_buffers()]
+    assert [name for name, value in everything if value.is_meta] == []
+    other = TalkingTransformer3DModel.from_config(talker.network.config).eval()
+    other.load_state_dict(whole)
+    torch.manual_seed(3)
+    config = network.config
+    given = (
+        torch.randn(1, config.in_channels, 3, 4, 4),
+        torch.tensor([700.0]),
+        torch.randn(1, 512, config.text_dim),
+        torch.randn(1, 17, config.image_dim),
+        torch.randn(1, 3, config.audio_tokens, config.audio_dim),
+    )
+    with torch.inference_mode():
+        # Not to the last bit: tensors that lie in a mapped file begin where they do, and sums follow suit.
+        torch.testing.assert_close(network(*given), other(*given), atol=1e-6, rtol=1e-5)
+
+
+def test_a_loaded_folder_talks_as_the_whole_does(published: Callable[..., Path], talk_tiny: Path) -> None:
+    """Through `load`, with talk-tiny's own weights: every part is there, of one dtype where it must be."""
+    state = load_file(talk_tiny / "transformer" / "diffusion_pytorch_model.safetensors")
+    ours = {key: value for key, value in state.items() if is_audio_key(key)}
+    wan = originally({key: value for key, value in state.items() if not is_audio_key(key)})
+    talker = loading.load(published({"wan.safetensors": wan}, {"a.safetensors": ours}), "cpu")
+    found = talker.network.state_dict()
+    assert all(torch.equal(found[key], state[key]) for key in state)
+    assert {value.dtype for value in found.values()} == {torch.float32}
+    assert not talker.network.training
+
+
+def test_half_precision_keeps_what_must_stay_whole(
+    published: Callable[..., Path], base: State, adapter: State
+) -> None:
+    network = loaded(published(halves(base), {"a.safetensors": adapter}), torch.bfloat16)
+    dtypes = {key: value.dtype for key, value in network.state_dict().items()}
+    assert dtypes["blocks.0.norm_x.weight"] == dtypes["scale_shift_table"] == torch.float32
+    assert dtypes["blocks.0.audio_cross_attn.kv_linear.weight"] == torch.bfloat16
+    assert network.dtype == torch.bfloat16
+    assert network.rope.freqs_cos.dtype == torch.float32
+
+
+def test_what_the_adapter_replaces_of_the_base_is_replaced(
+    published: Callable[..., Path], base: State, adapter: State
+) -> None:
+    other = adapter | {"patch_embedding.bias": base["patch_embedding.bias"] + 1}
+    network = loaded(published(halves(base), {"a.safetensors": other}))
+    assert torch.equal(network.patch_embedding.bias, other["patch_embedding.bias"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda base, adapter: adapter.pop("audio_proj.proj2.bias"),
+            r"1 missing \(audio_proj\.proj2\.bias\)",
+        ),
+        (lambda base, adapter: base.pop("proj_out.weight"), r"1 missing \(proj_out\.weight\)"),
+        (lambda base, adapter: base.update(extra=torch.ones(1)), r"1 unknown \(extra\)"),
+        (
+            lambda base, adapter: adapter.update({"blocks.9.norm_x.bias": torch.ones(32)}),
+            r"1 unknown \(blocks\.9\.norm_x\.bias\)",
+        ),
+        (
+            lambda base, adapter: adapter.update({"audio_proj.norm.bias": torch.ones(3)}),
+            r"a\.safetensors: audio_proj\.norm\.bias is \(3,\); it must be \(16,\)",
+        ),
+        (
+            lambda base, adapter: [adapter.pop(key) for key in list(adapter) if "norm_x" not in key],
+            r"22 missing \(audio_proj\.norm\.bias, .* …\)",
+        ),
+    ],
+    ids=["adapter's missing", "base's missing", "unknown", "a block too many", "shape", "many missing"],
+)
+def test_what_does_not_fit_is_named(
+    published: Callable[..., Path], base: State, adapter: State, change: Any, words: str
+) -> None:
+    change(base, adapter)
+    with pytest.raises(WrongWeights, match=words):
+        loaded(published({"b.safetensors": base}, {"a.safetensors": adapter}))
+
+
+def test_an_adapter_without_a_voice_is_refused(base: State) -> None:
+    with pytest.raises(WrongWeights, match=r"no audio weights; its keys are: blocks\.0\.attn1"):
+        adapter_keys(base)

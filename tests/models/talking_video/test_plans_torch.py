@@ -1,0 +1,234 @@
+"""Sampling, colours and streamed decoding: what must hold of any numbers."""
+
+from __future__ import annotations
+
+from itertools import pairwise, zip_longest
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker.models.talking_video import colour
+from stoker.models.talking_video.frames_from_latents import LatentScale, decoded, encoded
+from stoker.models.talking_video.sampling import Conditions, Stopped, chunk_seed, denoised, noise_of
+from stoker.models.talking_video.schedule import Guidance, levels
+
+FEW = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+
+
+# Noise
+
+
+def test_chunks_have_seeds_of_their_own_that_stay_as_they_are() -> None:
+    drawn = {(seed, chunk): chunk_seed(seed, chunk) for seed in range(60) for chunk in range(60)}
+    assert len(set(drawn.values())) == len(drawn)
+    assert all(0 <= value < 2**32 for value in drawn.values())
+    some = [chunk_seed(0, 0), chunk_seed(0, 1), chunk_seed(1, 0), chunk_seed(2**32 - 1, 217)]
+    assert some == [1_427_366_890, 2_839_049_726, 416_735_690, 1_969_839_870], (
+        "old videos cannot be made again"
+    )
+
+
+def test_no_seed_runs_into_another_chunk() -> None:
+    """1/11 and 11/1 must not meet, as the same digits would."""
+    assert len({chunk_seed(1, 11), chunk_seed(11, 1), chunk_seed(111, 0), chunk_seed(0, 111)}) == 4
+
+
+@FEW
+@given(st.integers(0, 2**32), st.integers(0, 300))
+def test_noise_is_the_same_again_whatever_was_drawn_between(seed: int, chunk: int) -> None:
+    first = noise_of(seed, chunk, (1, 4, 3, 2, 2))
+    before = torch.get_rng_state()
+    noise_of(seed, chunk + 1, (1, 4, 3, 2, 2))
+    torch.manual_seed(seed)
+    assert torch.equal(noise_of(seed, chunk, (1, 4, 3, 2, 2)), first)
+    assert not torch.equal(noise_of(seed, chunk + 1, (1, 4, 3, 2, 2)), first)
+    torch.set_rng_state(before)
+    noise_of(seed, chunk, (1, 4, 3, 2, 2))
+    assert torch.equal(torch.get_rng_state(), before), "it drew from everybody's generator"
+
+
+# The loop
+
+
+class Straight:
+    """A network whose velocity always points from the clean latents to the noise: Euler ends at the clean."""
+
+    dtype = torch.float32
+
+    def __init__(self, clean: torch.Tensor, noise: torch.Tensor) -> None:
+        self.velocity, self.times, self.seen = noise - clean, list[float](), list[torch.Tensor]()
+
+    def __call__(self, seen: torch.Tensor, time: torch.Tensor, *told: Any, masks: Any) -> torch.Tensor:
+        self.times.append(float(time))
+        self.seen.append(seen)
+        return self.velocity
+
+
+def conditions(latents: torch.Tensor) -> Conditions:
+    still = torch.ones(1, 8, *latents.shape[2:])
+    nothing = torch.zeros(1)
+    return Conditions(nothing, nothing, nothing, still, nothing, nothing)
+
+
+@FEW
+@given(st.integers(1, 12), st.floats(1.0, 12.0), st.sampled_from([(1.0, 1.0), (1.0, 2.0), (5.0, 4.0)]))
+def test_steps_lead_from_the_noise_to_what_the_network_sees(
+    steps: int, shift: float, scales: tuple[float, float]
+) -> None:
+    torch.manual_seed(steps)
+    clean, noise = torch.randn(1, 4, 5, 2, 2), torch.randn(1, 4, 5, 2, 2)
+    known = clean[:, :, :2]
+    network, told = Straight(clean, noise), list[int]()
+    out = denoised(
+        network,
+        conditions(clean),
+        noise,
+        known,
+        levels(steps, shift),
+        Guidance(*scales),
+        lambda done: told.append(done) is None,
+    )
+    torch.testing.assert_close(out, clean, atol=1e-5, rtol=1e-5)
+    assert torch.equal(out[:, :, :2], known), "what is known is not denoised but kept"
+    assert all(torch.equal(seen[:, :4, :2], known) for seen in network.seen), "and shown clean at each step"
+    assert told == list(range(1, steps + 1))
+    assert network.times[0] == 1000.0
+    assert all(later <= now for now, later in pairwise(network.times))
+
+
+def test_it_stops_after_the_step_at_which_it_is_told_to() -> None:
+    clean, noise = torch.zeros(1, 4, 2, 1, 1), torch.ones(1, 4, 2, 1, 1)
+    network = Straight(clean, noise)
+    with pytest.raises(Stopped):
+        denoised(
+            network,
+            conditions(clean),
+            noise,
+            clean[:, :, :1],
+            levels(9, 7.0),
+            Guidance(1, 1),
+            lambda n: n < 3,
+        )
+    assert len(network.times) == 3
+
+
+# Colours
+
+
+def picture(seed: int, contrast: float = 0.6, shift: float = 0.0, count: int = 1) -> torch.Tensor:
+    """Not noise alone: a slope and a grain."""
+    generator = torch.Generator().manual_seed(seed)
+    slope = torch.linspace(-1, 1, 24).expand(count, 3, 16, 24) * torch.rand(
+        count, 3, 1, 1, generator=generator
+    )
+    grain = torch.rand(count, 3, 16, 24, generator=generator) - 0.5
+    return ((slope + grain) * contrast * 0.5 + shift).clamp(-1, 1)
+
+
+@FEW
+@given(st.integers(0, 10**6))
+def test_colours_go_to_lab_and_back(seed: int) -> None:
+    frames = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+    torch.testing.assert_close(colour.from_lab(colour.to_lab(frames)), frames, atol=2e-5, rtol=0)
+
+
+def test_known_colours_have_known_numbers() -> None:
+    """Of sRGB's white, black, red and middle grey (values of the CIE's formulas, to two places)."""
+    shown = torch.tensor([[1.0, 1, 1], [-1, -1, -1], [1, -1, -1], [0, 0, 0]]).view(4, 3, 1, 1)
+    lab = colour.to_lab(shown).flatten(1)
+    wanted = torch.tensor([[100.0, 0, 0], [0, 0, 0], [53.24, 80.09, 67.20], [53.39, 0, 0]])
+    torch.testing.assert_close(lab, wanted, atol=0.02, rtol=0)
+
+
+@FEW
+@given(st.integers(0, 10**6))
+def test_matched_frames_have_the_wanted_colours(seed: int) -> None:
+    """Where nothing is cut off at the edge of what a screen shows."""
+    wanted = colour.colours_of(picture(seed, contrast=0.3)[0])
+    drifted = picture(seed + 1, contrast=0.3, shift=0.1, count=3)
+    for frame in colour.matched(drifted, wanted):
+        assert frame.abs().max() < 1.0, "cut off: choose other colours"
+        found = colour.colours_of(frame)
+        torch.testing.assert_close(found.mean, wanted.mean, atol=2e-3, rtol=0)
+        torch.testing.assert_close(found.deviation, wanted.deviation, atol=2e-3, rtol=1e-3)
+
+
+def test_a_frame_of_the_pictures_own_colours_is_left_alone() -> None:
+    frame = picture(3)
+    torch.testing.assert_close(colour.matched(frame, colour.colours_of(frame[0])), frame, atol=1e-4, rtol=0)
+
+
+def test_a_flat_frame_is_moved_and_not_stretched() -> None:
+    """Rounding errors of a flat frame must not become a pattern."""
+    wanted = colour.colours_of(picture(5)[0])
+    flat = torch.full((1, 3, 16, 24), 0.25)
+    flat[..., 0, 0] += 1e-6
+    out = colour.matched(flat, wanted)
+    lab = colour.to_lab(out)
+    assert lab.std((-2, -1)).max() < 1e-3
+    torch.testing.assert_close(lab.mean((-2, -1))[0], wanted.mean.flatten(), atol=0.05, rtol=0)
+
+
+def test_frames_are_matched_each_by_itself() -> None:
+    wanted, frames = colour.colours_of(picture(5)[0]), picture(9, count=4)
+    together = colour.matched(frames, wanted)
+    for number in range(4):
+        assert torch.equal(colour.matched(frames[number : number + 1], wanted)[0], together[number])
+
+
+# Decoding
+
+
+@pytest.fixture(scope="module")
+def latents() -> torch.Tensor:
+    return torch.randn(2, 1, 4, 5, 4, 6, generator=torch.Generator().manual_seed(4))
+
+
+def streamed(autoencoder: Any, latents: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.cat(list(decoded(autoencoder, latents)))
+
+
+def test_latent_by_latent_equals_all_at_once(talker: Any, latents: torch.Tensor) -> None:
+    vae = talker.autoencoder
+    with torch.inference_mode():
+        at_once = vae.decode(LatentScale(vae).from_unit(latents[0])).sample[0].transpose(0, 1)
+        groups = list(decoded(vae, latents[0]))
+    assert [len(group) for group in groups] == [1, 4, 4, 4, 4]
+    assert torch.equal(torch.cat(groups), at_once.clamp(-1, 1))
+
+
+def test_two_decodes_at_once_do_not_disturb_each_other(talker: Any, latents: torch.Tensor) -> None:
+    vae = talker.autoencoder
+    alone = [streamed(vae, one) for one in latents]
+    assert not torch.equal(*alone)
+    with torch.inference_mode():
+        groups = list(zip_longest(*(decoded(vae, one) for one in latents)))
+    for number in range(2):
+        assert torch.equal(torch.cat([group[number] for group in groups]), alone[number])
+
+
+def test_an_encoding_within_a_decode_changes_nothing(talker: Any, latents: torch.Tensor) -> None:
+    vae = talker.autoencoder
+    alone, kept = streamed(vae, latents[0]), []
+    with torch.inference_mode():
+        for group in decoded(vae, latents[0]):
+            kept.append(group)
+            encoded(vae, group[:1].unsqueeze(2))
+    assert torch.equal(torch.cat(kept), alone)
+
+
+@FEW
+@given(
+    st.lists(st.floats(-3, 3), min_size=4, max_size=4), st.lists(st.floats(0.1, 4), min_size=4, max_size=4)
+)
+def test_latents_are_scaled_by_channel_and_back(mean: list[float], deviation: list[float]) -> None:
+    scale = LatentScale(SimpleNamespace(config=SimpleNamespace(latents_mean=mean, latents_std=deviation)))
+    values = torch.randn(1, 4, 2, 3, 3)
+    torch.testing.assert_close(scale.to_unit(scale.from_unit(values)), values, atol=1e-4, rtol=1e-4)
+    own = torch.tensor(mean).view(1, 4, 1, 1, 1) + torch.tensor(deviation).view(1, 4, 1, 1, 1)
+    torch.testing.assert_close(scale.to_unit(own), torch.ones(1, 4, 1, 1, 1), atol=1e-4, rtol=1e-4)
