@@ -6,7 +6,8 @@
              film, cancel) ─> the film in the job's scratch folder
 
 Environment: STOKER_PIPELINE and STOKER_WEIGHTS_DIR as for the image model; STOKER_SAFETY_CHECKER names the
-entry of weights.lock that holds the safety checker (else the one that is made here).
+entry of weights.lock that holds the safety checker (else the one that is made here); STOKER_VIDEO_LIMITS
+changes how large an input may be.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import stoker
 from stoker.models import registry, weights
 from stoker.models.talking_video.chunks import FPS, count
 from stoker.models.talking_video.declaration import DECLARATION, METRICS
+from stoker.models.talking_video.limits import ENVIRONMENT, Limits
 from stoker.models.talking_video.profiles import PROFILES
 from stoker.models.talking_video.request import InvalidInput, VideoRequest
 from stoker.worker import Device, File, HandlerError, InputRefused, Job
@@ -38,10 +40,6 @@ if TYPE_CHECKING:
     from stoker.models.talking_video.voice import Voice
 
 __all__ = ["TalkingVideo"]
-
-MEGABYTE: Final = 1_000_000
-IMAGE_BYTES: Final = 30 * MEGABYTE
-AUDIO_BYTES: Final = 50 * MEGABYTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +64,7 @@ class TalkingVideo:
     def setup(self, device: Device) -> None:
         from stoker.models.talking_video import loading, safety
 
+        self.limits = Limits.parse(os.environ.get(ENVIRONMENT, ""))
         folder = weights.weights_folder()
         self.pipeline = registry.choose_pipeline(
             DECLARATION, os.environ.get("STOKER_PIPELINE"), device.kind, lambda name: (folder / name).is_dir()
@@ -99,15 +98,16 @@ class TalkingVideo:
         from stoker.models.talking_video import picture, voice
 
         try:
-            seen = job.fetch(request.image, max_bytes=IMAGE_BYTES)
-            bucket, pixels = picture.cut(picture.opened(seen.path), request.size, self.profile.shrink)
+            seen = job.fetch(request.image, max_bytes=self.limits.image_bytes)
+            whole = picture.opened(seen.path, self.limits)
+            bucket, pixels = picture.cut(whole, request.size, self.profile.shrink)
         except InputRefused as error:
             raise HandlerError(f"Invalid image URL: {error}", retryable=error.retryable) from error
         except picture.InvalidPicture as error:
             raise HandlerError(f"Invalid image: {error}") from error
         try:
-            sound = job.fetch(request.audio, max_bytes=AUDIO_BYTES)
-            heard = voice.heard(sound.path, job.scratch)
+            sound = job.fetch(request.audio, max_bytes=self.limits.audio_bytes)
+            heard = voice.heard(sound.path, job.scratch, self.limits)
         except InputRefused as error:
             raise HandlerError(f"Invalid audio URL: {error}", retryable=error.retryable) from error
         except voice.InvalidAudio as error:
@@ -169,6 +169,7 @@ class TalkingVideo:
         shown = 0
         try:
             for frames in talk(self.talker, scene, speech, self.profile, request.size, seed, on_step):
+                job.raise_if_cancelled()
                 if request.enable_safety_checker:
                     self._look_at(frames)
                 film.add(_pixels(frames, inputs.bucket))

@@ -5,7 +5,6 @@ Its size is read from the header before any of it is decoded: a file of a kiloby
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from stoker.models.talking_video.limits import DEFAULT, Limits
 from stoker.models.talking_video.sizes import Bucket, cover, nearest
 
-__all__ = ["InvalidPicture", "Limits", "cut", "opened"]
+__all__ = ["InvalidPicture", "cut", "opened"]
 
 FORMATS: Final = ("PNG", "JPEG", "WEBP")
 BACKGROUND: Final = (255, 255, 255)
@@ -26,15 +26,7 @@ class InvalidPicture(ValueError):
     """It cannot be used; the text says why, and what is allowed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """`least` pixels on each side, `most` in all."""
-
-    least: int = 64
-    most: int = 25_000_000
-
-
-def opened(path: Path, limits: Limits = Limits()) -> Image.Image:
+def opened(path: Path, limits: Limits = DEFAULT) -> Image.Image:
     """RGB, whole and upright. Raises InvalidPicture."""
     try:
         with Image.open(path, formats=FORMATS) as image:
@@ -43,7 +35,7 @@ def opened(path: Path, limits: Limits = Limits()) -> Image.Image:
     except UnidentifiedImageError:
         raise InvalidPicture("it is no png, jpeg or webp picture") from None
     except Image.DecompressionBombError:
-        raise InvalidPicture(f"it is larger than {limits.most / 1e6:g} million pixels") from None
+        raise InvalidPicture(f"it is larger than {limits.image_most / 1e6:g} million pixels") from None
     except (OSError, SyntaxError, ValueError) as error:
         if isinstance(error, InvalidPicture):
             raise
@@ -54,11 +46,13 @@ def _check(image: Image.Image, limits: Limits) -> None:
     width, height = image.size
     if getattr(image, "n_frames", 1) > 1:
         raise InvalidPicture("it is animated; it must be a single picture")
-    if min(width, height) < limits.least:
-        raise InvalidPicture(f"it has {width} x {height} pixels; each side must have at least {limits.least}")
-    if width * height > limits.most:
+    if min(width, height) < limits.image_least:
         raise InvalidPicture(
-            f"it has {width} x {height} pixels; there may be {limits.most / 1e6:g} million in all"
+            f"it has {width} x {height} pixels; each side must have at least {limits.image_least}"
+        )
+    if width * height > limits.image_most:
+        raise InvalidPicture(
+            f"it has {width} x {height} pixels; there may be {limits.image_most / 1e6:g} million in all"
         )
 
 

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from stoker.models.talking_video import wholeness
 from stoker.models.talking_video.chunks import video_frames
+from stoker.models.talking_video.limits import DEFAULT, Limits
 from stoker.models.talking_video.speech import RATE, Samples
 
-__all__ = ["InvalidAudio", "Limits", "Voice", "heard", "opened"]
+__all__ = ["InvalidAudio", "Voice", "heard", "opened"]
 
 LOUDNESS: Final = -23.0
 SILENCE: Final = -70.0
@@ -48,14 +49,6 @@ class InvalidAudio(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """In seconds."""
-
-    least_s: float = 0.2
-    most_s: float = 600.0
-
-
-@dataclass(frozen=True, slots=True)
 class Voice:
     """`frames`: `floor(seconds * 25)`."""
 
@@ -64,7 +57,7 @@ class Voice:
     seconds: float
 
 
-def heard(path: Path, folder: Path, limits: Limits = Limits()) -> Voice:
+def heard(path: Path, folder: Path, limits: Limits = DEFAULT) -> Voice:
     """Reads the file; what it makes lies in `folder`. Raises InvalidAudio."""
     raw = folder / "voice.f32"
     if gone := wholeness.missing(path):
@@ -81,7 +74,7 @@ def heard(path: Path, folder: Path, limits: Limits = Limits()) -> Voice:
         ) from error
     length = _without_padding(length, rate, said)
     seconds = length / rate
-    if seconds < limits.least_s:
+    if seconds < limits.audio_least_s:
         raise InvalidAudio(f"it has {seconds:.2f} s; it must have {_allowed(limits)}")
     frames = video_frames(length, rate)
     return Voice(_samples(raw, loudness), frames, seconds)
@@ -102,8 +95,8 @@ def _decoded(given: Any, out: Any, limits: Limits) -> tuple[int, int, float]:
     for frame in given.decode(stream):
         rate = rate or frame.sample_rate
         length += frame.samples
-        if length > limits.most_s * rate:
-            raise InvalidAudio(f"it has more than {limits.most_s:g} s; it must have {_allowed(limits)}")
+        if length > limits.audio_most_s * rate:
+            raise InvalidAudio(f"it has more than {limits.audio_most_s:g} s; it must have {_allowed(limits)}")
         frame.pts = None
         for part in resampler.resample(frame):
             out.write(meter.hear(part))
@@ -175,7 +168,8 @@ def _samples(raw: Path, loudness: float) -> Samples:
 
 
 def _allowed(limits: Limits) -> str:
-    return f"{limits.least_s:g} s to {limits.most_s / 60:g} minutes"
+    most = limits.audio_most_s
+    return f"{limits.audio_least_s:g} s to " + (f"{most:g} s" if most < 120 else f"{most / 60:g} minutes")
 
 
 def _words(error: Exception) -> str:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stoker.models.talking_video.picture import InvalidPicture, Limits, cut, opened
+from stoker.models.talking_video.limits import Limits
+from stoker.models.talking_video.picture import InvalidPicture, cut, opened
 from stoker.models.talking_video.sizes import BUCKETS, Bucket
 
 RED, GREEN, BLUE, GREY = (200, 40, 40), (40, 160, 60), (40, 60, 200), (128, 128, 128)
@@ -167,7 +168,7 @@ def test_a_small_file_of_many_pixels_is_refused_unread(tmp_path: Path, width: in
 
 
 def test_the_largest_picture_is_read() -> None:
-    assert Limits().most == 25_000_000
+    assert Limits().image_most == 25_000_000
     image = Image.new("RGB", (5_000, 5_000))
     bucket, pixels = cut(image, "480p", 4)
     assert (bucket, pixels.shape) == (Bucket(640, 640), (160, 160, 3))
@@ -229,6 +230,25 @@ def test_the_middle_is_kept() -> None:
     kept = bucket.width / (600 * bucket.height / 100)
     reds = (np.abs(pixels[160].astype(int) - RED).max(axis=1) < 30).sum()
     assert reds == pytest.approx(bucket.width / kept / 3 - (bucket.width / kept - bucket.width) / 2, abs=8)
+
+
+def test_limits_can_be_changed() -> None:
+    changed = Limits.parse("audio_most_s=60 image_bytes=5000000")
+    assert changed == Limits(audio_most_s=60.0, image_bytes=5_000_000)
+    assert Limits.parse("") == Limits()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("audio=60", "knows no 'audio'; it knows audio_least_s, audio_most_s,"),
+        ("image_bytes=5MB", "says 'image_bytes=5MB'; a number must follow"),
+        ("image_bytes", "says 'image_bytes'; a number must follow"),
+    ],
+)
+def test_limits_that_are_none_are_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Limits.parse(text)
 
 
 def _png(width: int, height: int, rows: bytes, depth: int = 8) -> bytes:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from media_files import FORMATS, Sound, clicks, film_without_sound, lag, loudness, tone, write_sound
 
-from stoker.models.talking_video.voice import QUIET, InvalidAudio, Limits, Voice, heard
+from stoker.models.talking_video.limits import Limits
+from stoker.models.talking_video.voice import QUIET, InvalidAudio, Voice, heard
 
 RATES = {
     "wav": (8_000, 44_100, 192_000),
@@ -147,9 +148,11 @@ def test_too_short(tmp_path: Path, seconds: float) -> None:
 
 def test_too_long_is_found_before_all_of_it_is_decoded(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "voice.wav", tone(32_000, 16_000), 16_000)
-    assert refusal(path, Limits(most_s=1.0)).startswith("it has more than 1 s; it must have 0.2 s to")
+    assert refusal(path, Limits(audio_most_s=1.0)).startswith(
+        "it has more than 1 s; it must have 0.2 s to 1 s"
+    )
     assert (tmp_path / "voice.wav.scratch" / "voice.f32").stat().st_size < 4 * 20_000
-    assert hear(path, Limits(most_s=2.0)).frames == 50
+    assert hear(path, Limits(audio_most_s=2.0)).frames == 50
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -222,6 +225,7 @@ def test_what_is_heard_early_does_not_depend_on_what_is_said_late(tmp_path: Path
 PROGRAM = """
 import sys
 from pathlib import Path
+from stoker.models.talking_video.limits import Limits
 from stoker.models.talking_video.voice import heard
 voice = heard(Path(sys.argv[1]), Path(sys.argv[2]))
 peak = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
