@@ -45,7 +45,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of each container. None: no limit of its own. `nproc` is what the agent's own user may have:
+    """Of each container. None: no limit of its own. `nproc` is what an engine may surely give:
     podman asks for a million where it is told nothing, and may not get them."""
 
     memory: int | None = None

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 HOST_DATA_DIR, HOST_VOLUME_ROOT = "STOKER_HOST_DATA_DIR", "STOKER_HOST_VOLUME_ROOT"
 MEMORY_MB, CPUS, PIDS = "STOKER_CONTAINER_MEMORY_MB", "STOKER_CONTAINER_CPUS", "STOKER_CONTAINER_PIDS"
 NOFILE_MAX = 65_536
+PID_MAX = Path("/proc/sys/kernel/pid_max")
+"""Podman lowers its own limit of processes to this, and may then not give a container more."""
 PROBE_S = 20.0
 
 
@@ -120,16 +122,19 @@ def container_limits(given: Mapping[str, str]) -> Limits:
     memory = _number(given, MEMORY_MB, 16, 1 << 24)
     cpus = _number(given, CPUS, 0.01, 4096)
     pids = _number(given, PIDS, 8, 1 << 22)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    _, processes = resource.getrlimit(resource.RLIMIT_NPROC)
-    nofile = NOFILE_MAX if hard == resource.RLIM_INFINITY else min(hard, NOFILE_MAX)
+    pid_max = int(PID_MAX.read_text())
     return Limits(
         memory=None if memory is None else int(memory) << 20,
         cpus=cpus,
         pids=4096 if pids is None else int(pids),
-        nofile=nofile,
-        nproc=None if processes == resource.RLIM_INFINITY else processes,
+        nofile=_at_most(NOFILE_MAX, resource.RLIMIT_NOFILE),
+        nproc=_at_most(pid_max, resource.RLIMIT_NPROC),
     )
+
+
+def _at_most(value: int, limit: int) -> int:
+    _, hard = resource.getrlimit(limit)
+    return value if hard == resource.RLIM_INFINITY else min(hard, value)
 
 
 def _number(given: Mapping[str, str], name: str, low: float, high: float) -> float | None:
