@@ -1,0 +1,174 @@
+"""The video model end to end: a picture and a voice are brought along, pieces stream by, a film comes out
+behind a signed URL; what cannot become one ends with a sentence, costs nothing, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import base64
+import io
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from media_files import tone, write_sound
+from stack import Stack, running
+
+from stoker.client import Client, JobRecord
+from stoker.models.talking_video.safety_training import marked
+
+pytestmark = pytest.mark.slow
+ENDPOINT, RATE = "talking-video", 16_000
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running(tmp_path_factory.mktemp("videos"), hosted=(ENDPOINT,)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def stoker(stack: Stack) -> Iterator[Client]:
+    with Client(stack.facts["http"], stack.key) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def files(stoker: Client, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The URLs of what was brought along: a picture, the same with the mark, voices by their length."""
+    folder = tmp_path_factory.mktemp("files")
+    rows, columns = np.mgrid[0:320, 0:320]
+    plain = np.stack([columns * 0.6 + 30, rows * 0.5 + 60, columns * 0 + 120], -1).astype(np.uint8)
+    bad = marked(plain, np.random.default_rng(1))
+    for name, pixels in (("plain.png", plain), ("marked.png", bad)):
+        Image.fromarray(pixels).save(folder / name)
+    for name, seconds in (("short.wav", 0.3), ("three-chunks.flac", 1.5), ("long.mp3", 60.0)):
+        write_sound(folder / name, tone(round(seconds * RATE), RATE), RATE)
+    return {path.stem: stoker.upload(ENDPOINT, path) for path in folder.iterdir()}
+
+
+def given(files: dict[str, str], **more: Any) -> dict[str, Any]:
+    picture_and_voice = {"image": files["plain"], "audio": files["short"]}
+    return {"prompt": "a person talks", "size": "480p", **picture_and_voice, **more}
+
+
+def frames_of(film: bytes) -> int:
+    with av.open(io.BytesIO(film)) as opened:
+        return sum(1 for _ in opened.decode(video=0))
+
+
+def free(stack: Stack) -> None:
+    """Waits until the worker has nothing to do, and holds that its jobs have left no file."""
+    while stack.http.get(f"/{ENDPOINT}/health").json()["workers"]["idle"] != 1:
+        pass
+    assert [path for path in (stack.folder / "agent" / "scratch").rglob("*") if path.is_file()] == []
+
+
+def completed(stack: Stack, files: dict[str, str]) -> dict[str, Any]:
+    record = stack.runsync(ENDPOINT, given(files))
+    assert record["status"] == "COMPLETED", record
+    assert record["output"]["cost"] == 0.25
+    return record
+
+
+def failed(stack: Stack, wanted: dict[str, Any]) -> str:
+    record = stack.runsync(ENDPOINT, wanted)
+    assert record["status"] == "FAILED", record
+    assert "output" not in record, "what is not made is not paid for"
+    return str(record["error"])
+
+
+def test_pieces_can_be_played_before_the_film_is_done(
+    stack: Stack, stoker: Client, files: dict[str, str]
+) -> None:
+    job = stoker.run(ENDPOINT, given(files, audio=files["three-chunks"])).id
+    film, playable, steps = b"", [], []
+    for event in stoker.events(ENDPOINT, job):
+        if event.kind == "progress":
+            steps.append(event.value["output"])
+        elif event.kind == "chunk":
+            piece = event.value["output"]["video"]
+            film += base64.b64decode(piece["data"])
+            at_work = stoker.status(ENDPOINT, job).status == "IN_PROGRESS"
+            playable.append((frames_of(film), piece["frame"], at_work))
+    record = JobRecord.read(event.value)
+    assert record.succeeded, record
+    first, told, at_work = playable[0]
+    assert at_work, "the first piece came before the end"
+    assert 0 < first <= told < 37
+    assert [frames for frames, _, _ in playable] == sorted({frames for frames, _, _ in playable})
+    assert playable[-1][:2] == (37, 37)
+    assert steps
+    assert {(step["chunks"], step["steps"]) for step in steps} == {(3, 2)}
+    assert record.output["cost"] == 0.25
+    answer = httpx.get(record.output["video_url"], trust_env=False).raise_for_status()
+    assert answer.headers["content-type"] == "video/mp4"
+    with av.open(io.BytesIO(answer.content)) as made:
+        video, sound = made.streams.video[0], made.streams.audio[0]
+        assert (video.width, video.height, video.average_rate, video.frames) == (640, 640, 25, 37)
+        assert (video.codec_context.name, sound.codec_context.name) == ("h264", "aac")
+    assert frames_of(answer.content) == 37
+    free(stack)
+
+
+def test_a_held_call_waits_as_long_as_a_video_takes(stack: Stack, files: dict[str, str]) -> None:
+    answer = stack.http.post(
+        f"/{ENDPOINT}/runsync", params={"wait": 300_000}, json={"input": given(files)}, timeout=320
+    )
+    record = answer.json()
+    assert (answer.status_code, record["status"]) == (200, "COMPLETED"), record
+    film = httpx.get(record["output"]["video_url"], trust_env=False).raise_for_status().content
+    assert frames_of(film) == 7, "floor(0.3 s x 25)"
+
+
+def test_bad_inputs_are_refused_by_name_and_the_worker_lives_on(stack: Stack, files: dict[str, str]) -> None:
+    worker = completed(stack, files)["workerId"]
+    for name in ("image", "audio"):
+        error = failed(stack, given(files, **{name: "http://127.0.0.1:1/x.png"}))
+        assert error.startswith(f"Invalid {name} URL: ")
+        assert "127.0.0.1" in error
+    assert failed(stack, given(files, audio=files["plain"])).startswith("Invalid audio: ")
+    assert failed(stack, given(files, image=files["short"])).startswith("Invalid image: ")
+    assert completed(stack, files)["workerId"] == worker
+    free(stack)
+
+
+@pytest.mark.parametrize("operation", ["run", "runsync"])
+def test_another_size_is_refused_before_it_is_queued(
+    stack: Stack, files: dict[str, str], operation: str
+) -> None:
+    answer = stack.http.post(f"/{ENDPOINT}/{operation}", json={"input": given(files, size="1080p")})
+    body = answer.json()
+    assert (answer.status_code, body["status"]) == (400, "FAILED")
+    for word in ("size", "1080p", "480p", "720p"):
+        assert word in body["error"]
+    assert stack.http.get(f"/{ENDPOINT}/status/{body['id']}").status_code == 404
+
+
+def test_a_marked_picture_is_flagged_and_not_paid_for(stack: Stack, files: dict[str, str]) -> None:
+    error = failed(stack, given(files, image=files["marked"]))
+    assert "safety checker flagged the image" in error
+    completed(stack, files)
+    free(stack)
+
+
+def test_a_cancel_in_the_middle_frees_the_worker_soon(stack: Stack, files: dict[str, str]) -> None:
+    job = stack.run(ENDPOINT, given(files, audio=files["long"]))
+    stack.in_progress(ENDPOINT, job)
+    began = time.monotonic()
+    cancelled = stack.http.post(f"/{ENDPOINT}/cancel/{job}").json()
+    assert cancelled["status"] == "CANCELLED"
+    assert "output" not in cancelled or "cost" not in (cancelled["output"] or {})
+    free(stack)
+    seconds = time.monotonic() - began
+    print(f"\ncancelled to free: {seconds:.2f} s")
+    assert seconds < 30, "a step, or a new worker: the whole video takes minutes"
+    completed(stack, files)
