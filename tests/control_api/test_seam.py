@@ -45,5 +45,5 @@ def test_it_answers_the_seam(protocol: type, answers: type) -> None:
 def test_it_says_what_the_seam_says(answers: type) -> None:
     for name, function in asked(PlaneApi).items():
         theirs, ours = get_type_hints(getattr(answers, name)), get_type_hints(function)
-        if name != "follow":  # an iterator there may be a generator here
+        if name not in {"follow", "follow_logs"}:  # an iterator there may be a generator here
             assert theirs == ours, name
