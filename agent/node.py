@@ -122,8 +122,8 @@ class Agent:
 
     def _occupants(self) -> Occupants[Worker]:
         return Occupants(
-            lambda uuid: self.workers.on_device(uuid),
-            lambda worker, why: self.attempts.lose(worker, why),
+            lambda uuid: self.workers.on_device(uuid),  # noqa: PLW0108  # neither is there yet
+            lambda worker, why: self.attempts.lose(worker, why),  # noqa: PLW0108
             lambda worker, why: self.attempts.gone(worker, why, True),
         )
 

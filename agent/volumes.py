@@ -5,7 +5,7 @@
 - A name is one name, never a path. The folder is made when a worker first wants it, and never removed.
 - A link in its place is refused: whoever writes in the root could else hand out any folder of the host.
 
-Not here: how a worker comes to see it (`agent.isolation` for processes, `agent.container_plan` for containers).
+Not here: how a worker comes to see it (`agent.isolation`; `agent.container_plan` for containers).
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 class ScaleSample:
     """One look at an endpoint. `idle_for` holds, per idle worker, for how many seconds it has been idle.
 
-    `slots` holds, per ready worker, how many jobs it takes at once; `concurrency` is what the endpoint allows,
-    and what is expected of a worker while none is ready.
+    `slots` holds, per ready worker, how many jobs it takes at once; `concurrency` is what the endpoint
+    allows, and what is expected of a worker while none is ready.
     """
 
     queued: int

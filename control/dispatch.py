@@ -18,7 +18,6 @@ from stoker.control.placement import FreeWorker, NodeLoad
 from stoker.control.types import Claimed, Endpoint, Slot
 from stoker.wire.messages import AttemptKey
 
-
 OFFER_MAX = 256
 """Slots of an endpoint in one claim; where they are all filled, the next follows at once."""
 

@@ -410,7 +410,7 @@ class Nodes:
             session.end("what was stored is in doubt")
 
     async def stop(self) -> None:
-        """Tells every agent that this process goes. Returns when their sessions are over, soon in any case."""
+        """Tells every agent that this process goes. Returns when their sessions are over, and soon."""
         self._stopping = True
         for session in self._sessions.values():
             session.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,8 @@ class Lines:
         self.serving = tasks.create_task(self._serve(w, theirs))
 
     async def _serve(self, w: World, stream: MemoryStream[Any, Any]) -> None:
-        try:
+        with contextlib.suppress(StreamEnded):
             await w.plane.serve_logs(stream, "test")
-        except StreamEnded:
-            pass
 
     async def begin(self) -> Lines:
         await self.stream.send(LogLines(self.hello))

@@ -1,4 +1,4 @@
-"""A job's lines at a reader while they are printed, through a real control, a real agent and a real worker."""
+"""A job's lines at a reader while they are printed, through a real control, agent and worker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import statistics
 import sys
 import time
 from pathlib import Path
-
 
 sys.path.insert(0, str(Path(__file__).parent))
 from stack import Stack, queue_endpoint, running

@@ -1,4 +1,4 @@
-"""Every part is restarted under load, one after the other: nothing is lost, nothing runs twice, all exit 0."""
+"""Every part is restarted under load, one by one: nothing is lost, nothing runs twice, all exit 0."""
 
 from __future__ import annotations
 
