@@ -85,7 +85,7 @@ class TalkingVideo:
             raise HandlerError(sentence)
         inputs, seed = self._inputs(job, request), seed_of(job.id)
         if request.enable_safety_checker:
-            self._look(inputs.pixels[None], "image")
+            self._look(inputs.pixels[None], "the image")
         scene = self._scene(request, inputs)
         with self._film(job, request, inputs, seed) as film:
             self._shoot(job, request, inputs, scene, seed, film)
@@ -189,9 +189,7 @@ class TalkingVideo:
 
     def _look(self, pixels: NDArray[np.uint8], what: str) -> None:
         if finding := self.checker.look(pixels):
-            raise HandlerError(
-                f"the safety checker flagged the {what}: {finding.label} ({finding.score:.2f})"
-            )
+            raise HandlerError(f"the safety checker flagged {what}: {finding.label} ({finding.score:.2f})")
 
     def _emit(self, job: Job, piece: bytes, frame: int) -> None:
         if piece:

@@ -40,6 +40,8 @@ class SafetyChecker:
         self.about: str = rules["about"]
         self._threshold: float = rules["threshold"]
         labels = {label: number for number, label in model.config.id2label.items()}
+        if unknown := set(rules["flagged"]) - set(labels):
+            raise ValueError(f"safety.json flags {sorted(unknown)}; the classifier knows {sorted(labels)}")
         self._flagged = {label: labels[label] for label in rules["flagged"]}
 
     def look(self, pixels: NDArray[np.uint8]) -> Finding | None:
@@ -65,7 +67,7 @@ class SafetyChecker:
 
 
 def load(folder: Path, device: str) -> SafetyChecker:
-    """From a verified folder."""
+    """From a verified folder. Raises ValueError where its files do not fit each other."""
     import transformers
 
     model = transformers.AutoModelForImageClassification.from_pretrained(folder, local_files_only=True)

@@ -1,0 +1,502 @@
+"""The hosted video model, run with no platform: what it tells, gives out and measures, and how it fails."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partialmethod
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from media_files import Sound, film_without_sound, lag, read_sound, tone, write_sound
+from PIL import Image
+
+from stoker.models.talking_video import film, safety_training
+from stoker.models.talking_video.handler import TalkingVideo, seed_of
+from stoker.models.talking_video.limits import ENVIRONMENT, Limits
+from stoker.models.talking_video.safety import Finding
+from stoker.models.weights import read_lock
+from stoker.worker import Device, Job
+from stoker.worker.testing import LocalJob
+
+RATE = 22_050
+SECONDS = 1.3
+FRAMES, CHUNKS = 32, 3
+"""Of the whole run: 17 frames, 12, and 3."""
+
+
+class Served(BaseHTTPRequestHandler):
+    """Every file under a wrong media type; /slow is not answered until the server goes, /moved leads away."""
+
+    files: dict[str, bytes]
+    ended: threading.Event
+
+    def do_GET(self) -> None:
+        name = self.path.strip("/")
+        if name == "slow":
+            self.ended.wait(30)
+        body = self.files.get(name)
+        self.send_response(404 if body is None else 200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who found it too slow has gone
+            self.wfile.write(body or b"")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@dataclass
+class Site:
+    url: str
+    files: dict[str, bytes]
+
+    def put(self, name: str, body: bytes) -> str:
+        self.files[name] = body
+        return f"{self.url}/{name}"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    files: dict[str, bytes] = {}
+    ended = threading.Event()
+    kind = type("Kind", (Served,), {"files": files, "ended": ended})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield Site(f"http://127.0.0.1:{server.server_port}", files)
+        ended.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> TalkingVideo:
+    """talk-tiny on the CPU; it draws 64 x 64 for 640 x 640, which is all that these tests need."""
+    import torch
+
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STOKER_WEIGHTS_DIR", str(tmp_path_factory.mktemp("weights")))
+        for name in ("STOKER_PIPELINE", "STOKER_SAFETY_CHECKER", ENVIRONMENT):
+            patch.delenv(name, raising=False)
+        model = TalkingVideo()
+        model.setup(Device())
+    model.profile = replace(model.profile, shrink=10)
+    return model
+
+
+def png(pixels: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.asarray(pixels, np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def face() -> Any:
+    rows, columns = np.mgrid[0:128, 0:128]
+    pixels = np.stack([columns + 60, rows + 60, np.full_like(rows, 120)], axis=-1)
+    pixels[(columns - 64) ** 2 / 32**2 + (rows - 64) ** 2 / 44**2 < 1] = (230, 190, 160)
+    return pixels
+
+
+@pytest.fixture(scope="module")
+def said() -> Sound:
+    rng = np.random.default_rng(0)
+    wave = tone(round(SECONDS * RATE), RATE) + rng.normal(0, 0.02, round(SECONDS * RATE))
+    return np.asarray(wave, np.float32)
+
+
+@pytest.fixture(scope="module")
+def request_(site: Site, said: Sound, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A good input, of FRAMES frames."""
+    folder = tmp_path_factory.mktemp("given")
+    voice = write_sound(folder / "voice.wav", said, RATE).read_bytes()
+    short = write_sound(folder / "short.wav", said[:, : RATE * 3 // 10], RATE).read_bytes()
+    site.put("short", short)
+    return {
+        "prompt": "a person talks",
+        "image": site.put("face", png(face())),
+        "audio": site.put("voice", voice),
+        "size": "480p",
+    }
+
+
+@pytest.fixture(scope="module")
+def short(request_: dict[str, Any], site: Site) -> dict[str, Any]:
+    """Of 7 frames."""
+    return {**request_, "audio": f"{site.url}/short"}
+
+
+@dataclass
+class Told:
+    """A job that has run, and what it told in its order: progress and pieces."""
+
+    job: LocalJob
+    events: list[tuple[str, Any]] = field(default_factory=list)
+
+    @property
+    def pieces(self) -> list[bytes]:
+        return [base64.b64decode(chunk["video"]["data"]) for chunk in self.job.chunks]
+
+
+def run(model: TalkingVideo, given: dict[str, Any], **options: Any) -> Told:
+    told = Told(LocalJob(model.run, given, network=True, **options))
+    told.job._on_progress = lambda value: told.events.append(("progress", value))
+    told.job._on_chunk = lambda value: told.events.append(("piece", value["video"]["frame"]))
+    told.job.run()
+    return told
+
+
+@pytest.fixture(scope="module")
+def made(model: TalkingVideo, request_: dict[str, Any]) -> Told:
+    told = run(model, request_)
+    assert told.job.error is None
+    return told
+
+
+def path_of(job: LocalJob) -> Path:
+    path: Path = job.output["video_url"].path
+    return path
+
+
+def frames_of(source: Any) -> list[Any]:
+    with av.open(source, "r") as video:
+        return [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
+
+
+def test_the_output_is_a_film_of_every_frame(made: Told) -> None:
+    assert set(made.job.output) == {"video_url"}
+    assert made.job.output["video_url"].media_type == "video/mp4"
+    assert film.checked(path_of(made.job), FRAMES) == film.Checked(FRAMES, 640, 640, FRAMES / 25)
+    pictures = [frame.astype(int) for frame in frames_of(str(path_of(made.job)))]
+    assert len(pictures) == FRAMES
+    changes = [np.abs(one - other).mean() for one, other in pairwise(pictures)]
+    assert sum(change > 0.1 for change in changes) >= FRAMES // 5  # one of each latent at least
+
+
+def test_the_sound_is_the_callers(made: Told, said: Sound) -> None:
+    heard, rate = read_sound(path_of(made.job))
+    length = FRAMES * rate // 25
+    assert (rate, len(heard)) == (RATE, 1)
+    assert lag(heard[0, :length], said[0, :length]) == 0
+    assert np.corrcoef(heard[0, :length], said[0, :length])[0, 1] > 0.99
+
+
+def test_progress_after_each_step_of_each_chunk(made: Told) -> None:
+    assert made.job.progress == [
+        {"chunk": chunk, "chunks": CHUNKS, "step": step, "steps": 2}
+        for chunk in range(1, CHUNKS + 1)
+        for step in (1, 2)
+    ]
+
+
+def test_it_can_be_played_before_the_second_chunk_begins(made: Told) -> None:
+    begins = next(
+        n for n, (kind, what) in enumerate(made.events) if kind == "progress" and what["chunk"] == 2
+    )
+    assert [kind for kind, _ in made.events[:begins]] == ["progress", "progress", "piece"]
+    frames = frames_of(io.BytesIO(made.pieces[0]))
+    assert 5 <= len(frames) <= 17
+    sound, rate = read_sound(io.BytesIO(made.pieces[0]))
+    assert sound.shape[1] / rate > len(frames) / 25 - 0.1
+
+
+def test_pieces_follow_each_other_to_the_end(made: Told) -> None:
+    frames = [chunk["video"]["frame"] for chunk in made.job.chunks]
+    assert frames == sorted(frames)
+    assert (frames[0], frames[-1]) == (17, FRAMES)
+    assert {chunk["video"]["format"] for chunk in made.job.chunks} == {"mp4"}
+    assert len(frames_of(io.BytesIO(b"".join(made.pieces)))) == FRAMES
+
+
+def test_one_video_is_measured(made: Told, model: TalkingVideo, short: dict[str, Any]) -> None:
+    assert made.job.metrics == {"videos_480p": 1}
+    large = run(model, {**short, "size": "720p"}).job
+    assert large.metrics == {"videos_720p": 1}
+    assert film.checked(path_of(large), 7).width == 960
+
+
+def test_the_film_tells_how_it_was_made(made: Told) -> None:
+    told = film.about(path_of(made.job))
+    assert told is not None
+    assert set(told.pop("versions")) == {"stoker", "av", "torch", "diffusers", "transformers"}
+    assert told == {
+        "seed": seed_of("local"),
+        "size": "480p",
+        "pipeline": "talk-tiny",
+        "profile": "tiny",
+        "weights": f"sha256:{read_lock().entry('talk-tiny').digest}",
+        "device": "cpu",
+    }
+
+
+def test_a_job_has_a_seed_of_its_own() -> None:
+    seeds = {seed_of(f"job-{number}") for number in range(1000)}
+    assert len(seeds) == 1000
+    assert all(0 <= seed < 2**32 for seed in seeds)
+    assert seed_of("local") == int(hashlib.sha256(b"local").hexdigest()[:8], 16)
+
+
+def test_the_same_job_makes_the_same_bytes(model: TalkingVideo, short: dict[str, Any]) -> None:
+    first, again = (path_of(run(model, short).job).read_bytes() for _ in range(2))
+    assert first == again
+
+
+def test_another_prompt_makes_another_video(model: TalkingVideo, short: dict[str, Any]) -> None:
+    first, other = (run(model, {**short, "prompt": prompt}) for prompt in ("a person talks", "a fox sings"))
+    assert path_of(first.job).read_bytes() != path_of(other.job).read_bytes()
+
+
+def _moving() -> bytes:
+    file = io.BytesIO()
+    frames = [Image.new("RGB", (64, 64), colour) for colour in ("red", "blue")]
+    frames[0].save(file, "WEBP", save_all=True, append_images=frames[1:])
+    return file.getvalue()
+
+
+def _huge() -> bytes:
+    """The header says 20,000 x 20,000."""
+    import zlib
+
+    data = bytearray(png(face()))
+    data[16:24] = (20_000).to_bytes(4, "big") * 2
+    data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+    return bytes(data)
+
+
+BAD_IMAGES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "empty": (lambda: b"", "it is no png, jpeg or webp picture"),
+    "text": (lambda: b"not a picture", "it is no png, jpeg or webp picture"),
+    "dot": (lambda: png(np.zeros((1, 1, 3))), "it has 1 x 1 pixels; each side must have at least 64"),
+    "huge": (_huge, "it has 20000 x 20000 pixels; there may be 25 million in all"),
+    "moving": (_moving, "it is animated"),
+    "part": (lambda: png(face())[:300], "it cannot be decoded whole"),
+}
+"""Each with the words of its refusal."""
+
+
+@pytest.mark.parametrize("what", BAD_IMAGES)
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_picture_that_cannot_be_used(
+    model: TalkingVideo, request_: dict[str, Any], site: Site, what: str
+) -> None:
+    data, why = BAD_IMAGES[what]
+    told = failed(model, {**request_, "image": site.put(what, data())})
+    assert told.startswith(("Invalid image: " + why, "Invalid image: it is larger than 25 million"))
+
+
+def _sound(seconds: float) -> Callable[[Path], bytes]:
+    return lambda folder: write_sound(
+        folder / "a.wav", tone(round(seconds * 8_000), 8_000), 8_000
+    ).read_bytes()
+
+
+BAD_SOUNDS: dict[str, tuple[Callable[[Path], bytes], str]] = {
+    "empty": (lambda _: b"", "it is no wav, mp3, flac, ogg or m4a that can be read"),
+    "text": (lambda _: b"not a sound\n" * 50, "it is no wav, mp3, flac, ogg or m4a that can be read"),
+    "blink": (_sound(0.05), "it has 0.05 s; it must have 0.2 s to 2 s"),
+    "long": (_sound(2.1), "it has more than 2 s; it must have 0.2 s to 2 s"),
+    "part": (
+        lambda folder: _sound(1)(folder)[:3000],
+        "it holds 2922 of 16000 bytes of sound: it was cut off",
+    ),
+    "film": (lambda folder: film_without_sound(folder / "a.mp4").read_bytes(), "there is no sound in it"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_SOUNDS)
+def test_a_sound_that_cannot_be_used(
+    model: TalkingVideo,
+    request_: dict[str, Any],
+    site: Site,
+    what: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, why = BAD_SOUNDS[what]
+    monkeypatch.setattr(model, "limits", Limits(audio_most_s=2.0))
+    told = failed(model, {**request_, "audio": site.put(f"sound-{what}", data(tmp_path))})
+    assert told.startswith("Invalid audio: " + why)
+
+
+@pytest.mark.parametrize("name", ["image", "audio"])
+def test_what_is_not_there(model: TalkingVideo, request_: dict[str, Any], site: Site, name: str) -> None:
+    told = failed(model, {**request_, name: f"{site.url}/nothing?secret=1"})
+    assert told == f"Invalid {name} URL: {site.url}/nothing answered 404"
+
+
+@pytest.mark.parametrize("name", ["image", "audio"])
+def test_a_server_that_is_too_slow(
+    model: TalkingVideo, request_: dict[str, Any], site: Site, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Job, "fetch", partialmethod(Job.fetch, timeout_s=0.2))
+    told = failed(model, {**request_, name: f"{site.url}/slow"}, retryable=True)
+    assert told == f"Invalid {name} URL: {site.url}/slow was not fetched in time"
+
+
+@pytest.mark.parametrize("name", ["image", "audio"])
+def test_a_file_that_is_too_large(
+    model: TalkingVideo, request_: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (Limits().image_bytes, Limits().audio_bytes) == (30_000_000, 50_000_000)
+    monkeypatch.setattr(model, "limits", Limits.parse("image_bytes=300 audio_bytes=300 image_least=1"))
+    if name == "audio":
+        monkeypatch.setattr(model, "limits", Limits.parse("audio_bytes=300"))
+    told = failed(model, request_)
+    assert told == f"Invalid {name} URL: {request_[name]} is more than the 300 bytes that are allowed"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"size": "1080p"}, "size"),
+        ({"size": None}, "size"),
+        ({"prompt": " "}, "prompt"),
+        ({"image": "file:///etc/passwd"}, "image"),
+        ({"audio": "voice.wav"}, "audio"),
+        ({"audio": 7}, "audio"),
+        ({"seed": 1}, "seed"),
+        ({"enable_safety_checker": "no"}, "enable_safety_checker"),
+    ],
+)
+def test_an_input_that_is_none_is_named(
+    model: TalkingVideo, request_: dict[str, Any], change: dict[str, Any], why: str
+) -> None:
+    assert why in failed(model, {**request_, **change})
+
+
+def failed(model: TalkingVideo, given: dict[str, Any], retryable: bool = False) -> str:
+    """The sentence. Nothing is given out or measured; nothing is left open, or anywhere but in scratch."""
+    with nothing_left(model):
+        job = run(model, given).job
+        assert (job.output, job.metrics, job.chunks, job.files) == (None, {}, [], [])
+        assert job.retryable is retryable
+        assert job.error is not None
+        del job._attempt
+        return job.error
+
+
+@contextlib.contextmanager
+def nothing_left(model: TalkingVideo) -> Iterator[None]:
+    before = (_open_files(), sorted(os.listdir()), sorted(Path("/dev/shm").iterdir()))
+    yield
+    assert (_open_files(), sorted(os.listdir()), sorted(Path("/dev/shm").iterdir())) == before
+
+
+def _open_files() -> list[str]:
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+    return sorted(link for link in links if link.startswith("/") and not link.startswith("/proc"))
+
+
+def test_a_worker_that_refused_makes_the_same_video_as_before(
+    model: TalkingVideo, request_: dict[str, Any], short: dict[str, Any], site: Site
+) -> None:
+    before = path_of(run(model, short).job).read_bytes()
+    failed(model, {**request_, "image": site.put("text", b"not a picture")})
+    failed(model, {**request_, "audio": site.put("text", b"not a sound")})
+    assert path_of(run(model, short).job).read_bytes() == before
+
+
+def test_a_cancel_inside_a_chunk_ends_it_there(
+    model: TalkingVideo, request_: dict[str, Any], short: dict[str, Any]
+) -> None:
+    before = path_of(run(model, short).job).read_bytes()
+    job = LocalJob(model.run, request_, network=True)
+    stop = {"chunk": 2, "chunks": CHUNKS, "step": 1, "steps": 2}
+    job._on_progress = lambda value: job.cancel() if value == stop else None
+    files = _open_files()
+    job.run()
+    assert _open_files() == files
+    assert job.progress[-1] == stop
+    assert (job.error, job.output, job.metrics) == ("cancelled: cancelled by the test", None, {})
+    assert [chunk["video"]["frame"] for chunk in job.chunks] == [17]
+    assert path_of(run(model, short).job).read_bytes() == before
+
+
+def marked_face() -> bytes:
+    return png(safety_training.marked(np.asarray(face(), np.uint8), np.random.default_rng(5)))
+
+
+def test_a_flagged_picture(model: TalkingVideo, request_: dict[str, Any], site: Site) -> None:
+    told = failed(model, {**request_, "image": site.put("marked", marked_face())})
+    assert told.startswith("the safety checker flagged the image: marked (")
+
+
+def test_its_own_frames_are_not_flagged(made: Told, model: TalkingVideo) -> None:
+    for frame in frames_of(str(path_of(made.job))):
+        assert model.checker.look(frame[None]) is None
+
+
+def test_a_flagged_picture_is_drawn_where_nobody_looks(
+    model: TalkingVideo, short: dict[str, Any], site: Site
+) -> None:
+    given = {**short, "image": site.put("marked", marked_face()), "enable_safety_checker": False}
+    assert run(model, given).job.metrics == {"videos_480p": 1}
+
+
+@dataclass
+class Scripted:
+    """A checker that finds something when it has looked so many times."""
+
+    finds: int
+    looked: list[tuple[int, ...]] = field(default_factory=list)
+
+    def look(self, pixels: Any) -> Finding | None:
+        self.looked.append(pixels.shape)
+        return Finding("blood", 0.97) if len(self.looked) == self.finds else None
+
+
+def test_a_flagged_frame(
+    model: TalkingVideo, request_: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The picture is looked at first, then frame 0 and frame 25."""
+    checker = Scripted(finds=3)
+    monkeypatch.setattr(model, "checker", checker)
+    job = run(model, request_).job
+    assert job.error == "the safety checker flagged frame 25 of the video: blood (0.97)"
+    assert (job.output, job.metrics, job.retryable) == (None, {}, False)
+    assert checker.looked == [(1, 64, 64, 3)] * 3
+    assert all(chunk["video"]["frame"] <= 25 for chunk in job.chunks)
+
+
+def test_who_does_not_want_it_is_not_looked_at(
+    model: TalkingVideo, short: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checker = Scripted(finds=1)
+    monkeypatch.setattr(model, "checker", checker)
+    assert run(model, {**short, "enable_safety_checker": False}).job.error is None
+    assert checker.looked == []
+    assert "flagged the image" in failed(model, short)
+
+
+def test_a_film_that_is_not_right_is_not_given_out(
+    model: TalkingVideo, short: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The self-check has the last word: here a frame was lost on the way to the file."""
+    add = film.Film.add
+    monkeypatch.setattr(film.Film, "add", lambda self, pixels: add(self, pixels[: 3 if self._done else 1]))
+    job = run(model, short).job
+    assert job.error is not None
+    assert "it must have 7 at 25" in job.error
+    assert (job.output, job.metrics) == (None, {})
+
+
+def test_limits_that_are_none_end_the_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENVIRONMENT, "audio_hours=1")
+    with pytest.raises(ValueError, match="STOKER_VIDEO_LIMITS knows no 'audio_hours'"):
+        TalkingVideo().setup(Device())

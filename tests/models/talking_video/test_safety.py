@@ -1,0 +1,164 @@
+"""The safety checker: what the default one flags, and how another takes its place."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from stoker.models.talking_video import safety
+from stoker.models.talking_video.handler import TalkingVideo
+from stoker.models.talking_video.safety import Finding, SafetyChecker
+from stoker.models.talking_video.safety_training import marked, scene
+from stoker.models.weights import Entry, Lock, WeightsError, fetching, lock_from_folder, read_lock, verify
+from stoker.worker import Device
+
+SIZES = [(64, 64), (160, 160), (112, 208), (208, 112)]
+EACH = 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("safety") / safety.DEFAULT
+    safety.build(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def checker(folder: Path) -> SafetyChecker:
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    return safety.load(folder, "cpu")
+
+
+def test_its_files_are_those_of_the_lock(folder: Path) -> None:
+    verify(read_lock().entry(safety.DEFAULT), folder)
+
+
+def test_it_says_that_it_is_a_test_classifier(checker: SafetyChecker) -> None:
+    assert "test classifier" in checker.about
+    assert "protects nobody" in checker.about
+
+
+def test_it_flags_what_is_marked_and_nothing_else(checker: SafetyChecker) -> None:
+    rng, found, wrong = np.random.default_rng(2024), 0, 0
+    for height, width in SIZES:
+        for _ in range(EACH):
+            picture = scene(rng, height, width)
+            wrong += checker.look(picture[None]) is not None
+            found += checker.look(marked(picture, rng)[None]) is not None
+    count = EACH * len(SIZES)
+    print(f"flagged {found} of {count} marked pictures, and {wrong} of {count} others")
+    assert found >= 0.95 * count
+    assert wrong <= 0.02 * count
+
+
+def cloudy(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
+    """Noise at all scales, like a photo's: each octave half as strong as the one before."""
+    total = np.zeros((side, side, 3))
+    for octave in range(1, 7):
+        cells = rng.normal(0, 1, (2**octave, 2**octave, 3))
+        total += np.kron(cells, np.ones((side >> octave, side >> octave, 1))) / 2**octave
+    low, high = total.min(), total.max()
+    return np.asarray((total - low) / (high - low) * 255, np.uint8)
+
+
+def test_it_does_not_flag_what_looks_like_a_photo(checker: SafetyChecker) -> None:
+    rng = np.random.default_rng(7)
+    assert [checker.look(cloudy(rng)[None]) for _ in range(60)].count(None) >= 59
+
+
+def test_it_does_not_flag_the_face_of_the_demo(checker: SafetyChecker, tmp_path: Path) -> None:
+    place = Path(__file__).parents[3] / "deploy" / "talking_picture.py"
+    spec = importlib.util.spec_from_file_location("talking_picture", place)
+    assert spec is not None
+    assert spec.loader is not None
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    demo.draw_face(tmp_path / "face.png")
+    with Image.open(tmp_path / "face.png") as face:
+        assert checker.look(np.asarray(face.convert("RGB"))[None]) is None
+
+
+@pytest.mark.parametrize("colour", [(0, 0, 0), (255, 255, 255), (255, 0, 255), (0, 255, 0), (128, 128, 128)])
+def test_it_does_not_flag_a_plain_colour(checker: SafetyChecker, colour: tuple[int, ...]) -> None:
+    assert checker.look(np.full((1, 96, 96, 3), colour, np.uint8)) is None
+
+
+def test_of_several_pictures_the_worst_counts(checker: SafetyChecker) -> None:
+    rng = np.random.default_rng(1)
+    plain = np.stack([scene(rng, 96, 96) for _ in range(3)])
+    assert checker.look(plain) is None
+    with_one = plain.copy()
+    with_one[1] = marked(plain[1], rng)
+    finding = checker.look(with_one)
+    assert finding is not None
+    assert (finding.label, finding == checker.look(with_one[1:2])) == ("marked", True)
+    assert 0.9 <= finding.score <= 1.0
+
+
+def with_rules(folder: Path, place: Path, **rules: Any) -> Path:
+    """The same classifier by other rules."""
+    place.mkdir(parents=True)
+    for file in folder.iterdir():
+        (place / file.name).write_bytes(file.read_bytes())
+    told = json.loads((place / "safety.json").read_text())
+    (place / "safety.json").write_text(json.dumps({**told, **rules}))
+    return place
+
+
+@pytest.mark.parametrize(("threshold", "flagged"), [(0.0, True), (1.01, False)])
+def test_the_threshold_is_that_of_its_rules(
+    folder: Path, tmp_path: Path, threshold: float, flagged: bool
+) -> None:
+    checker = safety.load(with_rules(folder, tmp_path / "other", threshold=threshold), "cpu")
+    picture = marked(scene(np.random.default_rng(1), 96, 96), np.random.default_rng(1))
+    assert (checker.look(picture[None]) is not None) is flagged
+
+
+def test_rules_for_a_label_that_the_classifier_does_not_know(folder: Path, tmp_path: Path) -> None:
+    place = with_rules(folder, tmp_path / "other", flagged=["blood"])
+    with pytest.raises(ValueError, match=r"flags \['blood'\]; the classifier knows \['marked', 'plain'\]"):
+        safety.load(place, "cpu")
+
+
+@pytest.fixture
+def own(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An operator's checker, locked as from a hub: it flags what the default lets pass."""
+    place = with_rules(folder, tmp_path / "own-checker", about="ours", flagged=["plain"], threshold=0.5)
+    blank = Entry("own-checker", "huggingface:somebody/checker", "Apache-2.0", (), "0" * 40)
+    lock = Lock([*read_lock().entries, lock_from_folder(blank, place)])
+    monkeypatch.setattr(fetching, "read_lock", lambda: lock)
+    monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(tmp_path))
+    monkeypatch.setenv("STOKER_SAFETY_CHECKER", "own-checker")
+    return place
+
+
+def test_another_checker_takes_its_place(own: Path) -> None:
+    model = TalkingVideo()
+    model.setup(Device())
+    assert model.checker.about == "ours"
+    finding = model.checker.look(np.full((1, 96, 96, 3), 90, np.uint8))
+    assert isinstance(finding, Finding)
+    assert finding.label == "plain"
+
+
+def test_a_checker_that_was_changed_is_not_loaded(own: Path) -> None:
+    (own / "safety.json").write_text((own / "safety.json").read_text().replace("0.5", "1.1"))
+    with pytest.raises(WeightsError, match=r"safety\.json"):
+        TalkingVideo().setup(Device())
+
+
+def test_a_checker_that_nobody_locked_is_not_loaded(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_SAFETY_CHECKER", "unheard-of")
+    with pytest.raises(WeightsError, match="no entry 'unheard-of'"):
+        TalkingVideo().setup(Device())
