@@ -79,7 +79,7 @@ PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
                 weights="talk-tiny",
                 profile="tiny",
                 wants_gpu=False,
-                about="InfiniteTalk's classes with small made-up weights: moving patterns, on a CPU",
+                about="InfiniteTalk's classes with made-up weights: the picture, and a mouth that moves",
             ),
             PipelineEntry(
                 "infinitetalk",

@@ -1,17 +1,17 @@
 """`talk-tiny`: a folder of small made-up weights for the classes of the talking video, the same on every
 machine.
 
-Nothing here is trained: the videos are moving patterns in the colours of the picture, and the voice moves
-them. A number is an 8-bit integer, read from a hash of the parameter's name, times a power of two that fits
-the layer's width. Names and shapes stand in `tiny_shapes.json`, read once from the library's classes of
-CONFIGS (a test compares), so that neither making nor checking these files imports torch.
+Nothing here is trained. The encoders of words and pictures hold drawn numbers: 8-bit integers, read from a
+hash of the parameter's name, times a power of two that fits the layer's width. The rest is set by hand in
+`tiny_weights`. Names and shapes stand in `tiny_shapes.json`, read once from the library's classes of CONFIGS
+(a test compares), so that neither making nor checking these files imports torch.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -20,28 +20,29 @@ import numpy as np
 
 from stoker.models import made_weights
 from stoker.models.made_weights import json_bytes, safetensors_bytes
+from stoker.models.talking_video import tiny_weights
 from stoker.models.text_to_image import tiny as text
 
 __all__ = ["CONFIGS", "build", "files"]
 
-SALT: Final = "stoker talk-tiny 1"
+SALT: Final = "stoker talk-tiny 2"
 WIDTH: Final = 16
-LATENTS: Final = 4
+LATENTS: Final = tiny_weights.LATENTS
 
 CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "transformer": {
         "_class_name": "TalkingTransformer3DModel",
         "_diffusers_version": "0.42.1",
-        "num_attention_heads": 2,
-        "attention_head_dim": 16,
+        "num_attention_heads": tiny_weights.HEADS,
+        "attention_head_dim": tiny_weights.HEAD,
         "in_channels": 4 + 2 * LATENTS,
         "out_channels": LATENTS,
         "text_dim": WIDTH,
         "freq_dim": 32,
         "ffn_dim": 64,
-        "num_layers": 2,
+        "num_layers": tiny_weights.BLOCKS,
         "image_dim": WIDTH,
-        "added_kv_proj_dim": 32,
+        "added_kv_proj_dim": tiny_weights.WIDTH,
         "audio_dim": WIDTH,
         "audio_layers": 2,
         "audio_tokens": 4,
@@ -50,9 +51,9 @@ CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vae": {
         "_class_name": "AutoencoderKLWan",
         "_diffusers_version": "0.42.1",
-        "base_dim": 4,
+        "base_dim": tiny_weights.BASE,
         "z_dim": LATENTS,
-        "dim_mult": [1, 1, 1, 1],
+        "dim_mult": list(tiny_weights.MULTIPLES),
         "num_res_blocks": 1,
         "latents_mean": [0.0] * LATENTS,
         "latents_std": [1.0] * LATENTS,
@@ -102,6 +103,10 @@ WEIGHTS: Final[Mapping[str, str]] = {
 }
 
 
+_DRAWN: Final = ("condition_embedder.text_embedder.", "condition_embedder.image_embedder.")
+"""Beside the attention to words and picture, what keeps drawn numbers: a little of them is seen."""
+
+
 def build(folder: Path) -> None:
     """Write all files below `folder`, which is made if it is not there."""
     for name, data in files().items():
@@ -115,8 +120,24 @@ def files() -> dict[str, bytes]:
     made = {f"{part}/config.json": json_bytes(config) for part, config in CONFIGS.items()}
     for part, shapes in _shapes().items():
         weights = {name: _numbers(f"{part}/{name}", shape) for name, shape in shapes.items()}
+        _by_hand(part, weights)
         made[f"{part}/{WEIGHTS[part]}"] = safetensors_bytes(weights)
     return made | {f"tokenizer/{name}": data for name, data in text.t5_tokenizer_files().items()}
+
+
+def _by_hand(part: str, weights: dict[str, made_weights.Array]) -> None:
+    """Sets the numbers of a part that does not keep the drawn ones."""
+    setting = {
+        "vae": tiny_weights.autoencoder,
+        "audio_encoder": tiny_weights.ear,
+        "transformer": tiny_weights.network,
+    }.get(part)
+    if setting is None:
+        return
+    for name, array in weights.items():
+        if not name.startswith(_DRAWN) and ".attn2." not in name and not _passes_on(name, array.shape):
+            array[...] = 0
+    setting(weights)
 
 
 def _shapes() -> dict[str, dict[str, list[int]]]:
@@ -128,10 +149,15 @@ def _shapes() -> dict[str, dict[str, list[int]]]:
 def _numbers(name: str, shape: list[int]) -> made_weights.Array:
     """Norms pass on what comes, biases add nothing, and a layer keeps the size of what goes through it."""
     leaf = name.rpartition(".")[2]
-    if leaf == "gamma" or ("norm" in name and leaf == "weight" and len(shape) == 1):
+    if _passes_on(name, shape):
         return made_weights.full(1, *shape)
     if leaf == "bias" or len(shape) == 0:
         return made_weights.full(0, *shape)
     inputs = math.prod(shape[1:]) if len(shape) > 1 else shape[0]
     scale = 2.0 ** round(math.log2(math.sqrt(3 / inputs)))
     return np.asarray(made_weights.draw(f"{SALT}/{name}", *shape, scale=scale))
+
+
+def _passes_on(name: str, shape: Sequence[int]) -> bool:
+    leaf = name.rpartition(".")[2]
+    return leaf == "gamma" or ("norm" in name and leaf == "weight" and len(shape) == 1)
