@@ -37,7 +37,7 @@ NEVER_RAN = 125
 """The status that the docker command gives to what it could not start."""
 
 LOST = 255
-"""Its engine went before it told of an end."""
+"""Its engine went, or forgot it, before it told of an end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import shutil
 import signal
@@ -14,23 +16,38 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 TESTS = Path(__file__).parent
 STOCK = TESTS.parent / ".peers" / "python" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
 IMAGE = "stoker-test:1"
-LEFT_OUT = {
-    "test",
-    "tests",
-    "idlelib",
-    "lib2to3",
-    "ensurepip",
-    "site-packages",
-    "__pycache__",
-    "tkinter",
-    "data",
+LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "ensurepip", "site-packages", "tkinter", "data"}
+NOT_IMPORTED = {
+    *(
+        "pip",
+        "setuptools",
+        "pkg_resources",
+        "pygments",
+        "wcwidth",
+        "uvloop",
+        "httptools",
+        "prompt_toolkit",
+        "rich",
+    ),
+    *(
+        "boto3",
+        "botocore",
+        "google",
+        "opentelemetry",
+        "sentry_sdk",
+        "dns",
+        "runpod_flash",
+        "fastapi_cloud_cli",
+    ),
+    *("pydantic", "pydantic_core", "markdown_it", "rignore", "fastar"),
 }
-NOT_IMPORTED = {"pip", "setuptools", "pygments", "wcwidth", "uvloop", "__pycache__"}
+"""Of the stock worker's packages; they would be most of the image."""
+
 PATIENCE_S = 20.0
 LOOPBACK_IS_SAFE = '[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n'
 
@@ -178,22 +195,30 @@ class Podman(EngineHere):
 def make_image(address: str) -> None:
     """`python` with its library, tests/handlers in /app, those of this in /here, tests/handlers_protocol
     in /programs, and the stock worker's packages in /packages where they are had."""
-    with tempfile.TemporaryFile() as file:
-        with tarfile.open(fileobj=file, mode="w") as tar:
-            _add_python(tar)
-            tar.add(TESTS / "handlers", "app", filter=_no_caches)
-            tar.add(TESTS / "agent_containers" / "handlers", "here", filter=_no_caches)
-            tar.add(TESTS / "handlers_protocol", "programs", filter=_no_caches)
-            if STOCK.is_dir():
-                tar.add(STOCK, "packages", filter=_no_caches)
-        file.seek(0)
-        change = ["-c", "ENV PATH=/usr/bin:/bin", "-c", "WORKDIR /programs"]
-        subprocess.run(
-            ["docker", "-H", address, "import", *change, "-", IMAGE],
-            stdin=file,
-            check=True,
-            capture_output=True,
-        )
+    packed = _packed()
+    packed.seek(0)
+    change = ["-c", "ENV PATH=/usr/bin:/bin", "-c", "WORKDIR /programs"]
+    subprocess.run(
+        ["docker", "-H", address, "import", *change, "-", IMAGE],
+        stdin=packed,
+        check=True,
+        capture_output=True,
+    )
+
+
+@functools.cache
+def _packed() -> IO[bytes]:
+    """Once for all engines."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 for as long as this process
+    atexit.register(file.close)
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        _add_python(tar)
+        tar.add(TESTS / "handlers", "app", filter=_no_caches)
+        tar.add(TESTS / "agent_containers" / "handlers", "here", filter=_no_caches)
+        tar.add(TESTS / "handlers_protocol", "programs", filter=_no_caches)
+        if STOCK.is_dir():
+            tar.add(STOCK, "packages", filter=_imported)
+    return file
 
 
 def _add_python(tar: tarfile.TarFile) -> None:
@@ -221,8 +246,15 @@ def _libraries(*files: str) -> Iterator[str]:
 
 
 def _slim(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if LEFT_OUT & set(Path(member.name).parts[-1:]) else member
+    """With what is compiled: else each container compiles it again."""
+    name = Path(member.name).name
+    left_out = name in LEFT_OUT or name.startswith("config-") or ".opt-" in name
+    return None if left_out else member
+
+
+def _imported(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if NOT_IMPORTED & set(Path(member.name).parts[1:2]) else member
 
 
 def _no_caches(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if NOT_IMPORTED & set(Path(member.name).parts[:3]) else member
+    return None if Path(member.name).name == "__pycache__" else member

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from container_engine_here import IMAGE, STOCK, dockerd, make_image, podman
+from docker import APIClient
 
-from stoker.agent.container_engine import ContainerEngine, connect
+from stoker.agent.container_engine import CALL_S, ContainerEngine, connect
 from stoker.agent.container_plan import Limits
 from stoker.agent.container_spawner import Contained, ContainerSpawner, OnHost
 from stoker.agent.files import ScratchFolders
@@ -100,8 +101,8 @@ class Host:
     def start(self, device: Device | None = None, **fields: Any) -> Heard:
         heard = Heard()
         self._heard.append(heard)
-        fields = {"handler": "", "image": IMAGE, **fields}
-        spec = WorkerSpec(worker=f"w{len(self._heard)}", endpoint="e1", version=1, **fields)
+        fields = {"version": 1, "handler": "", "image": IMAGE, **fields}
+        spec = WorkerSpec(worker=f"w{len(self._heard)}", endpoint="e1", **fields)
         heard.process = self.spawner.spawn(spec, device, heard)
         return heard
 
@@ -113,21 +114,29 @@ class Host:
         return heard
 
 
-@pytest_asyncio.fixture
-async def engine(address: str) -> ContainerEngine:
-    return await asyncio.to_thread(connect, [address])
+@pytest.fixture(scope="session")
+def asked_once(address: str) -> Iterator[ContainerEngine]:
+    """What it is, podman tells in seconds."""
+    engine = connect([address])
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def engine(address: str, asked_once: ContainerEngine) -> ContainerEngine:
+    client = APIClient(address, version=asked_once.client.api_version, timeout=CALL_S)
+    return ContainerEngine(client, asked_once.facts)
 
 
 @pytest_asyncio.fixture
-async def host(address: str, engine: ContainerEngine, tmp_path: Path) -> AsyncIterator[Host]:
+async def host(asked_once: ContainerEngine, engine: ContainerEngine, tmp_path: Path) -> AsyncIterator[Host]:
     volumes = tmp_path / "volumes"
     volumes.mkdir()
     limits = Limits(memory=256 << 20, pids=64, nproc=4096)
     made = Host(engine, tmp_path / "data", limits=limits, volumes=OnHost(volumes, volumes))
     yield made
     await made.spawner.close()
-    left = await asyncio.to_thread(containers_left, address)
-    assert left == []
+    assert await asyncio.to_thread(asked_once.client.containers, all=True) == []
 
 
 @pytest.fixture

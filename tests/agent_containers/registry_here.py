@@ -32,10 +32,13 @@ class Registry:
         self.hang = threading.Event()
         self.released = threading.Event()
         self._blobs: dict[str, bytes] = {}
+        self._manifests: dict[str, bytes] = {}
+        self.program = program
         self.password = PASSWORD
         self.publish(program)
 
     def publish(self, program: bytes) -> None:
+        """As what the tag 1 means from now on. What it meant before can still be had by its digest."""
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w") as tar:
             entry = tarfile.TarInfo("says")
@@ -55,8 +58,9 @@ class Registry:
             "config": self._blob(about, DOCKER + "container.image.v1+json"),
             "layers": [self._blob(packed, DOCKER + "image.rootfs.diff.tar.gzip")],
         }
-        self.manifest = json.dumps(manifest).encode()
-        self.digest = _digest(self.manifest)
+        made = json.dumps(manifest).encode()
+        self.digest = _digest(made)
+        self._manifests |= {"1": made, self.digest: made}
 
     def _blob(self, data: bytes, kind: str) -> dict[str, object]:
         self._blobs[_digest(data)] = data
@@ -72,8 +76,8 @@ class Registry:
         self.asked.append(path)
         if path == "/v2/":
             return 200, "application/json", b"{}"
-        if path.startswith("/v2/a/b/manifests/") and path.rpartition("/")[2] in ("1", self.digest):
-            return 200, MANIFEST, self.manifest
+        if (manifest := self._manifests.get(path.removeprefix("/v2/a/b/manifests/"))) is not None:
+            return 200, MANIFEST, manifest
         found = self._blobs.get(path.removeprefix("/v2/a/b/blobs/"))
         if found is not None:
             return 200, "application/octet-stream", found

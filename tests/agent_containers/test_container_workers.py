@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.container_engine import connect
+from stoker.agent.container_process import LOST
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
 
@@ -174,7 +175,7 @@ async def test_a_later_agent_removes_what_an_earlier_one_left(host: Any, address
     later = await asyncio.to_thread(connect, [address])
     assert await later.remove_all("agent-2") == 0, "another agent's"
     assert await later.remove_all("agent-1") == 1
-    assert (await worker.exited()).status == -9
+    assert (await worker.exited()).status in (-9, LOST), "podman may forget how it ended"
     await asyncio.to_thread(later.close)
 
 
