@@ -148,8 +148,9 @@ def main() -> None:
     if not os.environ.get("STOKER_PIPELINE"):
         say(
             "Without a GPU and real weights they were made by flux-tiny and talk-tiny: the real models'\n"
-            "own classes and the same path with small deterministic weights. So the pictures are patterns\n"
-            "and not what the prompts say, and what moves with the voice is no mouth."
+            "own classes and the same path with small made-up weights. So the pictures are patterns and\n"
+            "not what the prompts say, and the video is the face, coarse, with a mouth that opens as the\n"
+            "voice gets louder."
         )
 
 

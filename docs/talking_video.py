@@ -3,7 +3,7 @@
     make demo
     .venv/bin/python -P docs/talking_video.py out/talking.mp4
 
-They show what `make demo` makes without a GPU: talk-tiny's patterns over the picture's colours. The same film
+They show what `make demo` makes without a GPU: the face that it draws, with talk-tiny's mouth. The same film
 gives the same pictures.
 """
 
