@@ -99,6 +99,7 @@ class EngineHere:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=self.root,  # conmon leaves a file named oom where it was started
                 env=self.environment(),
                 start_new_session=True,
             )
