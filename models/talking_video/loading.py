@@ -58,7 +58,7 @@ def load(folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: 
 
     return Talker(
         network=_placed(_network(folder, dtype, profile), device, plan.placement),
-        autoencoder=part(diffusers.AutoencoderKLWan, "vae", torch.float32),
+        autoencoder=_quickened(part(diffusers.AutoencoderKLWan, "vae", torch.float32), device),
         text_encoder=part(transformers.UMT5EncoderModel, "text_encoder", at=rest or device),
         tokenizer=transformers.AutoTokenizer.from_pretrained(folder / "tokenizer", local_files_only=True),
         picture_encoder=part(transformers.CLIPVisionModel, "image_encoder", at=rest or device),
@@ -67,6 +67,12 @@ def load(folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: 
         rest=rest,
         refused=plan.refused,
     )
+
+
+def _quickened(autoencoder: Any, device: str) -> Any:
+    from stoker.models.talking_video.quick_on_cpu import quicken
+
+    return quicken(autoencoder) if device == "cpu" else autoencoder
 
 
 def _planned(folder: Path, device: str, profile: Profile) -> Plan:

@@ -212,7 +212,7 @@ def test_a_profile_with_a_lora_changes_the_weights_as_it_is_loaded(talk_tiny: Pa
     shutil.copytree(talk_tiny, folder)
     profile = replace(PROFILES["fast"], lora_scale=0.5)
     assert profile.lora is not None
-    up, down = torch.randn(32, 2), torch.randn(2, 32)
+    up, down = torch.randn(128, 2), torch.randn(2, 128)
     name = "diffusion_model.blocks.0.self_attn.q"
     (folder / profile.lora).parent.mkdir()
     save_file({f"{name}.lora_up.weight": up, f"{name}.lora_down.weight": down}, folder / profile.lora)
