@@ -66,7 +66,7 @@ def _endpoint(
 ) -> Endpoint:
     chosen = _chosen(given).get(found.id)
     env = {**found.env, **({PIPELINE: chosen.name} if chosen else {})}
-    env |= {name: given[name] for name in found.more_weights if given.get(name)}
+    env |= {name: given[name] for name in (*found.more_weights, *found.settings) if given.get(name)}
     prices = (*(Price(price["metric"], price["nano_usd"]) for price in found.prices), *more_prices)
     return Endpoint(
         id=found.id,

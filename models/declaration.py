@@ -21,7 +21,8 @@ class ModelDeclaration:
     `default_pipeline` is the one for a machine without a GPU, `gpu_pipeline` the one for a machine that has
     one and its weights; `registry.choose_pipeline` decides.
     `more_weights` are entries of weights.lock that each pipeline needs beside its own, by the names of the
-    environment variables that may name others.
+    environment variables that may name others. `settings` are other variables of the operator's that its
+    workers are given.
     `preload` names what a worker may be forked with, already imported. `env` is what its workers are given:
     what libraries read as they are imported must stand there, for the handler comes too late for it.
     """
@@ -34,5 +35,6 @@ class ModelDeclaration:
     default_pipeline: str
     gpu_pipeline: str
     more_weights: Mapping[str, str] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

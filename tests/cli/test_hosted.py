@@ -14,6 +14,7 @@ from stoker.cli.errors import CliError
 from stoker.cli.hosted import declared, hosted_endpoints, wanted_weights
 from stoker.control.config import ConfigError, load_config
 from stoker.control.config_sections import Config
+from stoker.models.talking_video import safety
 from stoker.wire.messages import Price
 
 
@@ -78,8 +79,15 @@ def test_a_safety_checker_is_chosen_by_name_for_the_model_that_has_one() -> None
     assert video.run.env["STOKER_SAFETY_CHECKER"] == "another"
     both = ["text-to-image", "talking-video"]
     assert wanted_weights(both, given) == ["another", "flux-tiny", "talk-tiny"]
-    assert wanted_weights(both, {}) == ["flux-tiny", "safety-tiny", "talk-tiny"]
+    assert wanted_weights(both, {}) == ["flux-tiny", safety.DEFAULT, "talk-tiny"]
     assert wanted_weights(["text-to-image"], given) == ["flux-tiny"]
+
+
+def test_a_model_gets_the_settings_that_it_declares_and_no_others() -> None:
+    given = {"STOKER_VIDEO_LIMITS": "audio_most_s=60", "STOKER_JOIN_TOKEN": "jt"}
+    picture, video = hosted_endpoints(["text-to-image", "talking-video"], given)
+    assert set(picture.run.env) == {"HF_HUB_OFFLINE"}
+    assert dict(video.run.env) == {"HF_HUB_OFFLINE": "1", "STOKER_VIDEO_LIMITS": "audio_most_s=60"}
 
 
 def test_an_alias_may_name_a_hosted_endpoint() -> None:
