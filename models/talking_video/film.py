@@ -52,6 +52,10 @@ PACKET: Final = 1024
 """Samples of a packet of AAC."""
 
 
+SOUND_BITS: Final = 192_000
+"""A second. With the library's own 128,000 the first packet of a voice that begins at once cracks."""
+
+
 class FilmBroken(Exception):
     """The file that was made is not what it should be; the text says what is wrong."""
 
@@ -190,7 +194,7 @@ class _Sound:
         self.rate = next((rate for rate in SOUND_RATES if rate >= given.rate), SOUND_RATES[-1])
         layout = "mono" if given.codec_context.channels == 1 else "stereo"
         self._stream: Any = container.add_stream("aac", rate=self.rate)
-        self._stream.layout = layout
+        self._stream.layout, self._stream.bit_rate = layout, SOUND_BITS
         self._resampler = av.AudioResampler(format="fltp", layout=layout, rate=self.rate)
         self._fifo = av.AudioFifo()
         self._decoded = self._decode(given)

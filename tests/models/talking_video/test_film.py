@@ -19,7 +19,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from media_files import Sound, film_without_sound, lag, read_sound, write_sound
+from media_files import Sound, film_without_sound, lag, read_sound, tone, write_sound
 from numpy.typing import NDArray
 
 from stoker.models.talking_video import film
@@ -188,7 +188,7 @@ def test_the_sound_is_the_callers_to_the_sample(tmp_path: Path, rate: int, chann
         wanted = _at_rate(said, rate, given)[:length]
         assert lag(heard, wanted) == 0
         error = heard[100 : length - 100] - wanted[100 : length - 100]
-        assert np.square(error).mean() < 0.02 * np.square(wanted).mean()
+        assert np.square(error).mean() < 0.01 * np.square(wanted).mean()
 
 
 def _at_rate(said: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:
@@ -203,6 +203,16 @@ def test_left_stays_left(made: Made) -> None:
     assert likeness[0, 2] > 0.95
     assert likeness[1, 3] > 0.95
     assert abs(likeness[0, 3]) < 0.5
+
+
+def test_a_voice_that_begins_at_once_does_not_crack(tmp_path: Path) -> None:
+    """It has been through AAC before, as a caller's may have."""
+    given = write_sound(tmp_path / "voice.m4a", tone(13_230, 44_100), 44_100)
+    begun = Film(tmp_path, given, 96, 64, 7)
+    begun.add(pictures(7))
+    begun.finish()
+    found, wanted = read_sound(tmp_path / "video.mp4")[0][0, :12_348], read_sound(given)[0][0, :12_348]
+    assert np.abs(found - wanted).max() < 0.05
 
 
 def test_sound_beyond_the_last_frame_is_cut_off(tmp_path: Path) -> None:

@@ -144,19 +144,23 @@ class Told:
     """A job that has run, and what it told in its order: progress and pieces."""
 
     job: LocalJob
-    events: list[tuple[str, Any]] = field(default_factory=list)
+    events: list[tuple[str, Any]]
 
     @property
     def pieces(self) -> list[bytes]:
         return [base64.b64decode(chunk["video"]["data"]) for chunk in self.job.chunks]
 
 
-def run(model: TalkingVideo, given: dict[str, Any], **options: Any) -> Told:
-    told = Told(LocalJob(model.run, given, network=True, **options))
-    told.job._on_progress = lambda value: told.events.append(("progress", value))
-    told.job._on_chunk = lambda value: told.events.append(("piece", value["video"]["frame"]))
-    told.job.run()
-    return told
+def run(model: TalkingVideo, given: dict[str, Any]) -> Told:
+    events: list[tuple[str, Any]] = []
+    job = LocalJob(
+        model.run,
+        given,
+        on_progress=lambda value: events.append(("progress", value)),
+        on_chunk=lambda value: events.append(("piece", value["video"]["frame"])),
+        network=True,
+    )
+    return Told(job.run(), events)
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +261,32 @@ def test_the_same_job_makes_the_same_bytes(model: TalkingVideo, short: dict[str,
 def test_another_prompt_makes_another_video(model: TalkingVideo, short: dict[str, Any]) -> None:
     first, other = (run(model, {**short, "prompt": prompt}) for prompt in ("a person talks", "a fox sings"))
     assert path_of(first.job).read_bytes() != path_of(other.job).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "channels", "gain"),
+    [("wav", 8_000, 1, 0.0), ("flac", 192_000, 2, 0.3), ("ogg", 48_000, 2, 1.0), ("m4a", 44_100, 1, 0.3)],
+)
+def test_unusual_inputs_are_converted(
+    model: TalkingVideo,
+    request_: dict[str, Any],
+    site: Site,
+    tmp_path: Path,
+    kind: str,
+    rate: int,
+    channels: int,
+    gain: float,
+) -> None:
+    """Silence, stereo, high and low rates, a transparent picture; all under a wrong media type."""
+    sound = np.repeat(tone(rate * 3 // 10, rate, gain=gain), channels, axis=0)
+    voice = site.put(f"sound.{kind}", write_sound(tmp_path / f"voice.{kind}", sound, rate).read_bytes())
+    pixels = np.dstack([face(), np.full((128, 128), 128)])
+    job = run(model, {**request_, "audio": voice, "image": site.put("clear", png(pixels))}).job
+    assert job.error is None
+    assert film.checked(path_of(job), 7).frames == 7
+    heard, _ = read_sound(path_of(job))
+    assert len(heard) == channels
+    assert np.abs(heard).max() == pytest.approx(gain, abs=0.1)
 
 
 def _moving() -> bytes:
@@ -384,7 +414,6 @@ def failed(model: TalkingVideo, given: dict[str, Any], retryable: bool = False) 
         assert (job.output, job.metrics, job.chunks, job.files) == (None, {}, [], [])
         assert job.retryable is retryable
         assert job.error is not None
-        del job._attempt
         return job.error
 
 
@@ -416,9 +445,13 @@ def test_a_cancel_inside_a_chunk_ends_it_there(
     model: TalkingVideo, request_: dict[str, Any], short: dict[str, Any]
 ) -> None:
     before = path_of(run(model, short).job).read_bytes()
-    job = LocalJob(model.run, request_, network=True)
     stop = {"chunk": 2, "chunks": CHUNKS, "step": 1, "steps": 2}
-    job._on_progress = lambda value: job.cancel() if value == stop else None
+    job = LocalJob(
+        model.run,
+        request_,
+        on_progress=lambda value: job.cancel() if value == stop else None,
+        network=True,
+    )
     files = _open_files()
     job.run()
     assert _open_files() == files
