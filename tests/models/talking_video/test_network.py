@@ -25,10 +25,23 @@ from mutants import mutant
 
 from stoker.models.talking_video import audio_tokens, speakers, transformer
 from stoker.models.talking_video.chunks import Chunk
-from stoker.models.talking_video.tiny import CONFIGS
 
-CONFIG = {name: value for name, value in CONFIGS["transformer"].items() if not name.startswith("_")}
-DIM = CONFIG["num_attention_heads"] * CONFIG["attention_head_dim"]
+CONFIG: dict[str, Any] = {
+    "num_attention_heads": 2,
+    "attention_head_dim": 16,
+    "in_channels": 12,
+    "out_channels": 4,
+    "text_dim": 16,
+    "freq_dim": 32,
+    "ffn_dim": 64,
+    "num_layers": 2,
+    "image_dim": 16,
+    "added_kv_proj_dim": 32,
+    "audio_dim": 16,
+    "audio_layers": 2,
+    "audio_tokens": 4,
+    "audio_hidden": 16,
+}
 TEXT = reference.TEXT_TOKENS
 
 

@@ -184,8 +184,14 @@ def test_frames_are_matched_each_by_itself() -> None:
 
 
 @pytest.fixture(scope="module")
-def latents() -> torch.Tensor:
-    return torch.randn(2, 1, 4, 5, 4, 6, generator=torch.Generator().manual_seed(4))
+def talker(drawn_talker: Any) -> Any:
+    return drawn_talker
+
+
+@pytest.fixture(scope="module")
+def latents(talker: Any) -> torch.Tensor:
+    channels = talker.autoencoder.config.z_dim
+    return torch.randn(2, 1, channels, 5, 4, 6, generator=torch.Generator().manual_seed(4))
 
 
 def streamed(autoencoder: Any, latents: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The whole way from a picture and a voice to frames, with talk-tiny at 64 x 64, on the CPU."""
+"""The whole way from a picture and a voice to frames, with small drawn weights at 64 x 64, on the CPU."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ class Spoken:
     def features(self, first: int, last: int) -> torch.Tensor:
         assert 0 <= first < last <= self.frames
         return self.values[first:last]
+
+
+@pytest.fixture(scope="module")
+def talker(drawn_talker: Any) -> Any:
+    return drawn_talker
 
 
 @pytest.fixture(scope="module")
