@@ -73,7 +73,7 @@ def make_video(stoker: Client, folder: Path) -> Path:
     record = JobRecord.read(event.value)
     if not record.succeeded:
         raise SystemExit(f"the job ended {record.status}: {record.error}")
-    keep(record, out, pieces, time.monotonic() - began)
+    keep(record, out, bytes(pieces), time.monotonic() - began)
     return out
 
 
@@ -118,7 +118,7 @@ def check(out: Path) -> int:
         video, sound = film.streams.video[0], film.streams.audio[0]
         found = video.average_rate, video.codec_context.name, sound.codec_context.name
         lasts = Fraction(video.duration or 0) * (video.time_base or 0)
-    if found != (FPS, "h264", "aac") or lasts != Fraction(wanted, FPS):
+    if found != (Fraction(FPS), "h264", "aac") or lasts != Fraction(wanted, FPS):
         raise SystemExit(f"{out} is {found}, {float(lasts)} s; 25 a second, h264, aac and {wanted / FPS} s")
     if (frames := frames_of(str(out))) != wanted:
         raise SystemExit(f"{out} has {frames} frames; {wanted} were expected")
