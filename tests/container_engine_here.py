@@ -170,9 +170,12 @@ class Podman(EngineHere):
         )
         for folder in ("cdi", "tmp"):
             (self.root / folder).mkdir()
+        if not self.CDI.exists():  # to mount on; another podman of this process may have it mounted, too
+            self.CDI.mkdir()
+            atexit.register(subprocess.run, ["rmdir", "--ignore-fail-on-non-empty", self.CDI], check=False)
 
     def command(self) -> list[str]:
-        private = f'mkdir -p {self.CDI}; mount --bind {self.root}/cdi {self.CDI}; exec "$@"'
+        private = f'mount --bind {self.root}/cdi {self.CDI}; exec "$@"'
         # fmt: off
         return [
             "unshare", "--mount", "--propagation", "slave", "sh", "-c", private, "-", self.program,
