@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from stoker.models.made_weights import Array
+from stoker.models.made_weights import Array, draw
 
 __all__ = [
     "BASE",
@@ -233,6 +233,14 @@ LOW, HIGH, SILENT, UP, DOWN = 0, 1, 2, 14, 15
 """Of the ear's layers and of the audio tokens: loudness of low and of high sounds, a channel that is zero,
 and two constants, against which a norm measures the others."""
 
+UNHEARD: Final = slice(3, 13)
+"""Of the audio tokens: drawn sums of all that the ear gives, of which a little is seen everywhere."""
+
+STANDS: Final = 8
+"""The pair of a head's channels that turns by a tenth from place to place."""
+
+SALT: Final = "stoker talk-tiny 2"
+
 CONSTANT: Final = 8.0
 LOUDNESS_KEPT: Final = CONSTANT * np.sqrt(2 / EAR)
 """What a norm over UP and DOWN divides by."""
@@ -338,6 +346,11 @@ def _listen(weights: Weights) -> None:
     for band in (LOW, HIGH):
         tokens[:, band, band] = 1.0
     bias[:, UP], bias[:, DOWN] = CONSTANT, -CONSTANT
+    for name in ("proj1", "proj1_vf"):
+        rest = weights[f"audio_proj.{name}.weight"][UNHEARD]
+        rest[...] = draw(f"{SALT}/{name}", *rest.shape, scale=0.25)
+    for part in (weights["audio_proj.proj2.weight"][UNHEARD, UNHEARD], tokens[:, UNHEARD, UNHEARD]):
+        part[...] = np.eye(EAR)[UNHEARD, UNHEARD]
 
 
 def _embed(weights: Weights) -> None:
@@ -380,6 +393,13 @@ def _hear(weights: Weights, name: str) -> None:
     for band in (LOW, HIGH):
         value[band, band], value[band, SILENT] = LOUDNESS_KEPT, -LOUDNESS_KEPT
         weights[f"{name}.proj.weight"][LOUD + band, band] = 1.0
+    for number in range(UNHEARD.start, UNHEARD.stop):
+        value[number, number] = 1.0
+    rest = weights[f"{name}.proj.weight"][: 4 * COLOURS, UNHEARD]
+    rest[...] = draw(f"{SALT}/{name}", *rest.shape, scale=1 / 64)
+    # Of two voices a token hears the one that stands where it does.
+    for part, size in (("q_linear", 10 * np.sqrt(HEAD)), ("kv_linear", 1.0)):
+        weights[f"{name}.{part}.bias"][STANDS:WIDTH:HEAD] = size
 
 
 def _measure(weights: Weights, name: str) -> None:
