@@ -3,7 +3,6 @@ draw."""
 
 from __future__ import annotations
 
-import os
 import wave
 from dataclasses import replace
 from fractions import Fraction
@@ -22,7 +21,7 @@ from stoker.models.talking_video.schedule import Guidance
 from stoker.worker import Device, Job
 from stoker.worker.testing import LocalJob
 
-SECONDS = int(os.environ.get("STOKER_TEST_SECONDS", "600"))
+SECONDS = 600
 RATE = 16_000
 MIB = 1 << 20
 MOST_GROWTH = 24 * MIB
