@@ -13,7 +13,7 @@ import sysconfig
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Self
@@ -216,7 +216,7 @@ def _packed() -> IO[bytes]:
     file = tempfile.TemporaryFile()  # noqa: SIM115 for as long as this process
     atexit.register(file.close)
     with tarfile.open(fileobj=file, mode="w") as tar:
-        _add_python(tar)
+        add_python(tar, *STOCK.rglob("*.so"))
         tar.add(TESTS / "handlers", "app", filter=_no_caches)
         tar.add(TESTS / "agent_containers" / "handlers", "here", filter=_no_caches)
         tar.add(TESTS / "handlers_protocol", "programs", filter=_no_caches)
@@ -225,11 +225,12 @@ def _packed() -> IO[bytes]:
     return file
 
 
-def _add_python(tar: tarfile.TarFile) -> None:
+def add_python(tar: tarfile.TarFile, *objects: Path, kept: Set[str] = frozenset()) -> None:
+    """Its program, its library but for LEFT_OUT, and what they and these other objects link to."""
     program, library = os.path.realpath(sys.executable), sysconfig.get_path("stdlib")
     tar.add(program)
-    tar.add(library, filter=_slim)
-    extensions = [*Path(library, "lib-dynload").glob("*.so"), *STOCK.rglob("*.so")]
+    tar.add(library, filter=lambda member: _slim(member, LEFT_OUT - kept))
+    extensions = [*Path(library, "lib-dynload").glob("*.so"), *objects]
     for path in sorted(set(_libraries(program, *map(str, extensions)))):
         tar.add(os.path.realpath(path), path)
     for name in ("usr/bin/python", "usr/bin/python3"):
@@ -249,10 +250,10 @@ def _libraries(*files: str) -> Iterator[str]:
             yield word
 
 
-def _slim(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def _slim(member: tarfile.TarInfo, names: Set[str]) -> tarfile.TarInfo | None:
     """With what is compiled: else each container compiles it again."""
     name = Path(member.name).name
-    left_out = name in LEFT_OUT or name.startswith("config-") or ".opt-" in name
+    left_out = name in names or name.startswith("config-") or ".opt-" in name
     return None if left_out else member
 
 

@@ -1,0 +1,105 @@
+"""deploy/Dockerfile.cuda built for real, on a base of this host's Python, off the network; then its agent."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
+sys.path.insert(0, str(Path(__file__).parent))
+from container_engine_here import IMAGE, add_python
+from stack import Stack, queue_endpoint
+from wheels_here import make_wheels
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+BASE, BUILT = "stoker-test-base:1", "stoker-test-agent:1"
+PIP = "[global]\nno-index = true\nfind-links = /wheels\n"
+
+
+def make_base(docker: list[str], folder: Path) -> None:
+    """Python with venv, a shell, and the agent's requirements as wheels."""
+    wheels = folder / "wheels"
+    wheels.mkdir()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needs = [*project["dependencies"], *project["optional-dependencies"]["agent"]]
+    objects = make_wheels(wheels, "setuptools", *needs)
+    (folder / "pip.conf").write_text(PIP)
+    shell = Path("/bin/sh").resolve()
+    with tarfile.open(folder / "base.tar", "w") as tar:
+        add_python(tar, shell, *objects, kept={"ensurepip"})
+        tar.add(shell, "bin/sh")
+        tar.add(wheels, "wheels")
+        tar.add(folder / "pip.conf", "etc/pip.conf")
+    change = ["-c", "ENV PATH=/usr/bin:/bin"]
+    command = [*docker, "import", *change, str(folder / "base.tar"), BASE]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def build(docker: list[str], context: Path) -> None:
+    """Of the files that are in version control, as they are now."""
+    listing = ["git", "-C", ROOT, "ls-files", "-z"]
+    told = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, told.split("\0")):
+        if (ROOT / name).exists():
+            (context / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, context / name, follow_symlinks=False)
+    recipe = str(context / "deploy" / "Dockerfile.cuda")
+    options = ["--network", "none", "--build-arg", f"BASE={BASE}", "-f", recipe, "-t", BUILT]
+    command = [*docker, "build", *options, str(context)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+class Built(Stack):
+    """Its agent is the image's."""
+
+    address = ""
+
+    def start_agent(self) -> None:
+        data, engine = f"{self.folder}/agent", self.address.removeprefix("unix://")
+        Path(data).mkdir()
+        # fmt: off
+        command = [
+            "docker", "-H", self.address, "run", "--rm", "--network", "host", "--pid", "host", "--init",
+            "-v", f"{data}:/var/lib/stoker", "-v", f"{engine}:/var/run/docker.sock",
+            "-e", f"STOKER_JOIN_TOKEN={self.join}", "-e", f"STOKER_HOST_DATA_DIR={data}",
+            BUILT, "--control", self.facts["grpc"],
+        ]
+        # fmt: on
+        with open(self.folder / "agent.log", "ab") as log:
+            self.agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+@pytest.fixture
+def stack(address: str, tmp_path: Path) -> Iterator[Built]:
+    if "podman" in address:
+        pytest.skip("the image is built by docker's command")
+    if not shutil.which("git") or not (ROOT / ".git").exists():
+        pytest.skip("which files belong to the image is known by git")
+    endpoint = queue_endpoint("echo", "", imageName=IMAGE, handler="/app/echo.py:handler")
+    made = Built(tmp_path, endpoint)
+    made.address = address
+    try:
+        made.start_control()
+        yield made
+    finally:
+        made.stop()
+
+
+def test_the_agents_image(stack: Built, tmp_path: Path) -> None:
+    docker = ["docker", "-H", stack.address]
+    (tmp_path / "base").mkdir()
+    make_base(docker, tmp_path / "base")
+    build(docker, tmp_path / "context")
+    stack.start_agent()
+    record = stack.runsync("echo", {"n": 1})
+    assert (record["status"], record["output"]) == ("COMPLETED", {"n": 1}), stack.log("agent")
