@@ -94,7 +94,7 @@ class Holdings:
         return Place(
             folder,
             tuple(str(path) for path in writable if path.is_dir()),
-            (folder, package_folder(), sys.prefix, str(Path(stoker.__file__).parent)),
+            (folder, package_folder(), sys.prefix, *_parts_of_the_package()),
         )
 
     def _working(self, spec: WorkerSpec, home: Path) -> str:
@@ -175,3 +175,9 @@ class Holdings:
 def _open_to_all(path: Path) -> bool:
     """Whether any user may pass into it. What a worker could not reach, a sandbox cannot be made with."""
     return all(above.stat().st_mode & stat.S_IXOTH for above in (path, *path.parents) if above.exists())
+
+
+def _parts_of_the_package() -> list[str]:
+    """Where it really lies: in a checkout its parts are links that lead out of it."""
+    package = Path(stoker.__file__).parent
+    return [str(package), *sorted(str(part.resolve()) for part in package.iterdir() if part.is_dir())]
