@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from stoker.models.talking_video.colour import Colours
     from stoker.models.talking_video.sampling import Conditions
-    from stoker.models.talking_video.speech import Speech
+    from stoker.models.talking_video.speech import Speech, TwoVoices
 
 __all__ = ["Frames", "OnStep", "Scene", "Step", "Talker", "chunk_frames", "see", "talk"]
 
@@ -124,11 +124,19 @@ def see(talker: Talker, prompt: str, picture: torch.Tensor, masks: torch.Tensor 
 
 
 def talk(
-    talker: Talker, scene: Scene, speech: Speech, profile: Profile, size: str, seed: int, on_step: OnStep
+    talker: Talker,
+    scene: Scene,
+    speech: Speech | TwoVoices,
+    profile: Profile,
+    size: str,
+    seed: int,
+    on_step: OnStep,
 ) -> Iterator[Frames]:
     """All frames of the video, in order. Raises sampling.Stopped when `on_step` says so."""
     import torch
 
+    if (scene.masks is None) != (len(voices_of(speech)) == 1):
+        raise ValueError("two voices need the masks of two speakers, and one voice none")
     chunks = list(plan(speech.frames, profile.shape))
     motion: torch.Tensor | None = None
     for chunk in chunks:
@@ -144,7 +152,7 @@ def talk(
 def chunk_frames(
     talker: Talker,
     scene: Scene,
-    speech: Speech,
+    speech: Speech | TwoVoices,
     chunk: Chunk,
     last: Chunk,
     motion: torch.Tensor | None,
@@ -207,7 +215,9 @@ def _known(talker: Talker, scene: Scene, motion: torch.Tensor | None) -> torch.T
     return encoded(talker.autoencoder, frames.transpose(0, 1).unsqueeze(0))
 
 
-def conditions_of(talker: Talker, scene: Scene, speech: Speech, chunk: Chunk, end: int) -> Conditions:
+def conditions_of(
+    talker: Talker, scene: Scene, speech: Speech | TwoVoices, chunk: Chunk, end: int
+) -> Conditions:
     """`end`: the frame after the last chunk's last, where the mirrored audio stops."""
     from stoker.models.talking_video.sampling import Conditions
 
@@ -223,8 +233,11 @@ def conditions_of(talker: Talker, scene: Scene, speech: Speech, chunk: Chunk, en
     )
 
 
-def voice_of(talker: Talker, speech: Speech, chunk: Chunk, end: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The projected audio of a chunk, and what silence projects to: each (1, T, tokens, width)."""
+def voice_of(
+    talker: Talker, speech: Speech | TwoVoices, chunk: Chunk, end: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The projected audio of a chunk, and what silence projects to: each (1, T, tokens, width), of two voices
+    with the tokens of both."""
     import torch
 
     from stoker.models.talking_video.audio_tokens import window_indices
@@ -233,9 +246,19 @@ def voice_of(talker: Talker, speech: Speech, chunk: Chunk, end: int) -> tuple[to
     with torch.inference_mode():
         places = window_indices(chunk, speech.frames, end, network.config.audio_window)
         first, last = int(places.min()), int(places.max()) + 1
-        features = speech.features(first, last)[places - first]
-        windows = features.unsqueeze(0).to(talker.device, network.dtype)
-        return network.audio_proj(windows), network.audio_proj(torch.zeros_like(windows))
+        heard, silent = [], []
+        for voice in voices_of(speech):
+            features = voice.features(first, last)[places - first]
+            windows = features.unsqueeze(0).to(talker.device, network.dtype)
+            heard.append(network.audio_proj(windows))
+            silent.append(network.audio_proj(torch.zeros_like(windows)))
+        return torch.cat(heard, dim=2), torch.cat(silent, dim=2)
+
+
+def voices_of(speech: Speech | TwoVoices) -> tuple[Speech, ...]:
+    from stoker.models.talking_video.speech import TwoVoices
+
+    return (speech.first, speech.second) if isinstance(speech, TwoVoices) else (speech,)
 
 
 def _still(talker: Talker, scene: Scene, frames: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stoker.models.talking_video.chunks import FPS
 
-__all__ = ["RATE", "EncodedSpeech", "Samples", "Speech", "Stretch", "layers_of"]
+__all__ = ["RATE", "EncodedSpeech", "Samples", "Speech", "Stretch", "TwoVoices", "layers_of"]
 
 RATE: Final = 16_000
 PER_FRAME: Final = RATE // FPS
@@ -33,6 +33,24 @@ class Speech(Protocol):
 
     def features(self, first: int, last: int) -> torch.Tensor:
         """Of audio frames first to last, exclusive: (last - first, layers, width), float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwoVoices:
+    """What two people say at the same time, the first and the second of a scene's masks. Who is silent is
+    given silence: both are of the same length."""
+
+    first: Speech
+    second: Speech
+
+    def __post_init__(self) -> None:
+        if self.first.frames != self.second.frames:
+            lengths = f"{self.first.frames} and {self.second.frames}"
+            raise ValueError(f"two voices must be equally long; they have {lengths} frames")
+
+    @property
+    def frames(self) -> int:
+        return self.first.frames
 
 
 @dataclass(frozen=True, slots=True)

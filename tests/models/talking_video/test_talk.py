@@ -16,7 +16,7 @@ from stoker.models.talking_video.pipeline import Step, chunk_frames, see, talk
 from stoker.models.talking_video.profiles import PROFILES
 from stoker.models.talking_video.sampling import Stopped
 from stoker.models.talking_video.schedule import Guidance
-from stoker.models.talking_video.speech import PER_FRAME, EncodedSpeech, Samples, Stretch
+from stoker.models.talking_video.speech import PER_FRAME, EncodedSpeech, Samples, Stretch, TwoVoices
 
 SIDE = 64
 PROFILE = PROFILES["tiny"]
@@ -237,14 +237,36 @@ def test_frames_are_counted_to_the_last(
 
 
 def test_two_speakers_are_heard_where_their_masks_are(talker: Any, scene: Any, speech: Spoken) -> None:
-    """Nothing here is trained, so only that the masks are used is seen."""
+    """Nothing here is trained, so only that each voice reaches the video, and where they stand, is seen."""
     masks = torch.zeros(2, SIDE, SIDE)
     masks[0, :, : SIDE // 2] = masks[1, :, SIDE // 2 :] = 1.0
-    short = Spoken(speech.values[:5])
-    one = replace(scene, masks=None, stills={})
+    first, second = Spoken(speech.values[:5]), Spoken(speech.values[5:10])
     two = replace(scene, masks=pipeline.token_masks(masks), stills={})
+    turned = replace(scene, masks=pipeline.token_masks(masks.flip(0)), stills={})
     assert pipeline.token_masks(masks).sum(1).tolist() == [8.0, 8.0, 0.0]
-    assert not torch.equal(shot(talker, one, short), shot(talker, two, short))
+    (chunk,) = plan(5, PROFILE.shape)
+    heard, silent = pipeline.voice_of(talker, TwoVoices(first, second), chunk, 5)
+    assert heard.shape[2] == silent.shape[2] == 2 * talker.network.config.audio_tokens
+    alone = [pipeline.voice_of(talker, voice, chunk, 5)[0] for voice in (first, second)]
+    assert torch.equal(heard, torch.cat(alone, dim=2))
+    shown = shot(talker, two, TwoVoices(first, second))
+    assert torch.equal(shown, shot(talker, two, TwoVoices(first, second)))
+    for other_scene, voices in (
+        (two, TwoVoices(first, first)),
+        (two, TwoVoices(second, second)),
+        (turned, TwoVoices(first, second)),
+    ):
+        assert not torch.equal(shown, shot(talker, other_scene, voices))
+
+
+def test_voices_and_masks_must_agree(talker: Any, scene: Any, speech: Spoken) -> None:
+    short, longer = Spoken(speech.values[:5]), Spoken(speech.values[:6])
+    with pytest.raises(ValueError, match="5 and 6 frames"):
+        TwoVoices(short, longer)
+    with pytest.raises(ValueError, match="two voices need the masks"):
+        shot(talker, replace(scene, masks=None), TwoVoices(short, short))
+    with pytest.raises(ValueError, match="one voice none"):
+        shot(talker, replace(scene, masks=torch.zeros(3, 16)), short)
 
 
 def test_steps_and_chunks_are_told(talker: Any, scene: Any, speech: Spoken) -> None:
