@@ -83,7 +83,9 @@ class Made:
         return made
 
     def start(self, spawner: Any, script: str, **spec: Any) -> tuple[Any, Any]:
-        (self.folder / "sinner.py").write_text(self.prologue + script)
+        written = self.folder / "sinner.py.new"  # another worker may be reading the present one
+        written.write_text(self.prologue + script)
+        written.rename(self.folder / "sinner.py")
         watcher = self.new_watcher()
         env = {"PYTHONPATH": str(self.folder), **spec.pop("env", {})}
         handler = f"{self.folder}/handler.py:run"
