@@ -21,7 +21,7 @@ SEEDS = 200
 PLANTED_SEEDS = 300
 """So many stories have to show a planted bug. Most take a handful."""
 
-NEW_SEEDS = 1500
+NEW_SEEDS = 400
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
