@@ -13,7 +13,9 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,13 @@ def queue_endpoint(name: str, file: str, **fields: Any) -> str:
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
     return "\n".join(["[[endpoints]]", *lines, ""])
+
+
+def until(done: Callable[[], bool], patience_s: float, what: str) -> None:
+    pause, deadline = threading.Event(), time.monotonic() + patience_s
+    while not done():
+        assert time.monotonic() < deadline, f"in {patience_s:.0f} s there was never: {what}"
+        pause.wait(0.05)
 
 
 class Stack:

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from stoker.agent.outbox_disk import OutboxFile, decode
 from stoker.wire.messages import Outcome
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, queue_endpoint, running
+from stack import Stack, queue_endpoint, running, until
 
 OUTAGE_S = 60.0
 LEASE_S = 45.0
@@ -39,13 +37,6 @@ STOPPING_S = 4.0
 ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py", workersMin=3, workersMax=3)
 MAKES = queue_endpoint("makes", "mixed_work.py")
 RUNNING = ("early", "late", "over")
-
-
-def until(done: Callable[[], bool], patience_s: float, what: str) -> None:
-    pause, deadline = threading.Event(), time.monotonic() + patience_s
-    while not done():
-        assert time.monotonic() < deadline, f"in {patience_s:.0f} s there was never: {what}"
-        pause.wait(0.05)
 
 
 class Platform:

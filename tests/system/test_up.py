@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -17,6 +18,9 @@ import pytest
 
 from stoker.cli.readiness import understand
 from stoker.client import Client
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stack import until
 
 HANDLERS = Path(__file__).parents[1] / "handlers"
 SOURCE = Path(__file__).parents[2] / "src"
@@ -161,11 +165,19 @@ def test_killed_in_mid_job_it_starts_again_once_the_old_agent_has_ended(tmp_path
         with Client(one.url, one.key, timeout_s=60) as stoker:
             job = stoker.run("deaf", {}).id
             assert next(iter(stoker.events("deaf", job))).value["output"] == "stuck"
-        started = one.below()
+        started, old = one.below(), one.child("agent")
+        old.suspend()  # so that it is surely there when the new one looks
         one.process.kill()
         one.process.wait()
-        one.again()
-        assert "another agent is running on" in (tmp_path / ".stoker" / "logs" / "agent.log").read_text()
+        log = tmp_path / ".stoker" / "logs" / "agent.log"
+        with ThreadPoolExecutor(1) as aside:
+            again = aside.submit(one.again)
+            try:
+                words = "another agent is running on"
+                until(lambda: log.exists() and words in log.read_text(), 60, words)
+            finally:
+                old.resume()
+            again.result(60)
         _, alive = psutil.wait_procs(started, timeout=60)
         assert alive == []
         assert one.echo(2) == {"value": 2}
