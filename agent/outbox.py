@@ -18,12 +18,15 @@ from stoker.wire.messages import (
     AttemptKey,
     Chunk,
     Outcome,
+    PodState,
     Progress,
     Refused,
     Released,
     Report,
     ReportBody,
     Uploading,
+    Usage,
+    VolumeUsed,
     WorkerState,
 )
 
@@ -74,8 +77,10 @@ class Outbox:
 
 
 def key_of(body: ReportBody) -> AttemptKey | None:
-    """The attempt that a report is about."""
-    return None if isinstance(body, WorkerState) else AttemptKey(body.job, body.attempt)
+    """The attempt that a report is about, if it is about one."""
+    if isinstance(body, WorkerState | PodState | VolumeUsed | Usage):
+        return None
+    return AttemptKey(body.job, body.attempt)
 
 
 def size_of(body: ReportBody) -> int:
@@ -86,11 +91,11 @@ def size_of(body: ReportBody) -> int:
         case Outcome(output=output, error=error, spans=spans, artifacts=artifacts, log=log):
             text = len(error or "") + sum(map(len, log))
             return _OVERHEAD * (1 + len(spans) + 2 * len(artifacts)) + len(output or b"") + 4 * text
-        case WorkerState(reason=reason, log_tail=tail):
+        case WorkerState(reason=reason, log_tail=tail) | PodState(reason=reason, log_tail=tail):
             return _OVERHEAD + 4 * (len(reason) + sum(map(len, tail)))
         case Refused(reason=reason):
             return _OVERHEAD + 4 * len(reason)
-        case Uploading() | Released():
+        case Uploading() | Released() | VolumeUsed() | Usage():
             return _OVERHEAD
 
 

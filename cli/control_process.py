@@ -31,6 +31,7 @@ from stoker.cli.stopping import on_first_signal
 from stoker.cli.token_source import API_KEY, JOIN_TOKEN, Source
 from stoker.control import keys
 from stoker.control.api.app import make_app
+from stoker.control.api.management.app import make_management_app
 from stoker.control.api.seam import ApiSettings
 from stoker.control.api.server import HttpServer, serve_http
 from stoker.control.artifacts import S3Artifacts
@@ -110,7 +111,7 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
         host, tls = options.grpc_host, options.tls()
         grpc = await serve(host, options.grpc_port, plane.serve_node, tls, plane.serve_logs)
         stack.push_async_callback(grpc.stop)
-        app = make_app(plane, _api_settings(config))
+        app = make_app(plane, _api_settings(config), make_management_app(plane))
         http = await serve_http(app, options.host, options.port)
         await stack.enter_async_context(_serving(http, stop))
         facts = _facts(http, options.grpc_host, grpc, endpoints)

@@ -40,6 +40,7 @@ from stoker.control.config_sections import (
     S3Section,
     Section,
 )
+from stoker.control.needs import Needs
 from stoker.control.submissions import shown
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
@@ -92,6 +93,8 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
             ttl_ms=declared.ttlMs,
             max_attempts=declared.maxAttempts,
             handler_retries=declared.retryHandlerErrors,
+            scaler_type=declared.scalerType,
+            scaler_value=declared.scalerValue,
         )
         for declared in config.endpoints
     ]
@@ -117,6 +120,22 @@ def _version(
         start_timeout_s=float(declared.start_timeout_s),
         max_jobs=declared.maxJobs,
         max_growth_bytes=_bytes(declared.maxMemoryGrowthMb),
+        needs=_needs(declared),
+    )
+
+
+def _needs(declared: EndpointSection) -> Needs:
+    return Needs(
+        compute=declared.computeType or "",
+        gpu_types=declared.gpuTypeIds,
+        gpu_count=declared.gpuCount,
+        gpu_memory_bytes=_bytes(declared.gpuMemoryMb),
+        share=declared.gpuMemoryShare,
+        min_cuda=declared.minCudaVersion,
+        cuda_versions=declared.allowedCudaVersions,
+        data_centers=declared.dataCenterIds,
+        labels=dict(declared.nodeLabels),
+        vcpus=declared.vcpuCount,
     )
 
 

@@ -21,6 +21,8 @@ _ARGUMENT = r"^[^\x00]+$"
 _SECONDS = re.compile(r"[0-9]{1,9}")
 _HANDLER = r"^[^\x00:]+:[A-Za-z_][A-Za-z0-9_]*$"
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_CUDA = r"^([0-9]{1,3}\.[0-9]{1,3})?$"
+_LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 INIT_TIMEOUT_S = (1, 86_400)
 INIT_TIMEOUT_ENV = ("STOKER_INIT_TIMEOUT", "RUNPOD_INIT_TIMEOUT")
 """Where an image or a tool says its start deadline as the field does. The first that is there counts."""
@@ -106,6 +108,18 @@ class EndpointSection(Section):
     initTimeout: Annotated[int, Field(ge=INIT_TIMEOUT_S[0], le=INIT_TIMEOUT_S[1])] = 420
     maxJobs: Annotated[int | None, Field(ge=1, le=1_000_000_000)] = None
     maxMemoryGrowthMb: Annotated[int | None, Field(ge=1, le=1 << 24)] = None
+    computeType: Literal["GPU", "CPU"] | None = None
+    gpuTypeIds: tuple[Annotated[str, Field(min_length=1, max_length=191)], ...] = ()
+    gpuCount: Annotated[int, Field(ge=1, le=64)] = 1
+    gpuMemoryMb: Annotated[int | None, Field(ge=1, le=1 << 24)] = None
+    gpuMemoryShare: Annotated[float, Field(gt=0, le=1)] = 1.0
+    minCudaVersion: Annotated[str, Field(pattern=_CUDA)] = ""
+    allowedCudaVersions: tuple[Annotated[str, Field(pattern=_CUDA)], ...] = ()
+    dataCenterIds: tuple[Annotated[str, Field(min_length=1, max_length=64)], ...] = ()
+    nodeLabels: dict[Annotated[str, Field(pattern=_LABEL)], str] = {}
+    vcpuCount: Annotated[int | None, Field(ge=1, le=1024)] = None
+    scalerType: Literal["QUEUE_DELAY", "REQUEST_COUNT"] = "REQUEST_COUNT"
+    scalerValue: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     networkVolumeId: Annotated[str | None, Field(pattern=_ID)] = None
     containerRegistryAuthId: Annotated[str | None, Field(pattern=_ID)] = None
     limits: LimitsSection = LimitsSection()

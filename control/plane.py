@@ -31,6 +31,7 @@ from stoker.control.inputs import check_schema
 from stoker.control.intake import Intake
 from stoker.control.keys import find_key
 from stoker.control.live_logs import LiveLogs
+from stoker.control.management import Management
 from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
@@ -94,6 +95,7 @@ class Plane:
             commits, artifacts, bells, self.endpoints, floor, self.staffing, self.live_logs, clock
         )
         self.webhooks = Webhooks(commits, self.views, post, self.nodes.webhook_due, clock)
+        self.management = Management(commits, self.endpoints, floor, self.staffing, self.dispatch, clock, rng)
         self._given_files = GivenFiles(commits, artifacts, clock, rng)
         self.intake = Intake(
             settings,
@@ -119,10 +121,11 @@ class Plane:
         def begin(conn: Conn) -> tuple[tuple[Endpoint, ...], tuple[str, ...]]:
             declared = {endpoint.id for endpoint in endpoints}
             for endpoint in store.list_endpoints(conn):
-                if endpoint.id not in declared:
+                if endpoint.origin == "file" and endpoint.id not in declared:
                     store.remove_endpoint(conn, endpoint.id, now)
-            stored = tuple(store.put_endpoint(conn, endpoint, now) for endpoint in endpoints)
-            return stored, store.take_over(conn, now - self._settings.silence_s)
+            for endpoint in endpoints:
+                store.put_endpoint(conn, endpoint, now)
+            return store.list_endpoints(conn), store.take_over(conn, now - self._settings.silence_s)
 
         stored, expected = await self._commits.commit(begin)
         self.endpoints.load(stored)

@@ -17,7 +17,7 @@ from stoker.control.engine_fit import fitting
 from stoker.control.floor import Floor, FloorWorker
 from stoker.control.placement import NoPlace, Place, Room
 from stoker.control.types import Endpoint, QueueSample
-from stoker.wire.messages import Desired, WorkerSpec
+from stoker.wire.messages import Desired, PodSpec, VolumeSpec, WorkerSpec
 from stoker.wire.names import short_id
 
 NOTHING = QueueSample(endpoint="")
@@ -44,6 +44,8 @@ class Staffing:
         self._revision = int(clock() * 1000)  # above those of an earlier process
         self._refusals: dict[str, tuple[int, str]] = {}  # by endpoint: workers that found no place, and why
         self.wake = asyncio.Event()
+        self.pods_of: Callable[[str], tuple[PodSpec, ...]] = lambda node: ()
+        self.volumes_of: Callable[[str], tuple[VolumeSpec, ...]] = lambda node: ()
 
     # -- one pass
 
@@ -164,10 +166,11 @@ class Staffing:
         self.wake.set()
 
     def tell(self, node: str) -> None:
-        """Sends the node all the workers that shall exist there."""
+        """Sends the node all the workers, pods and volumes that shall exist there."""
         self._revision += 1
         specs = (w.spec for w in self._floor.workers.values() if w.node == node)
-        self._tell(node, Desired(self._revision, tuple(spec for spec in specs if spec is not None)))
+        workers = tuple(spec for spec in specs if spec is not None)
+        self._tell(node, Desired(self._revision, workers, self.pods_of(node), self.volumes_of(node)))
 
     # -- why a job waits
 
@@ -215,4 +218,6 @@ def _spec(endpoint: Endpoint, worker: str, devices: tuple[str, ...]) -> WorkerSp
         limits=run.limits,
         max_jobs=run.max_jobs,
         max_growth_bytes=run.max_growth_bytes,
+        share=run.needs.share,
+        entrypoint=run.entrypoint,
     )

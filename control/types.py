@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from stoker.control.needs import Needs
 from stoker.wire.messages import Artifact, AttemptKey, Price, Ref, RegistryAuth, WorkerLimits
 
 
@@ -78,10 +79,16 @@ class EndpointVersion:
     start_timeout_s: float = 420.0
     max_jobs: int | None = None
     max_growth_bytes: int | None = None
+    needs: Needs = field(default_factory=Needs)
+    entrypoint: tuple[str, ...] = ()
+    disk_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
+    """`origin`: "file", declared in the configuration, or "api". `template` is the id of the one that it was
+    made from. `asked` holds what else the management API was asked for, to be told again."""
+
     id: str
     account: str
     name: str
@@ -95,6 +102,13 @@ class Endpoint:
     ttl_ms: int = 86_400_000
     max_attempts: int = 3
     handler_retries: int = 0
+    origin: str = "file"
+    type: str = "QUEUE"
+    scaler_type: str = "REQUEST_COUNT"
+    scaler_value: int = 1
+    template: str = ""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class FromAgent(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "join_token", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples")
+    __slots__ = ("protocol", "join_token", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class Hello(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     FIRST_UNACKED_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    PODS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     join_token: str
     node: str
@@ -55,7 +56,8 @@ class Hello(_message.Message):
     attempts: _containers.RepeatedCompositeFieldContainer[HeldAttempt]
     first_unacked: int
     samples: _containers.RepeatedCompositeFieldContainer[DeviceSample]
-    def __init__(self, protocol: _Optional[int] = ..., join_token: _Optional[str] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ...) -> None: ...
+    pods: _containers.RepeatedCompositeFieldContainer[HeldPod]
+    def __init__(self, protocol: _Optional[int] = ..., join_token: _Optional[str] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("uuid", "kind", "name", "index", "parent", "memory_total", "driver")
@@ -121,6 +123,18 @@ class HeldAttempt(_message.Message):
     phase: str
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., phase: _Optional[str] = ...) -> None: ...
 
+class HeldPod(_message.Message):
+    __slots__ = ("pod", "version", "restarts", "state")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    pod: str
+    version: int
+    restarts: int
+    state: str
+    def __init__(self, pod: _Optional[str] = ..., version: _Optional[int] = ..., restarts: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
+
 class Beat(_message.Message):
     __slots__ = ("number", "samples")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -130,7 +144,7 @@ class Beat(_message.Message):
     def __init__(self, number: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("number", "progress", "chunk", "uploading", "outcome", "released", "worker_state", "refused")
+    __slots__ = ("number", "progress", "chunk", "uploading", "outcome", "released", "worker_state", "refused", "pod_state", "volume_used", "usage")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +153,9 @@ class Report(_message.Message):
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     WORKER_STATE_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    POD_STATE_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_USED_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     number: int
     progress: Progress
     chunk: Chunk
@@ -147,7 +164,10 @@ class Report(_message.Message):
     released: Released
     worker_state: WorkerState
     refused: Refused
-    def __init__(self, number: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., uploading: _Optional[_Union[Uploading, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., worker_state: _Optional[_Union[WorkerState, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+    pod_state: PodState
+    volume_used: VolumeUsed
+    usage: Usage
+    def __init__(self, number: _Optional[int] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., uploading: _Optional[_Union[Uploading, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., worker_state: _Optional[_Union[WorkerState, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., pod_state: _Optional[_Union[PodState, _Mapping]] = ..., volume_used: _Optional[_Union[VolumeUsed, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("job", "attempt", "value")
@@ -285,6 +305,72 @@ class Refused(_message.Message):
     leaving: bool
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
+class PortMapping(_message.Message):
+    __slots__ = ("private", "public", "protocol")
+    PRIVATE_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    private: int
+    public: int
+    protocol: str
+    def __init__(self, private: _Optional[int] = ..., public: _Optional[int] = ..., protocol: _Optional[str] = ...) -> None: ...
+
+class PodState(_message.Message):
+    __slots__ = ("pod", "version", "restarts", "state", "reason", "ports", "exit_code", "started_ms", "log_tail")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
+    pod: str
+    version: int
+    restarts: int
+    state: str
+    reason: str
+    ports: _containers.RepeatedCompositeFieldContainer[PortMapping]
+    exit_code: int
+    started_ms: int
+    log_tail: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, pod: _Optional[str] = ..., version: _Optional[int] = ..., restarts: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortMapping, _Mapping]]] = ..., exit_code: _Optional[int] = ..., started_ms: _Optional[int] = ..., log_tail: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class VolumeUsed(_message.Message):
+    __slots__ = ("volume", "used_bytes", "gone")
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    volume: str
+    used_bytes: int
+    gone: bool
+    def __init__(self, volume: _Optional[str] = ..., used_bytes: _Optional[int] = ..., gone: _Optional[bool] = ...) -> None: ...
+
+class Usage(_message.Message):
+    __slots__ = ("owner", "boot", "n", "kind", "state", "began_ms", "ended_ms", "endpoint", "version", "devices")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    boot: str
+    n: int
+    kind: str
+    state: str
+    began_ms: int
+    ended_ms: int
+    endpoint: str
+    version: int
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, owner: _Optional[str] = ..., boot: _Optional[str] = ..., n: _Optional[int] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., began_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class FromControl(_message.Message):
     __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -336,15 +422,80 @@ class Refusal(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Desired(_message.Message):
-    __slots__ = ("revision", "workers")
+    __slots__ = ("revision", "workers", "pods", "volumes")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    PODS_FIELD_NUMBER: _ClassVar[int]
+    VOLUMES_FIELD_NUMBER: _ClassVar[int]
     revision: int
     workers: _containers.RepeatedCompositeFieldContainer[WorkerSpec]
-    def __init__(self, revision: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerSpec, _Mapping]]] = ...) -> None: ...
+    pods: _containers.RepeatedCompositeFieldContainer[PodSpec]
+    volumes: _containers.RepeatedCompositeFieldContainer[VolumeSpec]
+    def __init__(self, revision: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerSpec, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[PodSpec, _Mapping]]] = ..., volumes: _Optional[_Iterable[_Union[VolumeSpec, _Mapping]]] = ...) -> None: ...
+
+class PodPort(_message.Message):
+    __slots__ = ("private", "protocol")
+    PRIVATE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    private: int
+    protocol: str
+    def __init__(self, private: _Optional[int] = ..., protocol: _Optional[str] = ...) -> None: ...
+
+class PodSpec(_message.Message):
+    __slots__ = ("pod", "version", "wish", "image", "restarts", "registry", "env", "entrypoint", "command", "devices", "ports", "limits", "disk_bytes", "volume", "volume_path", "volume_bytes")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    POD_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WISH_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_PATH_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    pod: str
+    version: int
+    wish: str
+    image: str
+    restarts: int
+    registry: RegistryAuth
+    env: _containers.ScalarMap[str, str]
+    entrypoint: _containers.RepeatedScalarFieldContainer[str]
+    command: _containers.RepeatedScalarFieldContainer[str]
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    ports: _containers.RepeatedCompositeFieldContainer[PodPort]
+    limits: WorkerLimits
+    disk_bytes: int
+    volume: str
+    volume_path: str
+    volume_bytes: int
+    def __init__(self, pod: _Optional[str] = ..., version: _Optional[int] = ..., wish: _Optional[str] = ..., image: _Optional[str] = ..., restarts: _Optional[int] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., entrypoint: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., devices: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[_Union[PodPort, _Mapping]]] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., disk_bytes: _Optional[int] = ..., volume: _Optional[str] = ..., volume_path: _Optional[str] = ..., volume_bytes: _Optional[int] = ...) -> None: ...
+
+class VolumeSpec(_message.Message):
+    __slots__ = ("volume", "size_bytes", "gone")
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    volume: str
+    size_bytes: int
+    gone: bool
+    def __init__(self, volume: _Optional[str] = ..., size_bytes: _Optional[int] = ..., gone: _Optional[bool] = ...) -> None: ...
 
 class WorkerSpec(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload", "image", "registry", "volume", "limits", "max_jobs", "max_growth_bytes")
+    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload", "image", "registry", "volume", "limits", "max_jobs", "max_growth_bytes", "share", "entrypoint")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -369,6 +520,8 @@ class WorkerSpec(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     MAX_JOBS_FIELD_NUMBER: _ClassVar[int]
     MAX_GROWTH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -386,7 +539,9 @@ class WorkerSpec(_message.Message):
     limits: WorkerLimits
     max_jobs: int
     max_growth_bytes: int
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., volume: _Optional[str] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., max_jobs: _Optional[int] = ..., max_growth_bytes: _Optional[int] = ...) -> None: ...
+    share: float
+    entrypoint: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., volume: _Optional[str] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., max_jobs: _Optional[int] = ..., max_growth_bytes: _Optional[int] = ..., share: _Optional[float] = ..., entrypoint: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegistryAuth(_message.Message):
     __slots__ = ("username", "password")

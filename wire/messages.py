@@ -31,6 +31,8 @@ PROTOCOL = 1
 DeviceKind = Literal["gpu", "mig", "cpu"]
 WorkerPhase = Literal["starting", "ready", "stopping", "unhealthy", "gone"]
 AttemptPhase = Literal["running", "uploading", "reporting"]
+PodPhase = Literal["creating", "running", "exited", "failed", "gone"]
+PodWish = Literal["RUNNING", "EXITED", "TERMINATED"]
 End = Literal["completed", "failed", "timed_out", "cancelled", "lost"]
 """How an attempt ended. `lost` is an infrastructure failure: control may retry it."""
 
@@ -96,6 +98,16 @@ class HeldAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldPod:
+    """`version` and `restarts` as of the PodSpec that its container was made and last started for."""
+
+    pod: str
+    version: int
+    restarts: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
     protocol: int
     join_token: str
@@ -109,6 +121,7 @@ class Hello:
     attempts: tuple[HeldAttempt, ...] = ()
     first_unacked: int = 1
     samples: tuple[DeviceSample, ...] = ()
+    pods: tuple[HeldPod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +229,66 @@ class Refused:
     leaving: bool = False
 
 
-ReportBody: TypeAlias = Progress | Chunk | Uploading | Outcome | Released | WorkerState | Refused
+@dataclass(frozen=True, slots=True)
+class PortMapping:
+    """A port of a pod, and the host's port that leads there."""
+
+    private: int
+    public: int
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """What the engine says of a pod's container now. Its version and restarts are those of the PodSpec that
+    this is the answer to."""
+
+    pod: str
+    version: int
+    restarts: int
+    state: str
+    reason: str = ""
+    ports: tuple[PortMapping, ...] = ()
+    exit_code: int | None = None
+    started_ms: int | None = None
+    log_tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeUsed:
+    """How much a network volume holds on this node; `gone`: its folder was removed as it was asked for."""
+
+    volume: str
+    used_bytes: int
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A stretch of time for which a worker or a pod held its devices in one state. What it costs is for
+    control to say. Spans of one owner do not overlap; (owner, boot, n) names one for ever: a span that is
+    told again is the same span.
+
+    `kind` is "worker" or "pod"; `state` of a worker is starting, running (it has a job) or idle, of a pod
+    running. Times are milliseconds since the epoch, by the node's clock at the begin; the length is measured
+    by a clock that never jumps.
+    """
+
+    owner: str
+    boot: str
+    n: int
+    kind: str
+    state: str
+    began_ms: int
+    ended_ms: int
+    endpoint: str = ""
+    version: int = 0
+    devices: tuple[str, ...] = ()
+
+
+ReportBody: TypeAlias = (
+    Progress | Chunk | Uploading | Outcome | Released | WorkerState | Refused | PodState | VolumeUsed | Usage
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,10 +342,11 @@ class WorkerSpec:
     """`kind` is "python" or "protocol". A protocol worker is `command`, started in the folder `handler`.
 
     `preload` names what a python worker may be forked from a process that has imported already.
-    With an `image` the worker is a container: `handler` lies in it, an empty `command` is the image's own; of
-    a python worker `command` is the interpreter. `volume` names a folder below the node's volume root.
+    With an `image` the worker is a container: `handler` lies in it, an empty `command` or `entrypoint` is the
+    image's own; of a python worker `command` is the interpreter. `volume` names a folder below the node's
+    volume root.
     A worker is replaced, when it is idle, after `max_jobs` and once it has grown by `max_growth_bytes` since
-    it was ready.
+    it was ready. `share`: of its GPU's memory, where others work on it, too; nothing holds it to that.
     """
 
     worker: str
@@ -293,12 +366,62 @@ class WorkerSpec:
     limits: WorkerLimits | None = None
     max_jobs: int | None = None
     max_growth_bytes: int | None = None
+    share: float = 1.0
+    entrypoint: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodPort:
+    """`protocol` is http, tcp or udp."""
+
+    private: int
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """A container that somebody wants for its own sake. `wish` is RUNNING, EXITED or TERMINATED; of a pod
+    that is not named nothing is changed.
+
+    Another `version`: the container is made anew, and the pod's own volume stays. A higher `restarts`: the
+    same container is started again. `volume` is a network volume, mounted at `volume_path`; without one the
+    pod has a volume of its own there, that is kept until it is TERMINATED. Bytes are limits, where the engine
+    can hold it to them.
+    """
+
+    pod: str
+    version: int
+    wish: str
+    image: str
+    restarts: int = 0
+    registry: RegistryAuth | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    ports: tuple[PodPort, ...] = ()
+    limits: WorkerLimits | None = None
+    disk_bytes: int | None = None
+    volume: str = ""
+    volume_path: str = "/workspace"
+    volume_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeSpec:
+    """A network volume that this node can reach. It is measured; `gone`: its folder is to be removed."""
+
+    volume: str
+    size_bytes: int
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
     revision: int
     workers: tuple[WorkerSpec, ...] = ()
+    pods: tuple[PodSpec, ...] = ()
+    volumes: tuple[VolumeSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

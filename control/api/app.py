@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.api import documents, schemas
 from stoker.control.api.answers import error_body, unexpected
@@ -48,7 +48,10 @@ class ControlApp(FastAPI):
         return document
 
 
-def make_app(plane: PlaneApi, settings: ApiSettings | None = None) -> FastAPI:
+def make_app(
+    plane: PlaneApi, settings: ApiSettings | None = None, management: ASGIApp | None = None
+) -> FastAPI:
+    """`management` is what answers below /v1, where anything does."""
     settings = settings or ApiSettings()
     app = ControlApp(title="Stoker", version=settings.version, redirect_slashes=False, redoc_url=None)
     operations = Operations(plane, settings)
@@ -57,6 +60,8 @@ def make_app(plane: PlaneApi, settings: ApiSettings | None = None) -> FastAPI:
         for method in operation.methods:
             app.router.routes.append(_documented(app.door, name, method, operation))
     app.add_api_route("/ping", _ping, methods=["GET"], include_in_schema=False)
+    if management is not None:
+        app.mount("/v1", management)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
     return app

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
+from stoker.control.needs import Needs
 from stoker.control.store.opening import Conn
 from stoker.control.store.schema import endpoint_versions, endpoints
 from stoker.control.types import Endpoint, EndpointVersion
@@ -20,9 +21,9 @@ from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 def put_endpoint(conn: Conn, endpoint: Endpoint, now: float) -> Endpoint:
     """Stores it under its id, as it stands in the database then: its `version` is drawn here."""
     latest = _latest(conn, endpoint.id)
-    version = latest[0] if latest is not None else 0
-    changed = latest is None or latest[1] != endpoint.run
-    stored = replace(endpoint, version=version + changed)
+    version, run, created_at = (0, None, now) if latest is None else latest
+    changed = run != endpoint.run
+    stored = replace(endpoint, version=version + changed, created_at=created_at)
     row = _row(stored, now)
     if latest is None:
         conn.execute(insert(endpoints), row)
@@ -49,6 +50,13 @@ def _row(endpoint: Endpoint, now: float) -> dict[str, Any]:
         "handler_retries": endpoint.handler_retries,
         "enabled": 1,
         "changed_at": now,
+        "origin": endpoint.origin,
+        "type": endpoint.type,
+        "scaler_type": endpoint.scaler_type,
+        "scaler_value": endpoint.scaler_value,
+        "template": endpoint.template,
+        "asked": json.dumps(endpoint.asked),
+        "created_at": endpoint.created_at,
     }
 
 
@@ -60,9 +68,9 @@ def _put_version(conn: Conn, endpoint: Endpoint, now: float) -> None:
     )
 
 
-def _latest(conn: Conn, endpoint: str) -> tuple[int, EndpointVersion] | None:
+def _latest(conn: Conn, endpoint: str) -> tuple[int, EndpointVersion, float] | None:
     row = conn.execute(_joined().where(endpoints.c.id == endpoint)).first()
-    return None if row is None else (row.version, _open(conn, row.run))
+    return None if row is None else (row.version, _open(conn, row.run), row.created_at)
 
 
 def _joined() -> Any:
@@ -77,15 +85,23 @@ def _open(conn: Conn, sealed: bytes) -> EndpointVersion:
     fields = json.loads(conn.secrets.open(sealed))
     prices = tuple(Price(**price) for price in fields.pop("prices"))
     preload, command = (tuple(fields.pop(name, ())) for name in ("preload", "command"))
+    entrypoint = tuple(fields.pop("entrypoint", ()))
     limits, registry = fields.pop("limits", None), fields.pop("registry", None)
+    needs = {name: _tupled(value) for name, value in fields.pop("needs", {}).items()}
     return EndpointVersion(
         **fields,
         prices=prices,
         preload=preload,
         command=command,
+        entrypoint=entrypoint,
         limits=WorkerLimits(**limits) if limits else None,
         registry=RegistryAuth(**registry) if registry else None,
+        needs=Needs(**needs),
     )
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def get_endpoint(conn: Conn, account: str, endpoint: str) -> Endpoint | None:
@@ -126,4 +142,11 @@ def _endpoint(conn: Conn, row: Any) -> Endpoint:
         ttl_ms=row.ttl_ms,
         max_attempts=row.max_attempts,
         handler_retries=row.handler_retries,
+        origin=row.origin,
+        type=row.type,
+        scaler_type=row.scaler_type,
+        scaler_value=row.scaler_value,
+        template=row.template,
+        asked=json.loads(row.asked),
+        created_at=row.created_at,
     )

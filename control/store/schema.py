@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 metadata = MetaData()
 
@@ -47,6 +47,10 @@ def _int(name: str, default: int | None = None) -> Column[int]:
 
 def _text(name: str, *parts: Any) -> Column[str]:
     return Column(name, Text, *parts, nullable=False)
+
+
+def _text_default(name: str, default: str) -> Column[str]:
+    return Column(name, Text, nullable=False, server_default=default)
 
 
 def _time(name: str) -> Column[float]:
@@ -81,7 +85,89 @@ keys = _table(
     _time("created_at"),
     Column("expires_at", _TIME),
     Column("revoked_at", _TIME),
+    _text_default("access", "{}"),  # JSON: control.access
+    Column("last_used_at", _TIME),
+    Column("uses_left", _INT),  # of a join token; NULL: any number
 )
+
+audit = _table(  # what was asked of the management API, and by whom
+    "audit",
+    Column("n", _INT, primary_key=True, autoincrement=True),
+    _account(),
+    _text("key"),
+    _time("at"),
+    _text("method"),
+    _text("path"),
+    _int("status"),
+    _text("said"),  # the sentence of a refusal
+)
+
+templates = _table(
+    "templates",
+    Column("id", Text, primary_key=True),
+    _account(),
+    _text("name"),
+    Column("body", LargeBinary, nullable=False),  # sealed JSON: its env may hold secrets
+    _time("created_at"),
+    _time("changed_at"),
+    Column("deleted_at", _TIME),
+)
+Index("templates_account", templates.c.account)
+
+volumes = _table(
+    "volumes",
+    Column("id", Text, primary_key=True),
+    _account(),
+    _text("name"),
+    _text("data_center"),
+    _int("size_gb"),
+    _time("created_at"),
+    Column("used_bytes", _INT),
+    Column("measured_at", _TIME),
+    Column("deleted_at", _TIME),
+    _time("billed_to"),
+)
+Index("volumes_account", volumes.c.account)
+
+registries = _table(
+    "registries",
+    Column("id", Text, primary_key=True),
+    _account(),
+    _text("name"),
+    Column("login", LargeBinary, nullable=False),  # sealed JSON: username, password
+    _time("created_at"),
+)
+Index("registries_account", registries.c.account)
+
+secrets = _table(
+    "secrets",
+    _account(),
+    _text("name"),
+    Column("value", LargeBinary, nullable=False),  # sealed
+    _time("created_at"),
+    _time("changed_at"),
+    PrimaryKeyConstraint("account", "name"),
+)
+
+pods = _table(
+    "pods",
+    Column("id", Text, primary_key=True),
+    _account(),
+    _text("name"),
+    _text("wish"),  # RUNNING, EXITED, TERMINATED
+    _int("version"),
+    _int("restarts", 0),
+    Column("body", LargeBinary, nullable=False),  # sealed JSON: what was asked for
+    Column("node", Text),
+    _text("devices"),  # JSON: their uuids
+    _text("seen"),  # JSON: what its node last said of its container
+    _time("created_at"),
+    _time("changed_at"),
+    Column("started_at", _TIME),
+    Column("ended_at", _TIME),
+    _time("billed_to"),
+)
+Index("pods_account", pods.c.account)
 
 endpoints = _table(
     "endpoints",
@@ -99,6 +185,13 @@ endpoints = _table(
     _int("handler_retries", 0),
     _int("enabled", 1),
     _time("changed_at"),
+    _text("origin"),  # file, api
+    _text("type"),  # QUEUE, LOAD_BALANCER
+    _text("scaler_type"),
+    _int("scaler_value"),
+    _text("template"),  # "": none
+    _text("asked"),  # JSON: what the management API was asked for, to be told again
+    _time("created_at"),
 )
 
 endpoint_versions = _table(
@@ -121,6 +214,9 @@ nodes = _table(
     _time("opened_at"),
     _text("devices"),  # JSON
     _text("facts"),  # JSON
+    _text_default("account", "default"),
+    _int("drained", 0),  # an operator wants no work there
+    _text_default("join_key", ""),  # the token that it joined with
 )
 
 jobs = _table(
@@ -276,6 +372,43 @@ spans = _table(
     _int("nano_usd"),
     _time("at"),
     PrimaryKeyConstraint("job", "attempt", "kind", "unit"),
+)
+
+usage = _table(  # what workers and pods held their devices for
+    "usage",
+    _text("owner"),
+    _text("boot"),
+    _int("n"),
+    _text("account"),
+    _text("kind"),  # worker, pod
+    _text("resource"),  # the endpoint, the pod
+    _text("state"),
+    _text("gpu_type"),
+    _int("devices"),
+    _int("began_ms"),
+    _int("ended_ms"),
+    _int("nano_usd"),
+    PrimaryKeyConstraint("owner", "boot", "n"),
+)
+Index("usage_began", usage.c.began_ms)
+
+bills = _table(  # the hours' sums of usage, spans, disks and volumes
+    "bills",
+    _text("account"),
+    _text("kind"),  # endpoint, pod, volume
+    _int("hour"),  # since the epoch
+    _text("resource"),
+    _text("worker"),
+    _text("gpu_type"),
+    _text("data_center"),
+    _text("image"),
+    _text("template"),
+    _int("billed_ms"),
+    _int("disk_gb"),
+    _int("nano_usd"),
+    PrimaryKeyConstraint(
+        "account", "kind", "hour", "resource", "worker", "gpu_type", "data_center", "image", "template"
+    ),
 )
 
 artifacts = _table(

@@ -1,0 +1,42 @@
+"""What a key may do. Pure: it reads what is stored with the key, and answers yes or no.
+
+all         everything
+read        to look at everything, and to change nothing
+restricted  `management` and each endpoint: none, read or write; an endpoint that is not named, as "*" says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Scope = Literal["all", "read", "restricted"]
+Right = Literal["none", "read", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    scope: Scope = "all"
+    management: Right = "none"
+    endpoints: Mapping[str, Right] = field(default_factory=dict)
+
+    def manages(self, *, write: bool) -> bool:
+        return self._may(self.management, write=write)
+
+    def calls(self, endpoint: str, *, write: bool) -> bool:
+        return self._may(self.endpoints.get(endpoint, self.endpoints.get("*", "none")), write=write)
+
+    def _may(self, right: Right, *, write: bool) -> bool:
+        if self.scope == "restricted":
+            return right == "write" or (right == "read" and not write)
+        return self.scope == "all" or not write
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever holds a key: its account, the key's id, and what it may do."""
+
+    account: str
+    key: str = ""
+    access: Access = Access()

@@ -1,0 +1,32 @@
+"""The kinds of resource that are managed, each with what it needs of the plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from stoker.control.commit import Commits
+from stoker.control.dispatch import Dispatch
+from stoker.control.endpoints import Endpoints
+from stoker.control.floor import Floor
+from stoker.control.staffing import Staffing
+
+
+class Management:
+    def __init__(
+        self,
+        commits: Commits,
+        endpoints: Endpoints,
+        floor: Floor,
+        staffing: Staffing,
+        dispatch: Dispatch,
+        clock: Callable[[], float],
+        rng: Random,
+    ) -> None:
+        self.commits = commits
+        self.endpoint_book = endpoints
+        self.floor = floor
+        self.staffing = staffing
+        self.dispatch = dispatch
+        self.clock = clock
+        self.rng = rng

@@ -1,0 +1,28 @@
+"""What a worker needs of the node and the devices that it is placed on. Data; `control.placement` decides.
+
+An empty field asks for nothing. Versions read "12.8"; bytes and counts are whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """`compute` is "GPU", "CPU", or "": a GPU where there is one, and a CPU otherwise. `gpu_types` are GPUs'
+    names, the best first. `share` is the part of one GPU's memory that the worker says it takes; others may
+    be placed beside it in what is left. `gpu_memory_bytes`: at least so much on each GPU. `labels` and
+    `data_centers` are compared with what the node's agent was started with."""
+
+    compute: str = ""
+    gpu_types: tuple[str, ...] = ()
+    gpu_count: int = 1
+    gpu_memory_bytes: int | None = None
+    share: float = 1.0
+    min_cuda: str = ""
+    cuda_versions: tuple[str, ...] = ()
+    data_centers: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    vcpus: int | None = None
