@@ -442,7 +442,7 @@ class PodPort(_message.Message):
     def __init__(self, private: _Optional[int] = ..., protocol: _Optional[str] = ...) -> None: ...
 
 class PodSpec(_message.Message):
-    __slots__ = ("pod", "version", "wish", "image", "restarts", "registry", "env", "entrypoint", "command", "devices", "ports", "limits", "disk_bytes", "volume", "volume_path", "volume_bytes")
+    __slots__ = ("pod", "version", "wish", "image", "restarts", "registry", "env", "entrypoint", "command", "devices", "ports", "limits", "disk_bytes", "volume", "volume_path", "volume_bytes", "hidden")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -466,6 +466,7 @@ class PodSpec(_message.Message):
     VOLUME_FIELD_NUMBER: _ClassVar[int]
     VOLUME_PATH_FIELD_NUMBER: _ClassVar[int]
     VOLUME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HIDDEN_FIELD_NUMBER: _ClassVar[int]
     pod: str
     version: int
     wish: str
@@ -482,7 +483,8 @@ class PodSpec(_message.Message):
     volume: str
     volume_path: str
     volume_bytes: int
-    def __init__(self, pod: _Optional[str] = ..., version: _Optional[int] = ..., wish: _Optional[str] = ..., image: _Optional[str] = ..., restarts: _Optional[int] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., entrypoint: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., devices: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[_Union[PodPort, _Mapping]]] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., disk_bytes: _Optional[int] = ..., volume: _Optional[str] = ..., volume_path: _Optional[str] = ..., volume_bytes: _Optional[int] = ...) -> None: ...
+    hidden: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, pod: _Optional[str] = ..., version: _Optional[int] = ..., wish: _Optional[str] = ..., image: _Optional[str] = ..., restarts: _Optional[int] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., entrypoint: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., devices: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[_Union[PodPort, _Mapping]]] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., disk_bytes: _Optional[int] = ..., volume: _Optional[str] = ..., volume_path: _Optional[str] = ..., volume_bytes: _Optional[int] = ..., hidden: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class VolumeSpec(_message.Message):
     __slots__ = ("volume", "size_bytes", "gone")
@@ -495,7 +497,7 @@ class VolumeSpec(_message.Message):
     def __init__(self, volume: _Optional[str] = ..., size_bytes: _Optional[int] = ..., gone: _Optional[bool] = ...) -> None: ...
 
 class WorkerSpec(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload", "image", "registry", "volume", "limits", "max_jobs", "max_growth_bytes", "share", "entrypoint")
+    __slots__ = ("worker", "endpoint", "version", "handler", "devices", "env", "concurrency", "start_timeout_s", "kind", "command", "preload", "image", "registry", "volume", "limits", "max_jobs", "max_growth_bytes", "share", "entrypoint", "hidden")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -522,6 +524,7 @@ class WorkerSpec(_message.Message):
     MAX_GROWTH_BYTES_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     ENTRYPOINT_FIELD_NUMBER: _ClassVar[int]
+    HIDDEN_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -541,7 +544,8 @@ class WorkerSpec(_message.Message):
     max_growth_bytes: int
     share: float
     entrypoint: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., volume: _Optional[str] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., max_jobs: _Optional[int] = ..., max_growth_bytes: _Optional[int] = ..., share: _Optional[float] = ..., entrypoint: _Optional[_Iterable[str]] = ...) -> None: ...
+    hidden: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., handler: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., concurrency: _Optional[int] = ..., start_timeout_s: _Optional[float] = ..., kind: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., preload: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., registry: _Optional[_Union[RegistryAuth, _Mapping]] = ..., volume: _Optional[str] = ..., limits: _Optional[_Union[WorkerLimits, _Mapping]] = ..., max_jobs: _Optional[int] = ..., max_growth_bytes: _Optional[int] = ..., share: _Optional[float] = ..., entrypoint: _Optional[_Iterable[str]] = ..., hidden: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegistryAuth(_message.Message):
     __slots__ = ("username", "password")

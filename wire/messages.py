@@ -347,6 +347,7 @@ class WorkerSpec:
     volume root.
     A worker is replaced, when it is idle, after `max_jobs` and once it has grown by `max_growth_bytes` since
     it was ready. `share`: of its GPU's memory, where others work on it, too; nothing holds it to that.
+    `hidden` are the secrets that lie in `env`: no log shows them.
     """
 
     worker: str
@@ -368,6 +369,7 @@ class WorkerSpec:
     max_growth_bytes: int | None = None
     share: float = 1.0
     entrypoint: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = field(repr=False, default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +407,7 @@ class PodSpec:
     volume: str = ""
     volume_path: str = "/workspace"
     volume_bytes: int | None = None
+    hidden: tuple[str, ...] = field(repr=False, default=())
 
 
 @dataclass(frozen=True, slots=True)
