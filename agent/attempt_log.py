@@ -2,7 +2,8 @@
 
 Pure. With several attempts at once on a worker nobody can tell their lines apart: each shows all of its time.
 Only the stock SDK of protocol workers says in a line of its own which job it is about.
-A secret is known by the name of its variable in the endpoint's environment, or from the attempt's own grants.
+A secret is known by the name of its variable in the endpoint's environment, from the attempt's own grants, or
+because control says that it is one (`hidden`).
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ _SECRET_MIN = 4
 """Shorter than this it hides nothing and would blot out half of the text."""
 
 
-def secrets_of(env: Mapping[str, str], grants: Iterable[Grant | None] = ()) -> tuple[str, ...]:
+def secrets_of(
+    env: Mapping[str, str], grants: Iterable[Grant | None] = (), hidden: Iterable[str] = ()
+) -> tuple[str, ...]:
     """The longest first: one may be a part of another. Of one with several lines, each line."""
     values = [value for name, value in env.items() if _SECRET_NAME.search(name)]
     values += [grant.access_secret for grant in grants if grant is not None]
+    values += hidden
     parts = {part.strip() for value in values for part in value.splitlines()}
     return tuple(sorted((part for part in parts if len(part) >= _SECRET_MIN), key=len, reverse=True))
 

@@ -96,8 +96,8 @@ class Attempt:
         return [line for line in lines if attempt_log.job_of(line) in (None, self.assign.job)]
 
     def secrets(self) -> tuple[str, ...]:
-        grants = (self.assign.grant, self.assign.files_grant)
-        return attempt_log.secrets_of(self.worker.spec.env, grants)
+        spec, grants = self.worker.spec, (self.assign.grant, self.assign.files_grant)
+        return attempt_log.secrets_of(spec.env, grants, spec.hidden)
 
     def close(self) -> None:
         """Whatever is still on its way is given up; open files go."""

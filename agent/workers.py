@@ -275,7 +275,7 @@ class Worker:
         self._life = None
         self._alarm.set(None)
         life.wear.close()
-        tail = attempt_log.shown(exit.log_tail, attempt_log.secrets_of(self.spec.env))
+        tail = attempt_log.shown(exit.log_tail, attempt_log.secrets_of(self.spec.env, hidden=self.spec.hidden))
         self._after_end(health(ended, life), tail, told=ended.told)
         self._context.gone(self, ended.why, ended.planned)
 

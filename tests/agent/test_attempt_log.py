@@ -101,6 +101,21 @@ def test_a_secret_is_known_by_its_name(name, secret):
     assert secrets_of({name: "value"}) == (("value",) if secret else ())
 
 
+def test_a_secret_is_one_because_control_says_so(play, a_worker, a_job):
+    """Whatever the variable is called, and wherever in it the secret stands."""
+    spec = a_worker(env={"DATABASE": "pg://me:hunter2@db"}, hidden=("hunter2",))
+
+    async def story(host):
+        await host.control.ready(spec)
+        await host.control.assign(a_job("j1", script(log=["pg://me:hunter2@db said no to hunter2"])))
+        assert (await host.control.outcome("j1")).log == ("pg://me:***@db said no to ***",)
+        host.spawner.of("w1").exit(-9)
+        await host.control.until(lambda: host.control.news("w1")[-1].log_tail)
+        assert host.control.news("w1")[-1].log_tail == ("left with ***",)
+
+    play(story, starts={"e1": Start(log_tail=("left with hunter2",))})
+
+
 def test_a_secret_that_holds_another_goes_whole_and_a_short_one_hides_nothing():
     secrets = secrets_of({"A_KEY": "abcd", "B_KEY": "abcd-efgh", "C_KEY": "1", "D_KEY": ""})
     assert shown(["x abcd-efgh 1 abcd"], secrets) == ("x *** 1 ***",)
