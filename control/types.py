@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from stoker.control.needs import Needs
+from stoker.control.pod import Pod
 from stoker.wire.messages import Artifact, AttemptKey, Price, Ref, RegistryAuth, WorkerLimits
 
 
@@ -277,13 +278,14 @@ class Reported:
     """What a batch of reports did: jobs that changed, and attempts that are stale and must stop.
 
     `chunks` are the attempts with news for stream readers: a chunk, or a progress value. `orphans` were
-    uploaded by attempts whose end does not count; they are to be deleted.
+    uploaded by attempts whose end does not count; they are to be deleted. `pods` are as they are now.
     """
 
     changed: tuple[Changed, ...] = ()
     chunks: tuple[AttemptKey, ...] = ()
     stale: tuple[AttemptKey, ...] = ()
     orphans: tuple[Artifact, ...] = ()
+    pods: tuple[Pod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,14 @@ from stoker.control.store.nodes import (
 )
 from stoker.control.store.opening import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
 from stoker.control.store.orders import cancel, newest, purge, retry, shorten
+from stoker.control.store.pods import (
+    add_pod,
+    get_pod,
+    known_pods,
+    list_pods,
+    put_pod,
+    reconcile_pods,
+)
 from stoker.control.store.reports import ARTIFACT_LIFE_S, apply_reports
 from stoker.control.store.samples import count_jobs, job_spans, queue_sample, read_counters
 from stoker.control.store.sweep import expire, expired_artifacts, forget_artifacts
@@ -37,6 +45,7 @@ __all__ = [
     "Conn",
     "Store",
     "StoreError",
+    "add_pod",
     "advance",
     "apply_reports",
     "cancel",
@@ -51,12 +60,15 @@ __all__ = [
     "forget_artifacts",
     "forget_leftovers",
     "get_endpoint",
+    "get_pod",
     "job_logs",
     "job_spans",
+    "known_pods",
     "last_lines",
     "leftovers",
     "list_endpoints",
     "list_jobs",
+    "list_pods",
     "lost_nodes",
     "newest",
     "next_webhook_at",
@@ -66,9 +78,11 @@ __all__ = [
     "open_store",
     "purge",
     "put_endpoint",
+    "put_pod",
     "queue_sample",
     "read_counters",
     "reconcile",
+    "reconcile_pods",
     "remove_endpoint",
     "requeue_node",
     "retry",

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stoker.control.job_policy import Again, Counts, after_failure, after_refusal, is_failure, retries
+from stoker.control.pod import Pod
 from stoker.control.store.abandoned import prefixes, release
 from stoker.control.store.jobs import count, rank, ref_columns
 from stoker.control.store.opening import Conn
+from stoker.control.store.pods import apply_pod_state
 from stoker.control.store.statements import guard
 from stoker.control.store.webhooks import note_end
 from stoker.control.types import Changed, JobState, JobView, Reported
@@ -23,6 +25,7 @@ from stoker.wire.messages import (
     AttemptKey,
     Chunk,
     Outcome,
+    PodState,
     Progress,
     Refused,
     Report,
@@ -55,6 +58,7 @@ class _Gathered:
     news: dict[AttemptKey, None] = field(default_factory=dict)
     stale: dict[AttemptKey, None] = field(default_factory=dict)
     orphans: list[Artifact] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
 
 
 def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Report], now: float) -> Reported:
@@ -74,9 +78,13 @@ def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Repo
                 conn.run("set_uploading", {"job": job, "attempt": attempt, "node": node})
             case Refused() as refused:
                 _refused(conn, node, refused, now, done)
+            case PodState() as state:
+                pod = apply_pod_state(conn, node, state, now)
+                done.pods += [pod] if pod is not None else []
             case _:
                 pass
-    return Reported(tuple(done.changed), tuple(done.news), tuple(done.stale), tuple(done.orphans))
+    news, stale = tuple(done.news), tuple(done.stale)
+    return Reported(tuple(done.changed), news, stale, tuple(done.orphans), tuple(done.pods))
 
 
 def _renew(conn: Conn, node: str, session: int, now: float) -> None:

@@ -158,16 +158,20 @@ pods = _table(
     _int("version"),
     _int("restarts", 0),
     Column("body", LargeBinary, nullable=False),  # sealed JSON: what was asked for
-    Column("node", Text),
+    _text("node"),  # "": none yet
     _text("devices"),  # JSON: their uuids
+    _text("gpu_type"),  # their name; "": none
     _text("seen"),  # JSON: what its node last said of its container
     _time("created_at"),
     _time("changed_at"),
+    _text("change"),  # in words, what happened then
     Column("started_at", _TIME),
     Column("ended_at", _TIME),
+    _int("forgotten", 0),  # its node has nothing of it any more
     _time("billed_to"),
 )
-Index("pods_account", pods.c.account)
+Index("pods_account", pods.c.account, pods.c.forgotten)
+Index("pods_node", pods.c.node, pods.c.forgotten)
 
 endpoints = _table(
     "endpoints",

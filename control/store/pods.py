@@ -1,0 +1,119 @@
+"""Pods in the store: what was asked for, what is wanted, and what their nodes last said of them.
+
+A row stays after its pod is gone, for the bill. What was asked for is sealed: its env may hold secrets. What
+an action or a report leads to is decided by `control.pod`; here the outcome is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from stoker.control.pod import Pod, PodBody, Seen, held, told
+from stoker.control.store.opening import Conn
+from stoker.control.store.schema import pods
+from stoker.wire.messages import HeldPod, PodState, PortMapping
+
+
+def add_pod(conn: Conn, pod: Pod) -> None:
+    conn.execute(insert(pods), {"id": pod.id, "billed_to": pod.created_at} | _row(conn, pod))
+
+
+def put_pod(conn: Conn, pod: Pod) -> None:
+    conn.execute(update(pods).where(pods.c.id == pod.id).values(**_row(conn, pod)))
+
+
+def get_pod(conn: Conn, account: str, pod: str) -> Pod | None:
+    """One that was not deleted."""
+    living = select(pods).where(pods.c.id == pod, pods.c.account == account, pods.c.wish != "TERMINATED")
+    row = conn.execute(living).first()
+    return None if row is None else _pod(conn, row)
+
+
+def list_pods(conn: Conn, account: str) -> tuple[Pod, ...]:
+    """The account's, in the order of their making; of those that were deleted, the ones whose node still has
+    something of them."""
+    rows = conn.execute(_known().where(pods.c.account == account).order_by(pods.c.created_at, pods.c.id))
+    return tuple(_pod(conn, row) for row in rows)
+
+
+def known_pods(conn: Conn) -> tuple[Pod, ...]:
+    """Of every account, all that a node may still have something of."""
+    return tuple(_pod(conn, row) for row in conn.execute(_known().order_by(pods.c.id)))
+
+
+def _known() -> Any:
+    return select(pods).where(pods.c.forgotten == 0)
+
+
+def apply_pod_state(conn: Conn, node: str, state: PodState, now: float) -> Pod | None:
+    """The pod after it; None where this node has no such pod, or has one of another version by now."""
+    row = conn.execute(_known().where(pods.c.id == state.pod, pods.c.node == node)).first()
+    if row is None:
+        return None
+    after = told(_pod(conn, row), state, now)
+    if after is not None:
+        put_pod(conn, after)
+    return after
+
+
+def reconcile_pods(conn: Conn, node: str, found: Collection[HeldPod]) -> tuple[Pod, ...]:
+    """The node's pods after its Hello."""
+    by_id = {one.pod: one for one in found}
+    rows = conn.execute(_known().where(pods.c.node == node)).all()
+    after = tuple(held(_pod(conn, row), by_id.get(row.id)) for row in rows)
+    for pod in after:
+        put_pod(conn, pod)
+    return after
+
+
+def _row(conn: Conn, pod: Pod) -> dict[str, Any]:
+    return {
+        "account": pod.account,
+        "name": pod.name,
+        "wish": pod.wish,
+        "version": pod.version,
+        "restarts": pod.restarts,
+        "body": conn.secrets.seal(json.dumps(asdict(pod.body)).encode()),
+        "node": pod.node,
+        "devices": json.dumps(pod.devices),
+        "gpu_type": pod.gpu_type,
+        "seen": json.dumps(asdict(pod.seen)),
+        "created_at": pod.created_at,
+        "changed_at": pod.changed_at,
+        "change": pod.change,
+        "started_at": pod.started_at,
+        "ended_at": pod.ended_at,
+        "forgotten": int(pod.forgotten),
+    }
+
+
+def _pod(conn: Conn, row: Any) -> Pod:
+    seen = json.loads(row.seen)
+    body = json.loads(conn.secrets.open(row.body))
+    return Pod(
+        id=row.id,
+        account=row.account,
+        name=row.name,
+        body=PodBody(**{name: _tupled(value) for name, value in body.items()}),
+        wish=row.wish,
+        version=row.version,
+        restarts=row.restarts,
+        node=row.node,
+        devices=tuple(json.loads(row.devices)),
+        gpu_type=row.gpu_type,
+        seen=Seen(**seen | {"ports": tuple(PortMapping(**port) for port in seen["ports"])}),
+        created_at=row.created_at,
+        changed_at=row.changed_at,
+        change=row.change,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def _tupled(value: Sequence[Any] | Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
