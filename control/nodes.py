@@ -22,7 +22,7 @@ from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
 from stoker.control.errors import NotFound, Unavailable
 from stoker.control.floor import Floor, FloorNode, FloorWorker
-from stoker.control.keys import accept_join
+from stoker.control.keys import JoinRefused, join, joined, refuses
 from stoker.control.node_session import NodeSession
 from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
@@ -151,13 +151,8 @@ class Nodes:
                 f"protocol version {hello.protocol} is not spoken here: this control plane speaks "
                 f"{PROTOCOL} and the one before; update the agent"
             )
-        now = self._clock()
-        known = await self._commits.commit(lambda conn: accept_join(conn, hello.join_token, now))
-        return (
-            None
-            if known
-            else "this join token is not known, or was revoked: make one with `stoker key create`"
-        )
+        token, node, now = hello.join_token, hello.node, self._clock()
+        return await self._commits.read(lambda conn: refuses(conn, token, node, now))
 
     async def _welcome(self, hello: Hello, stream: ControlStream) -> NodeSession | None:
         held = {attempt.key for attempt in hello.attempts}
@@ -176,11 +171,15 @@ class Nodes:
             )
             if isinstance(session, str):
                 return session
+            join(conn, hello.join_token, hello.node, now)
             found = store.reconcile(conn, node=hello.node, session=session, held=held, now=now)
             store.noted(conn, found.changed)
             return session, found
 
-        opened = await self._commits.commit(open_session)
+        try:
+            opened = await self._commits.commit(open_session)
+        except JoinRefused as refused:  # another node spent the token meanwhile
+            opened = str(refused)
         if isinstance(opened, str):
             await stream.send(FromControl(refusal=Refusal(opened)))
             stream.end("refused")
@@ -361,9 +360,8 @@ class Nodes:
 
     async def speaks(self, hello: LogHello) -> str | None:
         """Why whoever speaks for a node's logs is not in its session; None when it is."""
-        now = self._clock()
-        if not await self._commits.commit(lambda conn: accept_join(conn, hello.join_token, now)):
-            return "this join token is not known, or was revoked"
+        if not await self._commits.read(lambda conn: joined(conn, hello.join_token, hello.node)):
+            return f"this is not the join token of node {hello.node}, or it was revoked"
         session = self._sessions.get(hello.node)
         if session is None or session.session != hello.session:
             return f"node {hello.node} has no session {hello.session}"

@@ -11,15 +11,16 @@ it. It holds nothing that it cannot rebuild: the store is the truth, the floor i
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from random import Random
 
 from stoker.control import store
+from stoker.control.access import Caller
 from stoker.control.artifacts import Artifacts
 from stoker.control.bells import Bells
+from stoker.control.callers import Callers
 from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
 from stoker.control.doubt import WatchedCommits
@@ -29,7 +30,6 @@ from stoker.control.floor import Floor
 from stoker.control.given_files import GivenFiles
 from stoker.control.inputs import check_schema
 from stoker.control.intake import Intake
-from stoker.control.keys import find_key
 from stoker.control.live_logs import LiveLogs
 from stoker.control.management import Management
 from stoker.control.nodes import Nodes
@@ -61,10 +61,6 @@ from stoker.wire.streams import ControlLogs, ControlStream
 
 log = logging.getLogger(__name__)
 
-KEY_CACHE_S = 5.0
-KEYS_REMEMBERED = 10_000
-KEY_LETTERS = 256
-
 
 class Plane:
     """`run` must be running for jobs to move; everything else may be called from any task of its loop."""
@@ -82,7 +78,7 @@ class Plane:
         self._commits = commits = WatchedCommits(commits, self._in_doubt)
         self._artifacts = artifacts
         self._clock = clock
-        self._keys: dict[bytes, tuple[float, str]] = {}
+        self.callers = Callers(commits, clock)
         self._bells = bells = Bells()
         self.floor = floor = Floor()
         self.endpoints = Endpoints(settings.aliases)
@@ -142,6 +138,7 @@ class Plane:
             tasks.create_task(self.sweeper.staff(), name="staff")
             tasks.create_task(self.nodes.watch_broken(), name="broken nodes")
             tasks.create_task(self.webhooks.run(), name="webhooks")
+            tasks.create_task(self.callers.run(), name="uses of keys")
 
     async def stop(self) -> None:
         """This process is about to end: no new jobs, no claims, nobody held; what is being committed ends.
@@ -150,6 +147,7 @@ class Plane:
         self._bells.close()
         with suppress(ControlError):
             await self._commits.commit(lambda conn: None)  # behind all that claims; then it is sent, too
+        await self.callers.note()
         await self.nodes.stop()
         self.live_logs.close()
 
@@ -224,22 +222,9 @@ class Plane:
         """Workers of the endpoint of this id that are up, busy or not."""
         return sum(1 for worker in self.floor.of_endpoint(endpoint) if worker.state == "ready")
 
-    async def find_key(self, token: str) -> str | None:
-        """The account of a bearer key, or None. Answers are remembered for five seconds."""
-        if len(token) > KEY_LETTERS:
-            return None
-        now = asyncio.get_running_loop().time()
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        cached = self._keys.get(digest)
-        if cached is not None and cached[0] > now:
-            return cached[1]
-        known = await self._commits.read(lambda conn: find_key(conn, token))
-        if known is None:
-            return None  # not remembered: strangers may send any number of them
-        if len(self._keys) >= KEYS_REMEMBERED:
-            self._keys.clear()
-        self._keys[digest] = (now + KEY_CACHE_S, known[0])
-        return known[0]
+    async def find_caller(self, token: str) -> Caller | None:
+        """Who holds this bearer key, and what it may do. Answers are remembered for five seconds."""
+        return await self.callers.find(token)
 
     # -- nodes
 

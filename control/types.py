@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
+from stoker.control.access import ALL, Access
 from stoker.control.needs import Needs
 from stoker.control.pod import Pod
 from stoker.wire.messages import Artifact, AttemptKey, Price, Ref, RegistryAuth, WorkerLimits
@@ -109,6 +110,17 @@ class Endpoint:
     scaler_value: int = 1
     template: str = ""
     asked: Mapping[str, Any] = field(default_factory=dict)
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What endpoints and pods are made from. `fields` are the management API's, under their names there."""
+
+    id: str
+    account: str
+    name: str
+    fields: Mapping[str, Any] = field(repr=False)
     created_at: float = 0.0
 
 
@@ -382,13 +394,21 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """A key as it is listed; its secret half is known to its owner only."""
+    """A key or join token as it is listed; its secret half is known to its owner only.
+
+    `uses_left`: of a join token, how many nodes may still join with it; None: any number.
+    """
 
     id: str
     account: str
     name: str
     created_at: float
     revoked_at: float | None = None
+    kind: Literal["key", "join"] = "key"
+    access: Access = ALL
+    expires_at: float | None = None
+    last_used_at: float | None = None
+    uses_left: int | None = None
 
 
 __all__ = [
@@ -420,4 +440,5 @@ __all__ = [
     "StreamPoll",
     "Submission",
     "Submitted",
+    "Template",
 ]

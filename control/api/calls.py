@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 
 from starlette.types import Message, Receive, Scope
 
+from stoker.control.access import NOTHING, Access
 from stoker.control.api.questions import TTL_MS, WAIT_MS, milliseconds
 from stoker.control.errors import TooLarge, Unauthorized
 from stoker.control.rates import Place
@@ -28,7 +29,8 @@ class CallerLeft(Exception):
 
 @dataclass(slots=True)
 class Call:
-    """`account` and `target` are set once the key was found; `place` is what counts it as being inside."""
+    """`account`, `access` and `target` are set once the key was found; `place` is what counts it as being
+    inside."""
 
     scope: Scope
     receive: Receive
@@ -36,6 +38,7 @@ class Call:
     endpoint: str
     job: str
     account: str = ""
+    access: Access = NOTHING
     target: Endpoint | None = None
     place: Place | None = None
     left: bool = False
@@ -43,6 +46,14 @@ class Call:
     @property
     def hosted(self) -> bool:
         return self.target is not None and self.target.hosted
+
+    def allow(self, *, write: bool) -> None:
+        """Raises Unauthorized where the key has no right to do this at the endpoint."""
+        if self.target is None or not self.access.calls(self.target.id, write=write):
+            what = "change anything" if write else "look"
+            raise Unauthorized(
+                f"this key may not {what} at endpoint {self.endpoint}; `stoker key create` makes one that may"
+            )
 
     def leave(self) -> None:
         """Gives up the place, where there still is one."""

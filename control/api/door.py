@@ -2,7 +2,9 @@
 
 path known? ─no─> the application's own routes: /docs, /ping, 404
     │yes
-method? ─no─> 405   key? ─no─> 401   endpoint? ─no─> 404   below its limits? ─no─> 429   operation ──> answer
+method? ─no─> 405   key? ─no─> 401   endpoint? ─no─> 404   may it? ─no─> 401   below its limits? ─no─> 429
+                                                                                    │yes
+                                                                         answer <── operation
 
 Only who is known, at an endpoint that exists, is counted. Its place is taken until its answer was written.
 """
@@ -65,7 +67,7 @@ class Door:
         if method not in operation.methods:
             return method_not_allowed(method, operation.methods)
         try:
-            await self._admit(call)
+            await self._admit(call, operation.writes)
             return await operation.handle(call)
         except ControlError as error:
             return error_answer(error)
@@ -81,12 +83,13 @@ class Door:
             return None
         return operation, parts[3], parts[2], job
 
-    async def _admit(self, call: Call) -> None:
-        account = await self._plane.find_key(call.key())
-        if account is None:
+    async def _admit(self, call: Call, writes: bool) -> None:
+        caller = await self._plane.find_caller(call.key())
+        if caller is None:
             raise Unauthorized("invalid api key")
-        call.account = account
-        call.target = self._plane.endpoints.find(account, call.endpoint)
+        call.account, call.access = caller.account, caller.access
+        call.target = self._plane.endpoints.find(caller.account, call.endpoint)
+        call.allow(write=writes)
         self._limits.enter(call, call.target.id)
 
 

@@ -32,6 +32,7 @@ class Operation:
     methods: tuple[str, ...]
     takes_job: bool
     handle: Handler
+    writes: bool = False
 
 
 class Operations:
@@ -40,17 +41,17 @@ class Operations:
         self._settings = settings
         self._turns = Turns()
         self.table: dict[str, Operation] = {
-            "run": Operation(("POST",), False, self.run),
-            "runsync": Operation(("POST",), False, self.runsync),
+            "run": Operation(("POST",), False, self.run, writes=True),
+            "runsync": Operation(("POST",), False, self.runsync, writes=True),
             "status": Operation(("GET", "POST"), True, self.status),
             "status-sync": Operation(("GET", "POST"), True, self.status_sync),
             "stream": Operation(("GET", "POST"), True, self.stream),
-            "cancel": Operation(("POST",), True, self.cancel),
-            "retry": Operation(("POST",), True, self.retry),
-            "purge-queue": Operation(("POST",), False, self.purge_queue),
+            "cancel": Operation(("POST",), True, self.cancel, writes=True),
+            "retry": Operation(("POST",), True, self.retry, writes=True),
+            "purge-queue": Operation(("POST",), False, self.purge_queue, writes=True),
             "requests": Operation(("GET",), False, self.requests),
             "logs": Operation(("GET",), True, self.logs),
-            "files": Operation(("POST",), False, self.files),
+            "files": Operation(("POST",), False, self.files, writes=True),
             "health": Operation(("GET",), False, self.health),
         }
 
@@ -72,7 +73,10 @@ class Operations:
         return json_answer(records.hosted_result(view) if call.hosted else records.record(view))
 
     async def status(self, call: Call) -> Answer:
-        view = await self._plane.status(call.account, call.endpoint, call.job, call.ttl_ms())
+        ttl_ms = call.ttl_ms()
+        if ttl_ms is not None:
+            call.allow(write=True)  # it shortens the job's life
+        view = await self._plane.status(call.account, call.endpoint, call.job, ttl_ms)
         return json_answer(records.record(view))
 
     async def status_sync(self, call: Call) -> Answer:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from random import Random, SystemRandom
 from typing import Protocol
 
+from stoker.control.access import Caller
 from stoker.control.types import (
     AttemptLog,
     Cursor,
@@ -39,7 +40,7 @@ class PlaneApi(Protocol):
     @property
     def endpoints(self) -> EndpointBook: ...
 
-    async def find_key(self, token: str) -> str | None: ...
+    async def find_caller(self, token: str) -> Caller | None: ...
 
     async def submit(self, account: str, endpoint: str, submission: Submission, *, sync: bool) -> JobView: ...
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from stoker.control.access import ALL, Access, Caller
 from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound
 from stoker.control.inputs import check_input
 from stoker.control.types import (
@@ -79,6 +80,7 @@ class FakePlane:
     """`waits`, `held` and `submitted` tell what was asked; `raises` is raised by the next call."""
 
     endpoints: FakeBook = field(default_factory=lambda: FakeBook(own_endpoints()))
+    access: dict[str, Access] = field(default_factory=dict)  # of further keys
     jobs: dict[str, JobView] = field(default_factory=dict)
     keys: dict[str, tuple[Once, str]] = field(default_factory=dict)
     chunks: dict[str, list[StoredChunk]] = field(default_factory=dict)
@@ -123,9 +125,10 @@ class FakePlane:
 
     # -- the seam
 
-    async def find_key(self, token: str) -> str | None:
+    async def find_caller(self, token: str) -> Caller | None:
         self._may_raise()
-        return ACCOUNT if token == KEY else None
+        access = ALL if token == KEY else self.access.get(token)
+        return None if access is None else Caller(ACCOUNT, "k1", access)
 
     async def submit(self, account: str, endpoint: str, submission: Submission, *, sync: bool) -> JobView:
         found = self.endpoints.find(account, endpoint)

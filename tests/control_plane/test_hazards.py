@@ -210,15 +210,15 @@ async def test_a_mistake_in_a_background_pass_ends_nothing() -> None:
 async def test_a_revoked_key_lives_five_seconds_and_strangers_are_not_remembered() -> None:
     async with world() as (w, _):
         record, token = await w.commits.commit(lambda c: create_key(c, name="x", now=0.0))
-        assert await w.plane.find_key(token) == "default"
+        assert (await w.plane.find_caller(token)).account == "default"
         await w.commits.commit(lambda c: revoke_key(c, record.id, 1.0))
         w.moved = -3_600.0  # a wall clock that is set back
         await asyncio.sleep(5.1)
-        assert await w.plane.find_key(token) is None
-        assert await w.plane.find_key("sk_" + "x" * 1_000_000) is None
+        assert await w.plane.find_caller(token) is None
+        assert await w.plane.find_caller("sk_" + "x" * 1_000_000) is None
         for n in range(100):
-            await w.plane.find_key(f"sk_nobody_{n}")
-        assert len(w.plane._keys) <= 1
+            await w.plane.find_caller(f"sk_nobody_{n}")
+        assert len(w.plane.callers._known) <= 1
 
 
 def test_assigns_leave_in_slices_that_a_message_can_hold() -> None:

@@ -312,5 +312,5 @@ async def test_a_large_input_lies_in_the_object_store_and_its_time_ends_it() -> 
 @story
 async def test_keys_are_known_unknown_and_remembered() -> None:
     async with world() as (w, _):
-        assert await w.plane.find_key(w.key) == "default"
-        assert await w.plane.find_key("sk_no_such") is None
+        assert (await w.plane.find_caller(w.key)).account == "default"
+        assert await w.plane.find_caller("sk_no_such") is None

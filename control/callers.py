@@ -1,0 +1,73 @@
+"""Who calls: API keys are looked up in the store, and what was found is remembered for five seconds.
+
+So a key that is revoked elsewhere opens for five seconds more; one that expires, not a moment more. `forget`
+makes a change of this process count at once. When a key was used last is stored once a minute, beside all
+calls, and is true to five seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+
+from stoker.control.access import Caller
+from stoker.control.commit import Commits
+from stoker.control.keys import find_caller, note_use
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_S = 5.0
+MOST_REMEMBERED = 10_000
+KEY_LETTERS = 256
+NOTE_EVERY_S = 60.0
+
+
+class Callers:
+    def __init__(self, commits: Commits, clock: Callable[[], float]) -> None:
+        self._commits = commits
+        self._clock = clock
+        self._known: dict[bytes, tuple[float, Caller]] = {}
+        self._used: dict[str, float] = {}
+
+    async def find(self, token: str) -> Caller | None:
+        """Who holds this bearer key; None where nobody does, or no longer."""
+        if len(token) > KEY_LETTERS:
+            return None
+        now = asyncio.get_running_loop().time()
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        remembered = self._known.get(digest)
+        if remembered is not None and remembered[0] > now:
+            return remembered[1]
+        at = self._clock()
+        found = await self._commits.read(lambda conn: find_caller(conn, token, at))
+        if found is None:
+            return None  # not remembered: strangers may send any number of them
+        caller, expires_at = found
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        left = REMEMBERED_S if expires_at is None else min(REMEMBERED_S, expires_at - at)
+        self._known[digest] = (now + left, caller)
+        self._used[caller.key] = at
+        return caller
+
+    def forget(self) -> None:
+        """A key was changed: what was found before counts no more."""
+        self._known.clear()
+
+    async def run(self) -> None:
+        """Notes uses, until cancelled."""
+        while True:
+            await asyncio.sleep(NOTE_EVERY_S)
+            await self.note()
+
+    async def note(self) -> None:
+        used, self._used = self._used, {}
+        if not used:
+            return
+        try:
+            await self._commits.commit(lambda conn: note_use(conn, used))
+        except Exception as error:
+            log.error("when keys were used last could not be stored, and is stored later: %r", error)
+            self._used = used | self._used
