@@ -311,13 +311,14 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class QueueSample:
-    """One endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`."""
+    """One endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`. Of the others
+    the one that waits longest has done so since `waiting_since`, which lies ahead while all of them back off."""
 
     endpoint: str
     queued: int = 0
     low: int = 0
     in_progress: int = 0
-    oldest_created: float | None = None
+    waiting_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Counts: of living jobs by looking, of ended ones by counters that outlive them; and the bill of a job.
 
-Looking is bounded: a count stops at its limit and says so, and the oldest job is the head of an index. So a
+Looking is bounded: a count stops at its limit and says so, and the longest wait is the head of an index. So a
 queue of a million jobs is sampled as fast as one of ten thousand.
 """
 
@@ -27,7 +27,8 @@ def _waiting(what: str, first: int, last: int, limit: str, endpoint: str = "endp
     )
 
 
-_HEADS = ", ".join(f"({_waiting('jobs.created_at', rank, rank, '1')})" for rank in range(4))
+_SINCE = "CASE WHEN jobs.not_before > jobs.created_at THEN jobs.not_before ELSE jobs.created_at END"
+_HEADS = ", ".join(f"({_waiting(_SINCE, rank, rank, '1')})" for rank in range(2))
 _SAMPLE = f"""
 SELECT endpoints.id,
     (SELECT COUNT(*) FROM ({_waiting("1", 0, 1, ":limit")}) AS waiting),
@@ -48,8 +49,8 @@ def queue_sample(conn: Conn) -> dict[str, QueueSample]:
     for endpoint, queued, low, *heads in conn.run(_SAMPLE, {"limit": SAMPLED}):
         in_progress = running.get(endpoint, 0)
         if queued or low or in_progress:
-            oldest = min((head for head in heads if head is not None), default=None)
-            samples[endpoint] = QueueSample(endpoint, queued, low, in_progress, oldest)
+            since = min((head for head in heads if head is not None), default=None)
+            samples[endpoint] = QueueSample(endpoint, queued, low, in_progress, since)
     return samples
 
 

@@ -419,4 +419,4 @@ def test_queue_sample(bench: Any) -> None:
     bench.submit(12.0)
     bench.submit(13.0, low_priority=True)
     sample = store.queue_sample(bench.store.writer)["echo"]
-    assert (sample.queued, sample.low, sample.in_progress, sample.oldest_created) == (2, 1, 1, 11.0)
+    assert (sample.queued, sample.low, sample.in_progress, sample.waiting_since) == (2, 1, 1, 11.0)

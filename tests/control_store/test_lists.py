@@ -131,13 +131,15 @@ def test_queue_sample(bench: Any) -> None:
     bench.submit(12.0)
     bench.submit(13.0, low_priority=True)
     sample = store.queue_sample(bench.store.writer)["echo"]
-    assert (sample.queued, sample.low, sample.in_progress, sample.oldest_created) == (2, 1, 1, 11.0)
+    assert (sample.queued, sample.low, sample.in_progress, sample.waiting_since) == (2, 1, 1, 11.0)
 
 
 def test_the_sample_knows_the_oldest_of_every_rank(bench: Any) -> None:
     bench.submit(10.0, low_priority=True)
+    assert store.queue_sample(bench.store.writer)["echo"].waiting_since is None
     bench.submit(11.0)
-    assert store.queue_sample(bench.store.writer)["echo"].oldest_created == 10.0
+    bench.submit(12.0)
+    assert store.queue_sample(bench.store.writer)["echo"].waiting_since == 11.0
     bench.purge(12.0, bench.newest())
     assert store.queue_sample(bench.store.writer) == {}
 
@@ -148,7 +150,7 @@ def test_the_sample_is_bounded(bench: Any, monkeypatch: pytest.MonkeyPatch) -> N
         bench.submit(float(at))
         bench.submit(float(at), low_priority=True)
     sample = store.queue_sample(bench.store.writer)["echo"]
-    assert (sample.queued, sample.low, sample.oldest_created) == (2, 2, 10.0)
+    assert (sample.queued, sample.low, sample.waiting_since) == (2, 2, 10.0)
 
 
 LISTED = "jobs_listed (endpoint=? AND seq>? AND seq<?)"
