@@ -134,7 +134,7 @@ def test_queue_sample(bench: Any) -> None:
     assert (sample.queued, sample.low, sample.in_progress, sample.waiting_since) == (2, 1, 1, 11.0)
 
 
-def test_the_sample_knows_the_oldest_of_every_rank(bench: Any) -> None:
+def test_the_sample_knows_the_longest_wait_but_of_low_priority(bench: Any) -> None:
     bench.submit(10.0, low_priority=True)
     assert store.queue_sample(bench.store.writer)["echo"].waiting_since is None
     bench.submit(11.0)
