@@ -16,10 +16,10 @@ DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
 DEFAULT_TTL_MS = 86_400_000
 LOCAL = "local:"
 _ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
-_MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 _ARGUMENT = r"^[^\x00]+$"
 _SECONDS = re.compile(r"[0-9]{1,9}")
-_HANDLER = r"^[^\x00:]+:[A-Za-z_][A-Za-z0-9_]*$"
+HANDLER = r"^[^\x00:]+:[A-Za-z_][A-Za-z0-9_]*$"
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CUDA = r"^([0-9]{1,3}\.[0-9]{1,3})?$"
 _LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -93,7 +93,7 @@ class EndpointSection(Section):
     name: Annotated[str | None, Field(max_length=191)] = None
     type: Literal["QUEUE"] = "QUEUE"
     imageName: str
-    handler: Annotated[str | None, Field(pattern=_HANDLER, max_length=1024)] = None
+    handler: Annotated[str | None, Field(pattern=HANDLER, max_length=1024)] = None
     env: dict[Annotated[str, Field(pattern=_ENV_NAME)], str] = {}
     workersMin: Annotated[int, Field(ge=0)] = 0
     workersMax: Annotated[int, Field(ge=0)] = 3
@@ -102,7 +102,7 @@ class EndpointSection(Section):
     ttlMs: Annotated[int, Field(ge=TTL_MS[0], le=TTL_MS[1])] = DEFAULT_TTL_MS
     maxAttempts: Annotated[int, Field(ge=1, le=10)] = 3
     retryHandlerErrors: Annotated[int, Field(ge=0, le=10)] = 0
-    preload: tuple[Annotated[str, Field(pattern=_MODULE, max_length=200)], ...] = ()
+    preload: tuple[Annotated[str, Field(pattern=MODULE, max_length=200)], ...] = ()
     dockerStartCmd: tuple[Annotated[str, Field(pattern=_ARGUMENT, max_length=4096)], ...] = ()
     concurrency: Annotated[int, Field(ge=1, le=1000)] = 1
     initTimeout: Annotated[int, Field(ge=INIT_TIMEOUT_S[0], le=INIT_TIMEOUT_S[1])] = 420

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from stoker.control.access import ALL, Access
 from stoker.control.needs import Needs
-from stoker.control.pod import Pod
+from stoker.control.pod import WantedPod
 from stoker.wire.messages import Artifact, AttemptKey, Price, Ref, RegistryAuth, WorkerLimits
 
 
@@ -297,7 +297,7 @@ class Reported:
     chunks: tuple[AttemptKey, ...] = ()
     stale: tuple[AttemptKey, ...] = ()
     orphans: tuple[Artifact, ...] = ()
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[WantedPod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

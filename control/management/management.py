@@ -9,6 +9,8 @@ from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
 from stoker.control.endpoints import Endpoints
 from stoker.control.floor import Floor
+from stoker.control.management.catalog import Catalog
+from stoker.control.management.templates import Templates
 from stoker.control.staffing import Staffing
 
 
@@ -30,3 +32,5 @@ class Management:
         self.dispatch = dispatch
         self.clock = clock
         self.rng = rng
+        self.catalog = Catalog(floor)
+        self.templates = Templates(commits, clock, rng)

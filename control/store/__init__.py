@@ -19,17 +19,17 @@ from stoker.control.store.nodes import (
 )
 from stoker.control.store.opening import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
 from stoker.control.store.orders import cancel, newest, purge, retry, shorten
-from stoker.control.store.pods import (
-    add_pod,
-    get_pod,
-    known_pods,
-    list_pods,
-    put_pod,
-    reconcile_pods,
-)
+from stoker.control.store.pods import add_pod, get_pod, list_pods, put_pod, reconcile_pods, want
 from stoker.control.store.reports import ARTIFACT_LIFE_S, apply_reports
 from stoker.control.store.samples import count_jobs, job_spans, queue_sample, read_counters
 from stoker.control.store.sweep import expire, expired_artifacts, forget_artifacts
+from stoker.control.store.templates import (
+    get_template,
+    list_templates,
+    named_template,
+    put_template,
+    remove_template,
+)
 from stoker.control.store.views import advance, chunks, job_logs, last_lines, list_jobs, stream_cursor, view
 from stoker.control.store.webhooks import (
     due_webhooks,
@@ -61,15 +61,17 @@ __all__ = [
     "forget_leftovers",
     "get_endpoint",
     "get_pod",
+    "get_template",
     "job_logs",
     "job_spans",
-    "known_pods",
     "last_lines",
     "leftovers",
     "list_endpoints",
     "list_jobs",
     "list_pods",
+    "list_templates",
     "lost_nodes",
+    "named_template",
     "newest",
     "next_webhook_at",
     "note_leftovers",
@@ -79,11 +81,13 @@ __all__ = [
     "purge",
     "put_endpoint",
     "put_pod",
+    "put_template",
     "queue_sample",
     "read_counters",
     "reconcile",
     "reconcile_pods",
     "remove_endpoint",
+    "remove_template",
     "requeue_node",
     "retry",
     "shorten",
@@ -92,6 +96,7 @@ __all__ = [
     "take_over",
     "touch_node",
     "view",
+    "want",
     "webhook_later",
     "webhook_secret",
     "webhook_tried",

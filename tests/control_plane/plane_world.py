@@ -65,6 +65,7 @@ class World:
         self.store = open_store(":memory:")
         self.commits = FullableCommitter(self.store)
         self.artifacts = MemoryArtifacts()
+        self.settings = PlaneSettings()
         self.moved = 0.0  # the wall clock, ahead of the loop's
         self.plane: Plane
         self.token = ""
@@ -87,7 +88,7 @@ class World:
     async def open(self, *endpoints: Endpoint) -> None:
         _, self.token = await self.commits.commit(lambda c: create_join_token(c, name="t", now=0.0))
         _, self.key = await self.commits.commit(lambda c: create_key(c, name="k", now=0.0))
-        self.plane = Plane(PlaneSettings(), self.commits, self.artifacts, self.now, Random(1), self.post)
+        self.plane = Plane(self.settings, self.commits, self.artifacts, self.now, Random(1), self.post)
         await self.plane.start(endpoints or (endpoint(),))
 
     def agent(self, **kw: str) -> ScriptedAgent:

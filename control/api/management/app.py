@@ -2,32 +2,68 @@
 
     key? ─no─> 401   may it? ─no─> 401   body, path and query as declared? ─no─> 400   operation ──> answer
 
-Refusals read {"error", "message", "status"}. The document is at /v1/openapi.json, the explorer at /v1/docs.
+The first two, and whether a body can be read at all, are the gate's. Refusals read {"error", "message",
+"status"}. The document is at /v1/openapi.json, the explorer at /v1/docs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
-import orjson
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from stoker.control.api.answers import unexpected
-from stoker.control.api.management.refusals import refused_body, why_invalid
-from stoker.control.errors import ControlError, Unavailable
+from stoker.control.api.management import templates
+from stoker.control.api.management.gate import Gate
+from stoker.control.api.management.refusals import refused, rendered, why_invalid
+from stoker.control.errors import ControlError
 from stoker.control.plane import Plane
 
 VERSION = "0.1.0"
 """Of the interface's description, not of Stoker."""
 
 
+class ManagementApp(FastAPI):
+    """A FastAPI whose requests pass the gate first, and whose document holds what it really answers."""
+
+    gate: Gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
+        await self.gate(scope, receive, send)
+
+    async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await super().__call__(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """FastAPI writes a 422 to every operation with parameters; here those are 400."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)
+            for unused in ("HTTPValidationError", "ValidationError"):
+                document["components"]["schemas"].pop(unused, None)
+        assert self.openapi_schema is not None
+        return self.openapi_schema
+
+
 def make_management_app(plane: Plane) -> FastAPI:
-    app = FastAPI(title="Stoker management API", version=VERSION, redoc_url=None, redirect_slashes=False)
+    app = ManagementApp(
+        title="Stoker management API",
+        version=VERSION,
+        redoc_url=None,
+        redirect_slashes=False,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    app.gate = Gate(app.routed)
     app.state.plane = plane
+    app.include_router(templates.router)
     app.add_exception_handler(ControlError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
@@ -37,30 +73,20 @@ def make_management_app(plane: Plane) -> FastAPI:
 
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, ControlError)
-    if error.status >= 500 and not isinstance(error, Unavailable):
-        return await _unexpected(_, error)
-    headers = {"retry-after": str(error.retry_after)} if isinstance(error, Unavailable) else {}
-    if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    return _rendered(error.status, str(error), headers)
+    return refused(error)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return _rendered(400, why_invalid(error), {})
+    return rendered(400, why_invalid(error), {})
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = "there is nothing at this path; see /v1/docs" if error.status_code == 404 else str(error.detail)
-    return _rendered(error.status_code, message, error.headers or {})
+    return rendered(error.status_code, message, error.headers or {})
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:
     answer = unexpected(error)
     return Response(answer.body, answer.status, media_type="application/json")
-
-
-def _rendered(status: int, message: str, headers: Mapping[str, str]) -> Response:
-    body = orjson.dumps(refused_body(status, message))
-    return Response(body, status, dict(headers), media_type="application/json")

@@ -1,4 +1,4 @@
-"""Who asks: the dependency that every operation of the management API begins with."""
+"""Who asks: the key is looked at once, before anything else is; operations take what was found as `By`."""
 
 from __future__ import annotations
 
@@ -13,26 +13,34 @@ from stoker.control.errors import Unauthorized
 from stoker.control.management import Management
 from stoker.control.plane import Plane
 
-_BEARER = HTTPBearer(auto_error=False, description="An API key; the bare key will do.")
+_BEARER = HTTPBearer(auto_error=False, description="An API key; the bare key will do.", scheme_name="key")
+
+READING = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing."""
 
 
-async def _known(request: Request, _: Annotated[object, Security(_BEARER)]) -> Caller:
+async def known(request: Request) -> Caller:
     """Raises Unauthorized where there is no key, a wrong one, or one that may not do this."""
     given = (request.headers.get("authorization") or "").strip()
     token = given[7:].strip() if given[:7].lower() == "bearer " else given
     if not token or token.lower() == "bearer":
         raise Unauthorized("no token provided")
     plane: Plane = request.app.state.plane
-    account = await plane.find_key(token)
-    if account is None:
+    caller = await plane.find_caller(token)
+    if caller is None:
         raise Unauthorized("invalid api key")
-    return Caller(account)
+    return caller
 
 
-def _management(request: Request) -> Management:
+async def _caller(request: Request, _: Annotated[object, Security(_BEARER)]) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+async def _management(request: Request) -> Management:
     plane: Plane = request.app.state.plane
     return plane.management
 
 
-By = Annotated[Caller, Depends(_known)]
+By = Annotated[Caller, Depends(_caller)]
 Managed = Annotated[Management, Depends(_management)]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import orjson
 from fastapi.exceptions import RequestValidationError
+from starlette.responses import Response
 
+from stoker.control.api.answers import unexpected
+from stoker.control.errors import ControlError, Unavailable
 from stoker.control.submissions import shown
 
 SECRET_FIELDS = frozenset({"password", "value", "env"})
@@ -17,18 +22,52 @@ def refused_body(status: int, message: str) -> dict[str, Any]:
     return {"error": message, "message": message, "status": status}
 
 
+def rendered(status: int, message: str, headers: Mapping[str, str]) -> Response:
+    body = orjson.dumps(refused_body(status, message))
+    return Response(body, status, dict(headers), media_type="application/json")
+
+
+def refused(error: ControlError) -> Response:
+    if error.status >= 500 and not isinstance(error, Unavailable):
+        answer = unexpected(error)
+        return Response(answer.body, answer.status, media_type="application/json")
+    headers = {"retry-after": str(error.retry_after)} if isinstance(error, Unavailable) else {}
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return rendered(error.status, str(error), headers)
+
+
 def why_invalid(error: RequestValidationError) -> str:
-    return "; ".join(_sentence(one) for one in error.errors())
+    """One sentence for each field; of a field that takes several shapes, for the first."""
+    told: dict[str, str] = {}
+    for one in error.errors():
+        told.setdefault(_field(one), _sentence(one))
+    return "; ".join(told.values())
+
+
+def _field(error: dict[str, Any]) -> str:
+    """As the body reads: shapes that pydantic tried (`list[str]`) are no part of it."""
+    named = [str(part) for part in error["loc"][1:] if _is_named(part)]
+    return ".".join(named) or "the body"
+
+
+def _is_named(part: object) -> bool:
+    return not isinstance(part, str) or not (part in _SHAPES or any(sign in part for sign in "[("))
+
+
+_SHAPES = frozenset({"str", "int", "float", "bool", "constrained-str", "none"})
 
 
 def _sentence(error: dict[str, Any]) -> str:
-    where = [str(part) for part in error["loc"][1:]]
-    field = ".".join(where) or "the body"
+    field = _field(error)
     if error["type"] == "json_invalid":
         return f"the body is not valid JSON: {error.get('ctx', {}).get('error', error['msg'])}"
     if error["type"] == "extra_forbidden":
         return f"{field} is not a known field"
     if error["type"] == "missing":
         return f"{field} is required and missing"
-    value = "a secret" if SECRET_FIELDS.intersection(where) else shown(error["input"])
-    return f"{field}: {error['msg']}; got {value}"
+    value = "a secret" if SECRET_FIELDS.intersection(field.split(".")) else shown(error["input"])
+    if error["type"] in ("literal_error", "enum"):
+        return f"{field} must be one of {error['ctx']['expected']}; got {value}"
+    message = str(error.get("ctx", {}).get("error", error["msg"]))
+    return f"{field}: {message}; got {value}"

@@ -1,0 +1,103 @@
+"""In front of the management API's routes: who asks, and whether the body is one that can be read at all.
+
+    documentation? ─yes─> routes   key? ─no─> 401   body over 1 MiB? ─yes─> 413   JSON? ─no─> 400   routes
+
+So a caller without a key learns nothing of what is asked for, and no operation sees a body that is no JSON,
+holds NUL characters (which no database of ours stores), or numbers beyond a float.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import from_json
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stoker.control.api.management.caller import known
+from stoker.control.api.management.refusals import refused
+from stoker.control.errors import BadRequest, ControlError, TooLarge
+
+BODY_BYTES = 1024 * 1024
+OPEN = ("/openapi.json", "/docs")
+"""Paths that take no key: they tell how to get on."""
+
+
+class Gate:
+    def __init__(self, routes: ASGIApp) -> None:
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or _path(scope) in OPEN:
+            await self._routes(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            request.state.caller = await known(request)
+            body = await _body(request)
+            _check(request, body)
+        except ControlError as error:
+            await refused(error)(scope, receive, send)
+            return
+        await self._routes(scope, _again(body, receive), send)
+
+
+def _path(scope: Scope) -> str:
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+async def _body(request: Request) -> bytes:
+    too_large = TooLarge(f"the body is larger than {BODY_BYTES} bytes, and no resource needs so much")
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > BODY_BYTES:
+        raise too_large
+    parts, size = [], 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > BODY_BYTES:
+            raise too_large
+    return b"".join(parts)
+
+
+def _check(request: Request, body: bytes) -> None:
+    if "\x00" in request.url.path or "%00" in request.url.query:
+        raise BadRequest("the address holds a NUL character; no id and no name has one")
+    if not body:
+        return
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise BadRequest(f"Content-Type must be application/json; got {kind[:100] or 'nothing'}")
+    try:
+        document = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise BadRequest(f"the body is not valid JSON: {error}") from None
+    _check_value(document, "the body")
+
+
+def _check_value(value: Any, where: str) -> None:
+    """Its depth is bounded: the parser takes 200 levels."""
+    if isinstance(value, str):
+        if "\x00" in value:
+            raise BadRequest(f"{where} holds a NUL character, which no text here may have")
+    elif isinstance(value, float):
+        if value in (float("inf"), float("-inf")):
+            raise BadRequest(f"{where} holds a number that is too large; numbers must fit 64-bit floats")
+    elif isinstance(value, list):
+        for one in value:
+            _check_value(one, where)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            _check_value(name, where)
+            _check_value(one, name if where == "the body" else where)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body that was read, for the routes to read; then whatever else the server tells."""
+    told: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def read() -> Message:
+        return told.pop() if told else await receive()
+
+    return read

@@ -1,0 +1,235 @@
+"""/v1/templates: what endpoints and pods are made from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import AfterValidator, ConfigDict, Field
+
+from stoker.control.api.management.caller import By, Managed
+from stoker.control.api.management.shapes import (
+    CHANGES,
+    CREATES,
+    DELETES,
+    LISTS,
+    READS,
+    Argument,
+    Asked,
+    EnvName,
+    Id,
+    Name,
+    Told,
+    id_in_path,
+)
+from stoker.control.config_sections import HANDLER, INIT_TIMEOUT_S, MODULE, LimitsSection
+from stoker.control.management.templates import Shown
+from stoker.control.types import Template
+
+router = APIRouter(prefix="/templates", tags=["templates"])
+
+_NUMBER = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_PORT = f"{_NUMBER}/(http|tcp|udp)"
+_Port = Annotated[str, Field(pattern=f"^{_PORT}$")]
+_PortsText = Annotated[str, Field(pattern=f"^({_PORT}(,{_PORT})*)?$")]
+
+
+def _split(ports: list[str] | str) -> list[str]:
+    return [one for one in ports.split(",") if one] if isinstance(ports, str) else ports
+
+
+Ports = Annotated[
+    list[_Port] | _PortsText,
+    AfterValidator(_split),
+    Field(description="As a list, or as one text with commas.", examples=[["8888/http", "22/tcp"]]),
+]
+Env = Annotated[
+    dict[EnvName, str],
+    Field(description="`{{ STOKER_SECRET_name }}` in a value is filled in when a worker starts."),
+]
+Command = list[Argument]
+Gigabytes = Annotated[int, Field(ge=0, le=1_000_000)]
+MountPath = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=1024, examples=["/workspace"])]
+ImageName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=1024,
+        description=(
+            "An image; or `local:<path>.py:<name>`, a handler on the nodes; or, beside a dockerStartCmd,"
+            " `local:<folder>`. The last two lie below the configuration's local_roots."
+        ),
+        examples=["local:/srv/handlers/echo.py:handler"],
+    ),
+]
+
+
+class _Common(Asked):
+    """What both a new template and a change of one may say beside name and image."""
+
+    containerRegistryAuthId: Id | None = None
+    handler: Annotated[
+        str | None,
+        Field(pattern=HANDLER, max_length=1024, description="The python handler that lies in the image."),
+    ] = None
+    maxJobs: Annotated[int | None, Field(ge=1, le=1_000_000_000)] = None
+    maxMemoryGrowthMb: Annotated[int | None, Field(ge=1, le=1 << 24)] = None
+    limits: Annotated[LimitsSection | None, Field(description="Of one worker, with all it starts.")] = None
+
+
+Concurrency = Annotated[int, Field(ge=1, le=1000, description="Jobs that a worker takes at once.")]
+InitTimeout = Annotated[
+    int, Field(ge=INIT_TIMEOUT_S[0], le=INIT_TIMEOUT_S[1], description="Seconds a worker may take to start.")
+]
+Preload = Annotated[
+    list[Annotated[str, Field(pattern=MODULE, max_length=200)]],
+    Field(description="Modules that a handler of the node finds imported already."),
+]
+
+_EXAMPLE: dict[str, Any] = {
+    "name": "my template",
+    "imageName": "ghcr.io/example/worker:1.2",
+    "category": "NVIDIA",
+    "containerDiskInGb": 50,
+    "dockerEntrypoint": [],
+    "dockerStartCmd": [],
+    "env": {"MODE": "fast"},
+    "isPublic": False,
+    "isServerless": True,
+    "ports": ["8888/http", "22/tcp"],
+    "readme": "",
+    "volumeInGb": 20,
+    "volumeMountPath": "/workspace",
+}
+
+
+class TemplateCreateInput(_Common):
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    name: Name
+    imageName: ImageName
+    category: Literal["NVIDIA", "AMD", "CPU"] = "NVIDIA"
+    containerDiskInGb: Gigabytes = 50
+    dockerEntrypoint: Command = []
+    dockerStartCmd: Command = []
+    env: Env = {}
+    isPublic: bool = False
+    isServerless: bool = False
+    ports: Ports = ["8888/http", "22/tcp"]
+    readme: Annotated[str, Field(max_length=100_000)] = ""
+    volumeInGb: Gigabytes = 20
+    volumeMountPath: MountPath = "/workspace"
+    concurrency: Concurrency = 1
+    initTimeout: InitTimeout = 420
+    preload: Preload = []
+
+
+class TemplateUpdateInput(_Common):
+    """What is left out stays. A change of more than isPublic, name, readme, volumeInGb and volumeMountPath
+    makes a new version of every endpoint that is made from the template."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"readme": "How to use it.", "isPublic": False}]}
+    )
+
+    name: Name = ""
+    imageName: ImageName = ""
+    containerDiskInGb: Gigabytes = 0
+    dockerEntrypoint: Command = []
+    dockerStartCmd: Command = []
+    env: Env = {}
+    isPublic: bool = False
+    ports: Ports = []
+    readme: Annotated[str, Field(max_length=100_000)] = ""
+    volumeInGb: Gigabytes = 0
+    volumeMountPath: MountPath = ""
+    concurrency: Concurrency = 1
+    initTimeout: InitTimeout = 420
+    preload: Preload = []
+
+
+class TemplateTold(Told):
+    model_config = ConfigDict(
+        title="Template", json_schema_extra={"examples": [{"id": "30zmvf89kd", **_EXAMPLE}]}
+    )
+
+    id: str
+    name: str
+    imageName: str
+    category: str
+    containerDiskInGb: int
+    containerRegistryAuthId: str | None = None
+    dockerEntrypoint: list[str]
+    dockerStartCmd: list[str]
+    env: dict[str, str]
+    isPublic: bool
+    isRunpod: Annotated[bool, Field(description="Always false: nobody but accounts makes templates here.")]
+    isServerless: bool
+    ports: list[str]
+    readme: str
+    volumeInGb: int
+    volumeMountPath: str
+    handler: str | None = None
+    concurrency: int
+    initTimeout: int
+    preload: list[str]
+    maxJobs: int | None = None
+    maxMemoryGrowthMb: int | None = None
+    limits: dict[str, Any] | None = None
+
+
+TemplateId = Annotated[str, id_in_path("template")]
+_Flag = Annotated[bool, Query()]
+
+
+def template_told(template: Template) -> TemplateTold:
+    return TemplateTold(id=template.id, isRunpod=False, **template.fields)
+
+
+@router.post("", responses=CREATES, response_model_exclude_none=True)
+async def create_template(by: By, managed: Managed, asked: TemplateCreateInput) -> TemplateTold:
+    """Create a template."""
+    return template_told(await managed.templates.create(by.account, asked.model_dump(exclude_none=True)))
+
+
+@router.get("", responses=LISTS, response_model_exclude_none=True)
+async def list_templates(
+    by: By,
+    managed: Managed,
+    includeEndpointBoundTemplates: _Flag = False,
+    includePublicTemplates: _Flag = False,
+    includeRunpodTemplates: _Flag = False,
+) -> list[TemplateTold]:
+    """List templates."""
+    shown = Shown(bound=includeEndpointBoundTemplates, public=includePublicTemplates)
+    return [template_told(one) for one in await managed.templates.list(by.account, shown)]
+
+
+@router.get("/{templateId}", responses=READS, response_model_exclude_none=True)
+async def get_template(
+    by: By,
+    managed: Managed,
+    templateId: TemplateId,
+    includeEndpointBoundTemplates: _Flag = False,
+    includePublicTemplates: _Flag = False,
+    includeRunpodTemplates: _Flag = False,
+) -> TemplateTold:
+    """Read one template."""
+    found = await managed.templates.get(by.account, templateId, public=includePublicTemplates)
+    return template_told(found)
+
+
+@router.patch("/{templateId}", responses=CHANGES, response_model_exclude_none=True)
+@router.post("/{templateId}/update", responses=CHANGES, response_model_exclude_none=True)
+async def update_template(
+    by: By, managed: Managed, templateId: TemplateId, asked: TemplateUpdateInput
+) -> TemplateTold:
+    """Change a template."""
+    changes = asked.model_dump(exclude_unset=True)
+    return template_told(await managed.templates.update(by.account, templateId, changes))
+
+
+@router.delete("/{templateId}", status_code=204, responses=DELETES)
+async def delete_template(by: By, managed: Managed, templateId: TemplateId) -> None:
+    """Delete a template that no endpoint is made from."""
+    await managed.templates.delete(by.account, templateId)

@@ -1,0 +1,149 @@
+"""Which hardware and places may be named: those that the interface publishes, and those that nodes tell of.
+
+A name that nobody offers now is no mistake: a node that has it may come. What is neither published nor told
+by a connected node is taken for one, and refused with the names that are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stoker.control.errors import BadRequest
+from stoker.control.floor import Floor
+from stoker.control.submissions import shown
+
+DATA_CENTER = "data_center"
+"""The fact of a node that names where it stands."""
+
+GPU_TYPES = (
+    "NVIDIA GeForce RTX 4090",
+    "NVIDIA A40",
+    "NVIDIA RTX A5000",
+    "NVIDIA GeForce RTX 5090",
+    "NVIDIA H100 80GB HBM3",
+    "NVIDIA GeForce RTX 3090",
+    "NVIDIA RTX A4500",
+    "NVIDIA L40S",
+    "NVIDIA H200",
+    "NVIDIA L4",
+    "NVIDIA RTX 6000 Ada Generation",
+    "NVIDIA A100-SXM4-80GB",
+    "NVIDIA RTX 4000 Ada Generation",
+    "NVIDIA RTX A6000",
+    "NVIDIA A100 80GB PCIe",
+    "NVIDIA RTX 2000 Ada Generation",
+    "NVIDIA RTX A4000",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+    "NVIDIA H100 PCIe",
+    "NVIDIA H100 NVL",
+    "NVIDIA L40",
+    "NVIDIA B200",
+    "NVIDIA GeForce RTX 3080 Ti",
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+    "NVIDIA GeForce RTX 3080",
+    "NVIDIA GeForce RTX 3070",
+    "AMD Instinct MI300X OAM",
+    "NVIDIA GeForce RTX 4080 SUPER",
+    "Tesla V100-PCIE-16GB",
+    "Tesla V100-SXM2-32GB",
+    "NVIDIA RTX 5000 Ada Generation",
+    "NVIDIA GeForce RTX 4070 Ti",
+    "NVIDIA RTX 4000 SFF Ada Generation",
+    "NVIDIA GeForce RTX 3090 Ti",
+    "NVIDIA RTX A2000",
+    "NVIDIA GeForce RTX 4080",
+    "NVIDIA A30",
+    "NVIDIA GeForce RTX 5080",
+    "Tesla V100-FHHL-16GB",
+    "NVIDIA H200 NVL",
+    "Tesla V100-SXM2-16GB",
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+    "NVIDIA A5000 Ada",
+    "Tesla V100-PCIE-32GB",
+    "NVIDIA  RTX A4500",  # two spaces, as it is published
+    "NVIDIA  A30",
+    "NVIDIA GeForce RTX 3080TI",
+    "Tesla T4",
+    "NVIDIA RTX A30",
+)
+
+DATA_CENTERS = (
+    "EU-RO-1",
+    "CA-MTL-1",
+    "EU-SE-1",
+    "US-IL-1",
+    "EUR-IS-1",
+    "EU-CZ-1",
+    "US-TX-3",
+    "EUR-IS-2",
+    "US-KS-2",
+    "US-GA-2",
+    "US-WA-1",
+    "US-TX-1",
+    "CA-MTL-3",
+    "EU-NL-1",
+    "US-TX-4",
+    "US-CA-2",
+    "US-NC-1",
+    "OC-AU-1",
+    "US-DE-1",
+    "EUR-IS-3",
+    "CA-MTL-2",
+    "AP-JP-1",
+    "EUR-NO-1",
+    "EU-FR-1",
+    "US-KS-3",
+    "US-GA-1",
+)
+
+CUDA_VERSIONS = (
+    "13.0",
+    "12.9",
+    "12.8",
+    "12.7",
+    "12.6",
+    "12.5",
+    "12.4",
+    "12.3",
+    "12.2",
+    "12.1",
+    "12.0",
+    "11.8",
+)
+
+ENDPOINT_CPU_FLAVORS = ("cpu3c", "cpu3g", "cpu5c", "cpu5g")
+POD_CPU_FLAVORS = ("cpu3c", "cpu3g", "cpu3m", "cpu5c", "cpu5g", "cpu5m")
+
+
+class Catalog:
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
+
+    def gpu_types(self) -> tuple[str, ...]:
+        told = (
+            device.name
+            for node in self._floor.nodes.values()
+            for device in node.devices
+            if device.kind != "cpu"
+        )
+        return _with(GPU_TYPES, told)
+
+    def data_centers(self) -> tuple[str, ...]:
+        return _with(DATA_CENTERS, (node.facts.get(DATA_CENTER, "") for node in self._floor.nodes.values()))
+
+    def check(self, field: str, given: Iterable[str], allowed: Iterable[str]) -> None:
+        """Raises BadRequest for the first that is not allowed."""
+        known = tuple(allowed)
+        for one in given:
+            if one not in known:
+                raise BadRequest(f"{field} must hold names out of: {', '.join(known)}; got {shown(one)}")
+
+    def check_gpu_types(self, given: Iterable[str]) -> None:
+        self.check("gpuTypeIds", given, self.gpu_types())
+
+    def check_data_centers(self, given: Iterable[str], field: str = "dataCenterIds") -> None:
+        self.check(field, given, self.data_centers())
+
+
+def _with(published: tuple[str, ...], told: Iterable[str]) -> tuple[str, ...]:
+    return published + tuple(sorted({one for one in told if one} - set(published)))

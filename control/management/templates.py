@@ -1,0 +1,104 @@
+"""Templates: what endpoints and pods are made from, under a name that an account has once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from stoker.control import store
+from stoker.control.commit import Commits
+from stoker.control.errors import BadRequest, NotFound
+from stoker.control.store import Conn
+from stoker.control.types import Template
+from stoker.wire.names import short_id
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Which templates a list holds beside the account's own that no endpoint is made from."""
+
+    bound: bool = False
+    public: bool = False
+
+
+class Templates:
+    def __init__(self, commits: Commits, clock: Callable[[], float], rng: Random) -> None:
+        self._commits = commits
+        self._clock = clock
+        self._rng = rng
+
+    async def create(self, account: str, fields: Mapping[str, Any]) -> Template:
+        now = self._clock()
+        made = Template(short_id(self._rng), account, fields["name"], dict(fields), now)
+
+        def put(conn: Conn) -> Template:
+            _check_name(conn, made)
+            store.put_template(conn, made, now)
+            return made
+
+        return await self._commits.commit(put)
+
+    async def list(self, account: str, shown: Shown) -> list[Template]:
+        def read(conn: Conn) -> tuple[tuple[Template, ...], set[str]]:
+            return store.list_templates(conn), {one.template for one in store.list_endpoints(conn)}
+
+        every, bound = await self._commits.read(read)
+        own = [one for one in every if one.account == account and (shown.bound or one.id not in bound)]
+        others = [one for one in every if one.account != account and one.fields["isPublic"]]
+        return own + (others if shown.public else [])
+
+    async def get(self, account: str, template: str, *, public: bool = False) -> Template:
+        """`public`: another account's will do, where it shows it to all."""
+        found = await self._commits.read(lambda conn: store.get_template(conn, template))
+        if found is None or not (found.account == account or (public and found.fields["isPublic"])):
+            raise no_template(template)
+        return found
+
+    async def update(self, account: str, template: str, changes: Mapping[str, Any]) -> Template:
+        now = self._clock()
+
+        def change(conn: Conn) -> Template:
+            old = own_template(conn, account, template)
+            fields = {**old.fields, **changes}
+            new = replace(old, name=fields["name"], fields=fields)
+            _check_name(conn, new)
+            store.put_template(conn, new, now)
+            return new
+
+        return await self._commits.commit(change)
+
+    async def delete(self, account: str, template: str) -> None:
+        """Refused while an endpoint is made from it."""
+        now = self._clock()
+
+        def remove(conn: Conn) -> None:
+            found = own_template(conn, account, template)
+            bound = [one.id for one in store.list_endpoints(conn) if one.template == found.id]
+            if bound:
+                raise BadRequest(
+                    f"template {template} is used by endpoint {', '.join(bound)}; delete that, or give it"
+                    " another template, first"
+                )
+            store.remove_template(conn, found.id, now)
+
+        await self._commits.commit(remove)
+
+
+def own_template(conn: Conn, account: str, template: str) -> Template:
+    """Raises NotFound."""
+    found = store.get_template(conn, template)
+    if found is None or found.account != account:
+        raise no_template(template)
+    return found
+
+
+def no_template(template: str) -> NotFound:
+    return NotFound(f"no template {template!r}: the id is wrong, or it was deleted")
+
+
+def _check_name(conn: Conn, template: Template) -> None:
+    other = store.named_template(conn, template.account, template.name)
+    if other is not None and other.id != template.id:
+        raise BadRequest(f"name: template {other.id} is called {template.name!r} already; take another name")
