@@ -1,0 +1,86 @@
+"""Registry auths: what images are pulled with. Whoever makes one names it; nobody is ever shown it.
+
+Those of the configuration file are there under their ids, and are the file's to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from stoker.control.commit import Commits
+from stoker.control.errors import BadRequest, NotFound
+from stoker.control.store.opening import DEFAULT_ACCOUNT, Conn
+from stoker.control.store.registries import (
+    Registry,
+    add_registry,
+    list_registries,
+    registry_login,
+    remove_registry,
+)
+from stoker.control.store.users import users
+from stoker.wire.messages import RegistryAuth
+from stoker.wire.names import short_id
+
+
+class Registries:
+    """`declared` are the configuration file's, by id."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        declared: Mapping[str, RegistryAuth],
+        clock: Callable[[], float],
+        rng: Random,
+    ) -> None:
+        self._commits, self._declared, self._clock, self._rng = commits, declared, clock, rng
+
+    async def create(self, account: str, name: str, login: RegistryAuth) -> Registry:
+        made, now = Registry(short_id(self._rng), name), self._clock()
+
+        def add(conn: Conn) -> None:
+            if any(other.name == name for other in self._all(conn, account)):
+                raise BadRequest(f"name: there is a registry auth of the name {name!r}; names must differ")
+            add_registry(conn, account, made, login, now)
+
+        await self._commits.commit(add)
+        return made
+
+    async def list(self, account: str) -> tuple[Registry, ...]:
+        return await self._commits.read(lambda conn: self._all(conn, account))
+
+    async def get(self, account: str, registry: str) -> Registry:
+        for one in await self.list(account):
+            if one.id == registry:
+                return one
+        raise NotFound(f"no registry auth {registry!r}")
+
+    async def login(self, account: str, registry: str) -> RegistryAuth:
+        """What it holds, for a pull. Raises BadRequest where there is none of this id."""
+        if account == DEFAULT_ACCOUNT and registry in self._declared:
+            return self._declared[registry]
+        found = await self._commits.read(lambda conn: registry_login(conn, account, registry))
+        if found is None:
+            raise BadRequest(
+                f"containerRegistryAuthId must be the id of a registry auth; there is none of {registry!r}"
+            )
+        return found
+
+    async def delete(self, account: str, registry: str) -> None:
+        if account == DEFAULT_ACCOUNT and registry in self._declared:
+            raise BadRequest(
+                f"registry auth {registry} is declared in the configuration file: remove it there"
+            )
+
+        def remove(conn: Conn) -> None:
+            using = [user.words for user in users(conn, account) if user.registry == registry]
+            if using:
+                raise BadRequest(f"registry auth {registry} is in use by {', '.join(using)}")
+            if not remove_registry(conn, account, registry):
+                raise BadRequest(f"no registry auth {registry!r}: there is nothing to delete")
+
+        await self._commits.commit(remove)
+
+    def _all(self, conn: Conn, account: str) -> tuple[Registry, ...]:
+        declared = [Registry(one, one) for one in self._declared] if account == DEFAULT_ACCOUNT else []
+        return *declared, *list_registries(conn, account)

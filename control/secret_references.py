@@ -1,0 +1,59 @@
+"""Where environment values name secrets, and what they are once these are filled in. Pure.
+
+    URL = "pg://me:{{ STOKER_SECRET_db }}@host"     secrets: db = "hunter2"     ──> "pg://me:hunter2@host"
+
+- RUNPOD_SECRET_ reads the same; white space inside the braces does not matter.
+- Everything that reads like a reference is one. One whose secret does not exist is never handed on as it
+  stands: a program would take the braces for its password.
+- A secret's value is taken as it is: what reads like a reference in it is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_REFERENCE = re.compile(r"\{\{\s*(?:STOKER|RUNPOD)_SECRET_([^\s{}]*)\s*\}\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """`hidden` are the values that were filled in: no log may show them."""
+
+    env: Mapping[str, str] = field(repr=False)
+    hidden: tuple[str, ...] = field(repr=False, default=())
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownSecret:
+    """`variable` names a secret that there is not."""
+
+    secret: str
+    variable: str
+
+    @property
+    def why(self) -> str:
+        return f"env.{self.variable} names the secret {self.secret!r}, and there is none of this name"
+
+
+def find(env: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The variables that name secrets, each with the secrets' names in order."""
+    found = {variable: tuple(_REFERENCE.findall(value)) for variable, value in env.items()}
+    return {variable: names for variable, names in found.items() if names}
+
+
+def fill(env: Mapping[str, str], secrets: Mapping[str, str]) -> Filled | UnknownSecret:
+    """The environment with every reference replaced, or the first that cannot be."""
+    references = find(env)
+    for variable, names in references.items():
+        for name in names:
+            if name not in secrets:
+                return UnknownSecret(name, variable)
+    if not references:
+        return Filled(env)
+    filled = {
+        variable: _REFERENCE.sub(lambda found: secrets[found[1]], env[variable]) for variable in references
+    }
+    used = {secrets[name]: None for names in references.values() for name in names}
+    return Filled({**env, **filled}, tuple(used))

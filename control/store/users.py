@@ -1,0 +1,41 @@
+"""Who uses a registry auth, a network volume or a named secret: templates, endpoints and pods that are there.
+
+To be asked in the transaction that would take the thing away, so that nobody comes to use it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from stoker.control.store.endpoints import list_endpoints
+from stoker.control.store.opening import Conn
+from stoker.control.store.pods import list_pods
+from stoker.control.store.templates import list_templates
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """`words` name it in a sentence; `registry` and `volume` are ids, "" for none."""
+
+    words: str
+    registry: str = ""
+    volume: str = ""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def users(conn: Conn, account: str) -> Iterator[User]:
+    for template in list_templates(conn):
+        if template.account == account:
+            fields = template.fields
+            registry, env = fields.get("containerRegistryAuthId") or "", fields.get("env") or {}
+            yield User(f"template {template.id} ({template.name})", registry, "", env)
+    for endpoint in list_endpoints(conn):
+        if endpoint.account == account:
+            registry = endpoint.asked.get("containerRegistryAuthId") or ""
+            run = endpoint.run
+            yield User(f"endpoint {endpoint.id} ({endpoint.name})", registry, run.volume, run.env)
+    for pod in list_pods(conn, account):
+        if pod.wish != "TERMINATED":
+            body = pod.body
+            yield User(f"pod {pod.id} ({pod.name})", body.registry, body.network_volume, body.env)

@@ -1,0 +1,68 @@
+"""Network volumes: which nodes can mount one, and when one is too full for more workers. Pure.
+
+A node tells of itself `volumes` ("yes: …", or "no: why") and `data_center`. What it does not tell is not held
+against it: where nodes have no labels, a volume's data centre is a word on its record and no more.
+
+No file system holds a volume to its size. One that has outgrown it keeps what it holds, and whoever works on
+it works on; only no further worker or pod is given it until it has grown or something was removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from stoker.control.placement import Room
+
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """`used_bytes` is what a node measured at `measured_at`; None while none has. Times are seconds since the
+    epoch."""
+
+    id: str
+    account: str
+    name: str
+    data_center: str
+    size_gb: int
+    created_at: float
+    used_bytes: int | None = None
+    measured_at: float | None = None
+    deleted_at: float | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size_gb * GB
+
+
+def fitting(name: str, volume: Volume | None, rooms: Sequence[Room]) -> list[Room]:
+    """The rooms, closed where the volume of this name cannot be had; without a name none is. A name without a
+    record is that of a folder."""
+    if not name:
+        return list(rooms)
+    return [replace(room, closed=room.closed or unfit(name, volume, room.facts)) for room in rooms]
+
+
+def unfit(name: str, volume: Volume | None, facts: Mapping[str, str]) -> str:
+    """Why a node of these facts gets no more workers on it, as the end of a sentence about the node; empty
+    when it may."""
+    if facts.get("volumes", "").startswith("no"):
+        return f"has no place for volume {name} (start its agent with --volume-root)"
+    if volume is None:
+        return ""
+    there = facts.get("data_center", "")
+    if there and volume.data_center and there != volume.data_center:
+        return f"is in data center {there}, and volume {name} in {volume.data_center}"
+    if volume.used_bytes is not None and volume.used_bytes > volume.size_bytes:
+        held = f"{volume.used_bytes / GB:.1f} GB"
+        return f"is closed to volume {name}, which holds {held} and has a size of {volume.size_gb} GB"
+    return ""
+
+
+def grown(volume: Volume, size_gb: int) -> Volume | str:
+    """The volume with this size, or why it cannot have it."""
+    if size_gb < volume.size_gb:
+        return f"size may only grow: volume {volume.id} has {volume.size_gb} GB; got {size_gb}"
+    return replace(volume, size_gb=size_gb)
