@@ -120,7 +120,7 @@ class Attempts:
         alarm = Alarm(lambda at: self._tell(attempt, ev.Tick(at)))
         attempt = Attempt(key, assign, worker, now, state, alarm, folder, input=assign.input)
         self._attempts[key] = attempt
-        worker.running.add(key)
+        worker.occupy(key)
         self._perform(attempt, commands)
         attempt.alarm.set(wake_at(attempt.state))
 

@@ -66,7 +66,8 @@ class AgentSettings:
 
 
 class Agent:
-    """`boottime` goes on while the host sleeps; the loop's time by default. No wall clock: durations only."""
+    """`boottime` goes on while the host sleeps; the loop's time by default. `wall`, seconds since the epoch,
+    says where on the calendar a span of usage began, and nothing else: what is waited for are durations."""
 
     def __init__(
         self,
@@ -81,6 +82,7 @@ class Agent:
         boottime: Callable[[], float] | None = None,
         measure: Measure = nothing_measured,
         inputs: Inputs | None = None,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self.settings = settings
         self.boot = short_id(rng)
@@ -90,6 +92,7 @@ class Agent:
         self._measure = measure
         self._rng = rng
         self._boottime = boottime or (lambda: asyncio.get_running_loop().time())
+        self._wall = wall or (lambda: asyncio.get_running_loop().time())
         self._tasks: asyncio.TaskGroup
         self._stop_asked = asyncio.Event()
         self._paused = False
@@ -140,6 +143,8 @@ class Agent:
             paused=lambda: self._paused,
             spawn=self._spawn,
             measure=self._measure,
+            boot=self.boot,
+            wall=self._wall,
         )
 
     # -- from start to end

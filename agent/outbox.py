@@ -5,7 +5,8 @@ Pure: no clock, no disk, no stream. The shell is `agent.reports`; the file is `a
 - Everything is kept until a cumulative acknowledgement covers it, and sent again after a reconnect.
 - Progress is a last value: while it waits it is replaced, and it gets a number when it leaves, at most once a
   second for each attempt. The last value waiting leaves ahead of the attempt's outcome.
-- Only outcomes and chunks are worth the disk: the rest says nothing to control once this agent has died.
+- Outcomes, chunks and usage are worth the disk: the rest says nothing to control once this agent has died.
+- Usage that follows on from a span that was never sent makes that one longer: an outage of control costs few.
 - When it is full, the shell stops reading its workers; when it is half empty, it reads on.
 """
 
@@ -35,6 +36,7 @@ BATCH_BYTES = 200 * 1024
 
 PROGRESS_S = 1.0
 DISK_S = 1.0
+HOUR_MS = 3_600_000
 FULL_BYTES = 32 * 1024 * 1024
 FULL_COUNT = 4096
 DISK_BYTES_PER_S = 8 * 1024 * 1024
@@ -64,7 +66,7 @@ class Shown:
 class Outbox:
     """Several are made for each job: `replace` would cost more than the rest of the bookkeeping.
 
-    `sent` is the highest number sent on this connection, `saved` the highest on disk (0: none is).
+    `sent` is the highest number sent on this connection, `told` on any, `saved` the highest on disk. 0: none.
     """
 
     next: int = 1
@@ -74,6 +76,7 @@ class Outbox:
     progress: tuple[Shown, ...] = ()
     saved: int = 0
     saved_at: float = float("-inf")
+    told: int = 0
 
 
 def key_of(body: ReportBody) -> AttemptKey | None:
@@ -101,7 +104,7 @@ def size_of(body: ReportBody) -> int:
 
 def durable(body: ReportBody) -> bool:
     """Whether it means something to control after the agent has died."""
-    return isinstance(body, Outcome | Chunk)
+    return isinstance(body, Outcome | Chunk | Usage)
 
 
 def reloaded(bodies: Iterable[ReportBody], at: float) -> Outbox:
@@ -109,7 +112,7 @@ def reloaded(bodies: Iterable[ReportBody], at: float) -> Outbox:
     box = Outbox()
     for body in bodies:
         box = _append(box, body, at)
-    return replace(box, saved=box.next - 1)
+    return replace(box, saved=box.next - 1, told=box.next - 1)
 
 
 # ---- filling ------------------------------------------------------------------------------------
@@ -120,13 +123,35 @@ def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
         return _show(box, AttemptKey(body.job, body.attempt), body.value, at)
     if box.progress and isinstance(body, Outcome):
         box = _end_progress(box, AttemptKey(body.job, body.attempt), at)
+    if isinstance(body, Usage):
+        box, body = _joined(box, body)
     return _append(box, body, at)
+
+
+def _joined(box: Outbox, span: Usage) -> tuple[Outbox, Usage]:
+    """A span that may have been sent stays what it is: control knows it by its n."""
+    for item in reversed(box.items):
+        before = item.body
+        if item.number <= box.told:
+            break
+        if isinstance(before, Usage) and before.owner == span.owner:
+            if not _goes_on(before, span):
+                break
+            rest = tuple(other for other in box.items if other is not item)
+            return _with(box, rest), replace(span, n=before.n, began_ms=before.began_ms)
+    return box, span
+
+
+def _goes_on(before: Usage, span: Usage) -> bool:
+    same_hour = before.began_ms // HOUR_MS == (span.ended_ms - 1) // HOUR_MS
+    return (before.ended_ms, before.state) == (span.began_ms, span.state) and same_hour
 
 
 def _append(box: Outbox, body: ReportBody, at: float) -> Outbox:
     item = Item(box.next, at, size_of(body), body)
     size = box.size + item.size
-    return Outbox(box.next + 1, (*box.items, item), size, box.sent, box.progress, box.saved, box.saved_at)
+    items = (*box.items, item)
+    return Outbox(box.next + 1, items, size, box.sent, box.progress, box.saved, box.saved_at, box.told)
 
 
 def _show(box: Outbox, key: AttemptKey, value: bytes, at: float) -> Outbox:
@@ -167,7 +192,9 @@ def take(box: Outbox, at: float, limit: int = BATCH_BYTES) -> tuple[Outbox, tupl
     if not batch:
         return box, ()
     sent = batch[-1].number
-    return Outbox(box.next, box.items, box.size, sent, box.progress, box.saved, box.saved_at), tuple(batch)
+    told = max(sent, box.told)
+    box = Outbox(box.next, box.items, box.size, sent, box.progress, box.saved, box.saved_at, told)
+    return box, tuple(batch)
 
 
 def _unsent(box: Outbox) -> tuple[Item, ...]:
@@ -212,7 +239,7 @@ def drop(box: Outbox, key: AttemptKey) -> Outbox:
 
 def _with(box: Outbox, items: tuple[Item, ...]) -> Outbox:
     size = sum(item.size for item in items)
-    return Outbox(box.next, items, size, box.sent, box.progress, box.saved, box.saved_at)
+    return Outbox(box.next, items, size, box.sent, box.progress, box.saved, box.saved_at, box.told)
 
 
 # ---- limits and the disk ------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, ReportBody, Span
+from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, ReportBody, Span, Usage
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class MemoryDisk:
 
 
 def encode(bodies: Sequence[ReportBody]) -> bytes:
-    """The payload for these reports; only outcomes and chunks have a form on disk."""
+    """The payload for these reports; only outcomes, chunks and usage have a form on disk."""
     return b"".join(json.dumps(_packed(body)).encode() + b"\n" for body in bodies)
 
 
@@ -93,12 +93,17 @@ def _packed(body: ReportBody) -> dict[str, Any]:
     for name in ("output", "value"):
         if isinstance(fields.get(name), bytes):
             fields[name] = base64.b64encode(fields[name]).decode()
+    if isinstance(body, Usage):
+        return {"kind": "usage", "span": fields}  # apart: it has a kind of its own
     return {"kind": "chunk" if isinstance(body, Chunk) else "outcome", **fields}
 
 
 def _unpacked(fields: dict[str, Any]) -> ReportBody:
     """An agent from before a field existed left it out."""
-    if fields.pop("kind") == "chunk":
+    kind = fields.pop("kind")
+    if kind == "usage":
+        return Usage(**{**fields["span"], "devices": tuple(fields["span"]["devices"])})
+    if kind == "chunk":
         ref = _ref(fields.get("ref"))
         return Chunk(**{**fields, "value": base64.b64decode(fields["value"]), "ref": ref})
     output = fields["output"]

@@ -11,12 +11,13 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from stoker.agent import attempt_log, process, restarts
+from stoker.agent import attempt_log, process, restarts, usage
 from stoker.agent.alarm import Alarm
+from stoker.agent.metering import Metering
 from stoker.agent.seams import DeviceGate, Listener, Spawner, SpawnFailed, WorkerExit
 from stoker.agent.worker_life import Life, News, Standing, health, setup_frame
 from stoker.agent.worker_wear import Measure, Spawn, WearWatch
-from stoker.wire.messages import AttemptKey, Device, HeldWorker, WorkerPhase, WorkerSpec, WorkerState
+from stoker.wire.messages import AttemptKey, Device, HeldWorker, Usage, WorkerPhase, WorkerSpec, WorkerState
 from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,15 @@ class WorkerContext:
     devices: DeviceGate
     ladder: process.StopLadder
     device: Callable[[str], Device | None]
-    report: Callable[[WorkerState], object]
+    report: Callable[[WorkerState | Usage], object]
     frame: Callable[[Worker, Frame], None]
     gone: Callable[[Worker, str, bool], None]
     left: Callable[[Worker], None]
     paused: Callable[[], bool]
     spawn: Spawn
     measure: Measure
+    boot: str
+    wall: Callable[[], float]
 
 
 class Worker:
@@ -53,6 +56,8 @@ class Worker:
         self._waits = False
         self._alarm = Alarm(self._rings)
         self._holding: set[AttemptKey] = set()
+        meter = usage.Meter(spec.worker, context.boot, "worker", spec.endpoint, spec.version, spec.devices)
+        self._metering = Metering(meter, context.report, context.wall)
 
     # -- what others ask
 
@@ -95,8 +100,13 @@ class Worker:
         if self._life is not None:
             self._life.wear.job_ended()
 
+    def occupy(self, key: AttemptKey) -> None:
+        self.running.add(key)
+        self._metering.jobs(len(self.running))
+
     def release(self, key: AttemptKey) -> None:
         self.running.discard(key)
+        self._metering.jobs(len(self.running))
         self.hold(key, held=False)
         if not self.running and self._life and isinstance(self._life.state, process.Draining):
             self.tell(process.Idle(_now()))
@@ -150,6 +160,7 @@ class Worker:
         """The agent's own end: no timer of it rings any more, and nothing starts again."""
         self._standing.wanted = False
         self._alarm.set(None)
+        self._metering.discard()
         if self._life is not None:
             self._life.wear.close()
 
@@ -174,6 +185,7 @@ class Worker:
         except (SpawnFailed, OSError) as error:
             self._after_end(restarts.StartFailed(_now(), str(error)), ())
             return
+        self._metering.began()
         state, commands = process.begin(_now(), self.spec.start_timeout_s)
         context = self._context
         wear = WearWatch(self.spec, device, lambda: handle.pid, context.measure, context.spawn, self._replace)
@@ -253,6 +265,7 @@ class Worker:
         self._life.slots = self._allowed(int(frame.fields.get("concurrency", 1)))
         self.tell(process.BecameReady(_now()))
         self._context.devices.ready(self.name, self.spec.devices)
+        self._metering.ready()
         self._life.wear.ready()
 
     def _slots_are(self, now: int) -> None:
@@ -272,6 +285,7 @@ class Worker:
         ended, _ = process.step(life.state, process.ProcessExited(_now(), exit.reason), self._context.ladder)
         assert isinstance(ended, process.Exited)
         self._context.devices.ended(self.name, self.spec.devices)
+        self._metering.ended()
         self._life = None
         self._alarm.set(None)
         life.wear.close()

@@ -117,6 +117,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             boottime,
             WorkerMemory(sampler).measure,
             inputs,
+            time.time,
         )
         try:
             with on_first_signal(agent.stop):

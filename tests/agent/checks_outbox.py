@@ -13,6 +13,7 @@ from stoker.wire.messages import (
     Progress,
     Refused,
     Released,
+    Usage,
     WorkerState,
 )
 
@@ -166,6 +167,39 @@ def a_full_outbox_says_so_until_it_is_half_empty(m: Any) -> None:
     assert m.may_resume(m.ack(big, 3))
 
 
+def used(n: int, began: int, ended: int, owner: str = "w1", state: str = "idle") -> Usage:
+    return Usage(owner, "b1", n, "worker", state, began * 60_000, ended * 60_000, "echo", 1)
+
+
+def usages(box: Any) -> list[tuple[str, int, int, int]]:
+    bodies = (item.body for item in box.items)
+    return [(one.owner, one.n, one.began_ms // 60_000, one.ended_ms // 60_000) for one in bodies]
+
+
+def usage_that_was_never_sent_grows(m: Any) -> None:
+    box = filled(m, used(1, 1, 2), used(1, 1, 2, "w2"), used(2, 2, 3), used(2, 2, 3, "w2"), used(3, 3, 4))
+    assert usages(box) == [("w2", 1, 1, 3), ("w1", 1, 1, 4)]
+    assert box.size == sum(item.size for item in box.items)
+    box, _ = m.take(box, 0.0)
+    box = m.add(m.reconnected(box), used(4, 4, 5), 1.0)
+    assert usages(box)[1:] == [("w1", 1, 1, 4), ("w1", 4, 4, 5)]
+    box = m.add(m.reloaded([used(1, 1, 2)], 0.0), used(2, 2, 3), 1.0)
+    assert usages(box) == [("w1", 1, 1, 2), ("w1", 2, 2, 3)]
+
+
+def usage_grows_without_gaps_and_within_its_hour(m: Any) -> None:
+    apart = [used(1, 1, 2), used(2, 3, 4), used(3, 4, 5, state="running"), used(4, 5, 6)]
+    assert len(filled(m, *apart).items) == 4
+    assert len(filled(m, used(1, 59, 60), used(2, 60, 61)).items) == 2
+    assert len(filled(m, used(1, 58, 59), used(2, 59, 60)).items) == 1
+
+
+def usage_outlives_the_agent(m: Any) -> None:
+    box = filled(m, WorkerState("w1", "e", 1, "ready"), used(1, 1, 2))
+    assert m.to_save(box) == (used(1, 1, 2),)
+    assert m.disk_at(box) == 1.0
+
+
 def by_random_walks(m: Any, lives: int = 150) -> None:
     for seed in range(lives):
         walk(m, Random(seed).choice)
@@ -223,14 +257,17 @@ EXAMPLES = [
     what_is_acknowledged_leaves_the_disk,
     a_new_boot_renumbers_what_it_finds,
     a_full_outbox_says_so_until_it_is_half_empty,
+    usage_that_was_never_sent_grows,
+    usage_grows_without_gaps_and_within_its_hour,
+    usage_outlives_the_agent,
 ]
 ALL = [*EXAMPLES, lambda m: by_random_walks(m, 40)]
 
 MUTANTS = [
     (
         "sent and forgotten",
-        "box.items, box.size, sent, box.progress, box.saved, box.saved_at)",
-        "box.items[len(batch) :], 0, sent, box.progress, box.saved, box.saved_at)",
+        "box.items, box.size, sent, box.progress, box.saved, box.saved_at, told)",
+        "box.items[len(batch) :], 0, sent, box.progress, box.saved, box.saved_at, told)",
     ),
     ("nothing is sent again", "return _with(replace(box, sent=0), stays)", "return _with(box, stays)"),
     ("an ack covers one more", "if item.number > number))", "if item.number > number + 1))"),
@@ -240,11 +277,26 @@ MUTANTS = [
     ("the first progress stays", "replace(known, value=value)", "replace(known, value=known.value or value)"),
     ("the last progress is lost", "if shown.key == key and shown.value is not None:", "if False:"),
     ("the disk never empties", "return earliest if is_stale(box) else None", "return None"),
-    ("everything on disk", "return isinstance(body, Outcome | Chunk)", "return True"),
+    ("everything on disk", "return isinstance(body, Outcome | Chunk | Usage)", "return True"),
+    (
+        "usage dies with the agent",
+        "isinstance(body, Outcome | Chunk | Usage)",
+        "isinstance(body, Outcome | Chunk)",
+    ),
+    ("what was sent grows", "if item.number <= box.told:", "if item.number <= box.sent:"),
+    ("what an earlier boot sent grows", "saved=box.next - 1, told=box.next - 1", "saved=box.next - 1"),
+    ("a gap is closed", "(before.ended_ms, before.state) == (span.began_ms, span.state)", "True"),
+    ("hours are joined", "span.state) and same_hour", "span.state)"),
+    (
+        "another worker's grows",
+        "isinstance(before, Usage) and before.owner == span.owner",
+        "isinstance(before, Usage)",
+    ),
+    ("what grew is told twice", "return _with(box, rest), replace", "return box, replace"),
     ("no pace for the disk", "return max(unsaved + DISK_S, earliest)", "return unsaved + DISK_S"),
     (
         "numbers begin anew",
-        "return replace(box, saved=box.next - 1)",
+        "return replace(box, saved=box.next - 1, told=box.next - 1)",
         "return box",
     ),
     (

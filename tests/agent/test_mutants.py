@@ -21,6 +21,7 @@ from stoker.agent import (
     process,
     recycle,
     restarts,
+    usage,
     zygote,
 )
 
@@ -35,6 +36,7 @@ MODULES = {
     "cost": cost,
     "device_health": device_health,
     "memory_gate": memory_gate,
+    "usage": usage,
 }
 
 

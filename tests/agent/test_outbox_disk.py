@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from stoker.agent.outbox_disk import MemoryDisk, OutboxFile, decode, encode
-from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Span
+from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Span, Usage
 
 BODIES = [
     Chunk("j1", 1, 0, b'"\xc3\xa9\\n"'),
@@ -26,6 +26,7 @@ BODIES = [
         artifacts=(Artifact("k", 1, "def", "image/png"),),
         log=("one", "tw\u00f6"),
     ),
+    Usage("w1", "b1", 7, "worker", "running", 1_000, 61_000, "echo", 2, ("gpu-0",)),
 ]
 
 

@@ -21,6 +21,7 @@ from stoker.agent import (
     process,
     recycle,
     restarts,
+    usage,
     zygote,
 )
 
@@ -37,6 +38,7 @@ def _examples(load):
         "cost": cost,
         "device_health": device_health,
         "memory_gate": memory_gate,
+        "usage": usage,
     }
     return [
         pytest.param(check, module, id=f"{name}-{check.__name__}")
@@ -68,7 +70,7 @@ def _drawer(data):
 
 CHECKS = {
     name: load_checks(name)
-    for name in ("attempt", "pieces", "process", "recycle", "restarts", "outbox", "zygote")
+    for name in ("attempt", "pieces", "process", "recycle", "restarts", "outbox", "usage", "zygote")
 }
 
 
@@ -106,6 +108,12 @@ def test_any_wear_of_a_process(data):
 @given(st.data())
 def test_any_life_of_a_template(data):
     CHECKS["zygote"].walk(zygote, _drawer(data))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_life_of_a_meter(data):
+    CHECKS["usage"].walk(usage, _drawer(data))
 
 
 @settings(max_examples=100, deadline=None)
