@@ -36,7 +36,7 @@ from stoker.control.api.seam import ApiSettings
 from stoker.control.api.server import HttpServer, serve_http
 from stoker.control.artifacts import S3Artifacts
 from stoker.control.commit import Commits, Committer
-from stoker.control.config import load_config
+from stoker.control.config import load_config, registry_auths
 from stoker.control.config_sections import Config
 from stoker.control.grpc_stream import GrpcServer, TlsFiles, serve
 from stoker.control.plane import Plane
@@ -104,6 +104,7 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
             retention_sync_s=config.retention.sync_s,
             allow_private_addresses=config.allow_private_addresses,
             aliases=config.aliases,
+            registries=registry_auths(config),
         )
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)

@@ -76,9 +76,7 @@ def load_config(path: Path | str | None) -> Config:
 def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
     """The endpoints that the file declares. Whether a changed one is a new version, the store decides."""
     prices = device_prices(config)
-    registries = {
-        one.id: RegistryAuth(one.username, one.password.get_secret_value()) for one in config.registries
-    }
+    registries = registry_auths(config)
     return [
         Endpoint(
             id=declared.id,
@@ -98,6 +96,11 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
         )
         for declared in config.endpoints
     ]
+
+
+def registry_auths(config: Config) -> dict[str, RegistryAuth]:
+    """What the file's registries are pulled from with, by id."""
+    return {one.id: RegistryAuth(one.username, one.password.get_secret_value()) for one in config.registries}
 
 
 def _version(

@@ -43,6 +43,7 @@ from stoker.wire.messages import (
     Refused,
     Released,
     Report,
+    VolumeUsed,
     Welcome,
     WorkerState,
     accepts_protocol,
@@ -92,6 +93,7 @@ class Nodes:
         self._stopping = False
         self._left = asyncio.Event()
         self.webhook_due = asyncio.Event()
+        self.volume_used: Callable[[VolumeUsed], None] = lambda used: None
 
     # -- a session's life
 
@@ -339,6 +341,8 @@ class Nodes:
                 self._worker_news(session, report.body)
             elif isinstance(report.body, Refused):
                 log.warning("node %s refused job %s: %s", session.node, report.body.job, report.body.reason)
+            elif isinstance(report.body, VolumeUsed):
+                self.volume_used(report.body)
 
     def _worker_news(self, session: NodeSession, news: WorkerState) -> None:
         worker = self._floor.workers.get(news.worker)

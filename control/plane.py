@@ -91,7 +91,10 @@ class Plane:
             commits, artifacts, bells, self.endpoints, floor, self.staffing, self.live_logs, clock
         )
         self.webhooks = Webhooks(commits, self.views, post, self.nodes.webhook_due, clock)
-        self.management = Management(commits, self.endpoints, floor, self.staffing, self.dispatch, clock, rng)
+        self.management = Management(
+            commits, self.endpoints, floor, self.staffing, self.dispatch, clock, rng, settings.registries
+        )
+        self.nodes.volume_used = self.management.volumes.measured
         self._given_files = GivenFiles(commits, artifacts, clock, rng)
         self.intake = Intake(
             settings,
@@ -125,6 +128,7 @@ class Plane:
 
         stored, expected = await self._commits.commit(begin)
         self.endpoints.load(stored)
+        await self.management.start()
         self.sweeper.expect(expected)
         for endpoint in stored:
             self.dispatch.mark(endpoint.id)

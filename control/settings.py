@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stoker.wire.messages import RegistryAuth
+
 
 @dataclass(frozen=True, slots=True)
 class PlaneSettings:
-    """`aliases` are further ids of endpoints: alias to id."""
+    """`aliases` are further ids of endpoints: alias to id. `registries` are those of the configuration file."""
 
     beat_s: float = 5.0
     lease_s: float = 45.0  # the agent stops its own work so long after it sent the last acknowledged beat
@@ -19,3 +21,4 @@ class PlaneSettings:
     retention_sync_s: float = 60.0
     allow_private_addresses: bool = False  # may a caller's bucket or webhook lie in a private range?
     aliases: Mapping[str, str] = field(default_factory=dict)
+    registries: Mapping[str, RegistryAuth] = field(default_factory=dict)

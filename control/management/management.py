@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from stoker.control.commit import Commits
@@ -10,8 +10,12 @@ from stoker.control.dispatch import Dispatch
 from stoker.control.endpoints import Endpoints
 from stoker.control.floor import Floor
 from stoker.control.management.catalog import Catalog
+from stoker.control.management.registries import Registries
+from stoker.control.management.secrets import SecretBook
 from stoker.control.management.templates import Templates
+from stoker.control.management.volumes import Volumes
 from stoker.control.staffing import Staffing
+from stoker.wire.messages import RegistryAuth
 
 
 class Management:
@@ -24,6 +28,7 @@ class Management:
         dispatch: Dispatch,
         clock: Callable[[], float],
         rng: Random,
+        registries: Mapping[str, RegistryAuth],
     ) -> None:
         self.commits = commits
         self.endpoint_book = endpoints
@@ -34,3 +39,11 @@ class Management:
         self.rng = rng
         self.catalog = Catalog(floor)
         self.templates = Templates(commits, clock, rng)
+        self.registries = Registries(commits, registries, clock, rng)
+        self.secrets = SecretBook(commits, staffing, clock)
+        self.volumes = Volumes(commits, floor, staffing, self.catalog, clock, rng)
+
+    async def start(self) -> None:
+        """To be awaited before a node comes."""
+        await self.secrets.load()
+        await self.volumes.load()

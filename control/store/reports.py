@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stoker.control.job_policy import Again, Counts, after_failure, after_refusal, is_failure, retries
-from stoker.control.pod import Pod
+from stoker.control.pod import WantedPod
 from stoker.control.store.abandoned import prefixes, release
 from stoker.control.store.jobs import count, rank, ref_columns
 from stoker.control.store.opening import Conn
 from stoker.control.store.pods import apply_pod_state
 from stoker.control.store.statements import guard
+from stoker.control.store.volumes import note_used
 from stoker.control.store.webhooks import note_end
 from stoker.control.types import Changed, JobState, JobView, Reported
 from stoker.wire.messages import (
@@ -31,6 +32,7 @@ from stoker.wire.messages import (
     Report,
     Span,
     Uploading,
+    VolumeUsed,
 )
 
 ARTIFACT_LIFE_S = 7 * 86_400.0
@@ -58,7 +60,7 @@ class _Gathered:
     news: dict[AttemptKey, None] = field(default_factory=dict)
     stale: dict[AttemptKey, None] = field(default_factory=dict)
     orphans: list[Artifact] = field(default_factory=list)
-    pods: list[Pod] = field(default_factory=list)
+    pods: list[WantedPod] = field(default_factory=list)
 
 
 def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Report], now: float) -> Reported:
@@ -81,6 +83,8 @@ def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Repo
             case PodState() as state:
                 pod = apply_pod_state(conn, node, state, now)
                 done.pods += [pod] if pod is not None else []
+            case VolumeUsed(volume, used_bytes, gone=False):
+                note_used(conn, volume, used_bytes, now)
             case _:
                 pass
     news, stale = tuple(done.news), tuple(done.stale)

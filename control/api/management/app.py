@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from stoker.control.api.answers import unexpected
-from stoker.control.api.management import templates
+from stoker.control.api.management import registries, secrets, templates, volumes
 from stoker.control.api.management.gate import Gate
 from stoker.control.api.management.refusals import refused, rendered, why_invalid
 from stoker.control.errors import ControlError
@@ -64,6 +64,9 @@ def make_management_app(plane: Plane) -> FastAPI:
     app.gate = Gate(app.routed)
     app.state.plane = plane
     app.include_router(templates.router)
+    app.include_router(volumes.router)
+    app.include_router(registries.router)
+    app.include_router(secrets.router)
     app.add_exception_handler(ControlError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
