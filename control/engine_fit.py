@@ -13,22 +13,15 @@ from stoker.control.placement import Room
 from stoker.wire.messages import Device
 
 
-def fitting(
-    image: str, rooms: Sequence[Room], facts: Mapping[str, Mapping[str, str]]
-) -> tuple[list[Room], str]:
-    """The rooms with the devices that can take a container of this image, and why others cannot; without an
-    image, all of them."""
-    if not image:
-        return list(rooms), ""
-    able, why = [], ""
-    for room in rooms:
-        told = facts.get(room.node, {})
-        devices = tuple(device for device in room.devices if unfit(device, told) is None)
-        if devices:
-            able.append(replace(room, devices=devices))
-        elif not why and room.devices:
-            why = f"no capacity: node {room.node} {unfit(room.devices[0], told)}"
-    return able, why
+def fitting(image: str, rooms: Sequence[Room]) -> list[Room]:
+    """The rooms, each with those of its devices marked that can take no container of this image; without an
+    image none is."""
+    return [replace(room, unfit=_unfit_of(room)) if image else room for room in rooms]
+
+
+def _unfit_of(room: Room) -> dict[str, str]:
+    found = {device.uuid: unfit(device, room.facts) for device in room.devices}
+    return {uuid: why for uuid, why in found.items() if why is not None}
 
 
 def unfit(device: Device, facts: Mapping[str, str]) -> str | None:

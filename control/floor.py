@@ -10,9 +10,13 @@ never hold the same slot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from stoker.control.needs import Needs
+from stoker.control.pace import Pace
+from stoker.control.placement import Room, takes
 from stoker.control.types import Slot
 from stoker.wire.messages import AttemptKey, Device, DeviceSample, WorkerSpec
 
@@ -20,7 +24,9 @@ from stoker.wire.messages import AttemptKey, Device, DeviceSample, WorkerSpec
 @dataclass(slots=True)
 class FloorWorker:
     """`spec` is None for a worker that a node holds and this process did not ask for. `concurrency`: how many
-    jobs it takes at once; as its endpoint allows, until the worker has told its own number."""
+    jobs it takes at once; as its endpoint allows, until the worker has told its own number. `needs`: what it
+    was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when. `since`:
+    when it came to be; `timed` while its start is being measured. `retiring`: it gets no more jobs."""
 
     worker: str
     endpoint: str
@@ -31,16 +37,20 @@ class FloorWorker:
     spec: WorkerSpec | None = None
     devices: tuple[str, ...] = ()
     concurrency: int = 1
+    needs: Needs = field(default_factory=Needs)
     reason: str = ""
     log_tail: tuple[str, ...] = ()
-    busy: set[AttemptKey] = field(default_factory=set)
+    busy: dict[AttemptKey, float] = field(default_factory=dict)
     reserved: int = 0
     idle_since: float = 0.0
     last_used: float = 0.0
+    since: float = 0.0
+    timed: bool = False
+    retiring: bool = False
 
     @property
     def free(self) -> int:
-        if self.state != "ready":
+        if self.state != "ready" or self.retiring:
             return 0
         return max(self.concurrency - self.jobs, 0)
 
@@ -53,14 +63,37 @@ class FloorWorker:
         return self.state == "ready" and not self.jobs
 
 
+@dataclass(frozen=True, slots=True)
+class FloorPod:
+    """A pod's hold on devices of its node. It lasts as long as the pod is placed there, connected or not."""
+
+    pod: str
+    node: str
+    devices: tuple[str, ...]
+    needs: Needs = field(default_factory=Needs)
+
+
 @dataclass(slots=True)
 class FloorNode:
+    """`draining`: its agent said that it is about to go. `drained`: an operator wants nothing new there."""
+
     node: str
     session: int
     devices: tuple[Device, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
     samples: dict[str, DeviceSample] = field(default_factory=dict)
     draining: bool = False
+    drained: bool = False
+
+    @property
+    def closed(self) -> str:
+        """Why nothing new may go there, as the end of a sentence about the node; empty while it may."""
+        if self.draining:
+            return "is about to go"
+        return "is drained" if self.drained else ""
+
+    def named(self, uuids: Container[str]) -> Iterable[Device]:
+        return (device for device in self.devices if device.uuid in uuids)
 
     def note(self, samples: Iterable[DeviceSample]) -> None:
         """The newest of each device is kept; one that a message leaves out is as it was."""
@@ -78,9 +111,12 @@ class Floor:
     def __init__(self) -> None:
         self.nodes: dict[str, FloorNode] = {}
         self.workers: dict[str, FloorWorker] = {}
+        self.pods: dict[str, FloorPod] = {}
         self._of_endpoint: dict[str, dict[str, FloorWorker]] = {}
         self._on_node: dict[str, dict[str, FloorWorker]] = {}
         self._busy_at: dict[AttemptKey, str] = {}
+        self.paces: defaultdict[str, Pace] = defaultdict(Pace)
+        """By endpoint. They outlive its workers."""
 
     # -- nodes and workers
 
@@ -118,14 +154,36 @@ class Floor:
     def of_endpoint(self, endpoint: str) -> list[FloorWorker]:
         return list(self._of_endpoint.get(endpoint, {}).values())
 
+    # -- room
+
+    def rooms(self) -> list[Room]:
+        """Every connected node as placement sees it."""
+        held: dict[str, defaultdict[str, float]] = {node: defaultdict(float) for node in self.nodes}
+        holders: list[FloorWorker | FloorPod] = [*self.workers.values(), *self.pods.values()]
+        for holder in holders:
+            node = self.nodes.get(holder.node)
+            if node is not None:
+                for device in node.named(holder.devices):
+                    held[node.node][device.uuid] += takes(device, holder.needs, node.facts)
+        return [
+            Room(node.node, node.devices, held[node.node], node.ill, node.facts, node.closed)
+            for node in self.nodes.values()
+        ]
+
     # -- slots
 
-    def free_slots(self, endpoint: str, version: int) -> list[Slot]:
+    def free_slots(self, endpoint: str) -> list[Slot]:
+        """Of workers of any version: an old one serves until it is replaced."""
         return [
             Slot(endpoint=endpoint, node=w.node, session=w.session, worker=w.worker, free=w.free)
             for w in self._of_endpoint.get(endpoint, {}).values()
-            if w.free and w.version == version
+            if w.free
         ]
+
+    def longest_running(self, endpoint: str, now: float) -> float | None:
+        """For how long the oldest of the jobs that run there has run."""
+        since = [at for worker in self._of_endpoint.get(endpoint, {}).values() for at in worker.busy.values()]
+        return now - min(since) if since else None
 
     def jobs_on(self, node: str) -> int:
         """Of any endpoint, what is being claimed for it included."""
@@ -147,7 +205,8 @@ class Floor:
     def occupy(self, worker: str, key: AttemptKey, at: float) -> None:
         held = self.workers.get(worker)
         if held is not None:
-            held.busy.add(key)
+            held.busy[key] = at
+            self.paces[held.endpoint].begun += 1
             held.last_used = at
             self._busy_at[key] = worker
 
@@ -156,7 +215,8 @@ class Floor:
         held = self.workers.get(self._busy_at.pop(key, ""))
         if held is None:
             return None
-        held.busy.discard(key)
+        if key in held.busy:
+            self.paces[held.endpoint].ended(at - held.busy.pop(key))
         if not held.busy:
             held.idle_since = at
         return held.endpoint

@@ -1,31 +1,48 @@
-"""Where work goes. Pure: which devices a new worker gets, and which free slot is offered a job first.
+"""Where work goes. Pure: which devices a new worker or pod gets, and which free slot is offered a job first.
 
 It starts nothing and claims nothing. A refusal is a sentence that the caller of a waiting job may read.
+
+    needs -> wishes, the best first:  each type named  |  a GPU, then a MIG device, then (compute "") a CPU
+    a wish -> every node that may take it -> as many free devices of one name as are asked for -> the best
+    no wish has a place -> what was sought, and what each node lacks of it, the nearest first
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from stoker.control.needs import Needs
 from stoker.control.types import Slot
 from stoker.wire.messages import Device
 
 CPU_WORKERS = 16
-"""Handler processes that one CPU device carries: it has no memory of its own to fill."""
+"""Handler processes that one CPU device carries where nobody says how many processors they take: it has no
+memory of its own to fill."""
+
+NODES_TOLD = 3
+"""A refusal names so many nodes."""
+
+_ROUNDING = 1e-9
+"""Shares are sums of fractions: three thirds fill a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """One connected node: its devices, how many workers hold each of them, and why some are ill."""
+    """One connected node. `held`: the part of each device that workers and pods take, 1.0 being all of it.
+    `ill` and `unfit` say of a device why nothing may go there, and `closed` of the whole node, each as the
+    end of a sentence about it. The facts that count: cuda, vcpus, data_center, gpu_sharing, label.<name>."""
 
     node: str
     devices: tuple[Device, ...]
-    held: Mapping[str, int]
+    held: Mapping[str, float]
     ill: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    closed: str = ""
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,40 +53,247 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class NoPlace:
+    """`why` begins with "throttled" where a node could take it if others left, else with "no capacity"."""
+
     why: str
 
 
-def place_worker(rooms: Sequence[Room]) -> Place | NoPlace:
-    """The device for one more worker: a GPU before a CPU, the emptiest node first, then by name. Never one
-    that is ill."""
-    open_places = [
-        (device.kind == "cpu", sum(room.held.values()), room.node, device.index, device.uuid)
-        for room in rooms
-        for device in room.devices
-        if device.uuid not in room.ill and room.held.get(device.uuid, 0) < capacity(device)
-    ]
-    if open_places:
-        _, _, node, _, uuid = min(open_places)
-        return Place(node, (uuid,))
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """Devices of these kinds; of this name, where it is given."""
+
+    kinds: tuple[str, ...]
+    name: str = ""
+
+    def suits(self, device: Device) -> bool:
+        return device.kind in self.kinds and (not self.name or _plain(device.name) == self.name)
+
+
+_CPU = _Wish(("cpu",))
+
+
+def place(rooms: Sequence[Room], needs: Needs) -> Place | NoPlace:
+    """Devices for one more worker or pod: the first wish that has room anywhere. Whole devices come from the
+    node with the least taken; a share goes to the fullest device that has room for it. All devices of one
+    worker are on one node and of one name."""
+    for wish in _wishes(needs):
+        found = [one for room in rooms for one in _found(room, needs, wish)]
+        if found:
+            _, chosen = min(found, key=lambda one: one[0])
+            return chosen
+    return NoPlace(_why(rooms, needs))
+
+
+def takes(device: Device, needs: Needs, facts: Mapping[str, str]) -> float:
+    """The part of this device that a worker with these needs takes."""
+    if device.kind != "cpu":
+        return needs.share
+    vcpus = _number(facts.get("vcpus", ""))
+    return 1 / CPU_WORKERS if needs.vcpus is None or not vcpus else needs.vcpus / vcpus
+
+
+def _wishes(needs: Needs) -> list[_Wish]:
+    if needs.compute == "CPU":
+        return [_CPU]
+    if needs.gpu_types:
+        return [_Wish(("gpu", "mig"), _plain(name)) for name in needs.gpu_types]
+    wishes = [_Wish(("gpu",))]
+    if needs.gpu_count == 1:
+        wishes.append(_Wish(("mig",)))
+    if needs.compute == "" and not _asks_for_a_gpu(needs):
+        wishes.append(_CPU)
+    return wishes
+
+
+def _asks_for_a_gpu(needs: Needs) -> bool:
+    return needs.gpu_count > 1 or bool(needs.gpu_memory_bytes or needs.min_cuda or needs.cuda_versions)
+
+
+def _count(needs: Needs, wish: _Wish) -> int:
+    return 1 if wish is _CPU else needs.gpu_count
+
+
+def _found(
+    room: Room, needs: Needs, wish: _Wish
+) -> Iterator[tuple[tuple[float, float, str, int, str], Place]]:
+    """The places on this node, at most one for each name of its devices; with a rank, the least is best."""
+    if room.closed or _node_lacks(room, needs, wish):
+        return
+    free = [device for device in room.devices if wish.suits(device) and _takes_more(room, device, needs)]
+    taken = sum(room.held.values())
+    for name in dict.fromkeys(device.name for device in free):
+        same = [device for device in free if device.name == name]
+        if needs.share < 1.0:
+            same.sort(key=lambda device: -room.held.get(device.uuid, 0.0))
+        chosen = same[: _count(needs, wish)]
+        if len(chosen) == _count(needs, wish):
+            first = chosen[0]
+            fullest = -room.held.get(first.uuid, 0.0) if needs.share < 1.0 else 0.0
+            rank = (fullest, taken, room.node, first.index, first.uuid)
+            yield rank, Place(room.node, tuple(device.uuid for device in chosen))
+
+
+def _takes_more(room: Room, device: Device, needs: Needs) -> bool:
+    return _whole(room, device, needs) and device.uuid not in room.ill and _is_free(room, device, needs)
+
+
+def _whole(room: Room, device: Device, needs: Needs) -> bool:
+    """Whether it would do if it were well and nobody else held it."""
+    if device.uuid in room.unfit or takes(device, needs, room.facts) > 1.0 + _ROUNDING:
+        return False
+    least = needs.gpu_memory_bytes if device.kind != "cpu" else None
+    return least is None or (device.memory_total is not None and device.memory_total >= least)
+
+
+def _is_free(room: Room, device: Device, needs: Needs) -> bool:
+    return room.held.get(device.uuid, 0.0) + takes(device, needs, room.facts) <= 1.0 + _ROUNDING
+
+
+def _node_lacks(room: Room, needs: Needs, wish: _Wish) -> str:
+    """What rules the node out, whatever is free there, as the end of a sentence about it; "" for nothing."""
+    facts = room.facts
+    where = facts.get("data_center", "")
+    if needs.data_centers and where not in needs.data_centers:
+        return f"is in data center {where}" if where else "tells no data center"
+    for name, value in needs.labels.items():
+        if facts.get(f"label.{name}") != value:
+            told = facts.get(f"label.{name}")
+            return f"has no label {name}" if told is None else f"has the label {name}={told}"
+    return "" if wish is _CPU else _gpus_lack(facts, needs)
+
+
+def _gpus_lack(facts: Mapping[str, str], needs: Needs) -> str:
+    cuda = facts.get("cuda", "")
+    if (needs.min_cuda or needs.cuda_versions) and not _version(cuda):
+        return "does not tell its CUDA version"
+    if needs.min_cuda and _version(cuda) < _version(needs.min_cuda):
+        return f"has CUDA {cuda}"
+    if needs.cuda_versions and _version(cuda) not in map(_version, needs.cuda_versions):
+        return f"has CUDA {cuda}"
+    if needs.share < 1.0 and facts.get("gpu_sharing") != "yes":
+        why = facts.get("gpu_sharing", "").partition(": ")[2] or "it does not tell what each process holds"
+        return f"shares no GPU: {why}"
+    return ""
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Versions compare as numbers: 12.10 is later than 12.9. Empty where the text is none."""
+    parts = text.strip().split(".")
+    return tuple(int(part) for part in parts) if all(map(str.isdecimal, parts)) else ()
+
+
+def _number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if 0 < found < float("inf") else None
+
+
+def _plain(name: str) -> str:
+    """Some published names of GPUs have two spaces where the driver has one."""
+    return " ".join(name.split())
+
+
+# ---- why there is no place
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Lack:
+    """What one node lacks: `never` for what no worker's end would change."""
+
+    never: bool
+    node: str
+    words: str
+
+
+def _why(rooms: Sequence[Room], needs: Needs) -> str:
     if not rooms:
-        return NoPlace("no capacity: no node is connected")
-    return NoPlace(f"throttled: {_why_full(rooms)}")
+        return "no capacity: no node is connected"
+    if len({room.closed for room in rooms}) == 1 and rooms[0].closed:
+        return f"no capacity: every connected node {rooms[0].closed}"
+    lacks = sorted(_lack(room, needs) for room in rooms)
+    told = [f"node {lack.node} {lack.words}" for lack in lacks[:NODES_TOLD]]
+    if len(lacks) > NODES_TOLD:
+        told.append(f"and {len(lacks) - NODES_TOLD} more")
+    word = "no capacity" if all(lack.never for lack in lacks) else "throttled"
+    return f"{word}: no node has {_sought(needs)}: {'; '.join(told)}"
 
 
-def _why_full(rooms: Sequence[Room]) -> str:
-    ill = [(uuid, why) for room in rooms for uuid, why in sorted(room.ill.items())]
+def _sought(needs: Needs) -> str:
+    last = _wishes(needs)[-1]
+    if needs.compute == "CPU":
+        return "a free CPU" if needs.vcpus is None else f"{needs.vcpus} free vCPUs"
+    what = "a free GPU" if needs.gpu_count == 1 else f"{needs.gpu_count} free GPUs"
+    if last is _CPU:
+        what = "a free device"
+    if needs.share < 1.0:
+        what = f"{needs.share:.0%} of {'a GPU' if needs.gpu_count == 1 else f'{needs.gpu_count} GPUs'} free"
+    with_words = [f"of {' or '.join(needs.gpu_types)}"] if needs.gpu_types else []
+    if needs.gpu_memory_bytes is not None:
+        with_words.append(f"with {_gb(needs.gpu_memory_bytes)} of memory")
+    if needs.min_cuda or needs.cuda_versions:
+        allowed = [f"{needs.min_cuda} or later"] if needs.min_cuda else []
+        allowed += [f"one of {', '.join(needs.cuda_versions)}"] if needs.cuda_versions else []
+        with_words.append(f"with CUDA {', '.join(allowed)}")
+    if needs.data_centers:
+        with_words.append(f"in {' or '.join(needs.data_centers)}")
+    with_words += [f"labelled {name}={value}" for name, value in sorted(needs.labels.items())]
+    return " ".join([what, *with_words])
+
+
+def _lack(room: Room, needs: Needs) -> _Lack:
+    if room.closed:
+        return _Lack(True, room.node, room.closed)
+    wishes = _wishes(needs)
+    lacking = [_node_lacks(room, needs, wish) for wish in wishes]
+    if all(lacking):
+        return _Lack(True, room.node, lacking[0])
+    asked = [wish for wish, lack in zip(wishes, lacking, strict=True) if not lack]
+    suited = [device for device in room.devices if any(wish.suits(device) for wish in asked)]
+    count = min(_count(needs, wish) for wish in asked)
+    enough = _alike([device for device in suited if _whole(room, device, needs)], count)
+    if len(enough) < count:
+        return _Lack(True, room.node, _too_few(room, suited, enough, needs))
+    return _Lack(False, room.node, _taken(room, enough, needs))
+
+
+def _alike(devices: list[Device], count: int) -> list[Device]:
+    """Those of the most frequent name, where several are asked for."""
+    if count == 1 or not devices:
+        return devices
+    (name, _), *_ = Counter(device.name for device in devices).most_common(1)
+    return [device for device in devices if device.name == name]
+
+
+def _too_few(room: Room, suited: Sequence[Device], enough: Sequence[Device], needs: Needs) -> str:
+    barred = [room.unfit[device.uuid] for device in suited if device.uuid in room.unfit]
+    if barred:
+        return barred[0]
+    if enough:
+        return f"has {len(enough)} in all"
+    if suited and needs.compute == "CPU":
+        return f"has {room.facts['vcpus']} in all"
+    shown = [_gb_of(device) for device in suited or room.devices]
+    return f"has {', '.join(dict.fromkeys(shown))}" if shown else "has no device"
+
+
+def _taken(room: Room, enough: Sequence[Device], needs: Needs) -> str:
+    ill = [device.uuid for device in enough if device.uuid in room.ill]
+    free = [d for d in enough if d.uuid not in room.ill and _is_free(room, d, needs)]
+    words = f"has {len(free) or 'none'} free"
     if not ill:
-        return "every device is taken"
-    well = any(device.uuid not in room.ill for room in rooms for device in room.devices)
-    taken = "every other device is taken" if well else "no device is well"
-    (uuid, why), others = ill[0], len(ill) - 1
-    more = f"; and {others} more" if others else ""
-    return f"{taken}; device {uuid} is out of placement: {why}{more}"
+        return words
+    others = f", and {len(ill) - 1} more" if len(ill) > 1 else ""
+    return f"{words}; device {ill[0]} is out of placement: {room.ill[ill[0]]}{others}"
 
 
-def capacity(device: Device) -> int:
-    """A GPU belongs to one worker; without a GPU the CPU carries several."""
-    return CPU_WORKERS if device.kind == "cpu" else 1
+def _gb_of(device: Device) -> str:
+    return device.name if device.memory_total is None else f"{device.name} ({_gb(device.memory_total)})"
+
+
+def _gb(size: int) -> str:
+    return f"{size / (1 << 30):.4g} GiB"
 
 
 @dataclass(frozen=True, slots=True)

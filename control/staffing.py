@@ -7,22 +7,25 @@ adopts the workers that nodes say they hold. Agents start, restart and stop; thi
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from random import Random
 
-from stoker.control import placement
-from stoker.control.autoscale import ScalePolicy, ScaleSample, decide
+from stoker.control import placement, rollout
+from stoker.control.autoscale import ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.engine_fit import fitting
 from stoker.control.floor import Floor, FloorWorker
 from stoker.control.placement import NoPlace, Place, Room
-from stoker.control.types import Endpoint, QueueSample
+from stoker.control.secret_references import Filled, UnknownSecret
+from stoker.control.rollout import Hand
+from stoker.control.types import Endpoint, EndpointVersion, QueueSample
 from stoker.wire.messages import Desired, PodSpec, VolumeSpec, WorkerSpec
 from stoker.wire.names import short_id
 
-NOTHING = QueueSample(endpoint="")
+log = logging.getLogger(__name__)
 
-DRAINING = "no capacity: every connected node is about to go"
+NOTHING = QueueSample(endpoint="")
 
 LOW_WAITS = "low priority: it starts no worker, and waits for one that other jobs start"
 
@@ -43,9 +46,15 @@ class Staffing:
         self._rng = rng
         self._revision = int(clock() * 1000)  # above those of an earlier process
         self._refusals: dict[str, tuple[int, str]] = {}  # by endpoint: workers that found no place, and why
+        self._memories: dict[str, ScaleMemory] = {}
+        self._staffed: dict[str, int] = {}  # by endpoint: workers that were wanted at the last look, and are there
+        self._broken: dict[str, str] = {}  # by endpoint: why its new version is not rolled out
+        self._runs: dict[tuple[str, int], EndpointVersion] = {}
         self.wake = asyncio.Event()
         self.pods_of: Callable[[str], tuple[PodSpec, ...]] = lambda node: ()
         self.volumes_of: Callable[[str], tuple[VolumeSpec, ...]] = lambda node: ()
+        self.volume_rooms: Callable[[str, str, list[Room]], list[Room]] = lambda account, volume, rooms: rooms
+        self.fill: Callable[[str, Mapping[str, str]], Filled | UnknownSecret] = lambda account, env: Filled(env)
 
     # -- one pass
 
@@ -55,56 +64,130 @@ class Staffing:
         for endpoint in self._endpoints().values():
             touched |= self._staff_endpoint(endpoint, demand.get(endpoint.id, NOTHING), may_start)
         for worker in list(self._floor.workers.values()):
-            current = self._endpoints().get(worker.endpoint)
-            if current is None or (worker.version != current.version and worker.idle):
+            if worker.endpoint not in self._endpoints():
                 touched |= self._stop(worker)
         for node in touched:
             self.tell(node)
 
     def _staff_endpoint(self, endpoint: Endpoint, queue: QueueSample, may_start: bool) -> set[str]:
-        workers = [w for w in self._floor.of_endpoint(endpoint.id) if _counts(w, endpoint)]
-        now = self._clock()
-        idle = {w.worker: now - w.idle_since for w in workers if w.idle}
-        idle |= {w.worker: float("inf") for w in workers if w.state == "unhealthy" and not w.busy}
-        sample = ScaleSample(
+        self._runs[endpoint.id, endpoint.version] = endpoint.run
+        self._measure(endpoint.id)
+        wanted = self._wanted(endpoint, queue)
+        plan = rollout.plan(self._hands(endpoint), wanted, endpoint.workers_max)
+        for worker in self._floor.of_endpoint(endpoint.id):
+            worker.retiring = worker.worker in plan.retire
+        touched = {node for name in plan.stop for node in self._stop(self._floor.workers[name])}
+        self._broken[endpoint.id] = plan.why
+        if plan.start and may_start:
+            touched |= self._start(endpoint, plan.start)
+            touched |= self._make_room(endpoint, plan.lacking)
+        elif not plan.start:
+            self._refusals.pop(endpoint.id, None)
+        if queue.low and not wanted:
+            self._refusals[endpoint.id] = (0, LOW_WAITS)
+        self._staffed[endpoint.id] = min(wanted, len(self._floor.of_endpoint(endpoint.id)))
+        return touched
+
+    def _wanted(self, endpoint: Endpoint, queue: QueueSample) -> int:
+        sample = self._sample(endpoint, queue)
+        policy = ScalePolicy(
+            workers_min=endpoint.workers_min,
+            workers_max=endpoint.workers_max,
+            idle_timeout_s=endpoint.idle_timeout_s,
+            scaler=endpoint.scaler_type,
+            scaler_value=endpoint.scaler_value,
+        )
+        decision, self._memories[endpoint.id] = decide(sample, policy, self._memories.get(endpoint.id))
+        if decision.workers != sample.workers:
+            words = endpoint.id, sample.workers, decision.workers, decision.why
+            log.info("endpoint %s goes from %d to %d workers: %s", *words)
+        return decision.workers
+
+    def _sample(self, endpoint: Endpoint, queue: QueueSample) -> ScaleSample:
+        now, pace = self._clock(), self._floor.paces[endpoint.id]
+        workers = [w for w in self._floor.of_endpoint(endpoint.id) if serves(w, endpoint)]
+        idle = [now - w.idle_since for w in workers if w.idle]
+        idle += [float("inf") for w in workers if w.state == "unhealthy" and not w.busy]
+        return ScaleSample(
             queued=queue.queued,
             in_progress=queue.in_progress,
-            workers=len(workers),
-            idle_for=tuple(idle.values()),
+            workers=self._counted(endpoint, len(workers)),
+            idle_for=tuple(idle),
             low_priority_queued=queue.low,
             concurrency=endpoint.run.concurrency,
             slots=tuple(w.concurrency for w in workers if w.state == "ready"),
+            starting_for=tuple(now - w.since for w in workers if w.state == "starting"),
+            waited=0.0 if queue.waiting_since is None else now - queue.waiting_since,
+            cold_start=pace.start_s,
+            job_time=pace.job_s or self._floor.longest_running(endpoint.id, now),
+            begun=pace.begun,
+            now=now,
         )
-        policy = ScalePolicy(endpoint.workers_min, endpoint.workers_max, endpoint.idle_timeout_s)
-        wanted = decide(sample, policy).workers
-        if wanted > len(workers):
-            return self._start(endpoint, wanted - len(workers)) if may_start else set()
-        self._refusals.pop(endpoint.id, None)
-        if queue.low and not wanted:
-            self._refusals[endpoint.id] = (0, LOW_WAITS)
-        surplus = placement.choose_stops(idle, len(workers) - wanted)
-        return {node for name in surplus for node in self._stop(self._floor.workers[name])}
+
+    def _counted(self, endpoint: Endpoint, serving: int) -> int:
+        """While old workers are replaced, one and its replacement count as the one that was wanted."""
+        crew = self._floor.of_endpoint(endpoint.id)
+        if any(stale(worker, endpoint) for worker in crew):
+            return self._staffed.get(endpoint.id, serving)
+        return serving
+
+    def _hands(self, endpoint: Endpoint) -> list[Hand]:
+        now = self._clock()
+        return [
+            Hand(
+                name=worker.worker,
+                new=not stale(worker, endpoint),
+                state=worker.state,
+                jobs=worker.jobs,
+                idle_for=now - worker.idle_since,
+                retiring=worker.retiring,
+            )
+            for worker in self._floor.of_endpoint(endpoint.id)
+        ]
+
+    def _measure(self, endpoint: str) -> None:
+        """Notes what the starts took that are over since the last look."""
+        for worker in self._floor.of_endpoint(endpoint):
+            if worker.timed and worker.state != "starting":
+                worker.timed = False
+                if worker.state == "ready":
+                    self._floor.paces[endpoint].started(worker.idle_since - worker.since)
+
+    def _make_room(self, endpoint: Endpoint, lacking: int) -> set[str]:
+        """Where a replacement found no place, an old worker goes first. Only what lacks beside it is throttled."""
+        refused, why = self._refusals.pop(endpoint.id, (0, ""))
+        if not refused:
+            return set()
+        if lacking:
+            self._refusals[endpoint.id] = (min(refused, lacking), why)
+        going = rollout.make_room(self._hands(endpoint))
+        if going is None:
+            return set()
+        worker = self._floor.workers[going.name]
+        worker.retiring = bool(going.jobs)
+        return set() if going.jobs else self._stop(worker)
 
     def _start(self, endpoint: Endpoint, count: int) -> set[str]:
         touched = set()
         self._refusals.pop(endpoint.id, None)
+        filled = self.fill(endpoint.account, endpoint.run.env)
+        if isinstance(filled, UnknownSecret):
+            self._refusals[endpoint.id] = (count, f"no capacity: {filled.why}")
+            return touched
         for started in range(count):
-            rooms, unfit = fitting(endpoint.run.image, self._rooms(), self._facts())
-            place = NoPlace(unfit) if unfit and not rooms else placement.place_worker(rooms)
+            rooms = fitting(endpoint.run.image, self._floor.rooms())
+            rooms = self.volume_rooms(endpoint.account, endpoint.run.volume, rooms)
+            place = placement.place(rooms, endpoint.run.needs)
             if isinstance(place, NoPlace):
-                self._refusals[endpoint.id] = (count - started, self._why_no_place(place))
+                self._refusals[endpoint.id] = (count - started, place.why)
                 break
-            self._add(endpoint, place)
+            self._add(endpoint, place, filled)
             touched.add(place.node)
         return touched
 
-    def _why_no_place(self, place: NoPlace) -> str:
-        nodes = self._floor.nodes.values()
-        return DRAINING if nodes and all(node.draining for node in nodes) else place.why
-
-    def _add(self, endpoint: Endpoint, place: Place) -> None:
+    def _add(self, endpoint: Endpoint, place: Place, filled: Filled) -> None:
         node = self._floor.nodes[place.node]
-        spec = _spec(endpoint, short_id(self._rng), place.devices)
+        spec = _spec(endpoint, short_id(self._rng), place.devices, filled)
         self._floor.add_worker(
             FloorWorker(
                 worker=spec.worker,
@@ -116,7 +199,10 @@ class Staffing:
                 spec=spec,
                 devices=spec.devices,
                 concurrency=spec.concurrency,
+                needs=endpoint.run.needs,
                 idle_since=self._clock(),
+                since=self._clock(),
+                timed=True,
             )
         )
 
@@ -126,28 +212,34 @@ class Staffing:
         worker.state, worker.spec = "stopping", None
         return {worker.node}
 
-    def _facts(self) -> dict[str, Mapping[str, str]]:
-        return {node.node: node.facts for node in self._floor.nodes.values()}
-
-    def _rooms(self) -> list[Room]:
-        held: dict[str, Counter[str]] = {node: Counter() for node in self._floor.nodes}
-        for worker in self._floor.workers.values():
-            held[worker.node].update(worker.devices)
-        nodes = [node for node in self._floor.nodes.values() if not node.draining]
-        return [Room(node.node, node.devices, held[node.node], node.ill) for node in nodes]
-
     # -- nodes
 
     def adopt(self, worker: FloorWorker) -> None:
-        """A node holds this worker: it stays if its endpoint still wants that version."""
-        endpoint = self._endpoints().get(worker.endpoint)
-        current = endpoint is not None and endpoint.version == worker.version
-        if endpoint and current and worker.state != "stopping" and not self._floor.on_ill_device(worker):
-            worker.spec = _spec(endpoint, worker.worker, worker.devices)
+        """A node holds this worker: it stays if its endpoint is there, in its version or in one that is being
+        replaced."""
+        endpoint = self._run_by(worker)
+        filled = self.fill(endpoint.account, endpoint.run.env) if endpoint else None
+        well = worker.state != "stopping" and not self._floor.on_ill_device(worker)
+        if endpoint and well and isinstance(filled, Filled):
+            worker.spec = _spec(endpoint, worker.worker, worker.devices, filled)
+            worker.needs = endpoint.run.needs
+            worker.since = self._clock()
             worker.concurrency = worker.concurrency or worker.spec.concurrency
         else:
             worker.state = "stopping"
         self._floor.add_worker(worker)
+
+    def know(self, endpoint: str, runs: Mapping[int, EndpointVersion]) -> None:
+        """What earlier versions of it run, so that a worker of one may stay until it is replaced."""
+        self._runs |= {(endpoint, version): run for version, run in runs.items()}
+
+    def _run_by(self, worker: FloorWorker) -> Endpoint | None:
+        """The endpoint as it is, or was when this worker's version was made."""
+        endpoint = self._endpoints().get(worker.endpoint)
+        if endpoint is None or endpoint.version == worker.version:
+            return endpoint
+        run = self._runs.get((worker.endpoint, worker.version))
+        return replace(endpoint, version=worker.version, run=run) if run else None
 
     def drain(self, node: str) -> None:
         """This node is about to go. Its workers are neither given jobs nor counted from now on, so others
@@ -176,13 +268,14 @@ class Staffing:
 
     def reason(self, endpoint: Endpoint) -> str:
         """Promise 7: a queued job says why it waits."""
-        workers = [w for w in self._floor.of_endpoint(endpoint.id) if w.version == endpoint.version]
+        workers = [w for w in self._floor.of_endpoint(endpoint.id) if serves(w, endpoint)]
         sick = [w for w in workers if w.state == "unhealthy"]
         if sick and not any(w.state == "ready" for w in workers):
             return sick[0].reason  # "crash loop: <last log line>", as its agent says
         count, refusal = self._refusals.get(endpoint.id, (0, ""))
         if any(w.state == "ready" for w in workers):
-            return f"every worker is busy; {refusal}" if count else "every worker is busy"
+            broken = self._broken.get(endpoint.id) and sick and f"{self._broken[endpoint.id]}: {sick[0].reason}"
+            return "; ".join(word for word in ("every worker is busy", count and refusal, broken) if word)
         if any(w.state == "starting" for w in workers):
             return "starting"
         if endpoint.workers_max == 0:
@@ -194,11 +287,19 @@ class Staffing:
         return self._refusals.get(endpoint, (0, ""))[0]
 
 
-def _counts(worker: FloorWorker, endpoint: Endpoint) -> bool:
-    return worker.version == endpoint.version and worker.state != "stopping"
+def stale(worker: FloorWorker, endpoint: Endpoint) -> bool:
+    """It runs another version than the endpoint's, and is to be replaced."""
+    return worker.version != endpoint.version
 
 
-def _spec(endpoint: Endpoint, worker: str, devices: tuple[str, ...]) -> WorkerSpec:
+def serves(worker: FloorWorker, endpoint: Endpoint) -> bool:
+    """It serves, or will: what is going does not, nor does an old one that is not ready."""
+    if worker.state == "stopping" or worker.retiring:
+        return False
+    return worker.state == "ready" or not stale(worker, endpoint)
+
+
+def _spec(endpoint: Endpoint, worker: str, devices: tuple[str, ...], filled: Filled) -> WorkerSpec:
     run = endpoint.run
     return WorkerSpec(
         worker=worker,
@@ -206,7 +307,7 @@ def _spec(endpoint: Endpoint, worker: str, devices: tuple[str, ...]) -> WorkerSp
         version=endpoint.version,
         handler=run.handler,
         devices=devices,
-        env=run.env,
+        env=filled.env,
         concurrency=run.concurrency,
         start_timeout_s=run.start_timeout_s,
         preload=run.preload,
@@ -220,4 +321,5 @@ def _spec(endpoint: Endpoint, worker: str, devices: tuple[str, ...]) -> WorkerSp
         max_growth_bytes=run.max_growth_bytes,
         share=run.needs.share,
         entrypoint=run.entrypoint,
+        hidden=filled.hidden,
     )

@@ -13,10 +13,11 @@ from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
 from stoker.control.errors import Unavailable
-from stoker.control.staffing import DRAINING
 from stoker.control.types import JobState
 from stoker.wire.messages import FromAgent, FromControl, Refused
 from stoker.wire.streams import StreamEnded
+
+ABOUT_TO_GO = "no capacity: every connected node is about to go"
 
 
 async def drains(agent: ScriptedAgent) -> None:
@@ -69,7 +70,7 @@ async def test_a_job_that_waits_says_that_every_node_is_about_to_go() -> None:
         await drains(agent)
         job = await w.plane.submit("default", "echo", one(), sync=False)
         await asyncio.sleep(2)
-        assert (await w.plane.status("default", "echo", job.id)).reason == DRAINING
+        assert (await w.plane.status("default", "echo", job.id)).reason == ABOUT_TO_GO
         assert agent.specs == {}
 
 

@@ -16,7 +16,8 @@ from plane_world import endpoint
 
 from stoker.control.engine_fit import fitting, unfit
 from stoker.control.floor import Floor, FloorNode
-from stoker.control.placement import Room
+from stoker.control.needs import Needs
+from stoker.control.placement import Place, Room, place
 from stoker.control.staffing import Staffing
 from stoker.control.types import QueueSample
 from stoker.wire.messages import Device
@@ -43,11 +44,16 @@ def test_what_a_node_can_run(device: Device, facts: dict[str, str], why: str | N
 
 
 def test_one_node_refuses_and_another_takes_it() -> None:
-    rooms = [Room("a", (GPU, CPU), {}), Room("b", (GPU,), {}), Room("c", (CPU,), {})]
-    able, why = fitting("a/b:1", rooms, {"a": OLD, "b": NEW, "c": NONE})
-    assert [(room.node, room.devices) for room in able] == [("a", (CPU,)), ("b", (GPU,))]
-    assert why == "no capacity: node c has no container engine: there is no socket of docker or podman"
-    assert fitting("", rooms, {"a": NONE}) == (rooms, "")
+    rooms = [
+        Room("a", (GPU, CPU), {}, facts=OLD),
+        Room("b", (GPU,), {}, facts=NEW),
+        Room("c", (CPU,), {}, facts=NONE),
+    ]
+    able = fitting("a/b:1", rooms)
+    assert [sorted(room.unfit) for room in able] == [["GPU-1"], [], ["cpu"]]
+    assert place(able, Needs(compute="GPU")) == Place("b", ("GPU-1",))
+    assert place(able[:1], Needs()) == Place("a", ("cpu",))
+    assert fitting("", rooms) == rooms
 
 
 ROOMS = st.lists(
@@ -56,24 +62,24 @@ ROOMS = st.lists(
         st.sampled_from("abc"),
         st.lists(st.sampled_from([GPU, CPU]), max_size=2).map(tuple),
         st.just({}),
+        facts=st.sampled_from([NONE, OLD, NEW, {}]),
     ),
     max_size=3,
     unique_by=lambda room: room.node,
 )
-FACTS = st.dictionaries(st.sampled_from("abc"), st.sampled_from([NONE, OLD, NEW, {}]))
 
 
-@given(ROOMS, FACTS)
-def test_what_is_left_fits_and_what_is_left_out_has_a_reason(
-    rooms: list[Room], facts: dict[str, dict[str, str]]
-) -> None:
-    able, why = fitting("a/b:1", rooms, facts)
-    left = {(room.node, device) for room in able for device in room.devices}
-    for room in rooms:
+@given(ROOMS)
+def test_what_cannot_take_the_image_has_a_reason_and_gets_nothing(rooms: list[Room]) -> None:
+    able = fitting("a/b:1", rooms)
+    for room in able:
         for device in room.devices:
-            assert ((room.node, device) in left) == (unfit(device, facts.get(room.node, {})) is None)
-    gone = [room for room in rooms if room.devices and not any(room.node == node for node, _ in left)]
-    assert bool(why) == bool(gone)
+            assert room.unfit.get(device.uuid) == unfit(device, room.facts)
+    found = place(able, Needs())
+    if isinstance(found, Place):
+        assert found.devices[0] not in next(room for room in able if room.node == found.node).unfit
+    else:
+        assert all(device.uuid in room.unfit for room in able for device in room.devices)
 
 
 def staffed(*nodes: FloorNode, image: str = "a/b:1") -> tuple[Staffing, Floor, object]:
@@ -96,7 +102,8 @@ def test_none_is_started_where_none_can_and_the_job_says_why() -> None:
     staffing, floor, wanted = staffed(FloorNode("a", 1, (CPU,), NONE))
     assert not floor.workers, "it would only crash and crash again"
     assert staffing.reason(wanted) == (
-        "no capacity: node a has no container engine: there is no socket of docker or podman"
+        "no capacity: no node has a free device: "
+        "node a has no container engine: there is no socket of docker or podman"
     )
 
 

@@ -99,7 +99,10 @@ async def test_a_job_says_that_its_device_is_ill_when_there_is_no_other() -> Non
         job = await submit(w, b"{}")
         await asyncio.sleep(3)
         view = await w.plane.view("default", "echo", job)
-        assert view.reason == f"throttled: no device is well; device GPU-0 is out of placement: {XID}"
+        assert view.reason == (
+            "throttled: no node has a free device: node node-1 has none free; "
+            f"device GPU-0 is out of placement: {XID}"
+        )
         assert (await w.plane.health("default", "echo")).throttled == 1
         assert not host.spawner.spawned
 
@@ -113,9 +116,8 @@ async def test_a_job_that_waits_beside_busy_workers_says_it_too() -> None:
         waiting = await submit(w, b"{}")
         await asyncio.sleep(3)
         reason = (await w.plane.view("default", "echo", waiting)).reason or ""
-        assert reason.startswith(
-            "every worker is busy; throttled: every other device is taken; device GPU-1 is"
-        )
+        assert reason.startswith("every worker is busy; throttled: no node has a free device: ")
+        assert "node node-1 has none free; device GPU-1 is out of placement" in reason
         assert host.on() == ["GPU-0"]
 
 

@@ -1,10 +1,13 @@
-"""Where workers go, which slot is offered first, and who is stopped."""
+"""Where workers and pods go, which slot is offered first, and who is stopped."""
 
+from dataclasses import replace
+from itertools import combinations
 from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.control.needs import Needs
 from stoker.control.placement import (
     CPU_WORKERS,
     FreeWorker,
@@ -12,73 +15,434 @@ from stoker.control.placement import (
     NoPlace,
     Place,
     Room,
-    capacity,
     choose_stops,
     offer,
-    place_worker,
+    place,
+    takes,
 )
 from stoker.control.types import Slot
 from stoker.wire.messages import Device
 
+GIB = 1 << 30
 
-def gpu(n: int) -> Device:
-    return Device(uuid=f"GPU-{n}", kind="gpu", name="H200", index=n)
+
+def gpu(n: int, name: str = "H200", memory: int | None = None, kind: str = "gpu") -> Device:
+    return Device(uuid=f"GPU-{n}", kind=kind, name=name, index=n, memory_total=memory)
 
 
 CPU = Device(uuid="CPU-0", kind="cpu", name="a processor")
+MIG = gpu(9, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10 * GIB, kind="mig")
+ANY = Needs()
+
+
+def room(*devices: Device, node: str = "n", closed: str = "", **held: float) -> Room:
+    """`held` by the last part of a device's uuid: g0 for GPU-0."""
+    taken = {f"GPU-{name[1:]}" if name[0] == "g" else "CPU-0": share for name, share in held.items()}
+    return Room(node, devices, taken, closed=closed)
+
+
+def why(rooms: list[Room], needs: Needs = ANY) -> str:
+    found = place(rooms, needs)
+    assert isinstance(found, NoPlace)
+    return found.why
+
+
+# ---- whether a device is free
 
 
 def test_without_a_node_there_is_no_capacity() -> None:
-    assert place_worker([]) == NoPlace("no capacity: no node is connected")
+    assert why([]) == "no capacity: no node is connected"
 
 
 def test_a_gpu_belongs_to_one_worker() -> None:
-    room = Room("n", (gpu(0), gpu(1)), {"GPU-0": 1})
-    assert place_worker([room]) == Place("n", ("GPU-1",))
-    full = Room("n", (gpu(0),), {"GPU-0": 1})
-    assert place_worker([full]) == NoPlace("throttled: every device is taken")
+    assert place([room(gpu(0), gpu(1), g0=1)], ANY) == Place("n", ("GPU-1",))
+    assert why([room(gpu(0), g0=1)]) == "throttled: no node has a free device: node n has none free"
 
 
 def test_nothing_is_placed_on_an_ill_device() -> None:
     ill = {"GPU-0": "Xid 79"}
-    assert place_worker([Room("n", (gpu(0), gpu(1)), {}, ill)]) == Place("n", ("GPU-1",))
-    assert place_worker([Room("n", (gpu(0), CPU), {}, ill)]) == Place("n", ("CPU-0",))
-    why = "device GPU-0 is out of placement: Xid 79"
-    alone = Room("n", (gpu(0),), {}, ill)
-    assert place_worker([alone]) == NoPlace(f"throttled: no device is well; {why}")
-    full = Room("m", (gpu(1),), {"GPU-1": 1})
-    assert place_worker([alone, full]) == NoPlace(f"throttled: every other device is taken; {why}")
-    two = Room("n", (gpu(0), gpu(1)), {}, {**ill, "GPU-1": "lost"})
-    assert place_worker([two]) == NoPlace(f"throttled: no device is well; {why}; and 1 more")
+    assert place([replace(room(gpu(0), gpu(1)), ill=ill)], ANY) == Place("n", ("GPU-1",))
+    assert place([replace(room(gpu(0), CPU), ill=ill)], ANY) == Place("n", ("CPU-0",))
+    out = "has none free; device GPU-0 is out of placement: Xid 79"
+    alone = replace(room(gpu(0)), ill=ill)
+    assert why([alone]) == f"throttled: no node has a free device: node n {out}"
+    full = room(gpu(1), node="m", g1=1)
+    assert why([alone, full]) == f"throttled: no node has a free device: node m has none free; node n {out}"
+    two = replace(room(gpu(0), gpu(1)), ill={**ill, "GPU-1": "lost"})
+    assert why([two]) == f"throttled: no node has a free device: node n {out}, and 1 more"
+
+
+def test_nothing_is_placed_on_a_closed_node() -> None:
+    closed, other = room(gpu(0), node="a", closed="is drained"), room(gpu(1), node="b")
+    assert place([closed, other], ANY) == Place("b", ("GPU-1",))
+    assert why([closed]) == "no capacity: every connected node is drained"
+    leaving = room(gpu(1), node="b", closed="is about to go")
+    full = "no capacity: no node has a free device: node a is drained; node b is about to go"
+    assert why([leaving, closed]) == full
+    assert why([closed, room(gpu(1), node="b", g1=1)]).startswith("throttled: ")
+
+
+def test_a_container_goes_where_the_engine_can_bring_the_device() -> None:
+    unfit = {"GPU-0": "has docker 20, which brings no GPUs"}
+    assert place([replace(room(gpu(0), CPU), unfit=unfit)], ANY) == Place("n", ("CPU-0",))
+    assert why([replace(room(gpu(0)), unfit=unfit)]) == (
+        "no capacity: no node has a free device: node n has docker 20, which brings no GPUs"
+    )
+
+
+# ---- which of several
+
+
+def test_a_gpu_comes_before_a_mig_device_and_that_before_a_cpu() -> None:
+    rooms = [room(CPU, node="a"), room(MIG, node="b"), room(gpu(0), gpu(1), node="c", g0=1)]
+    assert place(rooms, ANY) == Place("c", ("GPU-1",))
+    assert place(rooms[:2], ANY) == Place("b", ("GPU-9",))
+    assert place(rooms[:1], ANY) == Place("a", ("CPU-0",))
+
+
+def test_the_emptiest_node_comes_first_and_then_the_first_by_name() -> None:
+    rooms = [room(gpu(0), gpu(1), node="a", g0=1), room(gpu(2), node="c"), room(gpu(3), node="b")]
+    assert place(rooms, ANY) == Place("b", ("GPU-3",))
+    assert place(rooms[:2], ANY) == Place("c", ("GPU-2",))
+
+
+def test_the_first_type_with_room_anywhere_wins() -> None:
+    rooms = [room(gpu(0, "L4"), node="a"), room(gpu(1, "H200"), gpu(2, "H200"), node="b", g1=1)]
+    assert place(rooms, Needs(gpu_types=("H200", "L4"))) == Place("b", ("GPU-2",))
+    assert place(rooms, Needs(gpu_types=("B200", "L4", "H200"))) == Place("a", ("GPU-0",))
+    assert why(rooms, Needs(gpu_types=("B200", "A40"))) == (
+        "no capacity: no node has a free GPU of B200 or A40: node a has L4; node b has H200"
+    )
+
+
+def test_a_published_name_with_two_spaces_is_the_same_gpu() -> None:
+    rooms = [room(gpu(0, "NVIDIA RTX A4500"))]
+    assert isinstance(place(rooms, Needs(gpu_types=("NVIDIA  RTX A4500",))), Place)
+    assert isinstance(place(rooms, Needs(gpu_types=("NVIDIA RTX A450",))), NoPlace)
+
+
+def test_a_mig_device_is_meant_only_by_its_own_name() -> None:
+    rooms = [room(MIG)]
+    assert place(rooms, Needs(gpu_types=(MIG.name,))) == Place("n", ("GPU-9",))
+    assert why(rooms, Needs(gpu_types=("NVIDIA H100 80GB HBM3",))) == (
+        "no capacity: no node has a free GPU of NVIDIA H100 80GB HBM3: "
+        "node n has NVIDIA H100 80GB HBM3 MIG 1g.10gb (10 GiB)"
+    )
+
+
+# ---- several GPUs
+
+
+def test_several_gpus_are_on_one_node_and_of_one_name() -> None:
+    split = [room(gpu(0), gpu(1), node="a", g0=1), room(gpu(2), node="b")]
+    assert why(split, Needs(gpu_types=("H200",), gpu_count=2)) == (
+        "throttled: no node has 2 free GPUs of H200: node a has 1 free; node b has 1 in all"
+    )
+    mixed = room(gpu(0, "L4"), gpu(1, "H200"), gpu(2, "L4"))
+    assert place([mixed], Needs(gpu_count=2)) == Place("n", ("GPU-0", "GPU-2"))
+    assert why([mixed], Needs(gpu_count=3)).endswith("node n has 2 in all")
+    assert place([room(gpu(0), gpu(1), gpu(2), g1=1)], Needs(gpu_count=2)) == Place("n", ("GPU-0", "GPU-2"))
+
+
+def test_several_gpus_are_neither_a_cpu_nor_unnamed_slices() -> None:
+    slices = room(CPU, MIG, replace(MIG, uuid="MIG-2"))
+    assert isinstance(place([slices], Needs(gpu_count=2)), NoPlace)
+    assert place([slices], Needs(gpu_count=2, gpu_types=(MIG.name,))) == Place("n", ("GPU-9", "MIG-2"))
+
+
+# ---- memory, CUDA, where
+
+
+def test_a_gpu_has_at_least_the_memory_that_is_asked_for() -> None:
+    rooms = [room(gpu(0, memory=24 * GIB), node="a"), room(gpu(1), node="b"), room(CPU, node="c")]
+    assert place(rooms, Needs(gpu_memory_bytes=24 * GIB)) == Place("a", ("GPU-0",))
+    assert why(rooms, Needs(gpu_memory_bytes=24 * GIB + 1, gpu_types=("H200",))) == (
+        "no capacity: no node has a free GPU of H200 with 24 GiB of memory: node a has H200 (24 GiB); "
+        "node b has H200; node c has a processor"
+    )
+
+
+def cuda(version: str, node: str) -> Room:
+    return replace(room(gpu(0), CPU, node=node), facts={"cuda": version})
+
+
+def test_cuda_versions_compare_as_numbers() -> None:
+    rooms = [cuda("12.10", "a")]
+    assert isinstance(place(rooms, Needs(min_cuda="12.9")), Place)
+    assert isinstance(place(rooms, Needs(min_cuda="12.10")), Place)
+    assert why(rooms, Needs(min_cuda="12.11")) == (
+        "no capacity: no node has a free GPU with CUDA 12.11 or later: node a has CUDA 12.10"
+    )
+    assert place([cuda("12.10", "a"), cuda("12.1", "b")], Needs(cuda_versions=("12.1",))) == (
+        Place("b", ("GPU-0",))
+    )
+    assert why(rooms, Needs(cuda_versions=("12.1", "13.0"))) == (
+        "no capacity: no node has a free GPU with CUDA one of 12.1, 13.0: node a has CUDA 12.10"
+    )
+
+
+def test_a_node_that_does_not_tell_its_cuda_version_is_not_trusted_to_have_one() -> None:
+    for told in ("", "?", "12.x"):
+        for needs in (Needs(min_cuda="11.8"), Needs(cuda_versions=("12.1",))):
+            assert why([cuda(told, "a")], needs).endswith("node a does not tell its CUDA version")
+        assert isinstance(place([cuda(told, "a")], Needs(min_cuda="11.8", compute="CPU")), Place)
+
+
+def test_data_centers_and_labels_are_those_that_the_agent_was_started_with() -> None:
+    here = {"data_center": "EU-RO-1", "label.tier": "gold"}
+    rooms = [replace(room(gpu(0), node="a"), facts=here), room(gpu(1), node="b")]
+    assert place(rooms, Needs(data_centers=("US-1", "EU-RO-1"))) == Place("a", ("GPU-0",))
+    assert place(rooms, Needs(labels={"tier": "gold"})) == Place("a", ("GPU-0",))
+    assert why(rooms, Needs(data_centers=("US-1", "US-2"))) == (
+        "no capacity: no node has a free device in US-1 or US-2: "
+        "node a is in data center EU-RO-1; node b tells no data center"
+    )
+    assert why(rooms, Needs(labels={"tier": "iron"})) == (
+        "no capacity: no node has a free device labelled tier=iron: "
+        "node a has the label tier=gold; node b has no label tier"
+    )
+
+
+# ---- processors
 
 
 def test_a_cpu_carries_several_but_not_any_number() -> None:
-    assert place_worker([Room("n", (CPU,), {"CPU-0": CPU_WORKERS - 1})]) == Place("n", ("CPU-0",))
-    assert isinstance(place_worker([Room("n", (CPU,), {"CPU-0": CPU_WORKERS})]), NoPlace)
+    assert place([room(CPU, c=(CPU_WORKERS - 1) / CPU_WORKERS)], ANY) == Place("n", ("CPU-0",))
+    assert isinstance(place([room(CPU, c=1)], ANY), NoPlace)
 
 
-def test_a_gpu_comes_before_a_cpu_and_the_emptiest_node_first() -> None:
-    rooms = [
-        Room("a", (CPU,), {}),
-        Room("b", (gpu(0), gpu(1)), {"GPU-0": 1}),
-        Room("c", (gpu(2),), {}),
+def test_what_is_for_one_kind_is_not_placed_on_the_other() -> None:
+    assert place([room(gpu(0), CPU)], Needs(compute="CPU")) == Place("n", ("CPU-0",))
+    assert why([room(CPU)], Needs(compute="GPU")) == (
+        "no capacity: no node has a free GPU: node n has a processor"
+    )
+    assert why([room(gpu(0))], Needs(compute="CPU")) == (
+        "no capacity: no node has a free CPU: node n has H200"
+    )
+
+
+def test_who_asks_for_something_of_a_gpu_gets_no_cpu() -> None:
+    told = replace(room(CPU), facts={"cuda": "12.1"})
+    for needs in (
+        Needs(gpu_types=("a processor",)),
+        Needs(gpu_count=2),
+        Needs(gpu_memory_bytes=1),
+        Needs(min_cuda="11.8"),
+        Needs(cuda_versions=("12.1",)),
+    ):
+        assert isinstance(place([told], needs), NoPlace)
+
+
+def test_vcpus_are_counted_where_the_node_tells_how_many_it_has() -> None:
+    told = replace(room(CPU, c=0.5), facts={"vcpus": "8"})
+    assert isinstance(place([told], Needs(compute="CPU", vcpus=4)), Place)
+    assert why([told], Needs(compute="CPU", vcpus=5)) == (
+        "throttled: no node has 5 free vCPUs: node n has none free"
+    )
+    assert why([told], Needs(compute="CPU", vcpus=9)) == (
+        "no capacity: no node has 9 free vCPUs: node n has 8 in all"
+    )
+    for facts in ({}, {"vcpus": "many"}, {"vcpus": "0"}, {"vcpus": "nan"}):
+        assert takes(CPU, Needs(vcpus=4), facts) == 1 / CPU_WORKERS
+    assert takes(CPU, ANY, {"vcpus": "8"}) == 1 / CPU_WORKERS
+
+
+# ---- shares of a GPU
+
+
+SHARED = {"gpu_sharing": "yes"}
+THIRD = Needs(share=1 / 3)
+
+
+def test_shares_fill_one_gpu_before_the_next() -> None:
+    both = replace(room(gpu(0), gpu(1), g1=0.5), facts=SHARED)
+    assert place([both], Needs(share=0.5)) == Place("n", ("GPU-1",))
+    assert place([both], Needs(share=0.6)) == Place("n", ("GPU-0",))
+    assert place([both], ANY) == Place("n", ("GPU-0",)), "a whole GPU is one that nobody shares"
+    other = replace(room(gpu(2), node="a"), facts=SHARED)
+    assert place([other, both], Needs(share=0.5)) == Place("n", ("GPU-1",))
+
+
+def test_three_thirds_are_a_whole() -> None:
+    held = 1 / 3 + 1 / 3
+    assert isinstance(place([replace(room(gpu(0), g0=held), facts=SHARED)], THIRD), Place)
+    assert isinstance(place([replace(room(gpu(0), g0=held + 1 / 3), facts=SHARED)], THIRD), NoPlace)
+
+
+def test_a_gpu_is_shared_only_where_each_process_is_seen() -> None:
+    blind = replace(room(gpu(0)), facts={"gpu_sharing": "no: it does not see the host's processes"})
+    assert why([blind], Needs(share=0.4, compute="GPU")) == (
+        "no capacity: no node has 40% of a GPU free: "
+        "node n shares no GPU: it does not see the host's processes"
+    )
+    assert isinstance(place([room(gpu(0))], Needs(share=0.4, compute="GPU")), NoPlace), "unknown is not yes"
+    assert isinstance(place([blind], ANY), Place)
+
+
+# ---- whatever the fleet
+
+
+def test_a_long_refusal_names_the_nearest_nodes() -> None:
+    rooms = [room(gpu(0), node=f"n{n}", closed="is drained") for n in range(4)]
+    rooms.append(room(gpu(0), node="z", g0=1))
+    assert why(rooms) == (
+        "throttled: no node has a free device: node z has none free; node n0 is drained; "
+        "node n1 is drained; and 2 more"
+    )
+
+
+NAMES = ("H200", "L4")
+FACTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cuda": st.sampled_from(["12.1", "12.9", "12.10", "?"]),
+        "data_center": st.sampled_from(["EU", "US"]),
+        "label.tier": st.sampled_from(["gold", "iron"]),
+        "vcpus": st.sampled_from(["2", "8"]),
+        "gpu_sharing": st.sampled_from(["yes", "no: blind"]),
+    },
+)
+SHARES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> list[Room]:
+    rooms = []
+    for node in "abc"[: draw(st.integers(0, 3))]:
+        devices = [
+            Device(
+                f"{node}{n}",
+                kind,
+                draw(st.sampled_from(NAMES)),
+                n,
+                memory_total=draw(st.sampled_from([None, 24 * GIB, 80 * GIB])),
+            )
+            for n, kind in enumerate(draw(st.lists(st.sampled_from(["gpu", "mig", "cpu"]), max_size=4)))
+        ]
+        uuids = [device.uuid for device in devices]
+        some = st.sets(st.sampled_from(uuids)) if uuids else st.just(set())
+        rooms.append(
+            Room(
+                node,
+                tuple(devices),
+                {uuid: draw(SHARES) for uuid in uuids},
+                dict.fromkeys(draw(some), "ill") if draw(st.booleans()) else {},
+                draw(FACTS),
+                draw(st.sampled_from(["", "", "", "is drained"])),
+                dict.fromkeys(draw(some), "no engine") if draw(st.booleans()) else {},
+            )
+        )
+    return rooms
+
+
+NEEDS = st.builds(
+    Needs,
+    compute=st.sampled_from(["", "GPU", "CPU"]),
+    gpu_types=st.sampled_from([(), (), ("H200",), ("L4", "H200"), ("B200", "L4")]),
+    gpu_count=st.sampled_from([1, 1, 2]),
+    gpu_memory_bytes=st.sampled_from([None, None, 48 * GIB]),
+    share=st.sampled_from([1.0, 1.0, 0.5]),
+    min_cuda=st.sampled_from(["", "", "12.9"]),
+    cuda_versions=st.sampled_from([(), (), ("12.1", "12.10")]),
+    data_centers=st.sampled_from([(), (), ("EU",)]),
+    labels=st.sampled_from([{}, {}, {"tier": "gold"}]),
+    vcpus=st.sampled_from([None, 4]),
+)
+
+
+def satisfies(room: Room, devices: tuple[Device, ...], needs: Needs) -> bool:
+    """The rules, said another way: whether one worker may have exactly these devices."""
+    if room.closed or any(d.uuid in room.ill or d.uuid in room.unfit for d in devices):
+        return False
+    if needs.data_centers and room.facts.get("data_center") not in needs.data_centers:
+        return False
+    if any(room.facts.get(f"label.{name}") != value for name, value in needs.labels.items()):
+        return False
+    if {device.kind for device in devices} == {"cpu"}:
+        plain = not (needs.gpu_types or needs.gpu_count > 1 or needs.gpu_memory_bytes)
+        plain = plain and not (needs.min_cuda or needs.cuda_versions)
+        vcpus = room.facts.get("vcpus")
+        part = needs.vcpus / float(vcpus) if needs.vcpus and vcpus else 1 / CPU_WORKERS
+        fits = room.held[devices[0].uuid] + part <= 1
+        return len(devices) == 1 and fits and (needs.compute == "CPU" or (needs.compute == "" and plain))
+    if needs.compute == "CPU" or len(devices) != needs.gpu_count or len({d.name for d in devices}) > 1:
+        return False
+    return _gpus_satisfy(room, devices, needs)
+
+
+def _gpus_satisfy(room: Room, devices: tuple[Device, ...], needs: Needs) -> bool:
+    versions = {"12.1": 1, "12.9": 9, "12.10": 10}
+    minor = versions.get(room.facts.get("cuda", ""))
+    if needs.min_cuda and (minor is None or minor < 9):
+        return False
+    if needs.cuda_versions and minor not in (1, 10):
+        return False
+    if needs.share < 1 and room.facts.get("gpu_sharing") != "yes":
+        return False
+    if any(d.kind == "cpu" or (needs.gpu_types and d.name not in needs.gpu_types) for d in devices):
+        return False
+    if len(devices) > 1 and not needs.gpu_types and any(d.kind == "mig" for d in devices):
+        return False
+    least = needs.gpu_memory_bytes or 0
+    enough = all(not least or (d.memory_total or 0) >= least for d in devices)
+    return enough and all(room.held[d.uuid] + needs.share <= 1 for d in devices)
+
+
+def choices(rooms: list[Room], needs: Needs) -> list[tuple[Device, ...]]:
+    return [
+        devices
+        for room in rooms
+        for count in {1, needs.gpu_count}
+        for devices in combinations(room.devices, count)
+        if satisfies(room, devices, needs)
     ]
-    assert place_worker(rooms) == Place("c", ("GPU-2",))
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=6))
-def test_a_place_always_has_room(devices: list[tuple[bool, int]]) -> None:
-    made = [
-        Device(uuid=str(i), kind="cpu" if cpu else "gpu", name="d", index=i)
-        for i, (cpu, _) in enumerate(devices)
-    ]
-    held = {str(i): count for i, (_, count) in enumerate(devices)}
-    place = place_worker([Room("n", tuple(made), held)])
-    room_left = [d for d in made if held[d.uuid] < capacity(d)]
-    if isinstance(place, Place):
-        assert place.devices[0] in {d.uuid for d in room_left}
-    else:
-        assert not room_left
+def preference(device: Device, needs: Needs) -> int:
+    if device.kind != "cpu" and needs.gpu_types:
+        return needs.gpu_types.index(device.name)
+    return ("gpu", "mig", "cpu").index(device.kind)
+
+
+@given(fleets(), NEEDS)
+def test_a_place_satisfies_every_need_and_is_found_where_there_is_one(
+    rooms: list[Room], needs: Needs
+) -> None:
+    found, open_to = place(rooms, needs), choices(rooms, needs)
+    if isinstance(found, NoPlace):
+        assert open_to == []
+        assert found.why.startswith(("throttled: ", "no capacity: "))
+        return
+    there = next(room for room in rooms if room.node == found.node)
+    chosen = tuple(next(d for d in there.devices if d.uuid == uuid) for uuid in found.devices)
+    assert satisfies(there, chosen, needs)
+    best = min(preference(devices[0], needs) for devices in open_to)
+    assert preference(chosen[0], needs) == best, "a later wish was taken before an earlier one"
+
+
+@given(fleets(), st.lists(NEEDS, max_size=12))
+def test_no_device_ever_holds_more_than_it_has(rooms: list[Room], wanted: list[Needs]) -> None:
+    for needs in wanted:
+        found = place(rooms, needs)
+        if isinstance(found, Place):
+            at = next(n for n, room in enumerate(rooms) if room.node == found.node)
+            there = rooms[at]
+            held = dict(there.held)
+            for device in there.devices:
+                if device.uuid in found.devices:
+                    held[device.uuid] += takes(device, needs, there.facts)
+                    assert held[device.uuid] <= 1.0 + 1e-6
+            rooms[at] = replace(there, held=held)
+
+
+@given(fleets(), NEEDS)
+def test_throttled_is_said_only_where_others_hold_or_illness_bars_what_would_do(
+    rooms: list[Room], needs: Needs
+) -> None:
+    found = place(rooms, needs)
+    if isinstance(found, NoPlace):
+        emptied = [replace(room, held=dict.fromkeys(room.held, 0.0), ill={}) for room in rooms]
+        assert found.why.startswith("throttled: ") == isinstance(place(emptied, needs), Place), found.why
 
 
 # ---- which free slot a job goes to

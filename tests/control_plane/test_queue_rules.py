@@ -439,7 +439,8 @@ async def test_a_job_says_that_every_device_is_taken() -> None:
         jobs = [(await w.plane.submit("default", "echo", one(n), sync=False)).id for n in range(20)]
         await agent.staffed(16)
         await asyncio.sleep(1)
-        assert await reason(w, jobs[-1]) == "every worker is busy; throttled: every device is taken"
+        full = "throttled: no node has a free device: node node-1 has none free"
+        assert await reason(w, jobs[-1]) == f"every worker is busy; {full}"
         assert (await w.plane.health("default", "echo")).throttled > 0
 
 
