@@ -10,7 +10,7 @@ from stoker.wire.messages import RegistryAuth
 
 @dataclass(frozen=True, slots=True)
 class PlaneSettings:
-    """`aliases` are further ids of endpoints: alias to id. `registries` are those of the configuration file."""
+    """`aliases` are further ids of endpoints: alias to id. `registries` are those that the file declares."""
 
     beat_s: float = 5.0
     lease_s: float = 45.0  # the agent stops its own work so long after it sent the last acknowledged beat
