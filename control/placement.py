@@ -27,7 +27,7 @@ NODES_TOLD = 3
 """A refusal names so many nodes."""
 
 _ROUNDING = 1e-9
-"""Shares are sums of fractions: three thirds fill a device."""
+"""Shares are sums of fractions: nine ninths fill a device, and are a little more than one as floats add."""
 
 
 @dataclass(frozen=True, slots=True)
