@@ -38,9 +38,9 @@ class Management:
         self.clock = clock
         self.rng = rng
         self.catalog = Catalog(floor)
-        self.templates = Templates(commits, clock, rng)
         self.registries = Registries(commits, registries, clock, rng)
         self.secrets = SecretBook(commits, staffing, clock)
+        self.templates = Templates(commits, self.registries, self.secrets, clock, rng)
         self.volumes = Volumes(commits, floor, staffing, self.catalog, clock, rng)
 
     async def start(self) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from stoker.control import store
 from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest, NotFound
+from stoker.control.management.registries import Registries
+from stoker.control.management.secrets import SecretBook
 from stoker.control.store import Conn
 from stoker.control.types import Template
 from stoker.wire.names import short_id
@@ -24,12 +26,22 @@ class Shown:
 
 
 class Templates:
-    def __init__(self, commits: Commits, clock: Callable[[], float], rng: Random) -> None:
+    def __init__(
+        self,
+        commits: Commits,
+        registries: Registries,
+        secrets: SecretBook,
+        clock: Callable[[], float],
+        rng: Random,
+    ) -> None:
         self._commits = commits
+        self._registries = registries
+        self._secrets = secrets
         self._clock = clock
         self._rng = rng
 
     async def create(self, account: str, fields: Mapping[str, Any]) -> Template:
+        await self._check(account, fields)
         now = self._clock()
         made = Template(short_id(self._rng), account, fields["name"], dict(fields), now)
 
@@ -57,6 +69,7 @@ class Templates:
         return found
 
     async def update(self, account: str, template: str, changes: Mapping[str, Any]) -> Template:
+        await self._check(account, changes)
         now = self._clock()
 
         def change(conn: Conn) -> Template:
@@ -68,6 +81,12 @@ class Templates:
             return new
 
         return await self._commits.commit(change)
+
+    async def _check(self, account: str, fields: Mapping[str, Any]) -> None:
+        """What it names is there."""
+        if registry := fields.get("containerRegistryAuthId"):
+            await self._registries.login(account, registry)
+        self._secrets.check(account, fields.get("env") or {})
 
     async def delete(self, account: str, template: str) -> None:
         """Refused while an endpoint is made from it."""
