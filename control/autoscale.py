@@ -1,20 +1,39 @@
-"""How many workers an endpoint should have now, and why. Pure: a sample in, a decision out.
+"""How many workers an endpoint should have now, and why. Pure: a sample and a memory in, a decision and the
+next memory out.
 
-It does not say where they run (`control.placement`) nor start them (`control.staffing`). Low-priority jobs
-are left out of the demand that adds workers, but keep those that are there.
+It does not say where they run (`control.placement`), which of them go (`control.rollout`), nor start them
+(`control.staffing`). Low-priority jobs are left out of the demand that adds workers, but keep those that are
+there.
+
+    REQUEST_COUNT  one worker for every `scaler_value` jobs that wait or run
+    QUEUE_DELAY    one at once where there is none; more once a job has waited longer than `scaler_value`
+                   seconds: for the jobs that the others will not have begun by the time a new worker could
+                   be ready and has had `scaler_value` seconds itself. So a burst is answered once, and
+                   workers that are starting count for what they will take.
+
+A worker goes when it was idle for the idle timeout, and no sooner. One stays longer (the hysteresis) while
+jobs come so often that the next is expected before another worker could be started: at most until a window
+of the longer of both, cold start and idle timeout, has passed twice without a job.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
+
+UNMEASURED_START_S = 10.0
+"""What a start is taken to last until one was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleSample:
-    """One look at an endpoint. `idle_for` holds, per idle worker, for how many seconds it has been idle.
+    """One look at an endpoint. Times are seconds.
 
-    `slots` holds, per ready worker, how many jobs it takes at once; `concurrency` is what the endpoint
-    allows, and what is expected of a worker while none is ready.
+    `idle_for` holds, per idle worker, for how long it has been idle; `starting_for`, per starting one, for
+    how long it has been that. `slots` holds, per ready worker, how many jobs it takes at once; `concurrency`
+    is what the endpoint allows, and what is expected of a worker while none is ready. `waited`: the longest
+    wait. `cold_start` and `job_time` are this endpoint's own, None where none was measured; `begun` counts
+    the jobs that were ever given to a worker.
     """
 
     queued: int
@@ -24,6 +43,17 @@ class ScaleSample:
     low_priority_queued: int = 0
     concurrency: int = 1
     slots: tuple[int, ...] = ()
+    starting_for: tuple[float, ...] = ()
+    waited: float = 0.0
+    cold_start: float | None = None
+    job_time: float | None = None
+    begun: int = 0
+    now: float = 0.0
+
+    @property
+    def each(self) -> float:
+        """Jobs that a worker takes at once, on average."""
+        return sum(self.slots) / len(self.slots) if self.slots else self.concurrency
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +61,17 @@ class ScalePolicy:
     workers_min: int
     workers_max: int
     idle_timeout_s: float
+    scaler: str = "REQUEST_COUNT"
+    scaler_value: float = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleMemory:
+    """Jobs begun in this window and in the one before: how often they came of late."""
+
+    since: float = 0.0
+    begun: int = 0
+    before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +80,18 @@ class ScaleDecision:
     why: str
 
 
-def decide(sample: ScaleSample, policy: ScalePolicy) -> ScaleDecision:
-    """The number of workers wanted, between `workers_min` and `workers_max`."""
-    demand = _workers_for(sample.queued + sample.in_progress, sample.slots or (sample.concurrency,))
+def decide(
+    sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory | None = None
+) -> tuple[ScaleDecision, ScaleMemory]:
+    """The number of workers wanted, between `workers_min` and `workers_max`. No memory: the first look."""
+    memory = _remember(sample, policy, memory)
+    return _decide(sample, policy, _soon_needed(sample, policy, memory)), memory
+
+
+def _decide(sample: ScaleSample, policy: ScalePolicy, soon: int) -> ScaleDecision:
+    demand = (
+        _delay_demand(sample, policy) if policy.scaler == "QUEUE_DELAY" else _count_demand(sample, policy)
+    )
     if sample.workers < policy.workers_min:
         return ScaleDecision(_clamp(max(demand, policy.workers_min), policy), "below the minimum")
     if sample.workers > policy.workers_max:
@@ -53,13 +103,78 @@ def decide(sample: ScaleSample, policy: ScalePolicy) -> ScaleDecision:
         return ScaleDecision(sample.workers, "low-priority jobs keep what is there")
     tired = sum(1 for idle in sample.idle_for if idle >= policy.idle_timeout_s)
     wanted = max(sample.workers - tired, demand, policy.workers_min)
+    if wanted < min(soon, sample.workers):
+        return ScaleDecision(min(soon, sample.workers), "the next job comes before another worker could")
     return ScaleDecision(wanted, "idle too long" if wanted < sample.workers else "enough")
-
-
-def _workers_for(jobs: int, slots: tuple[int, ...]) -> int:
-    """As many as it takes if each has as many slots as these have on average."""
-    return -(-jobs * len(slots) // sum(slots))
 
 
 def _clamp(wanted: int, policy: ScalePolicy) -> int:
     return max(policy.workers_min, min(wanted, policy.workers_max))
+
+
+# -- what the jobs that are there ask for
+
+
+def _count_demand(sample: ScaleSample, policy: ScalePolicy) -> int:
+    """No worker beside one that could take the job too: each counts for as many as it takes at once."""
+    return _workers_for(sample, max(policy.scaler_value, sample.each))
+
+
+def _workers_for(sample: ScaleSample, each: float) -> int:
+    return ceil((sample.queued + sample.in_progress) / each - 1e-9)
+
+
+def _delay_demand(sample: ScaleSample, policy: ScalePolicy) -> int:
+    held = min(_workers_for(sample, sample.each), sample.workers)
+    if not sample.queued or (sample.workers and sample.waited <= policy.scaler_value):
+        return held
+    more = _more(sample, policy.scaler_value) if sample.workers else 1
+    return sample.workers + more if more else held
+
+
+def _more(sample: ScaleSample, patience: float) -> int:
+    """Workers for the jobs that nobody else begins in time; one that had half a job to do is not worth it."""
+    cold = UNMEASURED_START_S if sample.cold_start is None else sample.cold_start
+    horizon = cold + patience
+    starting = [horizon - left for left in _lefts(sample) if left < horizon]
+    if sample.job_time is None:  # nothing has run yet, so the first may do all of it in no time
+        return 0 if starting or not sample.starting_for else 1
+    job = max(sample.job_time, 1e-3)
+    taken = sum(sample.slots) * horizon / job + sum(sample.each * (1 + left / job) for left in starting)
+    if not sample.slots and not sample.starting_for:
+        return 0  # they all fail to start, and so would others
+    return max(ceil((sample.queued - taken) / (sample.each * (1 + patience / job)) - 0.5), 0)
+
+
+def _lefts(sample: ScaleSample) -> list[float]:
+    """What each start still takes. One that is overdue is expected to need as long again as it is late."""
+    if sample.cold_start is None:
+        return [0.0 for _ in sample.starting_for]
+    return [abs(sample.cold_start - age) for age in sample.starting_for]
+
+
+# -- what the jobs to come will ask for
+
+
+def _remember(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory | None) -> ScaleMemory:
+    if memory is None:
+        return ScaleMemory(sample.now, sample.begun)
+    window, passed = _window(sample, policy), sample.now - memory.since
+    if 0 <= passed < window:
+        return memory
+    before = sample.begun - memory.begun if 0 <= passed < 2 * window else 0
+    return replace(memory, since=sample.now, begun=sample.begun, before=before)
+
+
+def _window(sample: ScaleSample, policy: ScalePolicy) -> float:
+    return max(sample.cold_start or 0.0, policy.idle_timeout_s, 1.0)
+
+
+def _soon_needed(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory) -> int:
+    """Workers that are busy on average at the recent rate, if a job is expected within a cold start."""
+    window = _window(sample, policy)
+    left = 1 - (sample.now - memory.since) / window  # of the window before, what is within one of now
+    rate = (memory.before * left + sample.begun - memory.begun) / window
+    if rate * (sample.cold_start or 0.0) <= 1:  # a lone job is no rate
+        return 0
+    return max(ceil(rate * (sample.job_time or 0.0) / sample.each), 1)

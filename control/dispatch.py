@@ -61,7 +61,7 @@ class Dispatch:
         endpoint = self._endpoints(endpoint_id)
         if endpoint is None:
             return []
-        free = self._floor.free_slots(endpoint.id, endpoint.version)
+        free = self._floor.free_slots(endpoint.id)
         if not free:
             return []
         held = [self._floor.workers[slot.worker] for slot in free]

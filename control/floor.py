@@ -25,8 +25,8 @@ from stoker.wire.messages import AttemptKey, Device, DeviceSample, WorkerSpec
 class FloorWorker:
     """`spec` is None for a worker that a node holds and this process did not ask for. `concurrency`: how many
     jobs it takes at once; as its endpoint allows, until the worker has told its own number. `needs`: what it
-    was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when. `since`:
-    when it came to be; `timed` while its start is being measured. `retiring`: it gets no more jobs."""
+    was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when.
+    `since`: when it came to be; `timed` while its start is being measured. `retiring`: no more jobs for it."""
 
     worker: str
     endpoint: str

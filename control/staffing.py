@@ -18,6 +18,7 @@ from stoker.control.engine_fit import fitting
 from stoker.control.floor import Floor, FloorWorker
 from stoker.control.placement import NoPlace, Place, Room
 from stoker.control.secret_references import Filled, UnknownSecret
+from stoker.control.secret_references import Filled, UnknownSecret
 from stoker.control.rollout import Hand
 from stoker.control.types import Endpoint, EndpointVersion, QueueSample
 from stoker.wire.messages import Desired, PodSpec, VolumeSpec, WorkerSpec
@@ -47,7 +48,9 @@ class Staffing:
         self._revision = int(clock() * 1000)  # above those of an earlier process
         self._refusals: dict[str, tuple[int, str]] = {}  # by endpoint: workers that found no place, and why
         self._memories: dict[str, ScaleMemory] = {}
-        self._staffed: dict[str, int] = {}  # by endpoint: workers that were wanted at the last look, and are there
+        self._staffed: dict[
+            str, int
+        ] = {}  # by endpoint: workers that were wanted at the last look, and are there
         self._broken: dict[str, str] = {}  # by endpoint: why its new version is not rolled out
         self._runs: dict[tuple[str, int], EndpointVersion] = {}
         self.wake = asyncio.Event()
@@ -154,7 +157,7 @@ class Staffing:
                     self._floor.paces[endpoint].started(worker.idle_since - worker.since)
 
     def _make_room(self, endpoint: Endpoint, lacking: int) -> set[str]:
-        """Where a replacement found no place, an old worker goes first. Only what lacks beside it is throttled."""
+        """Where a replacement found no place, an old worker goes first. Only what lacks is throttled."""
         refused, why = self._refusals.pop(endpoint.id, (0, ""))
         if not refused:
             return set()

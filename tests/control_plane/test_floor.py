@@ -30,7 +30,7 @@ class FloorMachine(RuleBasedStateMachine):
 
     @rule()
     def reserve(self) -> None:
-        slots = self.floor.free_slots("e", 1)
+        slots = self.floor.free_slots("e")
         self.floor.reserve(slots)
         self.reserved.append(slots)
 
@@ -80,23 +80,25 @@ def test_a_device_stays_ill_until_a_sample_says_otherwise() -> None:
     assert floor.ill() == {}
 
 
-def test_only_ready_workers_of_the_current_version_have_slots() -> None:
+def test_only_ready_workers_that_do_not_retire_have_slots() -> None:
     floor = Floor()
     floor.add_worker(worker("a"))
     floor.workers["a"].state = "starting"
-    assert floor.free_slots("e", 1) == []
+    assert floor.free_slots("e") == []
     floor.workers["a"].state = "ready"
-    assert floor.free_slots("e", 2) == []
-    assert [slot.worker for slot in floor.free_slots("e", 1)] == ["a"]
+    floor.workers["a"].retiring = True
+    assert floor.free_slots("e") == []
+    floor.workers["a"].retiring = False
+    assert [slot.worker for slot in floor.free_slots("e")] == ["a"]
 
 
 def test_a_reservation_of_an_earlier_session_is_not_taken_from_the_new_one() -> None:
     floor = Floor()
     floor.add_worker(worker("a", session=1))
-    old = floor.free_slots("e", 1)
+    old = floor.free_slots("e")
     floor.reserve(old)
     floor.add_worker(worker("a", session=2))
-    new = floor.free_slots("e", 1)
+    new = floor.free_slots("e")
     floor.reserve(new)
     floor.settle(old, [], 0.0)
     assert floor.workers["a"].free == 0

@@ -59,7 +59,7 @@ async def test_a_job_that_was_queued_while_the_only_slot_was_reserved_in_vain_is
         agent = w.agent()
         await busy(agent, tasks)
         await asyncio.sleep(1)
-        assert w.plane.floor.free_slots("echo", 1)
+        assert w.plane.floor.free_slots("echo")
         slots = w.plane.dispatch.reserve(["echo"])
         job = await w.plane.submit("default", "echo", one(), sync=False)
         w.plane.dispatch.settle(slots, ())

@@ -155,7 +155,7 @@ async def test_a_worker_that_is_held_on_an_ill_device_is_not_kept() -> None:
         agent = w.agent()
         await agent.connect(tasks, workers=[held], samples=[DeviceSample("CPU-0", ill="lost")])
         await asyncio.sleep(5)
-        assert w.plane.floor.free_slots("echo", 1) == []
+        assert w.plane.floor.free_slots("echo") == []
         assert not agent.specs
         assert (await w.plane.health("default", "echo")).throttled == 1
 

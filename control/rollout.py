@@ -1,0 +1,96 @@
+"""How an endpoint's workers come to the number that is wanted, and to its newest version. Pure.
+
+    of the old version:  ready, idle ── a new one is ready in its place ──> stop
+                         ready, busy ── the same ──> retiring: it ends its jobs, gets no more, then stop
+                         not ready ──> stop at once: it serves nobody
+    of the new version:  what demand lacks, and beside that a share of the maximum at a time
+
+So an old worker serves until a new one can, and a new version that does not start takes nobody down: no more
+of it than a share is tried, and the old ones stay. While one is replaced there may be that share more workers
+than the maximum. Where there is no room for one more, `make_room` names one old worker to go first; then the
+endpoint has one less until the new one is ready.
+
+It starts and stops nothing; `control.staffing` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+
+from stoker.control.placement import choose_stops
+
+PARTS = 10
+"""One part in so many of the maximum is replaced at a time; at least one worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """One worker. `new`: it runs the version that is wanted. `idle_for` counts seconds, of an idle one."""
+
+    name: str
+    new: bool
+    state: str
+    jobs: int = 0
+    idle_for: float = 0.0
+    retiring: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`start`: so many of the new version, `lacking` of them because fewer serve than are wanted. `stop` goes
+    now; `retire` are all that get no more jobs from now on. `why` is for whoever waits, where a new version
+    does not start."""
+
+    start: int = 0
+    lacking: int = 0
+    stop: tuple[str, ...] = ()
+    retire: tuple[str, ...] = ()
+    why: str = ""
+
+
+def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> Plan:
+    """What to do now; `wanted` is the number of workers that shall serve."""
+    new = [hand for hand in hands if hand.new and hand.state != "stopping"]
+    old = [hand for hand in hands if not hand.new and hand.state == "ready"]
+    ready = sum(1 for hand in new if hand.state == "ready")
+    victims = _victims(old, len(old) - max(wanted - ready, 0)) + _victims(new, len(new) - wanted)
+    useless = [h.name for h in hands if not h.new and h.state in ("starting", "unhealthy")]
+    busy = {hand.name for hand in hands if hand.jobs}
+    staying = sum(1 for hand in old if hand.name not in victims)
+    lacking = max(wanted - staying - len(new), 0)
+    replaced = min(_share(workers_max) - (len(new) - ready), staying, wanted - len(new))
+    broken = bool(old) and not ready and any(hand.state == "unhealthy" for hand in new)
+    return Plan(
+        start=0 if broken else max(lacking, replaced, 0),
+        lacking=0 if broken else lacking,
+        stop=(*useless, *(name for name in victims if name not in busy)),
+        retire=tuple(name for name in victims if name in busy),
+        why="the new version does not start, the old one stays" if broken else "",
+    )
+
+
+def make_room(hands: Sequence[Hand]) -> Hand | None:
+    """The old worker to go first where no new one finds a place; one at a time, so None while one goes or one
+    comes. It is to stop if it is idle, and to retire if it is busy."""
+    if any(hand.state == "stopping" or (hand.new and hand.state != "ready") for hand in hands):
+        return None
+    old = {hand.name: hand for hand in hands if not hand.new and hand.state == "ready"}
+    return next((old[name] for name in _victims(list(old.values()), 1)), None)
+
+
+def _share(workers_max: int) -> int:
+    return max(ceil(workers_max / PARTS), 1)
+
+
+def _victims(hands: Sequence[Hand], surplus: int) -> list[str]:
+    """First those that do not serve yet, then the longest idle; those that retire already before the others
+    that are busy, and the least busy before the rest."""
+    return choose_stops({hand.name: _ease(hand) for hand in hands}, max(surplus, 0))
+
+
+def _ease(hand: Hand) -> float:
+    if hand.jobs:
+        return -0.5 if hand.retiring else -float(hand.jobs)
+    return hand.idle_for if hand.state == "ready" else inf
