@@ -26,7 +26,7 @@ class FloorWorker:
     """`spec` is None for a worker that a node holds and this process did not ask for. `concurrency`: how many
     jobs it takes at once; as its endpoint allows, until the worker has told its own number. `needs`: what it
     was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when.
-    `since`: when it came to be; `timed` while its start is being measured. `retiring`: no more jobs for it."""
+    `since`: when it came to be; `timed`: its start is being measured. `retiring`: no more jobs for it."""
 
     worker: str
     endpoint: str
@@ -112,6 +112,7 @@ class Floor:
         self.nodes: dict[str, FloorNode] = {}
         self.workers: dict[str, FloorWorker] = {}
         self.pods: dict[str, FloorPod] = {}
+        self.drained: set[str] = set()  # nodes, connected or not
         self._of_endpoint: dict[str, dict[str, FloorWorker]] = {}
         self._on_node: dict[str, dict[str, FloorWorker]] = {}
         self._busy_at: dict[AttemptKey, str] = {}

@@ -24,6 +24,7 @@ from stoker.control.errors import NotFound, Unavailable
 from stoker.control.floor import Floor, FloorNode, FloorWorker
 from stoker.control.keys import JoinRefused, join, joined, refuses
 from stoker.control.node_session import NodeSession
+from stoker.control.pod import WantedPod
 from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
 from stoker.control.store import Conn
@@ -94,6 +95,7 @@ class Nodes:
         self._left = asyncio.Event()
         self.webhook_due = asyncio.Event()
         self.volume_used: Callable[[VolumeUsed], None] = lambda used: None
+        self.pods_seen: Callable[[Sequence[WantedPod]], None] = lambda pods: None
 
     # -- a session's life
 
@@ -160,7 +162,7 @@ class Nodes:
         held = {attempt.key for attempt in hello.attempts}
         now = self._clock()
 
-        def open_session(conn: Conn) -> tuple[int, Reconciled] | str:
+        def open_session(conn: Conn) -> tuple[int, Reconciled, tuple[WantedPod, ...]] | str:
             session = store.open_session(
                 conn,
                 node=hello.node,
@@ -176,7 +178,7 @@ class Nodes:
             join(conn, hello.join_token, hello.node, now)
             found = store.reconcile(conn, node=hello.node, session=session, held=held, now=now)
             store.noted(conn, found.changed)
-            return session, found
+            return session, found, store.reconcile_pods(conn, hello.node, hello.pods)
 
         try:
             opened = await self._commits.commit(open_session)
@@ -186,13 +188,14 @@ class Nodes:
             await stream.send(FromControl(refusal=Refusal(opened)))
             stream.end("refused")
             return None
-        number, reconciled = opened
+        number, reconciled, pods = opened
         session = NodeSession(hello.node, number, stream, self._received)
         earlier = self._sessions.get(hello.node)
         self._sessions[hello.node] = session
         if earlier is not None:
             earlier.end("a newer session took over")
         self._seat(hello, number, reconciled)
+        self.pods_seen(pods)
         session.welcome(
             Welcome(number, self._settings.beat_s, self._settings.lease_s, reconciled.keep, reconciled.stop)
         )
@@ -206,7 +209,8 @@ class Nodes:
         old = self._floor.nodes.get(hello.node)
         if old is not None:
             self._floor.remove_node(hello.node, old.session)
-        node = FloorNode(hello.node, session, hello.devices, dict(hello.facts))
+        drained = hello.node in self._floor.drained
+        node = FloorNode(hello.node, session, hello.devices, dict(hello.facts), drained=drained)
         node.note(hello.samples)
         self._floor.nodes[hello.node] = node
         now = self._clock()
@@ -248,7 +252,7 @@ class Nodes:
         node = self._floor.nodes.get(session.node)
         if node is not None and node.session == session.session and not node.draining:
             log.info("node %s is about to go: its workers get no more jobs", session.node)
-            self._staffing.drain(session.node)
+            self._staffing.leaves(session.node)
 
     async def _commit_all(self, session: NodeSession, reports: Sequence[Report]) -> None:
         try:
@@ -297,6 +301,7 @@ class Nodes:
         for endpoint in freed:
             self._dispatch.look(endpoint)
         self.apply(done.reported.changed)
+        self.pods_seen(done.reported.pods)
         for key in done.reported.chunks:
             self._bells.changed(key.job)
         for key in done.reported.stale:

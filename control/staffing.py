@@ -17,9 +17,8 @@ from stoker.control.autoscale import ScaleMemory, ScalePolicy, ScaleSample, deci
 from stoker.control.engine_fit import fitting
 from stoker.control.floor import Floor, FloorWorker
 from stoker.control.placement import NoPlace, Place, Room
-from stoker.control.secret_references import Filled, UnknownSecret
-from stoker.control.secret_references import Filled, UnknownSecret
 from stoker.control.rollout import Hand
+from stoker.control.secret_references import Filled, UnknownSecret
 from stoker.control.types import Endpoint, EndpointVersion, QueueSample
 from stoker.wire.messages import Desired, PodSpec, VolumeSpec, WorkerSpec
 from stoker.wire.names import short_id
@@ -48,16 +47,16 @@ class Staffing:
         self._revision = int(clock() * 1000)  # above those of an earlier process
         self._refusals: dict[str, tuple[int, str]] = {}  # by endpoint: workers that found no place, and why
         self._memories: dict[str, ScaleMemory] = {}
-        self._staffed: dict[
-            str, int
-        ] = {}  # by endpoint: workers that were wanted at the last look, and are there
+        self._staffed: dict[str, int] = {}  # by endpoint: workers that were wanted last, and are there
         self._broken: dict[str, str] = {}  # by endpoint: why its new version is not rolled out
         self._runs: dict[tuple[str, int], EndpointVersion] = {}
         self.wake = asyncio.Event()
         self.pods_of: Callable[[str], tuple[PodSpec, ...]] = lambda node: ()
         self.volumes_of: Callable[[str], tuple[VolumeSpec, ...]] = lambda node: ()
         self.volume_rooms: Callable[[str, str, list[Room]], list[Room]] = lambda account, volume, rooms: rooms
-        self.fill: Callable[[str, Mapping[str, str]], Filled | UnknownSecret] = lambda account, env: Filled(env)
+        self.fill: Callable[[str, Mapping[str, str]], Filled | UnknownSecret] = lambda account, env: Filled(
+            env
+        )
 
     # -- one pass
 
@@ -223,6 +222,7 @@ class Staffing:
         endpoint = self._run_by(worker)
         filled = self.fill(endpoint.account, endpoint.run.env) if endpoint else None
         well = worker.state != "stopping" and not self._floor.on_ill_device(worker)
+        well = well and not self._floor.nodes[worker.node].closed
         if endpoint and well and isinstance(filled, Filled):
             worker.spec = _spec(endpoint, worker.worker, worker.devices, filled)
             worker.needs = endpoint.run.needs
@@ -244,10 +244,25 @@ class Staffing:
         run = self._runs.get((worker.endpoint, worker.version))
         return replace(endpoint, version=worker.version, run=run) if run else None
 
-    def drain(self, node: str) -> None:
+    def leaves(self, node: str) -> None:
         """This node is about to go. Its workers are neither given jobs nor counted from now on, so others
         start elsewhere at once; the node ends its own."""
         self._floor.nodes[node].draining = True
+        self._give_up(node)
+
+    def drain(self, node: str, *, drained: bool) -> None:
+        """An operator wants nothing new on this node, or something again. Its idle workers are stopped, and
+        those that are busy once they have done; others start elsewhere."""
+        (self._floor.drained.add if drained else self._floor.drained.discard)(node)
+        held = self._floor.nodes.get(node)
+        if held is not None and held.drained != drained:
+            held.drained = drained
+            if drained:
+                self._give_up(node)
+                self.tell(node)
+            self.wake.set()
+
+    def _give_up(self, node: str) -> None:
         for worker in [w for w in self._floor.workers.values() if w.node == node]:
             worker.state, worker.spec = "stopping", None
         self.wake.set()
@@ -277,7 +292,9 @@ class Staffing:
             return sick[0].reason  # "crash loop: <last log line>", as its agent says
         count, refusal = self._refusals.get(endpoint.id, (0, ""))
         if any(w.state == "ready" for w in workers):
-            broken = self._broken.get(endpoint.id) and sick and f"{self._broken[endpoint.id]}: {sick[0].reason}"
+            broken = (
+                self._broken.get(endpoint.id) and sick and f"{self._broken[endpoint.id]}: {sick[0].reason}"
+            )
             return "; ".join(word for word in ("every worker is busy", count and refusal, broken) if word)
         if any(w.state == "starting" for w in workers):
             return "starting"
@@ -288,6 +305,11 @@ class Staffing:
     def throttled(self, endpoint: str) -> int:
         """Workers that are wanted and found no place."""
         return self._refusals.get(endpoint, (0, ""))[0]
+
+    def why_throttled(self, endpoint: str) -> str:
+        """Why those found none; empty where there are none."""
+        count, why = self._refusals.get(endpoint, (0, ""))
+        return why if count else ""
 
 
 def stale(worker: FloorWorker, endpoint: Endpoint) -> bool:
