@@ -70,4 +70,6 @@ def _sentence(error: dict[str, Any]) -> str:
     if error["type"] in ("literal_error", "enum"):
         return f"{field} must be one of {error['ctx']['expected']}; got {value}"
     message = str(error.get("ctx", {}).get("error", error["msg"]))
+    if field == "the body":
+        return f"{field}: {message}"  # without what it is, which may hold a secret
     return f"{field}: {message}; got {value}"
