@@ -36,7 +36,7 @@ from stoker.control.api.seam import ApiSettings
 from stoker.control.api.server import HttpServer, serve_http
 from stoker.control.artifacts import S3Artifacts
 from stoker.control.commit import Commits, Committer
-from stoker.control.config import load_config, registry_auths
+from stoker.control.config import load_config, price_list, registry_auths
 from stoker.control.config_sections import Config
 from stoker.control.grpc_stream import GrpcServer, TlsFiles, serve
 from stoker.control.plane import Plane
@@ -104,7 +104,10 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
             retention_sync_s=config.retention.sync_s,
             allow_private_addresses=config.allow_private_addresses,
             aliases=config.aliases,
+            price_list=price_list(config),
             registries=registry_auths(config),
+            local_roots=config.local_roots,
+            prices=device_prices(config),
         )
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)
@@ -136,7 +139,11 @@ def _poster(config: Config) -> Post:
 
 def _api_settings(config: Config) -> ApiSettings:
     limits = config.rate_limits
-    return ApiSettings(rate_limits=limits.enabled, requests_per_worker=limits.requests_per_worker)
+    return ApiSettings(
+        rate_limits=limits.enabled,
+        requests_per_worker=limits.requests_per_worker,
+        cors_origins=config.cors.origins,
+    )
 
 
 def _facts(

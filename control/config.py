@@ -6,6 +6,7 @@
     [s3]  [prices]  [aliases]
     [retention]                           how long the record of an ended job is kept
     [rate_limits]                         whether callers are held to them, and how workers raise them
+    [cors]                                whose pages may call from a browser
     [[registries]]                        id, username and password of a container registry
     [[endpoints]]                         field names of the management API, and an image's `handler`
 
@@ -18,7 +19,6 @@ that one cannot point out of them. Hosted endpoints are not declared here: the c
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,9 +27,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, to_json
 
+from stoker.control.billing import PriceList
 from stoker.control.config_sections import (
     DEFAULT_EXECUTION_TIMEOUT_MS,
-    LOCAL,
     Config,
     EndpointSection,
     LimitsSection,
@@ -41,16 +41,13 @@ from stoker.control.config_sections import (
     Section,
 )
 from stoker.control.needs import Needs
+from stoker.control.places import LOCAL, PlaceError, placed
 from stoker.control.submissions import shown
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 
 DEVICE_MS = "device_ms"
 """What the agent measures of every job, and `[prices]` may put a price on."""
-
-_IMAGE = re.compile(
-    r"[a-z0-9][a-z0-9.-]*(?::[0-9]+)?(?:/[a-z0-9._-]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
-)
 
 
 class ConfigError(Exception):
@@ -83,7 +80,7 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
             account=account,
             name=declared.name or declared.id,
             version=1,
-            run=_version(declared, prices, registries),
+            run=to_version(declared, prices, registries.get(declared.containerRegistryAuthId or "")),
             workers_min=declared.workersMin,
             workers_max=declared.workersMax,
             idle_timeout_s=declared.idleTimeout,
@@ -103,9 +100,10 @@ def registry_auths(config: Config) -> dict[str, RegistryAuth]:
     return {one.id: RegistryAuth(one.username, one.password.get_secret_value()) for one in config.registries}
 
 
-def _version(
-    declared: EndpointSection, prices: tuple[Price, ...], registries: Mapping[str, RegistryAuth]
+def to_version(
+    declared: EndpointSection, prices: tuple[Price, ...], registry: RegistryAuth | None
 ) -> EndpointVersion:
+    """What its workers run; its place was looked at."""
     image = declared.imageName
     local = image.startswith(LOCAL)
     return EndpointVersion(
@@ -117,7 +115,7 @@ def _version(
         kind="protocol" if declared.is_program else "python",
         command=declared.dockerStartCmd,
         image="" if local else image,
-        registry=registries.get(declared.containerRegistryAuthId or ""),
+        registry=registry,
         volume=declared.networkVolumeId or "",
         limits=_limits(declared.limits),
         start_timeout_s=float(declared.start_timeout_s),
@@ -156,6 +154,20 @@ def device_prices(config: Config) -> tuple[Price, ...]:
     """The price of a device's time, where there is one."""
     nano_usd = config.prices.device_second_nano_usd // 1_000
     return (Price(DEVICE_MS, nano_usd),) if nano_usd else ()
+
+
+def price_list(config: Config) -> PriceList:
+    """What time and space cost."""
+    prices = config.prices
+    return PriceList(
+        device_second=prices.device_second_nano_usd,
+        gpu_second=dict(prices.gpu_second_nano_usd),
+        cpu_second=prices.cpu_second_nano_usd,
+        starting_percent=prices.starting_percent,
+        idle_percent=prices.idle_percent,
+        disk_gb_hour=prices.pod_disk_gb_hour_nano_usd,
+        volume_gb_hour=prices.volume_gb_hour_nano_usd,
+    )
 
 
 def check_aliases(config: Config, endpoints: Iterable[Endpoint]) -> None:
@@ -242,10 +254,11 @@ def _resolved(config: Config, file: Path) -> Config:
         if declared.id in seen:
             raise ConfigError(f"{file}: two endpoints have the id {declared.id}; ids must differ")
         seen.add(declared.id)
-        image = _image(declared.imageName)
-        if image is None:
-            read = _folder if declared.dockerStartCmd else _handler
-            image = LOCAL + read(folder, roots, declared, file)
+        field, program = f"{file}: imageName of endpoint {declared.id}", bool(declared.dockerStartCmd)
+        try:
+            image = placed(declared.imageName, field, folder, roots, program=program)
+        except PlaceError as wrong:
+            raise ConfigError(str(wrong)) from None
         endpoints.append(declared.model_copy(update={"imageName": image}))
     return config.model_copy(
         update={"local_roots": tuple(str(root) for root in roots), "endpoints": tuple(endpoints)}
@@ -271,50 +284,3 @@ def _root(folder: Path, given: str, file: Path) -> Path:
     if not root.is_dir():
         raise ConfigError(f"{file}: local_roots must name folders; {given} is none ({root})")
     return root
-
-
-def _image(given: str) -> str | None:
-    """An image by its tag or digest; None is anything else. Nobody's image is named after a Python file."""
-    if given.startswith(LOCAL) or not _IMAGE.fullmatch(given):
-        return None
-    name, digest, _ = given.partition("@")
-    name, tag, version = name.rpartition(":")
-    named = bool(digest) or (bool(tag) and "/" not in version)
-    return given if named and not name.endswith(".py") else None
-
-
-def _folder(folder: Path, roots: tuple[Path, ...], declared: EndpointSection, file: Path) -> str:
-    """`local:workers/voice` as `/abs/workers/voice`: where its dockerStartCmd is run."""
-    image, field = declared.imageName, f"{file}: imageName of endpoint {declared.id}"
-    given = image.removeprefix(LOCAL)
-    if not image.startswith(LOCAL) or not given:
-        raise ConfigError(
-            f'{field} must read "local:<folder>" beside a dockerStartCmd, or name an image by its'
-            f" tag or digest; got {shown(image)}"
-        )
-    path = _allowed((folder / given).resolve(), roots, field)
-    if not path.is_dir():
-        raise ConfigError(f"{field} must be a folder beside a dockerStartCmd; there is none at {path}")
-    return str(path)
-
-
-def _allowed(path: Path, roots: tuple[Path, ...], field: str) -> Path:
-    if not any(path.is_relative_to(root) for root in roots):
-        allowed = ", ".join(str(root) for root in roots) or "none; add local_roots = [...]"
-        raise ConfigError(f"{field} must lie below a folder of local_roots; got {path}; allowed: {allowed}")
-    return path
-
-
-def _handler(folder: Path, roots: tuple[Path, ...], declared: EndpointSection, file: Path) -> str:
-    """`local:handlers/echo.py:handler` as `/abs/handlers/echo.py:handler`."""
-    image, field = declared.imageName, f"{file}: imageName of endpoint {declared.id}"
-    given, _, attribute = image.removeprefix(LOCAL).rpartition(":")
-    if not image.startswith(LOCAL) or not given.endswith(".py") or not attribute.isidentifier():
-        raise ConfigError(
-            f'{field} must read "local:<path>.py:<name>", or "local:<folder>" beside a dockerStartCmd, or'
-            f" name an image by its tag or digest; got {shown(image)}"
-        )
-    path = _allowed((folder / given).resolve(), roots, field)
-    if not path.is_file():
-        raise ConfigError(f"{field} must be a file; there is none at {path}")
-    return f"{path}:{attribute}"

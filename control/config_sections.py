@@ -10,22 +10,26 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from stoker.control.places import LOCAL
 from stoker.control.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, is_http_url, shown
 
 DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
 DEFAULT_TTL_MS = 86_400_000
-LOCAL = "local:"
 _ID = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 _ARGUMENT = r"^[^\x00]+$"
 _SECONDS = re.compile(r"[0-9]{1,9}")
 HANDLER = r"^[^\x00:]+:[A-Za-z_][A-Za-z0-9_]*$"
+_ORIGIN = r"^(\*|https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?)$"
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CUDA = r"^([0-9]{1,3}\.[0-9]{1,3})?$"
 _LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 INIT_TIMEOUT_S = (1, 86_400)
 INIT_TIMEOUT_ENV = ("STOKER_INIT_TIMEOUT", "RUNPOD_INIT_TIMEOUT")
 """Where an image or a tool says its start deadline as the field does. The first that is there counts."""
+
+
+_Nano = Annotated[int, Field(ge=0, le=10**15)]
 
 
 class Section(BaseModel):
@@ -52,9 +56,16 @@ class S3Section(Section):
 
 
 class Prices(Section):
-    """Device time is counted in whole milliseconds, and prices are whole billionths of a dollar."""
+    """Whole billionths of a dollar. A job's own part of device time is counted in whole milliseconds, so
+    that price is for thousands."""
 
     device_second_nano_usd: Annotated[int, Field(ge=0, multiple_of=1_000)] = 0
+    gpu_second_nano_usd: dict[Annotated[str, Field(min_length=1, max_length=191)], _Nano] = {}
+    cpu_second_nano_usd: _Nano | None = None
+    starting_percent: Annotated[int, Field(ge=0, le=100)] = 100
+    idle_percent: Annotated[int, Field(ge=0, le=100)] = 100
+    pod_disk_gb_hour_nano_usd: _Nano = 0
+    volume_gb_hour_nano_usd: _Nano = 0
 
 
 class Retention(Section):
@@ -69,6 +80,12 @@ class RateLimits(Section):
 
     enabled: bool = True
     requests_per_worker: Annotated[int, Field(ge=0, le=1_000_000)] = 50
+
+
+class Cors(Section):
+    """Whose pages may call from a browser: `https://host[:port]`, or "*" for everybody's."""
+
+    origins: tuple[Annotated[str, Field(pattern=_ORIGIN)], ...] = ()
 
 
 class RegistrySection(Section):
@@ -191,6 +208,7 @@ class Config(Section):
     prices: Prices = Prices()
     retention: Retention = Retention()
     rate_limits: RateLimits = RateLimits()
+    cors: Cors = Cors()
     aliases: dict[str, str] = {}
     registries: tuple[RegistrySection, ...] = ()
     endpoints: tuple[EndpointSection, ...] = ()

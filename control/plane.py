@@ -92,9 +92,19 @@ class Plane:
         )
         self.webhooks = Webhooks(commits, self.views, post, self.nodes.webhook_due, clock)
         self.management = Management(
-            commits, self.endpoints, floor, self.staffing, self.dispatch, clock, rng, settings.registries
+            settings,
+            commits,
+            self.endpoints,
+            floor,
+            self.staffing,
+            self.dispatch,
+            self.nodes,
+            clock,
+            rng,
+            callers=self.callers,
         )
         self.nodes.volume_used = self.management.volumes.measured
+        self.nodes.pods_seen = self.management.pods.seen
         self._given_files = GivenFiles(commits, artifacts, clock, rng)
         self.intake = Intake(
             settings,
@@ -143,6 +153,7 @@ class Plane:
             tasks.create_task(self.nodes.watch_broken(), name="broken nodes")
             tasks.create_task(self.webhooks.run(), name="webhooks")
             tasks.create_task(self.callers.run(), name="uses of keys")
+            tasks.create_task(self.management.audit.run(), name="audit log")
 
     async def stop(self) -> None:
         """This process is about to end: no new jobs, no claims, nobody held; what is being committed ends.

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stoker.wire.messages import RegistryAuth
+from stoker.control.billing import PriceList
+from stoker.wire.messages import Price, RegistryAuth
 
 
 @dataclass(frozen=True, slots=True)
 class PlaneSettings:
-    """`aliases` are further ids of endpoints: alias to id. `registries` are those that the file declares."""
+    """`aliases` are further ids of endpoints: alias to id. `registries` are those that the file declares.
+
+    `local_roots` are folders below which `local:` handlers may lie. `prices` are those of every endpoint's
+    jobs, `price_list` is what bills are made by.
+    """
 
     beat_s: float = 5.0
     lease_s: float = 45.0  # the agent stops its own work so long after it sent the last acknowledged beat
@@ -21,4 +26,7 @@ class PlaneSettings:
     retention_sync_s: float = 60.0
     allow_private_addresses: bool = False  # may a caller's bucket or webhook lie in a private range?
     aliases: Mapping[str, str] = field(default_factory=dict)
+    price_list: PriceList = field(default_factory=PriceList)
     registries: Mapping[str, RegistryAuth] = field(default_factory=dict)
+    local_roots: tuple[str, ...] = ()
+    prices: tuple[Price, ...] = ()

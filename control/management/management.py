@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 
+from stoker.control.callers import Callers
 from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
 from stoker.control.endpoints import Endpoints
 from stoker.control.floor import Floor
+from stoker.control.management.audit import Audit
 from stoker.control.management.catalog import Catalog
+from stoker.control.management.keys import Keys
+from stoker.control.management.pods import Pods
 from stoker.control.management.registries import Registries
 from stoker.control.management.secrets import SecretBook
 from stoker.control.management.templates import Templates
 from stoker.control.management.volumes import Volumes
+from stoker.control.nodes import Nodes
+from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
-from stoker.wire.messages import RegistryAuth
 
 
 class Management:
     def __init__(
         self,
+        settings: PlaneSettings,
         commits: Commits,
         endpoints: Endpoints,
         floor: Floor,
         staffing: Staffing,
         dispatch: Dispatch,
+        nodes: Nodes,
         clock: Callable[[], float],
         rng: Random,
-        registries: Mapping[str, RegistryAuth],
+        callers: Callers,
     ) -> None:
         self.commits = commits
         self.endpoint_book = endpoints
@@ -38,10 +45,23 @@ class Management:
         self.clock = clock
         self.rng = rng
         self.catalog = Catalog(floor)
-        self.registries = Registries(commits, registries, clock, rng)
+        self.keys = Keys(commits, callers, endpoints, clock)
+        self.audit = Audit(commits, clock)
+        self.registries = Registries(commits, settings.registries, clock, rng)
         self.secrets = SecretBook(commits, staffing, clock)
         self.templates = Templates(commits, self.registries, self.secrets, clock, rng)
         self.volumes = Volumes(commits, floor, staffing, self.catalog, clock, rng)
+        self.pods = Pods(
+            commits,
+            floor,
+            staffing,
+            self.catalog,
+            self.volumes,
+            self.registries,
+            self.secrets,
+            clock,
+            rng,
+        )
 
     async def start(self) -> None:
         """To be awaited before a node comes."""
