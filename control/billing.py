@@ -1,0 +1,196 @@
+"""What time and space cost, and what a bill adds up to. Integers of billionths of a US dollar throughout.
+
+Pure. A price is for a stretch of time, and a stretch costs what its end costs less what its begin costs,
+each rounded down on one scale that starts with the epoch: however a stretch is cut, its parts cost what the
+whole costs, and nothing drifts.
+
+    usage of workers ──┐                    ┌── an endpoint that callers pay by output: what its jobs made,
+    usage of pods ─────┼─> bills by the hour┤   and no device time; any other: its workers' device time
+    disks, volumes ────┤                    ├── a pod: its device time while it runs, its disks while it is
+    outputs of jobs ───┘                    └── a network volume: its size while it is
+
+A bill is the sum of exactly these. The spans of a job (`execution`: its part of a worker's time) say what a
+job took; but for outputs they are in no bill, since the worker's time is. An hour's row is of one worker, pod
+or volume, so a sum over hours counts nothing twice. Buckets are UTC; a week starts on Monday.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+NANO = 1_000_000_000
+SECOND_MS = 1_000
+HOUR_MS = 3_600_000
+PERCENT = 100
+SHARES = 1_000_000
+CPU = "CPU"
+"""Stands where a GPU's type stands, for what runs on a processor."""
+
+BucketSize = Literal["hour", "day", "week", "month", "year"]
+
+
+# ---- prices -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """`device_second` is what a second of a device costs that `gpu_second` (by type) and `cpu_second` do not
+    name. A worker pays so many percent of it while it starts and while it waits; 0: that time is free."""
+
+    device_second: int = 0
+    gpu_second: Mapping[str, int] = field(default_factory=dict)
+    cpu_second: int | None = None
+    starting_percent: int = 100
+    idle_percent: int = 100
+    disk_gb_hour: int = 0
+    volume_gb_hour: int = 0
+
+    def second(self, device_type: str) -> int:
+        if device_type == CPU:
+            return self.device_second if self.cpu_second is None else self.cpu_second
+        return self.gpu_second.get(device_type, self.device_second)
+
+    def percent(self, state: str) -> int:
+        match state:
+            case "starting":
+                return self.starting_percent
+            case "idle":
+                return self.idle_percent
+        return PERCENT
+
+
+def hourly(prices: PriceList, device_type: str, count: int) -> int | None:
+    """What so many devices of a type cost for an hour; None while the type is not known."""
+    return prices.second(device_type) * 3_600 * count if device_type else None
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    billed_ms: int
+    nano_usd: int
+
+
+FREE = Charge(0, 0)
+
+
+def charge(price: int, per: int, began_ms: int, ended_ms: int) -> Charge:
+    """Of a stretch that costs `price` for each `per` milliseconds."""
+    return Charge(ended_ms - began_ms, price * ended_ms // per - price * began_ms // per)
+
+
+def device_time(
+    prices: PriceList,
+    device_type: str,
+    state: str,
+    began_ms: int,
+    ended_ms: int,
+    *,
+    devices: int = 1,
+    share: float = 1.0,
+) -> Charge:
+    """`share` is the part of a device that a worker takes. `billed_ms` is the time, however many devices."""
+    percent = prices.percent(state)
+    if not percent:
+        return FREE
+    price = prices.second(device_type) * max(devices, 1) * percent * round(share * SHARES)
+    return charge(price, SECOND_MS * PERCENT * SHARES, began_ms, ended_ms)
+
+
+def space(gb_hour: int, gb: int, began_ms: int, ended_ms: int) -> int:
+    """What so many GB cost for this stretch, in nano-USD."""
+    return charge(gb_hour * gb, HOUR_MS, began_ms, ended_ms).nano_usd
+
+
+def by_hour(began_ms: int, ended_ms: int) -> Iterator[tuple[int, int, int]]:
+    """The hour since the epoch, and the part of the stretch that lies in it."""
+    while began_ms < ended_ms:
+        hour = began_ms // HOUR_MS
+        cut = min((hour + 1) * HOUR_MS, ended_ms)
+        yield hour, began_ms, cut
+        began_ms = cut
+
+
+# ---- buckets ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HourRow:
+    """One hour of one endpoint, pod or volume: `resource`, as far as it belongs to `name`, which is what a
+    bill is grouped by. `disk_gb`: the most that it had."""
+
+    hour: int
+    name: str
+    resource: str
+    billed_ms: int
+    disk_gb: int
+    nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class BillRecord:
+    """`hour` is where the bucket begins. `disk_gb` sums up the most that each resource had in the bucket."""
+
+    hour: int
+    name: str
+    billed_ms: int
+    disk_gb: int
+    nano_usd: int
+
+
+def records(rows: Iterable[HourRow], size: BucketSize) -> list[BillRecord]:
+    """By time, then name."""
+    sums: dict[tuple[int, str], list[int]] = {}
+    disks: dict[tuple[int, str], dict[str, int]] = {}
+    for row in rows:
+        key = bucket_start(row.hour, size), row.name
+        billed = sums.setdefault(key, [0, 0])
+        billed[0] += row.billed_ms
+        billed[1] += row.nano_usd
+        most = disks.setdefault(key, {})
+        most[row.resource] = max(most.get(row.resource, 0), row.disk_gb)
+    return [
+        BillRecord(*key, billed[0], sum(disks[key].values()), billed[1])
+        for key, billed in sorted(sums.items())
+    ]
+
+
+def bucket_start(hour: int, size: BucketSize) -> int:
+    """The first hour of the bucket that holds this one; hours since the epoch."""
+    day = hour // 24
+    match size:
+        case "hour":
+            return hour
+        case "day":
+            return day * 24
+        case "week":
+            return (day - (day + 3) % 7) * 24  # the epoch's first day was a Thursday
+        case "month":
+            return _month(day) * 24
+        case "year":
+            return _new_year(_year(day)) * 24
+
+
+def _new_year(year: int) -> int:
+    """Days from the epoch to the first of January."""
+    return (year - 1970) * 365 + (year - 1969) // 4 - (year - 1901) // 100 + (year - 1601) // 400
+
+
+def _year(day: int) -> int:
+    year = 1970 + day // 366
+    while _new_year(year + 1) <= day:
+        year += 1
+    return year
+
+
+def _month(day: int) -> int:
+    """The first day of the month that holds this one."""
+    year = _year(day)
+    first = _new_year(year)
+    leap = _new_year(year + 1) - first == 366
+    for length in (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31):
+        if first + length > day:
+            break
+        first += length
+    return first
