@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import load, mutant
 
-from stoker.control import autoscale, placement
+from stoker.control import autoscale, placement, secret_references, volume
 
 MUTANTS = {
     "autoscale": {
@@ -89,8 +89,50 @@ MUTANTS = {
         "the first to come wins": (", -worker.last_used, name\n", ", -worker.last_used, str(given)\n"),
         "the shortest idle stop": ("(-workers[w], w)", "(workers[w], w)"),
     },
+    "secret_references": {
+        "one spelling only": ("(?:STOKER|RUNPOD)_SECRET_", "STOKER_SECRET_"),
+        "white space matters": (r"([^\s{}]*)\s*\}\}", r"([^\s{}]*) \}\}"),
+        "a bad name is no reference": (r"([^\s{}]*)", "([A-Za-z_][A-Za-z0-9_]*)"),
+        "an unknown one is left": ("if name not in secrets:", "if False:"),
+        "only the first of a value is looked at": (
+            "for name in names:\n            if",
+            "for name in names[:1]:\n            if",
+        ),
+        "values are templates": (
+            "lambda found: secrets[found[1]]",
+            'secrets[names[0]] if (names := references[variable]) else ""',
+        ),
+        "the rest is lost": ("Filled({**env, **filled}", "Filled({**filled}"),
+        "what was filled in is told": (
+            "    env: Mapping[str, str] = field(repr=False)",
+            "    env: Mapping[str, str]",
+        ),
+        "logs show it": ("tuple(used))", "())"),
+    },
+    "volume": {
+        "any node will do": ('.startswith("no"):', '.startswith("never"):'),
+        "a node without a label is elsewhere": (
+            "if there and volume.data_center and",
+            "if volume.data_center and",
+        ),
+        "labels do not count": ("there != volume.data_center", "False"),
+        "a full one is closed": (
+            "volume.used_bytes > volume.size_bytes",
+            "volume.used_bytes >= volume.size_bytes",
+        ),
+        "an overfull one is open": ("volume.used_bytes > volume.size_bytes", "False"),
+        "it shrinks": ("if size_gb < volume.size_gb:", "if False:"),
+        "it stays": ("replace(volume, size_gb=size_gb)", "volume"),
+        "a closed room opens": ("closed=room.closed or unfit(", "closed=unfit("),
+        "no volume is a volume": ("    if not name:", "    if False:"),
+    },
 }
-MODULES = {"autoscale": autoscale, "placement": placement}
+MODULES = {
+    "autoscale": autoscale,
+    "placement": placement,
+    "secret_references": secret_references,
+    "volume": volume,
+}
 
 
 def survives(name: str, module: types.ModuleType) -> bool:
