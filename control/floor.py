@@ -157,10 +157,16 @@ class Floor:
 
     # -- room
 
-    def rooms(self) -> list[Room]:
-        """Every connected node as placement sees it."""
+    def on_node(self, node: str) -> list[FloorWorker | FloorPod]:
+        """Whatever may hold devices there."""
+        pods = [pod for pod in self.pods.values() if pod.node == node]
+        return [*self._on_node.get(node, {}).values(), *pods]
+
+    def rooms(self, without: str = "") -> list[Room]:
+        """Every connected node as placement sees it; `without`: as if that worker were gone."""
         held: dict[str, defaultdict[str, float]] = {node: defaultdict(float) for node in self.nodes}
-        holders: list[FloorWorker | FloorPod] = [*self.workers.values(), *self.pods.values()]
+        workers = (worker for worker in self.workers.values() if worker.worker != without)
+        holders: list[FloorWorker | FloorPod] = [*workers, *self.pods.values()]
         for holder in holders:
             node = self.nodes.get(holder.node)
             if node is not None:

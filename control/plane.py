@@ -34,7 +34,7 @@ from stoker.control.live_logs import LiveLogs
 from stoker.control.management import Management
 from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
-from stoker.control.staffing import Staffing
+from stoker.control.staffing import VERSIONS, Staffing
 from stoker.control.store import Conn
 from stoker.control.sweeper import Sweeper
 from stoker.control.types import (
@@ -138,6 +138,8 @@ class Plane:
 
         stored, expected = await self._commits.commit(begin)
         self.endpoints.load(stored)
+        for name, runs in (await self._commits.read(lambda conn: store.list_runs(conn, VERSIONS))).items():
+            self.staffing.know(name, runs)
         await self.management.start()
         self.sweeper.expect(expected)
         for endpoint in stored:

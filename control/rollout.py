@@ -7,7 +7,7 @@
 
 So an old worker serves until a new one can, and a new version that does not start takes nobody down: no more
 of it than a share is tried, and the old ones stay. While one is replaced there may be that share more workers
-than the maximum. Where there is no room for one more, `make_room` names one old worker to go first; then the
+than the maximum. Where there is no room for one more, `make_room` names the old worker to go first; then the
 endpoint has one less until the new one is ready.
 
 It starts and stops nothing; `control.staffing` does.
@@ -27,11 +27,13 @@ PARTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """One worker. `new`: it runs the version that is wanted. `idle_for` counts seconds, of an idle one."""
+    """One worker. `new`: it runs the version that is wanted. `idle_for` counts seconds, of an idle one;
+    `reason` says why it is unhealthy."""
 
     name: str
     new: bool
     state: str
+    reason: str = ""
     jobs: int = 0
     idle_for: float = 0.0
     retiring: bool = False
@@ -40,14 +42,14 @@ class Hand:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`start`: so many of the new version, `lacking` of them because fewer serve than are wanted. `stop` goes
-    now; `retire` are all that get no more jobs from now on. `why` is for whoever waits, where a new version
-    does not start."""
+    now; `retire` are all that get no more jobs from now on. `sick`: why a new version does not start, where
+    the old one stays for that."""
 
     start: int = 0
     lacking: int = 0
     stop: tuple[str, ...] = ()
     retire: tuple[str, ...] = ()
-    why: str = ""
+    sick: str = ""
 
 
 def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> Plan:
@@ -61,23 +63,24 @@ def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> Plan:
     staying = sum(1 for hand in old if hand.name not in victims)
     lacking = max(wanted - staying - len(new), 0)
     replaced = min(_share(workers_max) - (len(new) - ready), staying, wanted - len(new))
-    broken = bool(old) and not ready and any(hand.state == "unhealthy" for hand in new)
+    sick = [hand.reason or "it is unhealthy" for hand in new if hand.state == "unhealthy"]
+    broken = bool(old and sick) and not ready
     return Plan(
         start=0 if broken else max(lacking, replaced, 0),
         lacking=0 if broken else lacking,
         stop=(*useless, *(name for name in victims if name not in busy)),
         retire=tuple(name for name in victims if name in busy),
-        why="the new version does not start, the old one stays" if broken else "",
+        sick=sick[0] if broken else "",
     )
 
 
-def make_room(hands: Sequence[Hand]) -> Hand | None:
-    """The old worker to go first where no new one finds a place; one at a time, so None while one goes or one
-    comes. It is to stop if it is idle, and to retire if it is busy."""
+def make_room(hands: Sequence[Hand]) -> list[Hand]:
+    """Old workers of which one is to go first where no new one finds a place, the best choice first: to stop
+    if it is idle, to retire if it is busy. One at a time, so there is none while one goes or one comes."""
     if any(hand.state == "stopping" or (hand.new and hand.state != "ready") for hand in hands):
-        return None
+        return []
     old = {hand.name: hand for hand in hands if not hand.new and hand.state == "ready"}
-    return next((old[name] for name in _victims(list(old.values()), 1)), None)
+    return [old[name] for name in _victims(list(old.values()), len(old))]
 
 
 def _share(workers_max: int) -> int:

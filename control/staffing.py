@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from stoker.control import placement, rollout
@@ -27,7 +28,21 @@ log = logging.getLogger(__name__)
 
 NOTHING = QueueSample(endpoint="")
 
+VERSIONS = 3
+"""So many of an endpoint's last versions may still have workers."""
+
 LOW_WAITS = "low priority: it starts no worker, and waits for one that other jobs start"
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is kept of an endpoint from one look to the next. `staffed`: workers that were wanted and came;
+    `stuck`: why its newest version is not rolled out; `runs`: what its last versions run."""
+
+    memory: ScaleMemory | None = None
+    staffed: int | None = None
+    stuck: str = ""
+    runs: dict[int, EndpointVersion] = field(default_factory=dict)
 
 
 class Staffing:
@@ -46,10 +61,7 @@ class Staffing:
         self._rng = rng
         self._revision = int(clock() * 1000)  # above those of an earlier process
         self._refusals: dict[str, tuple[int, str]] = {}  # by endpoint: workers that found no place, and why
-        self._memories: dict[str, ScaleMemory] = {}
-        self._staffed: dict[str, int] = {}  # by endpoint: workers that were wanted last, and are there
-        self._broken: dict[str, str] = {}  # by endpoint: why its new version is not rolled out
-        self._runs: dict[tuple[str, int], EndpointVersion] = {}
+        self._known: defaultdict[str, _Known] = defaultdict(_Known)
         self.wake = asyncio.Event()
         self.pods_of: Callable[[str], tuple[PodSpec, ...]] = lambda node: ()
         self.volumes_of: Callable[[str], tuple[VolumeSpec, ...]] = lambda node: ()
@@ -68,18 +80,21 @@ class Staffing:
         for worker in list(self._floor.workers.values()):
             if worker.endpoint not in self._endpoints():
                 touched |= self._stop(worker)
+        for gone in self._known.keys() - self._endpoints().keys():
+            del self._known[gone]
         for node in touched:
             self.tell(node)
 
     def _staff_endpoint(self, endpoint: Endpoint, queue: QueueSample, may_start: bool) -> set[str]:
-        self._runs[endpoint.id, endpoint.version] = endpoint.run
+        known = self._known[endpoint.id]
+        self.know(endpoint.id, {endpoint.version: endpoint.run})
         self._measure(endpoint.id)
         wanted = self._wanted(endpoint, queue)
         plan = rollout.plan(self._hands(endpoint), wanted, endpoint.workers_max)
         for worker in self._floor.of_endpoint(endpoint.id):
             worker.retiring = worker.worker in plan.retire
         touched = {node for name in plan.stop for node in self._stop(self._floor.workers[name])}
-        self._broken[endpoint.id] = plan.why
+        known.stuck = f"the new version does not start, the old one stays: {plan.sick}" if plan.sick else ""
         if plan.start and may_start:
             touched |= self._start(endpoint, plan.start)
             touched |= self._make_room(endpoint, plan.lacking)
@@ -87,7 +102,7 @@ class Staffing:
             self._refusals.pop(endpoint.id, None)
         if queue.low and not wanted:
             self._refusals[endpoint.id] = (0, LOW_WAITS)
-        self._staffed[endpoint.id] = min(wanted, len(self._floor.of_endpoint(endpoint.id)))
+        known.staffed = min(wanted, len(self._floor.of_endpoint(endpoint.id)))
         return touched
 
     def _wanted(self, endpoint: Endpoint, queue: QueueSample) -> int:
@@ -99,7 +114,8 @@ class Staffing:
             scaler=endpoint.scaler_type,
             scaler_value=endpoint.scaler_value,
         )
-        decision, self._memories[endpoint.id] = decide(sample, policy, self._memories.get(endpoint.id))
+        known = self._known[endpoint.id]
+        decision, known.memory = decide(sample, policy, known.memory)
         if decision.workers != sample.workers:
             words = endpoint.id, sample.workers, decision.workers, decision.why
             log.info("endpoint %s goes from %d to %d workers: %s", *words)
@@ -128,10 +144,9 @@ class Staffing:
 
     def _counted(self, endpoint: Endpoint, serving: int) -> int:
         """While old workers are replaced, one and its replacement count as the one that was wanted."""
-        crew = self._floor.of_endpoint(endpoint.id)
-        if any(stale(worker, endpoint) for worker in crew):
-            return self._staffed.get(endpoint.id, serving)
-        return serving
+        staffed = self._known[endpoint.id].staffed
+        replacing = any(stale(worker, endpoint) for worker in self._floor.of_endpoint(endpoint.id))
+        return staffed if replacing and staffed is not None else serving
 
     def _hands(self, endpoint: Endpoint) -> list[Hand]:
         now = self._clock()
@@ -140,6 +155,7 @@ class Staffing:
                 name=worker.worker,
                 new=not stale(worker, endpoint),
                 state=worker.state,
+                reason=worker.reason,
                 jobs=worker.jobs,
                 idle_for=now - worker.idle_since,
                 retiring=worker.retiring,
@@ -156,36 +172,45 @@ class Staffing:
                     self._floor.paces[endpoint].started(worker.idle_since - worker.since)
 
     def _make_room(self, endpoint: Endpoint, lacking: int) -> set[str]:
-        """Where a replacement found no place, an old worker goes first. Only what lacks is throttled."""
+        """Where a replacement found no place, an old worker goes first, if that makes one. Only what lacks is
+        throttled."""
         refused, why = self._refusals.pop(endpoint.id, (0, ""))
         if not refused:
             return set()
         if lacking:
             self._refusals[endpoint.id] = (min(refused, lacking), why)
-        going = rollout.make_room(self._hands(endpoint))
-        if going is None:
-            return set()
-        worker = self._floor.workers[going.name]
-        worker.retiring = bool(going.jobs)
-        return set() if going.jobs else self._stop(worker)
+        may_run = isinstance(self.fill(endpoint.account, endpoint.run.env), Filled)
+        olds = rollout.make_room(self._hands(endpoint))
+        for going in olds:
+            if may_run and isinstance(self._find(endpoint, without=going.name), Place):
+                worker = self._floor.workers[going.name]
+                worker.retiring = bool(going.jobs)
+                return set() if going.jobs else self._stop(worker)
+        if olds:
+            self._known[endpoint.id].stuck = f"the new version finds no place, the old one stays: {why}"
+        return set()
 
     def _start(self, endpoint: Endpoint, count: int) -> set[str]:
-        touched = set()
+        touched: set[str] = set()
         self._refusals.pop(endpoint.id, None)
         filled = self.fill(endpoint.account, endpoint.run.env)
         if isinstance(filled, UnknownSecret):
             self._refusals[endpoint.id] = (count, f"no capacity: {filled.why}")
             return touched
         for started in range(count):
-            rooms = fitting(endpoint.run.image, self._floor.rooms())
-            rooms = self.volume_rooms(endpoint.account, endpoint.run.volume, rooms)
-            place = placement.place(rooms, endpoint.run.needs)
+            place = self._find(endpoint)
             if isinstance(place, NoPlace):
                 self._refusals[endpoint.id] = (count - started, place.why)
                 break
             self._add(endpoint, place, filled)
             touched.add(place.node)
         return touched
+
+    def _find(self, endpoint: Endpoint, without: str = "") -> Place | NoPlace:
+        """A place for one more worker; `without`: as if that one were gone."""
+        rooms = fitting(endpoint.run.image, self._floor.rooms(without))
+        rooms = self.volume_rooms(endpoint.account, endpoint.run.volume, rooms)
+        return placement.place(rooms, endpoint.run.needs)
 
     def _add(self, endpoint: Endpoint, place: Place, filled: Filled) -> None:
         node = self._floor.nodes[place.node]
@@ -234,14 +259,15 @@ class Staffing:
 
     def know(self, endpoint: str, runs: Mapping[int, EndpointVersion]) -> None:
         """What earlier versions of it run, so that a worker of one may stay until it is replaced."""
-        self._runs |= {(endpoint, version): run for version, run in runs.items()}
+        known = self._known[endpoint]
+        known.runs = dict(sorted((known.runs | dict(runs)).items())[-VERSIONS:])
 
     def _run_by(self, worker: FloorWorker) -> Endpoint | None:
         """The endpoint as it is, or was when this worker's version was made."""
         endpoint = self._endpoints().get(worker.endpoint)
         if endpoint is None or endpoint.version == worker.version:
             return endpoint
-        run = self._runs.get((worker.endpoint, worker.version))
+        run = self._known[worker.endpoint].runs.get(worker.version)
         return replace(endpoint, version=worker.version, run=run) if run else None
 
     def leaves(self, node: str) -> None:
@@ -292,10 +318,8 @@ class Staffing:
             return sick[0].reason  # "crash loop: <last log line>", as its agent says
         count, refusal = self._refusals.get(endpoint.id, (0, ""))
         if any(w.state == "ready" for w in workers):
-            broken = (
-                self._broken.get(endpoint.id) and sick and f"{self._broken[endpoint.id]}: {sick[0].reason}"
-            )
-            return "; ".join(word for word in ("every worker is busy", count and refusal, broken) if word)
+            words = "every worker is busy", count and refusal, self._known[endpoint.id].stuck
+            return "; ".join(word for word in words if word)
         if any(w.state == "starting" for w in workers):
             return "starting"
         if endpoint.workers_max == 0:

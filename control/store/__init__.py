@@ -5,7 +5,15 @@ The guards of every change of a job's state come from control.job.MOVES.
 """
 
 from stoker.control.store.abandoned import forget_leftovers, leftovers, note_leftovers, noted
-from stoker.control.store.endpoints import get_endpoint, list_endpoints, put_endpoint, remove_endpoint
+from stoker.control.store.audit import begin_audit, end_audit, list_audit, sweep_audit
+from stoker.control.store.bills import BillQuery, bill_pods, bill_volumes, read_bills
+from stoker.control.store.endpoints import (
+    get_endpoint,
+    list_endpoints,
+    list_runs,
+    put_endpoint,
+    remove_endpoint,
+)
 from stoker.control.store.jobs import claim, submit
 from stoker.control.store.nodes import (
     close_session,
@@ -72,6 +80,7 @@ __all__ = [
     "list_templates",
     "lost_nodes",
     "named_template",
+    "list_runs",
     "newest",
     "next_webhook_at",
     "note_leftovers",

@@ -117,6 +117,16 @@ def list_endpoints(conn: Conn) -> tuple[Endpoint, ...]:
     return tuple(_endpoint(conn, row) for row in rows)
 
 
+def list_runs(conn: Conn, newest: int) -> dict[str, dict[int, EndpointVersion]]:
+    """What the newest versions of every endpoint run, by number: earlier ones may have workers, too."""
+    versions = select(endpoint_versions).join(endpoints, endpoint_versions.c.endpoint == endpoints.c.id)
+    late = endpoints.c.version - endpoint_versions.c.version < newest
+    runs: dict[str, dict[int, EndpointVersion]] = {}
+    for row in conn.execute(versions.where(endpoints.c.enabled == 1, late)):
+        runs.setdefault(row.endpoint, {})[row.version] = _open(conn, row.run)
+    return runs
+
+
 def remove_endpoint(conn: Conn, endpoint: str, now: float) -> bool:
     """It takes no more submissions; its jobs and its bills stay. `put_endpoint` takes it back."""
     ended = (
