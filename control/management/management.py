@@ -13,6 +13,7 @@ from stoker.control.floor import Floor
 from stoker.control.management.audit import Audit
 from stoker.control.management.catalog import Catalog
 from stoker.control.management.keys import Keys
+from stoker.control.management.nodes import NodeBook
 from stoker.control.management.pods import Pods
 from stoker.control.management.registries import Registries
 from stoker.control.management.secrets import SecretBook
@@ -47,6 +48,7 @@ class Management:
         self.catalog = Catalog(floor)
         self.keys = Keys(commits, callers, endpoints, clock)
         self.audit = Audit(commits, clock)
+        self.nodes = NodeBook(commits, floor, staffing, clock, settings.silence_s)
         self.registries = Registries(commits, settings.registries, clock, rng)
         self.secrets = SecretBook(commits, staffing, clock)
         self.templates = Templates(commits, self.registries, self.secrets, clock, rng)
@@ -65,5 +67,6 @@ class Management:
 
     async def start(self) -> None:
         """To be awaited before a node comes."""
+        await self.nodes.load()
         await self.secrets.load()
         await self.volumes.load()

@@ -1,0 +1,174 @@
+"""/v1/nodes: the hosts that joined, their devices, and what holds them; drained, resumed, and forgotten."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter
+from pydantic import ConfigDict, Field
+
+from stoker.control.api.management.caller import By, Managed
+from stoker.control.api.management.shapes import DELETES, LISTS, READS, Told, id_in_path
+from stoker.control.management.nodes import HeldDevice, Holder, KnownNode
+from stoker.wire.messages import DeviceSample
+
+router = APIRouter(prefix="/nodes", tags=["nodes"])
+
+LABEL = "label."
+
+
+class HolderTold(Told):
+    """A worker or a pod that holds a device."""
+
+    model_config = ConfigDict(title="DeviceHolder")
+
+    workerId: str | None = None
+    endpointId: str | None = None
+    podId: str | None = None
+    share: Annotated[float, Field(description="The part of the device that it takes; 1 is all of it.")]
+
+
+class DeviceTold(Told):
+    model_config = ConfigDict(title="Device")
+
+    id: Annotated[str, Field(description="As the driver names it: a GPU's or MIG device's UUID.")]
+    kind: Annotated[str, Field(description="gpu, mig or cpu.")]
+    name: Annotated[str, Field(description="What gpuTypeIds are compared with.")]
+    index: int
+    parentId: Annotated[str | None, Field(description="Of a MIG device: its GPU.")] = None
+    memoryInBytes: int | None = None
+    memoryUsedInBytes: int | None = None
+    utilization: Annotated[int | None, Field(description="Percent.")] = None
+    temperature: Annotated[int | None, Field(description="Degrees Celsius.")] = None
+    power: Annotated[float | None, Field(description="Watts.")] = None
+    driver: str | None = None
+    ill: Annotated[str | None, Field(description="Why nothing is placed on it; absent while it is well.")] = (
+        None
+    )
+    heldBy: list[HolderTold]
+
+
+class NodeTold(Told):
+    model_config = ConfigDict(
+        title="Node",
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "n4f0k2c9xw",
+                    "name": "gpu-host-1",
+                    "state": "connected",
+                    "drained": False,
+                    "leaving": False,
+                    "lastSeenAt": "2026-01-01T00:00:00Z",
+                    "dataCenterId": "EU-RO-1",
+                    "labels": {"tier": "gold"},
+                    "facts": {"cuda": "12.8", "vcpus": "64"},
+                    "devices": [
+                        {
+                            "id": "GPU-8f6d2c1e-0000-0000-0000-000000000000",
+                            "kind": "gpu",
+                            "name": "NVIDIA H200",
+                            "index": 0,
+                            "memoryInBytes": 150_754_820_096,
+                            "heldBy": [{"workerId": "w1k2", "endpointId": "jpnw0v75y3qoql", "share": 1.0}],
+                        }
+                    ],
+                }
+            ]
+        },
+    )
+
+    id: str
+    name: str
+    state: Annotated[
+        Literal["connected", "silent", "gone"],
+        Field(
+            description="`silent`: its connection broke, and it may come back; `gone`: others got its jobs."
+        ),
+    ]
+    drained: Annotated[bool, Field(description="Nothing new goes there until it is resumed.")]
+    leaving: Annotated[bool, Field(description="Its agent is shutting down.")]
+    lastSeenAt: datetime
+    dataCenterId: str | None = None
+    labels: dict[str, str]
+    facts: Annotated[dict[str, str], Field(description="What else its agent tells of it.")]
+    devices: list[DeviceTold]
+
+
+NodeId = Annotated[str, id_in_path("node")]
+
+
+def _holder(holder: Holder) -> HolderTold:
+    return HolderTold(
+        workerId=holder.worker or None,
+        endpointId=holder.endpoint or None,
+        podId=holder.pod or None,
+        share=round(holder.share, 4),
+    )
+
+
+def _device(held: HeldDevice) -> DeviceTold:
+    device, sample = held.device, held.sample or DeviceSample(held.device.uuid)
+    return DeviceTold(
+        id=device.uuid,
+        kind=device.kind,
+        name=device.name,
+        index=device.index,
+        parentId=device.parent,
+        memoryInBytes=device.memory_total,
+        memoryUsedInBytes=sample.memory_used,
+        utilization=sample.utilisation,
+        temperature=sample.temperature,
+        power=sample.power,
+        driver=device.driver,
+        ill=sample.ill or None,
+        heldBy=[_holder(holder) for holder in held.holders],
+    )
+
+
+def _told(known: KnownNode) -> NodeTold:
+    record = known.record
+    named = {name for name in record.facts if name.startswith(LABEL)} | {"data_center"}
+    return NodeTold(
+        id=record.id,
+        name=record.name,
+        state=known.state,
+        drained=record.drained,
+        leaving=known.leaving,
+        lastSeenAt=datetime.fromtimestamp(record.seen_at, UTC),
+        dataCenterId=record.facts.get("data_center"),
+        labels={n.removeprefix(LABEL): value for n, value in record.facts.items() if n.startswith(LABEL)},
+        facts={name: value for name, value in record.facts.items() if name not in named},
+        devices=[_device(held) for held in known.devices],
+    )
+
+
+@router.get("", responses=LISTS, response_model_exclude_none=True)
+async def list_nodes(by: By, managed: Managed) -> list[NodeTold]:
+    """List nodes, those that are gone too."""
+    return [_told(known) for known in await managed.nodes.list(by.account)]
+
+
+@router.get("/{nodeId}", responses=READS, response_model_exclude_none=True)
+async def get_node(by: By, managed: Managed, nodeId: NodeId) -> NodeTold:
+    """Read one node."""
+    return _told(await managed.nodes.get(by.account, nodeId))
+
+
+@router.post("/{nodeId}/drain", responses=READS, response_model_exclude_none=True)
+async def drain_node(by: By, managed: Managed, nodeId: NodeId) -> NodeTold:
+    """Place nothing new on a node: its idle workers stop, busy ones finish. Its pods stay."""
+    return _told(await managed.nodes.drain(by.account, nodeId, drained=True))
+
+
+@router.post("/{nodeId}/resume", responses=READS, response_model_exclude_none=True)
+async def resume_node(by: By, managed: Managed, nodeId: NodeId) -> NodeTold:
+    """Place work on a node again that was drained."""
+    return _told(await managed.nodes.drain(by.account, nodeId, drained=False))
+
+
+@router.delete("/{nodeId}", status_code=204, responses=DELETES)
+async def delete_node(by: By, managed: Managed, nodeId: NodeId) -> None:
+    """Forget a node that is gone and holds no pod. If its agent joins again, it is a new one."""
+    await managed.nodes.delete(by.account, nodeId)

@@ -1,0 +1,71 @@
+"""What is known of every node that ever joined, and whether an operator wants work there.
+
+Sessions, leases and what becomes of a node's jobs are `store.nodes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import delete, exists, select, update
+from sqlalchemy.engine import Row
+
+from stoker.control.store.opening import Conn
+from stoker.control.store.schema import jobs, nodes, pods
+from stoker.control.types import JobState
+from stoker.wire.messages import Device
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """As its last Hello told. `seen_at`: when anything was last heard of it, seconds since the epoch."""
+
+    id: str
+    name: str
+    seen_at: float
+    drained: bool
+    devices: tuple[Device, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def list_nodes(conn: Conn, account: str) -> tuple[NodeRecord, ...]:
+    """By name, then by id."""
+    rows = conn.execute(select(nodes).where(nodes.c.account == account).order_by(nodes.c.name, nodes.c.id))
+    return tuple(map(_record, rows))
+
+
+def get_node(conn: Conn, account: str, node: str) -> NodeRecord | None:
+    row = conn.execute(select(nodes).where(nodes.c.account == account, nodes.c.id == node)).first()
+    return None if row is None else _record(row)
+
+
+def drained_nodes(conn: Conn) -> frozenset[str]:
+    return frozenset(conn.execute(select(nodes.c.id).where(nodes.c.drained == 1)).scalars())
+
+
+def set_drained(conn: Conn, node: str, *, drained: bool) -> None:
+    conn.execute(update(nodes).where(nodes.c.id == node).values(drained=int(drained)))
+
+
+def holds_work(conn: Conn, node: str) -> bool:
+    """Whether a job runs there, or a pod is to be found there."""
+    job = exists().where(jobs.c.node == node, jobs.c.state == JobState.IN_PROGRESS.value)
+    pod = exists().where(pods.c.node == node, pods.c.forgotten == 0)
+    return bool(conn.execute(select(job | pod)).scalar())
+
+
+def remove_node(conn: Conn, node: str) -> None:
+    conn.execute(delete(nodes).where(nodes.c.id == node))
+
+
+def _record(row: Row[tuple[object, ...]]) -> NodeRecord:
+    return NodeRecord(
+        id=row.id,
+        name=row.name,
+        seen_at=row.seen_at,
+        drained=bool(row.drained),
+        devices=tuple(Device(**device) for device in json.loads(row.devices)),
+        facts=json.loads(row.facts),
+    )
