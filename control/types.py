@@ -412,9 +412,23 @@ class KeyRecord:
     uses_left: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """`status` is None where the service went away before it answered."""
+
+    n: int
+    at: float
+    key: str
+    method: str
+    path: str
+    status: int | None
+    said: str
+
+
 __all__ = [
     "TERMINAL",
     "AttemptLog",
+    "AuditLine",
     "Changed",
     "Claimed",
     "Counted",

@@ -13,6 +13,7 @@ import orjson
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,16 +27,21 @@ from stoker.control.api.seam import ApiSettings, PlaneApi
 
 NO_PATH = "there is nothing at this path; operations are at /v2/{endpoint_id}/{operation}, see /docs"
 
+_SENT = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")
+_TOLD = ("Retry-After", "RateLimit", "RateLimit-Policy")
+"""Headers that pages may send, and may read."""
+
 _SECURITY = {"key": {"type": "http", "scheme": "bearer", "description": "An API key; the bare key will do."}}
 
 
 class ControlApp(FastAPI):
-    """A FastAPI whose requests pass the door first."""
+    """A FastAPI whose requests pass the door first, or what tells browsers that they may call."""
 
     door: Door
+    front: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.door(scope, receive, send)
+        await self.front(scope, receive, send)
 
     async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What is no operation: the documentation, the probe, and paths that do not exist."""
@@ -56,6 +62,7 @@ def make_app(
     app = ControlApp(title="Stoker", version=settings.version, redirect_slashes=False, redoc_url=None)
     operations = Operations(plane, settings)
     app.door = Door(plane, operations, Limits(plane, settings), app.routed)
+    app.front = _for_browsers(app.door, settings.cors_origins) if settings.cors_origins else app.door
     for name, operation in operations.table.items():
         for method in operation.methods:
             app.router.routes.append(_documented(app.door, name, method, operation))
@@ -65,6 +72,13 @@ def make_app(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
     return app
+
+
+def _for_browsers(door: Door, origins: tuple[str, ...]) -> ASGIApp:
+    """Pages of these origins may call with a key of theirs; what a browser asks beforehand needs none."""
+    return CORSMiddleware(
+        door, allow_origins=origins, allow_methods=["*"], allow_headers=_SENT, expose_headers=_TOLD
+    )
 
 
 def _documented(door: Door, name: str, method: str, operation: Operation) -> APIRoute:

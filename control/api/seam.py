@@ -115,5 +115,6 @@ class ApiSettings:
     rate_limits: bool = True
     requests_per_worker: int = 50
     now_ms: Callable[[], int] = monotonic_ms
+    cors_origins: tuple[str, ...] = ()
     version: str = "0.1.0"
     rng: Random = field(default_factory=SystemRandom)

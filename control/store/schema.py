@@ -98,9 +98,10 @@ audit = _table(  # what was asked of the management API, and by whom
     _time("at"),
     _text("method"),
     _text("path"),
-    _int("status"),
+    Column("status", _INT),  # NULL: not answered yet
     _text("said"),  # the sentence of a refusal
 )
+Index("audit_at", audit.c.at)
 
 templates = _table(
     "templates",
@@ -168,6 +169,7 @@ pods = _table(
     Column("started_at", _TIME),
     Column("ended_at", _TIME),
     _int("forgotten", 0),  # its node has nothing of it any more
+    _int("revision", 0),  # counts what was stored of it
     _time("billed_to"),
 )
 Index("pods_account", pods.c.account, pods.c.forgotten)
@@ -391,6 +393,7 @@ usage = _table(  # what workers and pods held their devices for
     _int("devices"),
     _int("began_ms"),
     _int("ended_ms"),
+    _int("billed_ms"),  # 0 where such time is free
     _int("nano_usd"),
     PrimaryKeyConstraint("owner", "boot", "n"),
 )

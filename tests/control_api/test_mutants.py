@@ -46,10 +46,10 @@ def cases(test: Any) -> Iterator[dict[str, Any]]:
         yield given
 
 
-def survives(module: types.ModuleType) -> bool:
-    """Whether every test passes with the given module in its place."""
-    path = Path(__file__).with_name("test_rates.py")
-    tests = load("tests_of_rates", path, path.read_text())
+def survives(module: types.ModuleType, file: str = "test_rates.py") -> bool:
+    """Whether every test of this file passes with the given module in its place."""
+    path = Path(__file__).with_name(file)
+    tests = load("tests_of_mutants", path, path.read_text())
     for word in vars(module):
         if hasattr(tests, word) and not word.startswith("_"):
             setattr(tests, word, getattr(module, word))

@@ -2,8 +2,8 @@
 
     key? ─no─> 401   may it? ─no─> 401   body, path and query as declared? ─no─> 400   operation ──> answer
 
-The first two, and whether a body can be read at all, are the gate's. Refusals read {"error", "message",
-"status"}. The document is at /v1/openapi.json, the explorer at /v1/docs.
+The first two are told by `audited`, and whether a body can be read at all by `gate`. Refusals read {"error",
+"message", "status"}. The document is at /v1/openapi.json, the explorer at /v1/docs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from stoker.control.api.answers import unexpected
-from stoker.control.api.management import registries, secrets, templates, volumes
+from stoker.control.api.management import audit, keys, nodes, pods, registries, secrets, templates, volumes
+from stoker.control.api.management.audited import Audited
 from stoker.control.api.management.gate import Gate
 from stoker.control.api.management.refusals import refused, rendered, why_invalid
 from stoker.control.errors import ControlError
@@ -29,13 +30,13 @@ VERSION = "0.1.0"
 
 
 class ManagementApp(FastAPI):
-    """A FastAPI whose requests pass the gate first, and whose document holds what it really answers."""
+    """A FastAPI whose requests pass its front first, and whose document holds what it really answers."""
 
-    gate: Gate
+    front: Audited
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
-        await self.gate(scope, receive, send)
+        await self.front(scope, receive, send)
 
     async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         await super().__call__(scope, receive, send)
@@ -61,11 +62,15 @@ def make_management_app(plane: Plane) -> FastAPI:
         redirect_slashes=False,
         swagger_ui_oauth2_redirect_url=None,
     )
-    app.gate = Gate(app.routed)
+    app.front = Audited(plane, Gate(app.routed))
     app.state.plane = plane
     app.include_router(templates.router)
     app.include_router(volumes.router)
+    app.include_router(pods.router)
+    app.include_router(keys.router)
+    app.include_router(audit.router)
     app.include_router(registries.router)
+    app.include_router(nodes.router)
     app.include_router(secrets.router)
     app.add_exception_handler(ControlError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

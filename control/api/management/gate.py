@@ -1,9 +1,9 @@
-"""In front of the management API's routes: who asks, and whether the body is one that can be read at all.
+"""In front of the management API's routes: whether the body is one that can be read at all.
 
-    documentation? ─yes─> routes   key? ─no─> 401   body over 1 MiB? ─yes─> 413   JSON? ─no─> 400   routes
+    body over 1 MiB? ─yes─> 413   JSON? ─no─> 400   routes
 
-So a caller without a key learns nothing of what is asked for, and no operation sees a body that is no JSON,
-holds NUL characters (which no database of ours stores), or numbers beyond a float.
+So no operation sees a body that is no JSON, holds NUL characters (which no database of ours stores), or
+numbers beyond a float.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stoker.control.api.management.caller import known
 from stoker.control.api.management.refusals import refused
 from stoker.control.errors import BadRequest, ControlError, TooLarge
 
 BODY_BYTES = 1024 * 1024
-OPEN = ("/openapi.json", "/docs")
-"""Paths that take no key: they tell how to get on."""
 
 
 class Gate:
@@ -28,23 +25,17 @@ class Gate:
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or _path(scope) in OPEN:
+        if scope["type"] != "http":
             await self._routes(scope, receive, send)
             return
         request = Request(scope, receive)
         try:
-            request.state.caller = await known(request)
             body = await _body(request)
             _check(request, body)
         except ControlError as error:
             await refused(error)(scope, receive, send)
             return
         await self._routes(scope, _again(body, receive), send)
-
-
-def _path(scope: Scope) -> str:
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
 
 
 async def _body(request: Request) -> bytes:

@@ -1,0 +1,95 @@
+"""The audit log: who changed what over the management API, and who was refused for lack of a right.
+
+    change asked ──> line begun ──> the change ──> answered ──> line ended      kept for 90 days
+                        └─ the store is down: nothing is changed
+    no right ──> refused ──> one line
+
+Lines name keys by their ids; bodies and queries are not kept. Anybody may call without a key: of those calls
+600 a minute are kept, and that there were more is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from stoker.control import store
+from stoker.control.access import Caller
+from stoker.control.commit import Commits
+from stoker.control.store import DEFAULT_ACCOUNT, Conn
+from stoker.control.types import AuditLine
+
+log = logging.getLogger(__name__)
+
+KEPT_S = 90 * 86_400.0
+SWEEP_EVERY_S = 3_600.0
+SWEPT_AT_ONCE = 1_000
+STRANGERS_PER_MINUTE = 600
+UNKNOWN_KEY = "unknown"
+PATH_LETTERS = 512
+SAID_LETTERS = 1_024
+
+
+class Audit:
+    def __init__(self, commits: Commits, clock: Callable[[], float]) -> None:
+        self._commits = commits
+        self._clock = clock
+        self._minute = 0
+        self._strangers = 0
+
+    async def begin(self, caller: Caller, method: str, path: str) -> int:
+        """Before anything is changed. Raises Unavailable: then nothing may be changed."""
+        now = self._clock()
+        return await self._commits.commit(
+            lambda conn: store.begin_audit(conn, caller.account, caller.key, now, method, path[:PATH_LETTERS])
+        )
+
+    async def end(self, n: int, status: int, said: str) -> None:
+        await self._commits.commit(lambda conn: store.end_audit(conn, n, status, said[:SAID_LETTERS]))
+
+    async def refused(self, caller: Caller | None, method: str, path: str, status: int, said: str) -> None:
+        """`caller` is None where the key is not known: the line is the default account's."""
+        if caller is None and self._is_crowded():
+            return
+        account, key = (DEFAULT_ACCOUNT, UNKNOWN_KEY) if caller is None else (caller.account, caller.key)
+        now = self._clock()
+
+        def note(conn: Conn) -> None:
+            n = store.begin_audit(conn, account, key, now, method, path[:PATH_LETTERS])
+            store.end_audit(conn, n, status, said[:SAID_LETTERS])
+
+        await self._commits.commit(note)
+
+    def _is_crowded(self) -> bool:
+        minute = int(self._clock() // 60)
+        if minute != self._minute:
+            self._minute, self._strangers = minute, 0
+        self._strangers += 1
+        if self._strangers == STRANGERS_PER_MINUTE + 1:
+            log.warning(
+                "more than %d calls with unknown keys in a minute: the rest of them is not in the audit log",
+                STRANGERS_PER_MINUTE,
+            )
+        return self._strangers > STRANGERS_PER_MINUTE
+
+    async def list(
+        self, account: str, *, limit: int, before: int | None = None, since: float | None = None
+    ) -> tuple[AuditLine, ...]:
+        return await self._commits.read(
+            lambda conn: store.list_audit(conn, account, limit=limit, before=before, since=since)
+        )
+
+    async def run(self) -> None:
+        """Forgets lines that had their time, until cancelled."""
+        while True:
+            try:
+                await self.sweep()
+            except Exception as error:
+                log.error("old lines of the audit log stay for now: %r", error)
+            await asyncio.sleep(SWEEP_EVERY_S)
+
+    async def sweep(self) -> None:
+        until = self._clock() - KEPT_S
+        while await self._commits.commit(lambda conn: store.sweep_audit(conn, until, SWEPT_AT_ONCE)):
+            pass

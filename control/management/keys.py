@@ -1,0 +1,121 @@
+"""API keys and join tokens as the management API makes, changes and revokes them.
+
+A change counts at once in this process. A key that was revoked is not there any more; its id lives on in the
+audit log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from stoker.control import keys
+from stoker.control.access import Access
+from stoker.control.callers import Callers
+from stoker.control.commit import Commits
+from stoker.control.endpoints import Endpoints
+from stoker.control.errors import BadRequest, NotFound
+from stoker.control.store import Conn
+from stoker.control.types import KeyRecord
+
+
+class Keys:
+    def __init__(
+        self, commits: Commits, callers: Callers, endpoints: Endpoints, clock: Callable[[], float]
+    ) -> None:
+        self._commits = commits
+        self._callers = callers
+        self._endpoints = endpoints
+        self._clock = clock
+
+    async def create(
+        self, account: str, *, name: str, access: Access, expires_at: float | None
+    ) -> tuple[KeyRecord, str]:
+        """Its record, and the key itself, which is known to nobody afterwards."""
+        now = self._clock()
+        self._check_expiry(expires_at, now)
+        known = self._known(account, access)
+        return await self._commits.commit(
+            lambda conn: keys.create_key(
+                conn, name=name, now=now, account=account, access=known, expires_at=expires_at
+            )
+        )
+
+    async def create_join_token(
+        self, account: str, *, name: str, uses: int | None, expires_at: float | None
+    ) -> tuple[KeyRecord, str]:
+        now = self._clock()
+        self._check_expiry(expires_at, now)
+        return await self._commits.commit(
+            lambda conn: keys.create_join_token(
+                conn, name=name, now=now, account=account, uses=uses, expires_at=expires_at
+            )
+        )
+
+    async def list(self, account: str, kind: keys.Kind) -> tuple[KeyRecord, ...]:
+        """Those that were not revoked, the oldest first."""
+        return await self._commits.read(
+            lambda conn: keys.list_keys(conn, kind, account=account, revoked=False)
+        )
+
+    async def get(self, account: str, key: str) -> KeyRecord:
+        found = await self._commits.read(lambda conn: keys.get_key(conn, account, key))
+        if found is None:
+            raise _no_key(key)
+        return found
+
+    async def update(self, account: str, key: str, changes: Mapping[str, Any]) -> KeyRecord:
+        """`changes`: name, expires_at (None: never) and, of an API key, access."""
+        found = await self.get(account, key)
+        if "expires_at" in changes:
+            self._check_expiry(changes["expires_at"], self._clock())
+        columns = dict(changes)
+        if "access" in changes:
+            if found.kind == "join":
+                raise BadRequest(f"access is for API keys; {key} is a join token")
+            columns["access"] = self._known(account, changes["access"]).stored()
+
+        def change(conn: Conn) -> KeyRecord:
+            if columns and not keys.change_key(conn, account, key, columns):
+                raise _no_key(key)
+            changed = keys.get_key(conn, account, key)
+            if changed is None:
+                raise _no_key(key)
+            return changed
+
+        changed = await self._commits.commit(change)
+        self._callers.forget()
+        return changed
+
+    async def revoke(self, account: str, key: str) -> None:
+        now = self._clock()
+
+        def revoke(conn: Conn) -> None:
+            if keys.get_key(conn, account, key) is None or not keys.revoke_key(conn, key, now):
+                raise _no_key(key)
+
+        await self._commits.commit(revoke)
+        self._callers.forget()
+
+    def _check_expiry(self, expires_at: float | None, now: float) -> None:
+        if expires_at is not None and expires_at <= now:
+            given, allowed = (datetime.fromtimestamp(at, UTC).isoformat() for at in (expires_at, now))
+            raise BadRequest(f"expiresAt must lie in the future, after {allowed}; got {given}")
+
+    def _known(self, account: str, access: Access) -> Access:
+        """With the ids of endpoints in place of their aliases."""
+        rights = {}
+        for name, right in access.endpoints.items():
+            try:
+                rights[name if name == "*" else self._endpoints.find(account, name).id] = right
+            except NotFound:
+                raise BadRequest(
+                    f'access.endpoints must name endpoints, or "*" for all others; there is no {name}'
+                ) from None
+        return replace(access, endpoints=rights)
+
+
+def _no_key(key: str) -> NotFound:
+    return NotFound(f"no key {key!r}: the id is wrong, or it was revoked")

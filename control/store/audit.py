@@ -1,0 +1,44 @@
+"""The audit log in the store: what was asked of the management API, by which key, and what came of it.
+
+A line is begun before a change is made and ended when it was answered, so a change without a line cannot be.
+One that was never ended has no status: the process went away in between.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, insert, select, update
+
+from stoker.control.store.opening import Conn
+from stoker.control.store.schema import audit
+from stoker.control.types import AuditLine
+
+
+def begin_audit(conn: Conn, account: str, key: str, at: float, method: str, path: str) -> int:
+    """The new line's number."""
+    row = {"account": account, "key": key, "at": at, "method": method, "path": path, "said": ""}
+    return int(conn.execute(insert(audit).values(**row).returning(audit.c.n)).scalar_one())
+
+
+def end_audit(conn: Conn, n: int, status: int, said: str) -> None:
+    conn.execute(update(audit).where(audit.c.n == n).values(status=status, said=said))
+
+
+def list_audit(
+    conn: Conn, account: str, *, limit: int, before: int | None = None, since: float | None = None
+) -> tuple[AuditLine, ...]:
+    """The newest first; `before` is the number of a line that is not wanted any more."""
+    wanted = select(audit).where(audit.c.account == account).order_by(audit.c.n.desc()).limit(limit)
+    if before is not None:
+        wanted = wanted.where(audit.c.n < before)
+    if since is not None:
+        wanted = wanted.where(audit.c.at >= since)
+    rows = conn.execute(wanted)
+    return tuple(
+        AuditLine(row.n, row.at, row.key, row.method, row.path, row.status, row.said) for row in rows
+    )
+
+
+def sweep_audit(conn: Conn, until: float, limit: int) -> int:
+    """Forgets at most `limit` lines from before `until`, and tells how many it forgot."""
+    old = select(audit.c.n).where(audit.c.at < until).limit(limit)
+    return conn.execute(delete(audit).where(audit.c.n.in_(old))).rowcount

@@ -1,0 +1,41 @@
+"""Broken copies of the rights: each is one plausible mistake that the tests of them must see."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from mutants import mutant
+from test_mutants import survives
+
+from stoker.control import access
+
+MUTANTS = {
+    "reading is writing": ('(right == "read" and not write)', 'right == "read"'),
+    "writing is not reading": ('right == "write" or', '(right == "write" and write) or'),
+    "read changes": ('self.scope == "all" or not write', "True"),
+    "read is nothing": ('self.scope == "all" or not write', 'self.scope == "all"'),
+    "the star is not asked": ('self.endpoints.get("*", "none")', '"none"'),
+    "the star is all": ('self.endpoints.get("*", "none")', '"write"'),
+    "readers keep keys": ('return self.scope == "all"\n', 'return self.scope != "restricted"\n'),
+    "restricted is all": (
+        'if self.scope == "restricted":\n            return',
+        "if False:\n            return",
+    ),
+    "rights are lost": ('"endpoints": dict(self.endpoints)', '"endpoints": {}'),
+    "management is lost": ('"management": self.management', '"management": "none"'),
+    "old keys may nothing": ('scope: Scope = "all"', 'scope: Scope = "restricted"'),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), [pytest.param(*pair, id=words) for words, pair in MUTANTS.items()])
+def test_a_mutant_is_killed(old: str, new: str) -> None:
+    assert not survives(mutant(access, old, new), "test_access.py")
+
+
+def test_the_original_lives() -> None:
+    assert survives(access, "test_access.py")

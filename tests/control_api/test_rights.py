@@ -1,0 +1,46 @@
+"""What keys may do at endpoints: the door asks before the operation begins."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from fake_plane import FakePlane
+
+from stoker.control.access import Access
+from stoker.control.types import JobState
+
+READS = [("GET", "status/{job}"), ("GET", "stream/{job}"), ("GET", "health"), ("GET", "requests")]
+READS += [("GET", "logs/{job}"), ("GET", "status-sync/{job}?wait=1")]
+WRITES = [("POST", "run"), ("POST", "runsync"), ("POST", "cancel/{job}"), ("POST", "retry/{job}")]
+WRITES += [("POST", "purge-queue"), ("POST", "files"), ("GET", "status/{job}?ttl=60000")]
+
+NONE = Access("restricted", "write", {"other": "write"})
+LOOKS = Access("restricted", "none", {"echo": "read"})
+READ_ONLY = Access("read")
+CALLS = Access("restricted", "none", {"echo": "write"})
+
+
+@pytest.mark.parametrize(("method", "path"), READS + WRITES)
+@pytest.mark.parametrize("access", [NONE, LOOKS, READ_ONLY, CALLS], ids=["none", "looks", "read", "calls"])
+async def test_a_key_does_what_it_has_a_right_to(
+    plane: FakePlane, http: httpx.AsyncClient, method: str, path: str, access: Access
+) -> None:
+    plane.access["sk-weak"] = access
+    job = plane.add(state=JobState.FAILED).id
+    headers = {"Authorization": "Bearer sk-weak"}
+    answer = await http.request(method, f"/v2/echo/{path.format(job=job)}", headers=headers, content=b"{}")
+    may = access is CALLS or (access in (LOOKS, READ_ONLY) and (method, path) in READS)
+    assert (answer.status_code != 401) is may, answer.text
+    if not may:
+        assert "this key may not" in answer.json()["error"]
+        assert "at endpoint echo" in answer.json()["error"]
+        assert not plane.submitted
+
+
+async def test_an_alias_is_no_way_around(plane: FakePlane, http: httpx.AsyncClient) -> None:
+    plane.access["sk-weak"] = Access("restricted", "none", {"other-echo": "write", "echo": "none"})
+    answer = await http.get("/v2/other-echo/health", headers={"Authorization": "sk-weak"})
+    assert answer.status_code == 401
+    plane.access["sk-weak"] = CALLS
+    answer = await http.get("/v2/other-echo/health", headers={"Authorization": "sk-weak"})
+    assert answer.status_code == 200
