@@ -9,8 +9,8 @@ and stores nothing.
     restarts  a higher one: the same container is started again                       (start, restart)
 
 A node answers for one (version, restarts) pair, so what it says of an earlier one is told apart and ignored.
-A container that ends by itself leaves the wish as it is: the pod keeps its devices until it is stopped, and
-reads EXITED.
+A container that ends by itself leaves the wish as it is: the pod reads EXITED, and keeps its devices until
+it is stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from stoker.wire.messages import HeldPod, PodState, PortMapping
+from stoker.wire.messages import HeldPod, PodState, PortMapping, RegistryAuth
 
 Action = Literal["start", "stop", "restart", "reset", "delete"]
 ACTIONS: tuple[Action, ...] = ("start", "stop", "restart", "reset", "delete")
@@ -70,8 +70,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """`node` is "" before the first start; `devices` are the last ones, held only while the wish is RUNNING.
-    `change` says in words what happened at `changed_at`."""
+    """`node` is "" before the first start; `devices` are the last ones that it had, `gpu_type` their name.
+    `change` says in words what happened at `changed_at`. A higher `revision` is what was stored later."""
 
     id: str
     account: str
@@ -89,11 +89,12 @@ class Pod:
     change: str = ""
     started_at: float | None = None
     ended_at: float | None = None
+    revision: int = 0
 
     @property
     def holds(self) -> bool:
-        """Whether its devices are taken."""
-        return self.wish == "RUNNING"
+        """Whether its devices are taken: until its node says that the container has ended."""
+        return bool(self.node) and (self.wish == "RUNNING" or self.seen.state in ("creating", "running"))
 
     @property
     def forgotten(self) -> bool:
@@ -105,6 +106,14 @@ class Pod:
         """What was said of the container as it is wanted now; nothing, if that is about an earlier one."""
         current = (self.seen.version, self.seen.restarts) == (self.version, self.restarts)
         return self.seen if current else Seen()
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPod:
+    """A pod as it was read, with what its image is pulled with where the store keeps that."""
+
+    pod: Pod
+    login: RegistryAuth | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

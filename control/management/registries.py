@@ -33,7 +33,8 @@ class Registries:
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
-        self._commits, self._declared, self._clock, self._rng = commits, declared, clock, rng
+        self._commits, self._clock, self._rng = commits, clock, rng
+        self.declared = declared
 
     async def create(self, account: str, name: str, login: RegistryAuth) -> Registry:
         made, now = Registry(short_id(self._rng), name), self._clock()
@@ -57,8 +58,8 @@ class Registries:
 
     async def login(self, account: str, registry: str) -> RegistryAuth:
         """What it holds, for a pull. Raises BadRequest where there is none of this id."""
-        if account == DEFAULT_ACCOUNT and registry in self._declared:
-            return self._declared[registry]
+        if account == DEFAULT_ACCOUNT and registry in self.declared:
+            return self.declared[registry]
         found = await self._commits.read(lambda conn: registry_login(conn, account, registry))
         if found is None:
             raise BadRequest(
@@ -67,7 +68,7 @@ class Registries:
         return found
 
     async def delete(self, account: str, registry: str) -> None:
-        if account == DEFAULT_ACCOUNT and registry in self._declared:
+        if account == DEFAULT_ACCOUNT and registry in self.declared:
             raise BadRequest(
                 f"registry auth {registry} is declared in the configuration file: remove it there"
             )
@@ -82,5 +83,5 @@ class Registries:
         await self._commits.commit(remove)
 
     def _all(self, conn: Conn, account: str) -> tuple[Registry, ...]:
-        declared = [Registry(one, one) for one in self._declared] if account == DEFAULT_ACCOUNT else []
+        declared = [Registry(one, one) for one in self.declared] if account == DEFAULT_ACCOUNT else []
         return *declared, *list_registries(conn, account)

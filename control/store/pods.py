@@ -7,14 +7,15 @@ an action or a report leads to is decided by `control.pod`; here the outcome is 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from stoker.control.pod import Pod, PodBody, Seen, held, told
+from stoker.control.pod import Pod, PodBody, Seen, WantedPod, held, told
 from stoker.control.store.opening import Conn
+from stoker.control.store.registries import registry_login
 from stoker.control.store.schema import pods
 from stoker.wire.messages import HeldPod, PodState, PortMapping
 
@@ -23,8 +24,11 @@ def add_pod(conn: Conn, pod: Pod) -> None:
     conn.execute(insert(pods), {"id": pod.id, "billed_to": pod.created_at} | _row(conn, pod))
 
 
-def put_pod(conn: Conn, pod: Pod) -> None:
-    conn.execute(update(pods).where(pods.c.id == pod.id).values(**_row(conn, pod)))
+def put_pod(conn: Conn, pod: Pod) -> Pod:
+    """As it is stored then, with a revision of its own."""
+    stored = replace(pod, revision=pod.revision + 1)
+    conn.execute(update(pods).where(pods.c.id == pod.id).values(**_row(conn, stored)))
+    return stored
 
 
 def get_pod(conn: Conn, account: str, pod: str) -> Pod | None:
@@ -41,34 +45,30 @@ def list_pods(conn: Conn, account: str) -> tuple[Pod, ...]:
     return tuple(_pod(conn, row) for row in rows)
 
 
-def known_pods(conn: Conn) -> tuple[Pod, ...]:
-    """Of every account, all that a node may still have something of."""
-    return tuple(_pod(conn, row) for row in conn.execute(_known().order_by(pods.c.id)))
-
-
 def _known() -> Any:
     return select(pods).where(pods.c.forgotten == 0)
 
 
-def apply_pod_state(conn: Conn, node: str, state: PodState, now: float) -> Pod | None:
+def want(conn: Conn, pod: Pod) -> WantedPod:
+    """The pod with what its node needs to hear beside."""
+    registry = pod.body.registry
+    return WantedPod(pod, registry_login(conn, pod.account, registry) if registry else None)
+
+
+def apply_pod_state(conn: Conn, node: str, state: PodState, now: float) -> WantedPod | None:
     """The pod after it; None where this node has no such pod, or has one of another version by now."""
     row = conn.execute(_known().where(pods.c.id == state.pod, pods.c.node == node)).first()
     if row is None:
         return None
     after = told(_pod(conn, row), state, now)
-    if after is not None:
-        put_pod(conn, after)
-    return after
+    return None if after is None else want(conn, put_pod(conn, after))
 
 
-def reconcile_pods(conn: Conn, node: str, found: Collection[HeldPod]) -> tuple[Pod, ...]:
+def reconcile_pods(conn: Conn, node: str, found: Sequence[HeldPod]) -> tuple[WantedPod, ...]:
     """The node's pods after its Hello."""
     by_id = {one.pod: one for one in found}
-    rows = conn.execute(_known().where(pods.c.node == node)).all()
-    after = tuple(held(_pod(conn, row), by_id.get(row.id)) for row in rows)
-    for pod in after:
-        put_pod(conn, pod)
-    return after
+    rows = conn.execute(_known().where(pods.c.node == node).order_by(pods.c.id)).all()
+    return tuple(want(conn, put_pod(conn, held(_pod(conn, row), by_id.get(row.id)))) for row in rows)
 
 
 def _row(conn: Conn, pod: Pod) -> dict[str, Any]:
@@ -89,6 +89,7 @@ def _row(conn: Conn, pod: Pod) -> dict[str, Any]:
         "started_at": pod.started_at,
         "ended_at": pod.ended_at,
         "forgotten": int(pod.forgotten),
+        "revision": pod.revision,
     }
 
 
@@ -112,6 +113,7 @@ def _pod(conn: Conn, row: Any) -> Pod:
         change=row.change,
         started_at=row.started_at,
         ended_at=row.ended_at,
+        revision=row.revision,
     )
 
 

@@ -1,0 +1,129 @@
+"""The management API's fields of a pod, and what they are below it: defaults, templates, and the body.
+
+given by the caller  over  the template's  over  DEFAULTS   ──>  PodBody
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from stoker.control.errors import BadRequest
+from stoker.control.pod import PodBody
+
+ENV_MOST = 50
+PORTS_MOST = 50
+
+DEFAULTS: Mapping[str, Any] = {
+    "cloudType": "SECURE",
+    "computeType": "GPU",
+    "containerDiskInGb": 50,
+    "cpuFlavorPriority": "availability",
+    "dataCenterPriority": "availability",
+    "desiredStatus": "RUNNING",
+    "dockerEntrypoint": [],
+    "dockerStartCmd": [],
+    "env": {},
+    "globalNetworking": False,
+    "gpuCount": 1,
+    "gpuTypePriority": "availability",
+    "interruptible": False,
+    "locked": False,
+    "minRAMPerGPU": 8,
+    "minVCPUPerGPU": 2,
+    "name": "my pod",
+    "ports": ["8888/http", "22/tcp"],
+    "vcpuCount": 2,
+    "volumeInGb": 20,
+    "volumeMountPath": "/workspace",
+}
+
+_NAMES = {
+    "containerDiskInGb": "disk_gb",
+    "containerRegistryAuthId": "registry",
+    "dockerEntrypoint": "entrypoint",
+    "dockerStartCmd": "command",
+    "env": "env",
+    "globalNetworking": "global_networking",
+    "imageName": "image",
+    "locked": "locked",
+    "ports": "ports",
+    "volumeInGb": "volume_gb",
+    "volumeMountPath": "volume_path",
+}
+"""What a change may name."""
+
+_NAMES_AT_CREATION = _NAMES | {
+    "allowedCudaVersions": "cuda_versions",
+    "computeType": "compute",
+    "dataCenterIds": "data_centers",
+    "gpuCount": "gpu_count",
+    "gpuTypeIds": "gpu_types",
+    "networkVolumeId": "network_volume",
+    "templateId": "template",
+    "vcpuCount": "vcpus",
+}
+
+_OF_TEMPLATE = (
+    "containerDiskInGb",
+    "containerRegistryAuthId",
+    "dockerEntrypoint",
+    "dockerStartCmd",
+    "imageName",
+    "ports",
+    "volumeInGb",
+    "volumeMountPath",
+)
+
+_MAY_BE_NULL = frozenset({"containerDiskInGb", "volumeInGb"})
+_NOT_ASKED = frozenset({*_NAMES_AT_CREATION, "name", "desiredStatus"})
+
+
+def whole(given: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field: the caller's, else its template's, else the default. Variables are taken one by one.
+    Raises BadRequest where there is no image."""
+    said = _said(given)
+    fields = {**DEFAULTS, **{name: template[name] for name in _OF_TEMPLATE if name in template}, **said}
+    fields["env"] = {**template.get("env", {}), **said.get("env", {})}
+    if "imageName" not in fields:
+        raise BadRequest("imageName is required and missing: name an image, or a templateId that has one")
+    return fields
+
+
+def _said(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None or name in _MAY_BE_NULL}
+
+
+def body_of(fields: Mapping[str, Any]) -> PodBody:
+    """Raises BadRequest for what no pod can be made of."""
+    values = {
+        ours: _frozen(fields[theirs]) for theirs, ours in _NAMES_AT_CREATION.items() if theirs in fields
+    }
+    asked = {name: value for name, value in fields.items() if name not in _NOT_ASKED}
+    return _checked(PodBody(**values, asked=asked))
+
+
+def body_after(body: PodBody, changes: Mapping[str, Any]) -> PodBody:
+    """The body with what a change names; "" for containerRegistryAuthId takes it away. Raises BadRequest."""
+    values = {_NAMES[name]: _frozen(value) for name, value in _said(changes).items() if name in _NAMES}
+    return _checked(replace(body, **values))
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _checked(body: PodBody) -> PodBody:
+    if body.image.startswith("local:"):
+        raise BadRequest(
+            f"imageName must be a container image; got {body.image!r}, and local: is for endpoints only"
+        )
+    if len(body.env) > ENV_MOST:
+        raise BadRequest(f"env holds at most {ENV_MOST} variables; got {len(body.env)}")
+    if len(body.ports) > PORTS_MOST:
+        raise BadRequest(f"ports holds at most {PORTS_MOST} ports; got {len(body.ports)}")
+    twice = [port for port in body.ports if body.ports.count(port) > 1]
+    if twice:
+        raise BadRequest(f"ports names {twice[0]} twice")
+    return body
