@@ -36,7 +36,7 @@ from stoker.control.api.seam import ApiSettings
 from stoker.control.api.server import HttpServer, serve_http
 from stoker.control.artifacts import S3Artifacts
 from stoker.control.commit import Commits, Committer
-from stoker.control.config import load_config, price_list, registry_auths
+from stoker.control.config import device_prices, load_config, price_list, registry_auths
 from stoker.control.config_sections import Config
 from stoker.control.grpc_stream import GrpcServer, TlsFiles, serve
 from stoker.control.plane import Plane
