@@ -8,7 +8,7 @@ Before the end, what is not known is absent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -101,9 +101,9 @@ def chunk_value(value: bytes) -> Record:
     return {"output": orjson.Fragment(value)}
 
 
-def health(counted: Health) -> Mapping[str, Mapping[str, object]]:
-    """All eleven counters, always; and `devices` where some are ill."""
-    told: dict[str, Mapping[str, object]] = {
+def health(counted: Health) -> Record:
+    """All eleven counters, always; `devices` where some are ill, and the `reason` of throttled workers."""
+    told: Record = {
         "jobs": {
             "completed": counted.completed,
             "failed": counted.failed,
@@ -122,6 +122,7 @@ def health(counted: Health) -> Mapping[str, Mapping[str, object]]:
     }
     if counted.ill:
         told["devices"] = {"ill": counted.ill}
+    _put(told, "reason", counted.reason or None)
     return told
 
 

@@ -269,7 +269,8 @@ class StreamEvent:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The eleven counters of `/health`; `ill` are devices that no worker is placed on, and why."""
+    """The eleven counters of `/health`; `ill` are devices that no worker is placed on, and why. `reason`: why
+    workers are throttled."""
 
     completed: int = 0
     failed: int = 0
@@ -283,6 +284,7 @@ class Health:
     throttled: int = 0
     unhealthy: int = 0
     ill: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

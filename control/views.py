@@ -292,6 +292,7 @@ class Views:
             throttled=self._staffing.throttled(found.id),
             unhealthy=sum(1 for worker in workers if worker.state == "unhealthy"),
             ill=self._floor.ill(),
+            reason=self._staffing.why_throttled(found.id),
         )
 
     async def _recount(self, endpoint: str) -> Counted:

@@ -174,7 +174,10 @@ COMPONENTS: dict[str, Schema] = {
             "jobs": exactly(dict.fromkeys(_JOBS, COUNT)),
             "workers": exactly(dict.fromkeys(_WORKERS, COUNT)),
         },
-        {"devices": exactly({"ill": {"type": "object", "additionalProperties": TEXT}})},
+        {
+            "devices": exactly({"ill": {"type": "object", "additionalProperties": TEXT}}),
+            "reason": {"type": "string", "description": "Why workers are throttled."},
+        },
     ),
     "Submission": SUBMISSION,
 }

@@ -192,6 +192,11 @@ def test_health_names_the_devices_that_are_ill_where_there_are_some() -> None:
     assert len(told["workers"]) == 6
 
 
+def test_health_says_why_workers_are_throttled() -> None:
+    assert wire(records.health(Health(throttled=1, reason="throttled: x")))["reason"] == "throttled: x"
+    assert "reason" not in wire(records.health(Health()))
+
+
 def test_health_has_its_eleven_counters() -> None:
     counted = Health(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
     assert wire(records.health(counted)) == {

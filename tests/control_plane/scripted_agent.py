@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from stoker.control.plane import Plane
 from stoker.wire.messages import (
@@ -50,6 +51,8 @@ class ScriptedAgent:
         workers: Iterable[HeldWorker] = (),
         attempts: Iterable[HeldAttempt] = (),
         samples: Iterable[DeviceSample] = (),
+        devices: Iterable[Device] = (CPU,),
+        facts: Mapping[str, str] | None = None,
     ) -> FromControl:
         """Says Hello; returns the answer, Welcome or Refusal."""
         self.stream, theirs = memory_pair()
@@ -61,7 +64,8 @@ class ScriptedAgent:
             name=self.node,
             boot=self.boot,
             agent_version="0",
-            devices=(CPU,),
+            devices=tuple(devices),
+            facts=facts or {},
             workers=tuple(workers),
             attempts=tuple(attempts),
             samples=tuple(samples),
@@ -76,6 +80,13 @@ class ScriptedAgent:
             self.specs = {spec.worker: spec for spec in message.desired.workers}
         return message
 
+    async def listen(self, seconds: float) -> None:
+        """Hears all that comes in this time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    await self.hear()
+
     async def report(self, *bodies: ReportBody) -> None:
         reports = []
         for body in bodies:
@@ -83,8 +94,8 @@ class ScriptedAgent:
             reports.append(Report(self.number, body))
         await self.stream.send(FromAgent(reports=tuple(reports)))
 
-    async def beat(self, number: int = 1) -> None:
-        await self.stream.send(FromAgent(beat=Beat(number)))
+    async def beat(self, number: int = 1, samples: Iterable[DeviceSample] = ()) -> None:
+        await self.stream.send(FromAgent(beat=Beat(number, tuple(samples))))
 
     async def staffed(self, count: int = 1) -> list[str]:
         """Waits until so many workers are desired, and reports them ready."""

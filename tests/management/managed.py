@@ -57,8 +57,8 @@ class Managed:
         told: dict[str, Any] = answer.json()
         return told
 
-    async def again(self) -> None:
-        """Another control process on the same store."""
+    async def again(self, *endpoints: Endpoint) -> None:
+        """Another control process on the same store; `endpoints` are in its configuration's file."""
         old = self.world.plane
         if self.running is not None:
             await _ended(self.running)
@@ -67,7 +67,7 @@ class Managed:
         world.plane = Plane(
             settings, world.commits, world.artifacts, world.now, old.management.rng, world.post
         )
-        await world.plane.start(())
+        await world.plane.start(endpoints)
         self.app = make_app(world.plane, ApiSettings(rate_limits=False), make_management_app(world.plane))
         self.http._transport = httpx.ASGITransport(self.app, raise_app_exceptions=True)
 
