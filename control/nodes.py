@@ -285,7 +285,9 @@ class Nodes:
         now, node, number = self._clock(), session.node, session.session
 
         def work(conn: Conn) -> _Committed:
-            reported = store.apply_reports(conn, node=node, session=number, reports=reports, now=now)
+            reported = store.apply_reports(
+                conn, node=node, session=number, reports=reports, now=now, prices=self._settings.price_list
+            )
             store.noted(conn, reported.changed)
             store.note_leftovers(conn, [artifact.key for artifact in reported.orphans])
             claimed = store.claim(conn, slots, now) if slots and not self._dispatch.closed else ()

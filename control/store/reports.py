@@ -11,13 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stoker.control.billing import PriceList
 from stoker.control.job_policy import Again, Counts, after_failure, after_refusal, is_failure, retries
 from stoker.control.pod import WantedPod
 from stoker.control.store.abandoned import prefixes, release
+from stoker.control.store.bills import bill_outputs
 from stoker.control.store.jobs import count, rank, ref_columns
 from stoker.control.store.opening import Conn
 from stoker.control.store.pods import apply_pod_state
 from stoker.control.store.statements import guard
+from stoker.control.store.usage import add_usage
 from stoker.control.store.volumes import note_used
 from stoker.control.store.webhooks import note_end
 from stoker.control.types import Changed, JobState, JobView, Reported
@@ -32,6 +35,7 @@ from stoker.wire.messages import (
     Report,
     Span,
     Uploading,
+    Usage,
     VolumeUsed,
 )
 
@@ -39,6 +43,7 @@ ARTIFACT_LIFE_S = 7 * 86_400.0
 RENEWAL_S = 1.0
 LOG_LINES = 100
 LOG_BYTES = 16 * 1024
+DEVICE_MS = "device_ms"
 
 _STATES = {
     "completed": JobState.COMPLETED,
@@ -63,7 +68,18 @@ class _Gathered:
     pods: list[WantedPod] = field(default_factory=list)
 
 
-def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Report], now: float) -> Reported:
+NO_PRICES = PriceList()
+
+
+def apply_reports(
+    conn: Conn,
+    *,
+    node: str,
+    session: int,
+    reports: Sequence[Report],
+    now: float,
+    prices: PriceList = NO_PRICES,
+) -> Reported:
     """Applies them in order, and renews the node's lease. Outcomes are guarded by node and attempt only."""
     _renew(conn, node, session, now)
     done = _Gathered()
@@ -85,6 +101,8 @@ def apply_reports(conn: Conn, *, node: str, session: int, reports: Sequence[Repo
                 done.pods += [pod] if pod is not None else []
             case VolumeUsed(volume, used_bytes, gone=False):
                 note_used(conn, volume, used_bytes, now)
+            case Usage() as span:
+                add_usage(conn, node, span, prices, now)
             case _:
                 pass
     news, stale = tuple(done.news), tuple(done.stale)
@@ -162,7 +180,7 @@ def _finish(
         result = {"seq": seq, "output": outcome.output, "error": error}
         conn.run("insert_result", result | ref_columns(outcome.output_ref))
     if outcome.spans:
-        bill(conn, outcome, outcome.spans, account, endpoint, now)
+        bill(conn, node, outcome, outcome.spans, account, endpoint, now)
     if outcome.artifacts and not own_bucket:
         _keep_artifacts(conn, outcome, account, endpoint, now)
     keep_log(conn, seq, outcome)
@@ -204,23 +222,29 @@ def keep_log(conn: Conn, seq: int, outcome: Outcome) -> None:
 
 
 def bill(
-    conn: Conn, outcome: Outcome, spans: Iterable[Span], account: str, endpoint: str, now: float
+    conn: Conn, node: str, outcome: Outcome, spans: Iterable[Span], account: str, endpoint: str, now: float
 ) -> None:
-    rows = [
-        {
-            "job": outcome.job,
-            "attempt": outcome.attempt,
-            "kind": span.kind,
-            "unit": span.unit,
-            "account": account,
-            "endpoint": endpoint,
-            "quantity": span.quantity,
-            "nano_usd": span.nano_usd,
-            "at": now,
-        }
-        for span in spans
-    ]
-    conn.run_many("insert_span", rows)
+    """What the job took; and, where its output has a price, what that adds to the bill."""
+    rows = {span: _span_row(outcome, span, account, endpoint, now) for span in spans}
+    conn.run_many("insert_span", [row for span, row in rows.items() if span.unit == DEVICE_MS])
+    outputs = [span for span in rows if span.unit != DEVICE_MS]
+    new = [span for span in outputs if conn.run("insert_span", rows[span]).rowcount > 0]
+    if new:
+        bill_outputs(conn, node, outcome.worker, account, endpoint, new, now)
+
+
+def _span_row(outcome: Outcome, span: Span, account: str, endpoint: str, now: float) -> dict[str, Any]:
+    return {
+        "job": outcome.job,
+        "attempt": outcome.attempt,
+        "kind": span.kind,
+        "unit": span.unit,
+        "account": account,
+        "endpoint": endpoint,
+        "quantity": span.quantity,
+        "nano_usd": span.nano_usd,
+        "at": now,
+    }
 
 
 def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, now: float) -> None:
@@ -269,7 +293,7 @@ def _failed_attempt(conn: Conn, node: str, outcome: Outcome, now: float, done: _
         return _finish(conn, node, outcome, JobState.FAILED, again.why, now, done)
     _requeue(conn, values, again, counts, refused, low)
     keep_log(conn, seq, outcome)
-    bill(conn, outcome, _executed(outcome), account, endpoint, now)
+    bill(conn, node, outcome, _executed(outcome), account, endpoint, now)
     if not own_bucket:
         done.orphans += outcome.artifacts
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE))
@@ -323,7 +347,7 @@ def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) 
     if row is not None:
         seq, account, endpoint = row
         keep_log(conn, seq, outcome)
-        bill(conn, outcome, _executed(outcome), account, endpoint, now)
+        bill(conn, node, outcome, _executed(outcome), account, endpoint, now)
     _drop_uploads(conn, outcome, done)
 
 

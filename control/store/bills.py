@@ -1,0 +1,270 @@
+"""Bills in the store: the hours' sums, what is added to them, and what is read of them.
+
+A row is one hour of one worker, pod or volume. It is only ever added to, in the transaction that stores what
+the amount is for: a span of usage, a job's output, or up to when a disk or volume is billed. So nothing is
+billed twice and nothing is left out, whoever is killed when. What a bill is the sum of: `control.billing`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, select
+
+from stoker.control.billing import CPU, FREE, HOUR_MS, Charge, HourRow, PriceList, by_hour, space
+from stoker.control.store.opening import Conn
+from stoker.control.store.schema import bills, pods, volumes
+from stoker.wire.messages import Span
+
+LOCAL = "local:"
+
+_ADD = """
+INSERT INTO bills (account, kind, hour, resource, worker, gpu_type, data_center, image, template,
+                   billed_ms, disk_gb, nano_usd)
+VALUES (:account, :kind, :hour, :resource, :worker, :gpu_type, :data_center, :image, :template,
+        :billed_ms, :disk_gb, :nano_usd)
+ON CONFLICT (account, kind, hour, resource, worker, gpu_type, data_center, image, template) DO UPDATE
+SET billed_ms = bills.billed_ms + excluded.billed_ms,
+    disk_gb = CASE WHEN excluded.disk_gb > bills.disk_gb THEN excluded.disk_gb ELSE bills.disk_gb END,
+    nano_usd = bills.nano_usd + excluded.nano_usd
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """Who pays for what: the key of a bill's row, but for its hour. `kind` is endpoint, pod or volume."""
+
+    account: str
+    kind: str
+    resource: str
+    worker: str = ""
+    gpu_type: str = ""
+    data_center: str = ""
+    image: str = ""
+    template: str = ""
+
+
+def add_to_bill(conn: Conn, payer: Payer, hour: int, charge: Charge, disk_gb: int = 0) -> None:
+    conn.run(
+        _ADD,
+        {
+            "account": payer.account,
+            "kind": payer.kind,
+            "hour": hour,
+            "resource": payer.resource,
+            "worker": payer.worker,
+            "gpu_type": payer.gpu_type,
+            "data_center": payer.data_center,
+            "image": payer.image,
+            "template": payer.template,
+            "billed_ms": charge.billed_ms,
+            "disk_gb": disk_gb,
+            "nano_usd": charge.nano_usd,
+        },
+    )
+
+
+# ---- nodes and endpoints, as bills name them --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """`types` are device types by uuid; a processor's is CPU."""
+
+    types: dict[str, str] = field(default_factory=dict)
+    data_center: str = ""
+
+    def type_of(self, devices: Sequence[str]) -> str:
+        """ "" where it is not known."""
+        return next((self.types[uuid] for uuid in devices if uuid in self.types), "")
+
+    @property
+    def only_type(self) -> str:
+        """Of a node whose GPUs are all of one type, or that has none."""
+        found = set(self.types.values()) - {CPU} or set(self.types.values())
+        return found.pop() if len(found) == 1 else ""
+
+
+def node_facts(conn: Conn, node: str) -> NodeFacts:
+    row = conn.run("SELECT devices, facts FROM nodes WHERE id = :node", {"node": node}).fetchone()
+    if row is None:
+        return NodeFacts()
+    types = {one["uuid"]: CPU if one["kind"] == "cpu" else one["name"] for one in json.loads(row[0])}
+    return NodeFacts(types, json.loads(row[1]).get("data_center", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Seller:
+    """An endpoint as bills see it. `by_output`: callers pay for what its jobs made, and nobody for time."""
+
+    account: str
+    by_output: bool
+    template: str
+    image: str
+    share: float
+
+
+_SELLER = """
+SELECT e.account, e.hosted, e.template, v.run FROM endpoints e LEFT JOIN endpoint_versions v
+ON v.endpoint = e.id AND v.version = COALESCE(CAST(:version AS BIGINT), e.version) WHERE e.id = :endpoint
+"""
+
+
+def seller(conn: Conn, endpoint: str, version: int | None = None) -> Seller | None:
+    """As of this version, or the current one."""
+    row = conn.run(_SELLER, {"endpoint": endpoint, "version": version}).fetchone()
+    if row is None:
+        return None
+    account, hosted, template, sealed = row
+    run = json.loads(conn.secrets.open(sealed)) if sealed is not None else {}
+    handler = run.get("handler", "")
+    image = run.get("image") or (LOCAL + handler if handler else "")
+    return Seller(account, bool(hosted), template, image, run.get("needs", {}).get("share", 1.0))
+
+
+# ---- outputs ------------------------------------------------------------------------------------
+
+
+def bill_outputs(
+    conn: Conn, node: str, worker: str, account: str, endpoint: str, spans: Iterable[Span], now: float
+) -> None:
+    """What a job made, in the hour in which its end was stored. Each span at most once: the caller knows."""
+    at, sold = node_facts(conn, node), seller(conn, endpoint)
+    payer = Payer(
+        account,
+        "endpoint",
+        endpoint,
+        worker,
+        at.only_type,
+        at.data_center,
+        sold.image if sold else "",
+        sold.template if sold else "",
+    )
+    for span in spans:
+        add_to_bill(conn, payer, int(now * 1000) // HOUR_MS, Charge(0, span.nano_usd))
+
+
+# ---- disks and volumes --------------------------------------------------------------------------
+
+
+def bill_pods(conn: Conn, prices: PriceList, now: float, pod: str | None = None) -> None:
+    """The disks of all pods, or of one, up to now, or to its end. To be done before a size changes."""
+    found = select(
+        pods.c.id,
+        pods.c.account,
+        pods.c.gpu_type,
+        pods.c.node,
+        pods.c.body,
+        pods.c.billed_to,
+        pods.c.ended_at,
+    )
+    due = pods.c.ended_at.is_(None) | (pods.c.billed_to < pods.c.ended_at)
+    for row in conn.execute(found.where(due, _one(pods.c.id, pod))).all():
+        body = json.loads(conn.secrets.open(row.body))
+        device_type = CPU if body.get("compute") == "CPU" else row.gpu_type
+        payer = Payer(row.account, "pod", row.id, gpu_type=device_type)
+        gb = (body.get("disk_gb") or 0) + (body.get("volume_gb") or 0)
+        _bill_space(conn, "pods", payer, row.billed_to, _until(row.ended_at, now), gb, prices.disk_gb_hour)
+
+
+def bill_volumes(conn: Conn, prices: PriceList, now: float, volume: str | None = None) -> None:
+    """All network volumes, or one, up to now, or to its end. To be done before a size changes."""
+    found = select(
+        volumes.c.id,
+        volumes.c.account,
+        volumes.c.data_center,
+        volumes.c.size_gb,
+        volumes.c.billed_to,
+        volumes.c.deleted_at,
+    )
+    due = volumes.c.deleted_at.is_(None) | (volumes.c.billed_to < volumes.c.deleted_at)
+    for row in conn.execute(found.where(due, _one(volumes.c.id, volume))).all():
+        payer = Payer(row.account, "volume", row.id, data_center=row.data_center)
+        until = _until(row.deleted_at, now)
+        _bill_space(conn, "volumes", payer, row.billed_to, until, row.size_gb, prices.volume_gb_hour)
+
+
+def _one(column: Any, wanted: str | None) -> ColumnElement[bool]:
+    return column.is_not(None) if wanted is None else column == wanted
+
+
+def _until(ended_at: float | None, now: float) -> float:
+    return now if ended_at is None else min(ended_at, now)
+
+
+_BILLED = {
+    table: f"UPDATE {table} SET billed_to = :until WHERE id = :id AND billed_to = :since"
+    for table in ("pods", "volumes")
+}
+
+
+def _bill_space(
+    conn: Conn, table: str, payer: Payer, since: float, until: float, gb: int, gb_hour: int
+) -> None:
+    """Nothing where somebody else has just billed it."""
+    began, ended = round(since * 1000), int(until * 1000)
+    if ended <= began:
+        return
+    values = {"id": payer.resource, "since": since, "until": ended / 1000}
+    if conn.run(_BILLED[table], values).rowcount and gb:
+        for hour, first, last in by_hour(began, ended):
+            cost = space(gb_hour, gb, first, last)
+            add_to_bill(conn, payer, hour, Charge(FREE.billed_ms, cost), gb)
+
+
+# ---- reading ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BillQuery:
+    """Which rows: of `hours` (first, and the first that is not meant), of these, of any where None. `by` is
+    the column that they are grouped by; "": all are one group."""
+
+    account: str
+    kind: str
+    hours: tuple[int, int]
+    by: str = ""
+    resource: str | None = None
+    gpu_types: tuple[str, ...] | None = None
+    data_centers: tuple[str, ...] | None = None
+    image: str | None = None
+    template: str | None = None
+
+
+def read_bills(conn: Conn, query: BillQuery) -> list[HourRow]:
+    """Summed up by hour, group and resource."""
+    first, end = query.hours
+    keys: list[Any] = [bills.c.hour, bills.c.resource]
+    if query.by and query.by != "resource":
+        keys.append(bills.c[query.by])
+    sums = func.sum(bills.c.billed_ms), func.max(bills.c.disk_gb), func.sum(bills.c.nano_usd)
+    wanted = (
+        select(*keys, *sums)
+        .where(
+            bills.c.account == query.account,
+            bills.c.kind == query.kind,
+            bills.c.hour >= first,
+            bills.c.hour < end,
+            *_filters(query),
+        )
+        .group_by(*keys)
+    )
+    return [_hour_row(query, tuple(row)) for row in conn.execute(wanted)]
+
+
+def _filters(query: BillQuery) -> list[ColumnElement[bool]]:
+    single = {"resource": query.resource, "image": query.image, "template": query.template}
+    several = {"gpu_type": query.gpu_types, "data_center": query.data_centers}
+    return [
+        *(bills.c[name] == value for name, value in single.items() if value is not None),
+        *(bills.c[name].in_(values) for name, values in several.items() if values is not None),
+    ]
+
+
+def _hour_row(query: BillQuery, row: tuple[Any, ...]) -> HourRow:
+    hour, resource, *named, billed_ms, disk_gb, nano_usd = row
+    name = named[0] if named else resource if query.by else ""
+    return HourRow(hour, name, resource, int(billed_ms), int(disk_gb), int(nano_usd))

@@ -1,0 +1,120 @@
+"""Usage in the store: what workers and pods held their devices for, and what each span cost.
+
+A span is known by (owner, boot, n): one that is told again is the same, and changes nothing. Its price is
+that of the moment in which it arrives first. It goes into the bills of the hours that it lies in, in the same
+transaction. A span of an endpoint or a pod that there never was is dropped, and so is one that comes a week
+late: by then it is not known any more whether it came before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stoker.control.billing import FREE, Charge, PriceList, by_hour, device_time
+from stoker.control.store.bills import Payer, add_to_bill, node_facts, seller
+from stoker.control.store.opening import Conn
+from stoker.wire.messages import Usage
+
+USAGE_LIFE_S = 7 * 86_400.0
+_KEPT_S = USAGE_LIFE_S + 3_600.0
+
+_INSERT = """
+INSERT INTO usage (owner, boot, n, account, kind, resource, state, gpu_type, devices, began_ms, ended_ms,
+                   billed_ms, nano_usd)
+VALUES (:owner, :boot, :n, :account, :kind, :resource, :state, :gpu_type, :devices, :began_ms, :ended_ms,
+        :billed_ms, :nano_usd)
+ON CONFLICT DO NOTHING
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    payer: Payer
+    share: float
+    free: bool
+
+
+def add_usage(conn: Conn, node: str, span: Usage, prices: PriceList, now: float) -> None:
+    if span.ended_ms <= span.began_ms or span.ended_ms < (now - USAGE_LIFE_S) * 1000:
+        return
+    owner = _owner(conn, node, span)
+    if owner is None:
+        return
+    parts = [
+        (hour, _cost(owner, span, prices, began, ended))
+        for hour, began, ended in by_hour(span.began_ms, span.ended_ms)
+    ]
+    if not _stored(conn, owner.payer, span, [cost for _, cost in parts]):
+        return
+    for hour, cost in parts:
+        if cost.billed_ms:
+            add_to_bill(conn, owner.payer, hour, cost)
+
+
+def _owner(conn: Conn, node: str, span: Usage) -> _Owner | None:
+    at = node_facts(conn, node)
+    device_type = at.type_of(span.devices)
+    if span.kind == "pod":
+        row = conn.run("SELECT account FROM pods WHERE id = :pod", {"pod": span.owner}).fetchone()
+        if row is None:
+            return None
+        return _Owner(Payer(row[0], "pod", span.owner, gpu_type=device_type), 1.0, free=False)
+    sold = seller(conn, span.endpoint, span.version)
+    if sold is None:
+        return None
+    payer = Payer(
+        sold.account,
+        "endpoint",
+        span.endpoint,
+        span.owner,
+        device_type,
+        at.data_center,
+        sold.image,
+        sold.template,
+    )
+    return _Owner(payer, sold.share, free=sold.by_output)
+
+
+def _cost(owner: _Owner, span: Usage, prices: PriceList, began_ms: int, ended_ms: int) -> Charge:
+    if owner.free:
+        return FREE
+    return device_time(
+        prices,
+        owner.payer.gpu_type,
+        span.state,
+        began_ms,
+        ended_ms,
+        devices=len(span.devices),
+        share=owner.share,
+    )
+
+
+def _stored(conn: Conn, payer: Payer, span: Usage, costs: list[Charge]) -> bool:
+    values = {
+        "owner": span.owner,
+        "boot": span.boot,
+        "n": span.n,
+        "account": payer.account,
+        "kind": span.kind,
+        "resource": payer.resource,
+        "state": span.state,
+        "gpu_type": payer.gpu_type,
+        "devices": len(span.devices),
+        "began_ms": span.began_ms,
+        "ended_ms": span.ended_ms,
+        "billed_ms": sum(cost.billed_ms for cost in costs),
+        "nano_usd": sum(cost.nano_usd for cost in costs),
+    }
+    return conn.run(_INSERT, values).rowcount > 0
+
+
+_FORGET = """
+DELETE FROM usage WHERE (owner, boot, n) IN
+    (SELECT owner, boot, n FROM usage WHERE began_ms < :before ORDER BY began_ms LIMIT :limit)
+"""
+
+
+def forget_usage(conn: Conn, now: float, limit: int) -> int:
+    """Spans so old that they are not taken any more go; their bills stay. How many went."""
+    before = int((now - _KEPT_S) * 1000)
+    return conn.run(_FORGET, {"before": before, "limit": limit}).rowcount
