@@ -27,6 +27,7 @@ from stoker.agent.container_oom import counter, kills
 from stoker.agent.container_plan import (
     AGENT_LABEL,
     DOCKER_WITH_CDI,
+    POD_LABEL,
     PODMAN_WITH_CDI,
     Ended,
     Engine,
@@ -153,7 +154,9 @@ class ContainerEngine:
         if self._client is not None:
             self._client.close()
 
-    async def _call(self, work: Callable[[], T]) -> T:
+    async def call(self, work: Callable[[], T]) -> T:
+        """Of the client, on a thread. Raises EngineError, NotThere."""
+
         def told() -> T:
             with _in_words():
                 return work()
@@ -165,7 +168,7 @@ class ContainerEngine:
     async def image(self, name: str) -> dict[str, Any]:
         """Id and RepoDigests of an image that is here. Raises NotThere."""
         client: Any = self.client  # this call of it has no types
-        found: dict[str, Any] = await self._call(lambda: client.inspect_image(name))
+        found: dict[str, Any] = await self.call(lambda: client.inspect_image(name))
         return found
 
     async def pull(self, name: str, auth: RegistryAuth | None = None) -> None:
@@ -192,7 +195,7 @@ class ContainerEngine:
         while self._doomed:
             container = self._doomed.pop()
             await self.remove(container)
-        return await self._call(lambda: self._create(plan, name))
+        return await self.call(lambda: self._create(plan, name))
 
     def _create(self, plan: Plan, name: str) -> str:
         client: Any = self.client  # its calls have no types
@@ -215,7 +218,7 @@ class ContainerEngine:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Ended] = loop.create_future()
         try:
-            stream = await self._call(lambda: self.client.attach(container, stream=True))
+            stream = await self.call(lambda: self.client.attach(container, stream=True))
         except BaseException:
             os.close(log_start)
             raise
@@ -234,9 +237,9 @@ class ContainerEngine:
                 loop.call_soon_threadsafe(_settle, ended, result, error)
 
         try:
-            counting = await self._call(lambda: self._started(container))
+            counting = await self.call(lambda: self._started(container))
         except BaseException:
-            await self._call(lambda: _close(stream))
+            await self.call(lambda: _close(stream))
             os.close(log_start)
             raise
         name = f"container {container[:12]}"
@@ -272,21 +275,21 @@ class ContainerEngine:
                 return None
             return "it got no GPU" if not found else f"it got {len(found)} of {wanted} GPUs"
 
-        return await self._call(look)
+        return await self.call(look)
 
     async def unseen(self, agent: str, inside: Path, outside: Path) -> str | None:
         """Why the engine's host does not know the agent's folder `inside` as `outside`; None when it does."""
-        return await self._call(lambda: unseen(self.client, {AGENT_LABEL: agent}, inside, outside))
+        return await self.call(lambda: unseen(self.client, {AGENT_LABEL: agent}, inside, outside))
 
     async def signal(self, container: str, name: str) -> None:
         """Nothing when it has ended."""
         with contextlib.suppress(EngineError):
-            await self._call(lambda: self.client.kill(container, name))
+            await self.call(lambda: self.client.kill(container, name))
 
     async def remove(self, container: str) -> None:
         """Now, or else before the next one is made. Raises EngineError when it is not now."""
         try:
-            await self._call(lambda: self._remove(container))
+            await self.call(lambda: self._remove(container))
         except EngineError:
             self._doomed.add(container)
             raise
@@ -296,9 +299,10 @@ class ContainerEngine:
             self.client.remove_container(container, v=True, force=True)
 
     async def remove_all(self, agent: str) -> int:
-        """What an earlier agent of this data folder left; how many there were."""
+        """What an earlier agent of this data folder left; how many there were. Pods outlive their agent."""
         label = {"label": f"{AGENT_LABEL}={agent}"}
-        found = await self._call(lambda: self.client.containers(all=True, filters=label))
+        listed = await self.call(lambda: self.client.containers(all=True, filters=label))
+        found = [one for one in listed if POD_LABEL not in (one["Labels"] or {})]
         for one in found:
             await self.remove(one["Id"])
         return len(found)

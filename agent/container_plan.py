@@ -22,7 +22,7 @@ from stoker.agent.exit_words import exit_words
 from stoker.agent.volumes import MOUNT_POINT, VOLUME_PATH
 from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
 
-AGENT_LABEL, WORKER_LABEL = "stoker.agent", "stoker.worker"
+AGENT_LABEL, WORKER_LABEL, POD_LABEL = "stoker.agent", "stoker.worker", "stoker.pod"
 INSIDE = "/stoker"
 SOCKET = "frames.sock"
 DOCKER_WITH_CDI = 25
@@ -110,10 +110,10 @@ def facts(engine: Engine) -> dict[str, str]:
     return {"containers": engine.words, "containers_cdi": "yes" if engine.cdi else "no"}
 
 
-def refusal(engine: Engine, spec: WorkerSpec, device: Device | None) -> str | None:
+def refusal(engine: Engine, image: str, device: Device | None) -> str | None:
     """Why this node cannot run it; None when it can."""
     if not engine.name:
-        return f"image {spec.image} needs a container engine; this node has none: {engine.why}"
+        return f"image {image} needs a container engine; this node has none: {engine.why}"
     if not is_gpu(device) or engine.cdi:
         return None
     need = {

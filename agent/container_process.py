@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.agent.container_engine import ContainerEngine, EngineError
-from stoker.agent.container_images import Images
+from stoker.agent.container_images import Images, wanted_by
 from stoker.agent.container_plan import SOCKET, Ended, Plan, ended_words
 from stoker.agent.frame_socket import FrameSocket
 from stoker.agent.log_pipe import LogPipe
@@ -145,7 +145,7 @@ class ContainerProcess:
         self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
 
     async def _run(self) -> tuple[int, str]:
-        image = await self._unless_stopped(self._images.resolve(self._container.spec))
+        image = await self._unless_stopped(self._images.resolve(wanted_by(self._container.spec)))
         if image is None:
             return self._words(Ended(137 if self._killed else 143))
         container = await self._engine.create(self._container.plan(image), self._container.name)

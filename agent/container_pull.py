@@ -51,7 +51,7 @@ def pull(client: APIClient, name: str, auth: RegistryAuth | None) -> None:
 
 
 def _headers(client: APIClient, repository: str, auth: RegistryAuth | None) -> dict[str, str]:
-    """Without credentials of the endpoint's own, those of the agent's docker configuration."""
+    """Without credentials of its own, those of the agent's docker configuration."""
     from docker.auth import encode_header, get_config_header, resolve_repository_name
 
     if auth is not None:
@@ -78,5 +78,5 @@ def in_words(said: str, auth: RegistryAuth | None) -> str:
     if not _NOT_LET_IN.search(said):
         return said
     if auth is None:
-        return f"{said}; the endpoint names no credentials (containerRegistryAuthId)"
+        return f"{said}; no credentials are named for it (containerRegistryAuthId)"
     return f"{said}; the registry does not take the credentials of {auth.username}"

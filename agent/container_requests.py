@@ -77,8 +77,8 @@ def podman_request(plan: Plan, name: str, init: str | None) -> dict[str, Any]:
         "no_new_privileges": True,
         "cap_drop": [f"CAP_{right}" for right in DROPPED],
         "shm_size": SHM_BYTES,
-        "r_limits": _r_limits(plan.limits),
-        "resource_limits": _resource_limits(plan.limits),
+        "r_limits": r_limits(plan.limits),
+        "resource_limits": resource_limits(plan.limits),
         "mounts": [
             {
                 "type": "bind",
@@ -95,12 +95,12 @@ def podman_request(plan: Plan, name: str, init: str | None) -> dict[str, Any]:
     return request | {key: value for key, value in given.items() if value is not None}
 
 
-def _r_limits(limits: Limits) -> list[dict[str, Any]]:
+def r_limits(limits: Limits) -> list[dict[str, Any]]:
     both = {"nofile": limits.nofile, "nproc": limits.nproc}
     return [{"type": name, "soft": n, "hard": n} for name, n in both.items() if n is not None]
 
 
-def _resource_limits(limits: Limits) -> dict[str, Any]:
+def resource_limits(limits: Limits) -> dict[str, Any]:
     resources: dict[str, Any] = {"pids": {"limit": limits.pids}}
     if limits.memory is not None:
         resources["memory"] = {"limit": limits.memory, "swap": limits.memory}

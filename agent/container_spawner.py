@@ -71,7 +71,7 @@ class ContainerSpawner:
         self._limits = limits or Limits()
         self._users, self._volume_group = users or WorkerUsers(), volume_group
         self._log_sink = log_sink
-        self._images = Images(engine, data.inside / "images.json")
+        self.images = Images(engine, data.inside / "images.json")
         self._living: set[ContainerProcess] = set()
         shutil.rmtree(self._folder, ignore_errors=True)
         if engine.facts.name:
@@ -88,7 +88,7 @@ class ContainerSpawner:
         program: Program | None = None,
     ) -> ContainerProcess:
         """As the seam's `spawn`; of a program, only the environment is used."""
-        if (why := refusal(self._engine.facts, spec, device)) is not None:
+        if (why := refusal(self._engine.facts, spec.image, device)) is not None:
             raise SpawnFailed(why)
         name = f"{spec.worker}-{secrets.token_hex(3)}"
         with contextlib.ExitStack() as undo:
@@ -105,7 +105,7 @@ class ContainerSpawner:
                 _gpus(spec, device),
             )
             process = ContainerProcess(
-                container, self._engine, self._images, watcher, self._tail(spec.worker)
+                container, self._engine, self.images, watcher, self._tail(spec.worker)
             )
             self._living.add(process)
             given_back = undo.pop_all()

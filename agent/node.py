@@ -20,18 +20,22 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from stoker.agent import usage
 from stoker.agent.attempt import Ladder
 from stoker.agent.attempts import Attempts
 from stoker.agent.device_watch import DeviceWatch, Occupants
 from stoker.agent.input_fetches import NoInputs
 from stoker.agent.lease import Lease
+from stoker.agent.metering import Metering
+from stoker.agent.pod_seam import NoPods, PodEngine
+from stoker.agent.pods import Marks, MarksInMemory, Pods
 from stoker.agent.process import StopLadder
 from stoker.agent.reports import Reports
 from stoker.agent.seams import AgentRefused, Inputs, Objects, OutboxDisk, Sampler, Scratch, Spawner
 from stoker.agent.session import Node, Session
 from stoker.agent.worker_wear import Measure, nothing_measured
 from stoker.agent.workers import Worker, WorkerContext, Workers
-from stoker.wire.messages import PROTOCOL, Device, Hello
+from stoker.wire.messages import PROTOCOL, Device, Hello, PodSpec
 from stoker.wire.names import short_id
 from stoker.wire.streams import AgentStream, StreamEnded
 from stoker.worker.frames import Frame
@@ -83,6 +87,8 @@ class Agent:
         measure: Measure = nothing_measured,
         inputs: Inputs | None = None,
         wall: Callable[[], float] | None = None,
+        pods: PodEngine | None = None,
+        pod_marks: Marks | None = None,
     ) -> None:
         self.settings = settings
         self.boot = short_id(rng)
@@ -112,16 +118,25 @@ class Agent:
             self.watch,
             inputs or NoInputs(),
         )
+        marks = MarksInMemory() if pod_marks is None else pod_marks
+        self.pods = Pods(pods or NoPods(), marks, self.reports.add, self._pod_meter)
         self._node = Node(
             self.workers,
             self.attempts,
             self.reports,
             self.lease,
             self.watch,
+            self.pods,
             self._boottime,
             self._next_beat,
             self._stop_asked.is_set,
         )
+
+    def _pod_meter(self, spec: PodSpec) -> Metering:
+        """Spans are counted by version: each may have other devices."""
+        boot = f"{self.boot}-{spec.version}"
+        meter = usage.Meter(spec.pod, boot, "pod", version=spec.version, devices=spec.devices)
+        return Metering(meter, self.reports.add, self._wall)
 
     def _occupants(self) -> Occupants[Worker]:
         return Occupants(
@@ -162,6 +177,7 @@ class Agent:
             async with asyncio.TaskGroup() as self._tasks:
                 background = [
                     self._tasks.create_task(self.watch.run(), name="devices"),
+                    self._tasks.create_task(self.pods.run(), name="pods"),
                     self._tasks.create_task(self._sessions(), name="sessions"),
                     self._tasks.create_task(self._watch_lease(), name="lease"),
                 ]
@@ -205,12 +221,16 @@ class Agent:
     def _silence(self) -> None:
         self.workers.discard()
         self.attempts.discard()
+        self.pods.discard()
         self.reports.close()
 
     # -- the connection
 
     async def _sessions(self) -> None:
         await self.watch.looked.wait()  # the first Hello tells of a device that is ill
+        with suppress(TimeoutError):  # and of the pods, unless their engine hangs
+            async with asyncio.timeout(self.settings.answer_s):
+                await self.pods.looked.wait()
         failures = 0
         while True:
             welcomed, reason = await self._one_session()

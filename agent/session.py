@@ -16,6 +16,7 @@ from typing import NoReturn
 from stoker.agent.attempts import Attempts
 from stoker.agent.device_watch import DeviceWatch
 from stoker.agent.lease import Lease
+from stoker.agent.pods import Pods
 from stoker.agent.reports import Reports
 from stoker.agent.seams import AgentRefused
 from stoker.agent.workers import Worker, Workers
@@ -37,6 +38,7 @@ class Node:
     reports: Reports
     lease: Lease
     watch: DeviceWatch[Worker]
+    pods: Pods
     boottime: Callable[[], float]
     next_beat: Callable[[], int]
     draining: Callable[[], bool]
@@ -71,7 +73,10 @@ class Session:
         held = node.attempts.held() + node.reports.reporting()
         sent = node.boottime()
         workers, samples = node.workers.held(), node.watch.samples()
-        whole = replace(hello, workers=workers, attempts=held, first_unacked=first, samples=samples)
+        pods = node.pods.held()
+        whole = replace(
+            hello, workers=workers, attempts=held, first_unacked=first, samples=samples, pods=pods
+        )
         try:
             async with asyncio.timeout(self._answer_s):
                 await self._stream.send(FromAgent(hello=whole))
@@ -158,6 +163,7 @@ class Session:
         if message.desired is not None and message.desired.revision >= self._revision:
             self._revision = message.desired.revision
             node.workers.desire(message.desired.workers)
+            node.pods.desire(message.desired.pods)
         for assign in message.assigns:
             node.attempts.assign(assign)
         for cancel in message.cancels:

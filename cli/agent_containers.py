@@ -19,11 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.agent.container_engine import ContainerEngine, EngineError, addresses, connect
+from stoker.agent.container_images import Images
 from stoker.agent.container_plan import Engine, Limits
 from stoker.agent.container_spawner import ContainerSpawner, OnHost
 from stoker.agent.files import ScratchFolders
+from stoker.agent.pod_containers import PodContainers
 from stoker.agent.worker_users import WorkerUsers
 from stoker.cli.errors import CliError
+from stoker.wire.messages import Device
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +119,18 @@ def container_spawner(
         volumes=shown.volumes,
         volume_group=volume_group,
     )
+
+
+def pod_containers(
+    engine: ContainerEngine,
+    images: Images,
+    shown: Shown,
+    node: str,
+    devices: tuple[Device, ...],
+    given: Mapping[str, str],
+) -> PodContainers:
+    limits = container_limits(given)
+    return PodContainers(engine, images, node, devices, limits=limits, volumes=shown.volumes)
 
 
 def container_limits(given: Mapping[str, str]) -> Limits:

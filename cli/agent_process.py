@@ -29,11 +29,12 @@ from stoker.agent.local_process import LocalSpawner
 from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.objects import S3Objects
 from stoker.agent.outbox_disk import OutboxFile
+from stoker.agent.pod_marks import MarksFile
 from stoker.agent.protocol_worker import ByKind, ProtocolSpawner, Starter
 from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.worker_memory import WorkerMemory
 from stoker.agent.zygotes import ZygoteSpawner
-from stoker.cli.agent_containers import container_engine, container_spawner, shown
+from stoker.cli.agent_containers import container_engine, container_spawner, pod_containers, shown
 from stoker.cli.agent_inputs import input_cache
 from stoker.cli.agent_isolation import Isolation, isolation, volume_root, worker_user, worker_users
 from stoker.cli.data_folder import held_at_last, write_private
@@ -104,6 +105,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
         scratch = ScratchFolders(folder / "scratch", shut.users)
         group = user_range[0] if user_range is not None else None if user is None else user[1]
         containers = container_spawner(engine, seen, node, scratch, given, shut.users, group)
+        pods = pod_containers(engine, containers.images, seen, node, sampler.inventory(), given)
         first = _AnnounceOnce(connector(options), sampler.inventory(), options.ready_fd)
         agent = Agent(
             settings,
@@ -118,6 +120,8 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             WorkerMemory(sampler).measure,
             inputs,
             time.time,
+            pods,
+            MarksFile(folder / "pods.json"),
         )
         try:
             with on_first_signal(agent.stop):

@@ -183,7 +183,7 @@ SPEC = WorkerSpec("w1", "e", 1, "", image="a:1")
     ],
 )
 def test_refusals(engine: Engine, device: Device | None, words: str | None) -> None:
-    why = refusal(engine, SPEC, device)
+    why = refusal(engine, SPEC.image, device)
     assert (why is None) if words is None else (why is not None and words in why)
 
 

@@ -68,7 +68,7 @@ async def test_a_tag_that_moved_is_still_what_it_was_for_this_version(
 @pytest.mark.parametrize(
     ("auth", "words"),
     [
-        (None, "the endpoint names no credentials (containerRegistryAuthId)"),
+        (None, "no credentials are named for it (containerRegistryAuthId)"),
         (RegistryAuth(USER, "wrong-one"), "the registry does not take the credentials of robot"),
     ],
 )

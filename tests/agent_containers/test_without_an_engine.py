@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.container_engine import EngineError, NotThere, addresses, connect
-from stoker.agent.container_images import Images
+from stoker.agent.container_images import Images, wanted_by
 from stoker.agent.container_oom import counter, kills
 from stoker.agent.container_pull import in_words
 from stoker.agent.container_spawner import ContainerSpawner, OnHost
@@ -61,31 +61,31 @@ def engine() -> FakeEngine:
 async def test_a_version_keeps_its_image_when_the_tag_moves_and_the_agent_starts_again(
     engine: FakeEngine, tmp_path: Path
 ) -> None:
-    assert await Images(engine, tmp_path / "i.json").resolve(spec()) == "sha256:1"
+    assert await Images(engine, tmp_path / "i.json").resolve(wanted_by(spec())) == "sha256:1"
     engine.publish("a/b:1", 2)
     engine.here.clear()
     again = Images(engine, tmp_path / "i.json")
-    assert await again.resolve(spec()) == "sha256:1"
+    assert await again.resolve(wanted_by(spec())) == "sha256:1"
     assert engine.pulled == ["a/b:1", "a/b@sha256:1"]
-    assert await again.resolve(spec(version=2)) == "sha256:2"
+    assert await again.resolve(wanted_by(spec(version=2))) == "sha256:2"
 
 
 async def test_an_image_without_a_registry_that_has_gone(engine: FakeEngine, tmp_path: Path) -> None:
     engine.here["a/b:1"] = {"Id": "sha256:9", "RepoDigests": []}
     images = Images(engine, tmp_path / "i.json")
-    assert await images.resolve(spec()) == "sha256:9"
+    assert await images.resolve(wanted_by(spec())) == "sha256:9"
     engine.here.clear()
     with pytest.raises(
         EngineError, match="was sha256:9 on this node; that has gone, and no registry knows it"
     ):
-        await images.resolve(spec())
+        await images.resolve(wanted_by(spec()))
 
 
 async def test_a_pull_that_fails_and_a_torn_file(engine: FakeEngine, tmp_path: Path) -> None:
     (tmp_path / "i.json").write_text('{"e 1 a/b:1": 5')
     engine.registry.clear()
     with pytest.raises(EngineError, match=r"^image a/b:1 cannot be pulled: manifest unknown$"):
-        await Images(engine, tmp_path / "i.json").resolve(spec())
+        await Images(engine, tmp_path / "i.json").resolve(wanted_by(spec()))
 
 
 async def test_a_node_without_an_engine(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_limits() -> None:
 
 async def test_an_endpoints_credentials_go_with_the_pull(engine: FakeEngine, tmp_path: Path) -> None:
     let_in = RegistryAuth("robot", "swordfish")
-    await Images(engine, tmp_path / "i.json").resolve(replace(spec(), registry=let_in))
+    await Images(engine, tmp_path / "i.json").resolve(wanted_by(replace(spec(), registry=let_in)))
     assert engine.let_in == let_in
     assert "swordfish" not in (tmp_path / "i.json").read_text()
 
@@ -126,7 +126,7 @@ async def test_an_endpoints_credentials_go_with_the_pull(engine: FakeEngine, tmp
 def test_what_is_said_of_a_pull_that_was_not_let_in() -> None:
     robot = RegistryAuth("robot", "swordfish")
     said = "unauthorized: no entry for robot:swordfish"
-    assert in_words(said, None).endswith("; the endpoint names no credentials (containerRegistryAuthId)")
+    assert in_words(said, None).endswith("; no credentials are named for it (containerRegistryAuthId)")
     assert in_words(said, robot) == (
         "unauthorized: no entry for robot:[password]; the registry does not take the credentials of robot"
     )
