@@ -1,0 +1,165 @@
+"""Keys and join tokens over HTTP, and what keys may do at /v1."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from managed import V2, Managed, managed
+from plane_world import endpoint, story
+
+FUTURE = "2036-01-01T00:00:00Z"
+RESTRICTED = {"scope": "restricted", "management": "none", "endpoints": {"*": "read"}}
+
+
+def by(made: dict[str, Any]) -> dict[str, str]:
+    return {"Authorization": f"Bearer {made['key']}"}
+
+
+async def test_a_key_is_made_shown_once_changed_and_revoked(api: Managed) -> None:
+    made = await api.made("/keys", name="ci", access=RESTRICTED, expiresAt=FUTURE)
+    assert made["key"].startswith(f"sk_{made['id']}_")
+    shown = {name: value for name, value in made.items() if name != "key"}
+    assert shown["access"] == RESTRICTED
+
+    path = f"/keys/{made['id']}"
+    assert (await api.http.get(path)).json() == shown
+    assert shown in (await api.http.get("/keys")).json()
+    changed = await api.http.patch(path, json={"name": "cd", "expiresAt": None, "access": {"scope": "read"}})
+    assert changed.json()["name"] == "cd"
+    assert changed.json()["access"] == {"scope": "read"}
+    assert "expiresAt" not in changed.json()
+    assert (await api.http.post(path + "/update", json={})).json() == changed.json()
+
+    assert (await api.http.get("/templates", headers=by(made))).status_code == 200
+    gone = await api.http.delete(path)
+    assert (gone.status_code, gone.content) == (204, b"")
+    assert (await api.http.get("/templates", headers=by(made))).status_code == 401, "not a moment more"
+    for answer in (
+        await api.http.get(path),
+        await api.http.delete(path),
+        await api.http.patch(path, json={"name": "x"}),
+    ):
+        assert answer.status_code == 404
+    assert made["id"] not in {one["id"] for one in (await api.http.get("/keys")).json()}
+
+
+async def test_a_join_token_is_made_and_listed_apart(api: Managed) -> None:
+    made = await api.made("/keys", kind="join", name="host", maxUses=1, expiresAt=FUTURE)
+    assert made["key"].startswith("jt_")
+    assert made["usesLeft"] == 1
+    assert "access" not in made
+    assert made["id"] in {one["id"] for one in (await api.http.get("/keys?kind=join")).json()}
+    assert made["id"] not in {one["id"] for one in (await api.http.get("/keys")).json()}
+    assert (await api.http.get("/keys", headers=by(made))).status_code == 401
+    answer = await api.http.patch(f"/keys/{made['id']}", json={"access": {"scope": "read"}})
+    assert answer.status_code == 400
+    assert "join token" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"name": ""}, "name"),
+        ({"maxUses": 1}, 'maxUses is for kind "join"; got 1'),
+        ({"kind": "join", "maxUses": 0}, "maxUses"),
+        ({"kind": "join", "access": {"scope": "read"}}, "access is for API keys"),
+        ({"kind": "jion"}, "kind must be one of 'key' or 'join'"),
+        ({"expiresAt": "1970-01-01T00:00:00Z"}, "expiresAt must lie in the future"),
+        ({"expiresAt": 4_000_000_000}, "expiresAt"),
+        ({"expiresAt": "2036-01-01T00:00:00"}, "expiresAt"),
+        ({"access": {"scope": "everything"}}, "access.scope must be one of"),
+        ({"access": {"scope": "read", "management": "write"}}, 'management is for scope "restricted"'),
+        ({"access": {"scope": "restricted", "endpoints": {"nope": "read"}}}, "there is no nope"),
+        ({"access": {"scope": "restricted", "endpoints": {"echo": "own"}}}, "access.endpoints.echo"),
+        ({"key": "sk_mine"}, "key is not a known field"),
+    ],
+)
+async def test_what_is_no_key_is_refused_by_the_name_of_its_field(
+    api: Managed, body: dict[str, Any], said: str
+) -> None:
+    answer = await api.http.post("/keys", json=body)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        {"scope": "read"},
+        {"scope": "restricted", "management": "write", "endpoints": {"*": "write"}},
+        {"scope": "restricted", "management": "read"},
+        {"scope": "restricted", "management": "none", "endpoints": {"*": "write"}},
+    ],
+    ids=["read", "writes", "looks", "calls"],
+)
+async def test_no_weaker_key_makes_or_changes_keys(api: Managed, access: dict[str, Any]) -> None:
+    weak = await api.made("/keys", access=access)
+    path = f"/keys/{weak['id']}"
+    for method, where, body in [
+        ("POST", "/keys", {}),
+        ("GET", "/keys", None),
+        ("GET", path, None),
+        ("PATCH", path, {"access": {"scope": "all"}}),
+        ("POST", path + "/update", {"access": {"scope": "all"}}),
+        ("DELETE", path, None),
+    ]:
+        answer = await api.http.request(method, where, json=body, headers=by(weak))
+        assert answer.status_code == 401, (method, where)
+    assert (await api.http.get(path)).json()["access"]["scope"] == access["scope"]
+
+
+async def test_management_rights_part_looking_from_changing(api: Managed) -> None:
+    template = {"name": "t", "imageName": "ghcr.io/example/worker:1"}
+    may = {"none": (401, 401), "read": (200, 401), "write": (200, 200)}
+    for right, (looking, changing) in may.items():
+        key = await api.made("/keys", access={"scope": "restricted", "management": right})
+        assert (await api.http.get("/templates", headers=by(key))).status_code == looking
+        assert (await api.http.post("/templates", json=template, headers=by(key))).status_code == changing
+    reader = await api.made("/keys", access={"scope": "read"})
+    assert (await api.http.get("/audit", headers=by(reader))).status_code == 200
+    refused = await api.http.post("/templates", json=template, headers=by(reader))
+    assert "this key may not change anything here" in refused.json()["error"]
+    assert refused.headers["www-authenticate"] == "Bearer"
+
+
+async def test_rights_at_endpoints_are_asked_at_their_door(api: Managed) -> None:
+    rights = {"*": "none", "echo": "read"}
+    key = await api.made("/keys", access={"scope": "restricted", "endpoints": rights})
+    assert (await api.http.get(V2 + "/echo/health", headers=by(key))).status_code == 200
+    answer = await api.http.post(V2 + "/echo/run", json={"input": {}}, headers=by(key))
+    assert answer.status_code == 401
+    await api.http.patch(f"/keys/{key['id']}", json={"access": {"scope": "all"}})
+    answer = await api.http.post(V2 + "/echo/run", json={"input": {}}, headers=by(key))
+    assert answer.status_code == 200, "a change counts at once"
+
+
+@story
+async def test_a_key_ends_when_it_expires_though_it_was_just_used() -> None:
+    async with managed(endpoint()) as api:
+        end = datetime.fromtimestamp(api.world.now() + 3.0, UTC).isoformat()
+        key = await api.made("/keys", expiresAt=end)
+        assert await api.plane.find_caller(key["key"]) is not None
+        await asyncio.sleep(2.9)
+        assert await api.plane.find_caller(key["key"]) is not None
+        await asyncio.sleep(0.2)
+        assert await api.plane.find_caller(key["key"]) is None
+
+
+@story
+async def test_when_a_key_was_used_is_stored_once_a_minute_beside_the_calls() -> None:
+    async with managed(endpoint()) as api:
+        key = await api.made("/keys")
+        api.run()
+        for _ in range(5):
+            assert (await api.http.get(V2 + "/echo/health", headers=by(key))).status_code == 200
+            await asyncio.sleep(6)
+        assert "lastUsedAt" not in (await api.http.get(f"/keys/{key['id']}")).json()
+        api.world.commits.full = True
+        await asyncio.sleep(35)
+        api.world.commits.full = False
+        assert "lastUsedAt" not in (await api.http.get(f"/keys/{key['id']}")).json(), "the store was full"
+        await asyncio.sleep(60)
+        assert "lastUsedAt" in (await api.http.get(f"/keys/{key['id']}")).json()
