@@ -2,7 +2,8 @@
 
     --volume-root /mnt/volumes ── volume "weights" ──> /mnt/volumes/weights ──> /runpod-volume of the worker
 
-- A name is one name, never a path. The folder is made when a worker first wants it, and never removed.
+- A name is one name, never a path. The folder is made when a worker first wants it, and removed when control
+  says that the volume is gone (`agent.volume_watch`).
 - A link in its place is refused: whoever writes in the root could else hand out any folder of the host.
 
 Not here: how a worker comes to see it (`agent.isolation`; `agent.container_plan` for containers).
@@ -25,6 +26,10 @@ VOLUME_PATH = "STOKER_VOLUME_PATH"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
 def folder(root: Path | None, name: str) -> Path:
     """The volume's folder, of mode 0770 where it is new. Raises SpawnFailed with a sentence."""
     if root is None:
@@ -32,7 +37,7 @@ def folder(root: Path | None, name: str) -> Path:
             f"the endpoint wants volume {name}; this node has no volume root"
             " (start its agent with --volume-root, or STOKER_VOLUME_ROOT)"
         )
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise SpawnFailed(f"{name!r} cannot name a volume: letters, digits, '.', '_' and '-' only")
     path = root / name
     try:
