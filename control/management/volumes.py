@@ -34,6 +34,9 @@ from stoker.wire.messages import VolumeSpec, VolumeUsed
 from stoker.wire.names import short_id
 
 
+_Rooms = list[Room]  # below, `list` is a method
+
+
 class Volumes:
     """`load` is to be awaited before a node comes."""
 
@@ -134,7 +137,7 @@ class Volumes:
             )
         return found
 
-    def rooms(self, account: str, volume: str, rooms: list[Room]) -> list[Room]:
+    def rooms(self, account: str, volume: str, rooms: _Rooms) -> _Rooms:
         """Closed where it cannot be had. `volume` may name a folder that has no record, or nothing."""
         return fitting(volume, self.find(account, volume), rooms)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, JsonValue
 
 from stoker.control.api.management.caller import By, Managed
 from stoker.control.api.management.shapes import (
@@ -24,7 +24,7 @@ from stoker.control.volume import Volume
 
 router = APIRouter(prefix="/networkvolumes", tags=["network volumes"])
 
-_EXAMPLE = {"name": "my network volume", "size": 50, "dataCenterId": "EU-RO-1"}
+_EXAMPLE: dict[str, JsonValue] = {"name": "my network volume", "size": 50, "dataCenterId": "EU-RO-1"}
 Size = Annotated[int, Field(ge=0, le=4000, description="In GB, of 10^9 bytes each.", examples=[50])]
 
 
