@@ -234,13 +234,28 @@ def talk(
 def key_create(
     name: Annotated[str, typer.Option(help="What it is for.")] = "key",
     join: Join = False,
+    uses: Annotated[
+        int | None, typer.Option(min=1, help="How many nodes may join with it; any number by default.")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="When it ends: 90s, 30m, 24h, 7d from now.")
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="It looks at everything but keys.")] = False,
+    management: Annotated[
+        str | None, typer.Option(metavar="RIGHT", help="A restricted key: none, read or write below /v1.")
+    ] = None,
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=RIGHT", help="The same for an endpoint; * is all that are not named."),
+    ] = None,
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
 ) -> None:
     """Makes one and shows it this once."""
     from stoker.cli import key_commands
 
-    key_commands.create(data_dir, _config(config), name, join=join, console=plain_console())
+    wanted = key_commands.NewKey(name, join, uses, expires, read_only, management, tuple(endpoint or ()))
+    key_commands.create(data_dir, _config(config), wanted, plain_console())
 
 
 @key_app.command("list")

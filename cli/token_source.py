@@ -44,9 +44,10 @@ class Source:
 
     @property
     def revoked(self) -> str:
+        gone = "was revoked, or has expired"
         if self.file is None:
-            return f"{self.variable} was revoked: take it out of the environment, or set another"
+            return f"{self.variable} {gone}: take it out of the environment, or set another"
         if self.file.name == dotenv.FILE:
-            return f"{self.variable} in {self.file} was revoked: take the line out, or set another"
+            return f"{self.variable} in {self.file} {gone}: take the line out, or set another"
         what = _WORDS[self.variable]
-        return f"the {what} in {self.file} was revoked: remove the file, and `stoker up` makes another"
+        return f"the {what} in {self.file} {gone}: remove the file, and `stoker up` makes another"

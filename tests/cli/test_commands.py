@@ -68,6 +68,38 @@ def test_a_key_is_shown_once_and_listed_without_its_secret(capsys: pytest.Captur
     assert "no key" in fails(capsys, "key", "revoke", key)
 
 
+def test_a_key_is_made_with_rights_and_an_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    works("key", "create", "--name", "ci", "--management", "read", "--endpoint", "*=read", "--expires", "24h")
+    works("key", "create", "--name", "eye", "--read-only")
+    works("key", "create", "--join", "--uses", "1")
+    capsys.readouterr()
+    works("key", "list")
+    listed = capsys.readouterr().out
+    assert "management=read *=read" in listed
+    assert "read" in listed.splitlines()[-2]
+    works("key", "list", "--join")
+    assert "uses left" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--uses", "1"], "--uses is for join tokens"),
+        (["--join", "--read-only"], "a join token lets nodes join and nothing else"),
+        (["--read-only", "--management", "read"], "--read-only says it all"),
+        (["--endpoint", "nope=read"], "there is no endpoint nope"),
+        (["--endpoint", "echo"], "a right is one of none, read, write; got ''"),
+        (["--management", "rw"], "a right is one of none, read, write; got 'rw'"),
+        (["--expires", "tomorrow"], "--expires is a number and s, m, h or d"),
+    ],
+)
+def test_what_makes_no_key_is_told(capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:
+    assert said in fails(capsys, "key", "create", *options)
+
+
 def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     works("key", "create", "--name", "[dev] :fire:")
     assert "[dev] :fire:" in capsys.readouterr().err
@@ -84,11 +116,23 @@ CONTROL = ("control", "--port", "0", "--grpc-port", "0")
         (
             "STOKER_API_KEY",
             None,
-            "STOKER_API_KEY was revoked: take it out of the environment, or set another",
+            "STOKER_API_KEY was revoked, or has expired: take it out of the environment, or set another",
         ),
-        ("STOKER_API_KEY", "/d/api_key", "the API key in /d/api_key was revoked: remove the file, and"),
-        ("STOKER_API_KEY", "/h/.env", "STOKER_API_KEY in /h/.env was revoked: take the line out, or"),
-        ("STOKER_JOIN_TOKEN", "/d/join_token", "the join token in /d/join_token was revoked: remove the"),
+        (
+            "STOKER_API_KEY",
+            "/d/api_key",
+            "the API key in /d/api_key was revoked, or has expired: remove the file, and",
+        ),
+        (
+            "STOKER_API_KEY",
+            "/h/.env",
+            "STOKER_API_KEY in /h/.env was revoked, or has expired: take the line out, or",
+        ),
+        (
+            "STOKER_JOIN_TOKEN",
+            "/d/join_token",
+            "the join token in /d/join_token was revoked, or has expired: remove the",
+        ),
     ],
 )
 def test_a_revoked_token_is_named_by_where_it_came_from(
