@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from stoker.control.errors import NotFound
+from stoker.control.errors import BadRequest, NotFound
 from stoker.control.types import Endpoint
 
 
@@ -16,6 +16,13 @@ class Endpoints:
     def load(self, endpoints: Iterable[Endpoint]) -> None:
         self._by_id = {endpoint.id: endpoint for endpoint in endpoints}
 
+    def put(self, endpoint: Endpoint) -> None:
+        """New, or changed. Whoever walks through `all` meanwhile walks through what was there."""
+        self._by_id = {**self._by_id, endpoint.id: endpoint}
+
+    def drop(self, endpoint: str) -> None:
+        self._by_id = {name: one for name, one in self._by_id.items() if name != endpoint}
+
     def all(self) -> Mapping[str, Endpoint]:
         return self._by_id
 
@@ -23,8 +30,10 @@ class Endpoints:
         return self._by_id.get(endpoint)
 
     def find(self, account: str, endpoint: str) -> Endpoint:
-        """The caller's endpoint under this id or alias. Raises NotFound."""
+        """The caller's endpoint under this id or alias, which takes jobs. Raises NotFound and BadRequest."""
         found = self._by_id.get(self._aliases.get(endpoint, endpoint))
         if found is None or found.account != account:
             raise NotFound(f"no endpoint {endpoint!r}: the id is wrong, or it belongs to another account")
+        if found.type != "QUEUE":
+            raise BadRequest(f"endpoint {endpoint} is of type {found.type}: load balancing is not served yet")
         return found

@@ -128,6 +128,8 @@ class Intake:
         done: Submitted | None = None
 
         def submit(conn: Conn) -> Submitted:
+            if self._endpoints.by_id(endpoint.id) is None:  # deleted meanwhile: nobody would cancel the job
+                raise NotFound(f"no endpoint {endpoint.id!r}: it was deleted")
             submitted = store.submit(conn, new, () if self.closed else slots, new.created_at)
             if new.input_ref is not None and submitted.repeated:
                 store.note_leftovers(conn, [new.input_ref.key])

@@ -62,6 +62,9 @@ from stoker.wire.streams import ControlLogs, ControlStream
 log = logging.getLogger(__name__)
 
 
+ALL_JOBS = 1 << 40
+
+
 class Plane:
     """`run` must be running for jobs to move; everything else may be called from any task of its loop."""
 
@@ -134,6 +137,8 @@ class Plane:
                     store.remove_endpoint(conn, endpoint.id, now)
             for endpoint in endpoints:
                 store.put_endpoint(conn, endpoint, now)
+            for gone in store.deleted_endpoints(conn):
+                store.cancel_all(conn, gone, now, ALL_JOBS)
             return store.list_endpoints(conn), store.take_over(conn, now - self._settings.silence_s)
 
         stored, expected = await self._commits.commit(begin)
@@ -156,6 +161,7 @@ class Plane:
             tasks.create_task(self.webhooks.run(), name="webhooks")
             tasks.create_task(self.callers.run(), name="uses of keys")
             tasks.create_task(self.management.audit.run(), name="audit log")
+            tasks.create_task(self.management.billing.run(), name="bills")
 
     async def stop(self) -> None:
         """This process is about to end: no new jobs, no claims, nobody held; what is being committed ends.

@@ -15,6 +15,9 @@ from stoker.control.submissions import shown
 DATA_CENTER = "data_center"
 """The fact of a node that names where it stands."""
 
+CUDA = "cuda"
+"""The fact of a node that names the newest CUDA version its driver runs."""
+
 GPU_TYPES = (
     "NVIDIA GeForce RTX 4090",
     "NVIDIA A40",
@@ -127,6 +130,9 @@ class Catalog:
             if device.kind != "cpu"
         )
         return _with(GPU_TYPES, told)
+
+    def cuda_versions(self) -> tuple[str, ...]:
+        return _with(CUDA_VERSIONS, (node.facts.get(CUDA, "") for node in self._floor.nodes.values()))
 
     def data_centers(self) -> tuple[str, ...]:
         return _with(DATA_CENTERS, (node.facts.get(DATA_CENTER, "") for node in self._floor.nodes.values()))

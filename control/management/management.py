@@ -11,7 +11,9 @@ from stoker.control.dispatch import Dispatch
 from stoker.control.endpoints import Endpoints
 from stoker.control.floor import Floor
 from stoker.control.management.audit import Audit
+from stoker.control.management.billing import Billing
 from stoker.control.management.catalog import Catalog
+from stoker.control.management.endpoints import ManagedEndpoints
 from stoker.control.management.keys import Keys
 from stoker.control.management.nodes import NodeBook
 from stoker.control.management.pods import Pods
@@ -51,8 +53,23 @@ class Management:
         self.nodes = NodeBook(commits, floor, staffing, clock, settings.silence_s)
         self.registries = Registries(commits, settings.registries, clock, rng)
         self.secrets = SecretBook(commits, staffing, clock)
-        self.templates = Templates(commits, self.registries, self.secrets, clock, rng)
         self.volumes = Volumes(commits, floor, staffing, self.catalog, clock, rng)
+        self.endpoints = ManagedEndpoints(
+            settings,
+            commits,
+            endpoints,
+            floor,
+            staffing,
+            dispatch,
+            nodes,
+            self.catalog,
+            self.registries,
+            self.secrets,
+            self.volumes,
+            clock,
+            rng,
+        )
+        self.templates = Templates(commits, self.endpoints, self.registries, self.secrets, clock, rng)
         self.pods = Pods(
             commits,
             floor,
@@ -64,6 +81,10 @@ class Management:
             clock,
             rng,
         )
+        self.billing = Billing(commits, settings.price_list, clock)
+        self.pods.price = self.billing.pod_hour
+        self.pods.before_change = self.billing.before_pod_changes
+        self.volumes.before_change = self.billing.before_volume_changes
 
     async def start(self) -> None:
         """To be awaited before a node comes."""

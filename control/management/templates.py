@@ -10,10 +10,12 @@ from typing import Any
 from stoker.control import store
 from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest, NotFound
+from stoker.control.management.blueprint import TEMPLATE_IN_PLACE
+from stoker.control.management.endpoints import ManagedEndpoints
 from stoker.control.management.registries import Registries
 from stoker.control.management.secrets import SecretBook
 from stoker.control.store import Conn
-from stoker.control.types import Template
+from stoker.control.types import Endpoint, Template
 from stoker.wire.names import short_id
 
 
@@ -29,12 +31,14 @@ class Templates:
     def __init__(
         self,
         commits: Commits,
+        endpoints: ManagedEndpoints,
         registries: Registries,
         secrets: SecretBook,
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
         self._commits = commits
+        self._endpoints = endpoints
         self._registries = registries
         self._secrets = secrets
         self._clock = clock
@@ -44,6 +48,7 @@ class Templates:
         await self._check(account, fields)
         now = self._clock()
         made = Template(short_id(self._rng), account, fields["name"], dict(fields), now)
+        self._endpoints.check_template(made)
 
         def put(conn: Conn) -> Template:
             _check_name(conn, made)
@@ -68,19 +73,32 @@ class Templates:
             raise no_template(template)
         return found
 
-    async def update(self, account: str, template: str, changes: Mapping[str, Any]) -> Template:
-        await self._check(account, changes)
-        now = self._clock()
+    async def of(self, endpoint: Endpoint) -> Template | None:
+        """What the endpoint was made from; nothing for one of the configuration file."""
+        if not endpoint.template:
+            return None
+        return await self._commits.read(lambda conn: store.get_template(conn, endpoint.template))
 
-        def change(conn: Conn) -> Template:
-            old = own_template(conn, account, template)
+    async def update(self, account: str, template: str, changes: Mapping[str, Any]) -> Template:
+        """Endpoints that are made from it get a new version, unless all is in blueprint.TEMPLATE_IN_PLACE."""
+        await self._check(account, changes)
+        async with self._endpoints.turn:
+            old = await self.get(account, template)
             fields = {**old.fields, **changes}
             new = replace(old, name=fields["name"], fields=fields)
-            _check_name(conn, new)
-            store.put_template(conn, new, now)
-            return new
+            self._endpoints.check_template(new)
+            changed = {name for name in fields if fields[name] != old.fields.get(name)}
+            anew = bool(changed - TEMPLATE_IN_PLACE)
+            bound = await self._endpoints.remade(new) if anew else []
+            now = self._clock()
 
-        return await self._commits.commit(change)
+            def change(conn: Conn) -> list[Endpoint]:
+                _check_name(conn, new)
+                store.put_template(conn, new, now)
+                return [store.put_endpoint(conn, one, now, anew=True) for one in bound]
+
+            self._endpoints.renewed(await self._commits.commit(change))
+        return new
 
     async def _check(self, account: str, fields: Mapping[str, Any]) -> None:
         """What it names is there."""
@@ -93,7 +111,9 @@ class Templates:
         now = self._clock()
 
         def remove(conn: Conn) -> None:
-            found = own_template(conn, account, template)
+            found = store.get_template(conn, template)
+            if found is None or found.account != account:
+                raise BadRequest(f"no template {template!r}: there is nothing to delete")
             bound = [one.id for one in store.list_endpoints(conn) if one.template == found.id]
             if bound:
                 raise BadRequest(
@@ -102,15 +122,8 @@ class Templates:
                 )
             store.remove_template(conn, found.id, now)
 
-        await self._commits.commit(remove)
-
-
-def own_template(conn: Conn, account: str, template: str) -> Template:
-    """Raises NotFound."""
-    found = store.get_template(conn, template)
-    if found is None or found.account != account:
-        raise no_template(template)
-    return found
+        async with self._endpoints.turn:
+            await self._commits.commit(remove)
 
 
 def no_template(template: str) -> NotFound:

@@ -6,8 +6,9 @@ The guards of every change of a job's state come from control.job.MOVES.
 
 from stoker.control.store.abandoned import forget_leftovers, leftovers, note_leftovers, noted
 from stoker.control.store.audit import begin_audit, end_audit, list_audit, sweep_audit
-from stoker.control.store.bills import BillQuery, bill_pods, bill_volumes, read_bills
+from stoker.control.store.bills import BillQuery, bill_pods, bill_volumes, read_bills, spaces_due
 from stoker.control.store.endpoints import (
+    deleted_endpoints,
     get_endpoint,
     list_endpoints,
     list_runs,
@@ -26,7 +27,7 @@ from stoker.control.store.nodes import (
     touch_node,
 )
 from stoker.control.store.opening import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
-from stoker.control.store.orders import cancel, newest, purge, retry, shorten
+from stoker.control.store.orders import cancel, cancel_all, newest, purge, retry, shorten
 from stoker.control.store.pods import add_pod, get_pod, list_pods, put_pod, reconcile_pods, want
 from stoker.control.store.reports import ARTIFACT_LIFE_S, apply_reports
 from stoker.control.store.samples import count_jobs, job_spans, queue_sample, read_counters
@@ -38,6 +39,7 @@ from stoker.control.store.templates import (
     put_template,
     remove_template,
 )
+from stoker.control.store.usage import USAGE_LIFE_S, forget_usage, usage_due
 from stoker.control.store.views import advance, chunks, job_logs, last_lines, list_jobs, stream_cursor, view
 from stoker.control.store.webhooks import (
     due_webhooks,
@@ -50,6 +52,8 @@ from stoker.control.store.webhooks import (
 __all__ = [
     "ARTIFACT_LIFE_S",
     "DEFAULT_ACCOUNT",
+    "USAGE_LIFE_S",
+    "BillQuery",
     "Conn",
     "Store",
     "StoreError",
@@ -57,11 +61,15 @@ __all__ = [
     "advance",
     "apply_reports",
     "begin_audit",
+    "bill_pods",
+    "bill_volumes",
     "cancel",
+    "cancel_all",
     "chunks",
     "claim",
     "close_session",
     "count_jobs",
+    "deleted_endpoints",
     "drop_attempt",
     "due_webhooks",
     "end_audit",
@@ -69,6 +77,7 @@ __all__ = [
     "expired_artifacts",
     "forget_artifacts",
     "forget_leftovers",
+    "forget_usage",
     "get_endpoint",
     "get_pod",
     "get_template",
@@ -95,6 +104,7 @@ __all__ = [
     "put_pod",
     "put_template",
     "queue_sample",
+    "read_bills",
     "read_counters",
     "reconcile",
     "reconcile_pods",
@@ -104,10 +114,12 @@ __all__ = [
     "retry",
     "shorten",
     "stream_cursor",
+    "spaces_due",
     "submit",
     "sweep_audit",
     "take_over",
     "touch_node",
+    "usage_due",
     "view",
     "want",
     "webhook_later",

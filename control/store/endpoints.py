@@ -13,16 +13,19 @@ from sqlalchemy import insert, select, update
 
 from stoker.control.needs import Needs
 from stoker.control.store.opening import Conn
-from stoker.control.store.schema import endpoint_versions, endpoints
-from stoker.control.types import Endpoint, EndpointVersion
+from stoker.control.store.schema import endpoint_versions, endpoints, jobs
+from stoker.control.types import Endpoint, EndpointVersion, JobState
 from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 
 
-def put_endpoint(conn: Conn, endpoint: Endpoint, now: float) -> Endpoint:
-    """Stores it under its id, as it stands in the database then: its `version` is drawn here."""
+def put_endpoint(conn: Conn, endpoint: Endpoint, now: float, *, anew: bool = False) -> Endpoint:
+    """Stores it under its id, as it stands in the database then: its `version` is drawn here.
+
+    `anew`: it is a new version even where the same is run.
+    """
     latest = _latest(conn, endpoint.id)
     version, run, created_at = (0, None, now) if latest is None else latest
-    changed = run != endpoint.run
+    changed = anew or run != endpoint.run
     stored = replace(endpoint, version=version + changed, created_at=created_at)
     row = _row(stored, now)
     if latest is None:
@@ -135,6 +138,17 @@ def remove_endpoint(conn: Conn, endpoint: str, now: float) -> bool:
         .values(enabled=0, changed_at=now)
     )
     return conn.execute(ended).rowcount > 0
+
+
+def deleted_endpoints(conn: Conn) -> tuple[str, ...]:
+    """Those that callers made and deleted, where jobs have not ended yet."""
+    open_jobs = select(jobs.c.seq).where(
+        jobs.c.endpoint == endpoints.c.id, jobs.c.state.in_([JobState.IN_QUEUE, JobState.IN_PROGRESS])
+    )
+    gone = select(endpoints.c.id).where(
+        endpoints.c.enabled == 0, endpoints.c.origin == "api", open_jobs.exists()
+    )
+    return tuple(conn.execute(gone).scalars())
 
 
 def _endpoint(conn: Conn, row: Any) -> Endpoint:

@@ -18,6 +18,9 @@ from stoker.control.store.webhooks import note_end
 from stoker.control.types import Changed, JobState, JobView
 from stoker.wire.messages import AttemptKey
 
+DELETED = "the endpoint was deleted"
+"""Why jobs of a deleted endpoint were cancelled."""
+
 # ---- cancel and purge ---------------------------------------------------------------------------
 
 # `node` stays: what the attempt cost may still be reported.
@@ -62,6 +65,19 @@ def purge(conn: Conn, account: str, endpoint: str, upto: int, now: float, limit:
     rows = conn.run(_PURGE, values | {"reason": PURGED}).fetchall()
     if rows:
         count(conn, account, endpoint, "cancelled", len(rows))
+    return tuple(_cancelled(conn, row, now) for row in rows)
+
+
+_CANCEL_ALL = f"""{_END}
+WHERE seq IN (SELECT seq FROM jobs WHERE endpoint = :endpoint AND {guard("cancel")} AND expires_at > :now
+              ORDER BY seq LIMIT :limit)
+{_ENDED}"""
+
+
+def cancel_all(conn: Conn, endpoint: str, now: float, limit: int) -> tuple[Changed, ...]:
+    """Cancels at most `limit` jobs of an endpoint that was deleted, waiting or running. Fewer: it is done."""
+    values = {"endpoint": endpoint, "now": now, "limit": limit, "reason": DELETED}
+    rows = conn.run(_CANCEL_ALL, values).fetchall()
     return tuple(_cancelled(conn, row, now) for row in rows)
 
 

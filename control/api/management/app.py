@@ -18,7 +18,18 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from stoker.control.api.answers import unexpected
-from stoker.control.api.management import audit, keys, nodes, pods, registries, secrets, templates, volumes
+from stoker.control.api.management import (
+    audit,
+    billing,
+    endpoints,
+    keys,
+    nodes,
+    pods,
+    registries,
+    secrets,
+    templates,
+    volumes,
+)
 from stoker.control.api.management.audited import Audited
 from stoker.control.api.management.gate import Gate
 from stoker.control.api.management.refusals import refused, rendered, why_invalid
@@ -65,6 +76,7 @@ def make_management_app(plane: Plane) -> FastAPI:
     app.front = Audited(plane, Gate(app.routed))
     app.state.plane = plane
     app.include_router(templates.router)
+    app.include_router(endpoints.router)
     app.include_router(volumes.router)
     app.include_router(pods.router)
     app.include_router(keys.router)

@@ -1,0 +1,249 @@
+"""Endpoints that are made and changed while the service runs.
+
+    create ──> stored ──> in the book: takes jobs ──> staffing starts workers      update ──> a new version,
+    delete ──> out of the book: 404 ──> its jobs are cancelled ──> its workers stop          rolled out
+
+Those that the configuration file declares are listed and can be read; the file alone changes them. A deleted
+one's jobs end CANCELLED, "the endpoint was deleted"; their webhooks are still called, their records go with
+their time, and nobody can ask for them any more, as the endpoint's path is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from stoker.control import store
+from stoker.control.commit import Commits
+from stoker.control.dispatch import Dispatch
+from stoker.control.endpoints import Endpoints
+from stoker.control.errors import BadRequest, NotFound
+from stoker.control.floor import Floor, FloorNode, FloorWorker
+from stoker.control.management import blueprint
+from stoker.control.management.catalog import ENDPOINT_CPU_FLAVORS, Catalog
+from stoker.control.management.registries import Registries
+from stoker.control.management.secrets import SecretBook
+from stoker.control.management.volumes import Volumes
+from stoker.control.nodes import Nodes
+from stoker.control.settings import PlaneSettings
+from stoker.control.staffing import Staffing
+from stoker.control.submissions import shown
+from stoker.control.types import Endpoint, EndpointVersion, Template
+from stoker.wire.names import short_id
+
+CANCEL_BATCH = 1_000
+"""Jobs that one transaction cancels: others must get a turn at the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """As it is told; `since` is when it came to be, 0.0 where that is not known."""
+
+    id: str
+    status: str
+    reason: str
+    stale: bool
+    version: int
+    node: str
+    gpus: tuple[str, ...]
+    since: float
+
+
+class ManagedEndpoints:
+    def __init__(
+        self,
+        settings: PlaneSettings,
+        commits: Commits,
+        book: Endpoints,
+        floor: Floor,
+        staffing: Staffing,
+        dispatch: Dispatch,
+        nodes: Nodes,
+        catalog: Catalog,
+        registries: Registries,
+        secrets: SecretBook,
+        volumes: Volumes,
+        clock: Callable[[], float],
+        rng: Random,
+    ) -> None:
+        self._settings, self._commits, self._book = settings, commits, book
+        self._floor, self._staffing, self._dispatch, self._nodes = floor, staffing, dispatch, nodes
+        self._catalog, self._registries = catalog, registries
+        self._secrets, self._volumes = secrets, volumes
+        self._clock, self._rng = clock, rng
+        self.turn = asyncio.Lock()
+        """Held from reading what is changed until it is stored: of endpoints and of their templates."""
+
+    # -- what callers do
+
+    async def create(self, account: str, asked: Mapping[str, Any]) -> Endpoint:
+        self._check(account, asked)
+        asked = self._anywhere(asked)
+        async with self.turn:
+            template = await self._template(account, asked["templateId"])
+            made = await self._made(account, short_id(self._rng), asked, template)
+            now = self._clock()
+            stored = await self._commits.commit(lambda conn: store.put_endpoint(conn, made, now))
+        self._live(stored)
+        return stored
+
+    def list(self, account: str) -> Sequence[Endpoint]:
+        """The oldest first."""
+        own = [one for one in self._book.all().values() if one.account == account]
+        return sorted(own, key=lambda one: (one.created_at, one.id))
+
+    def get(self, account: str, endpoint: str) -> Endpoint:
+        found = self._book.by_id(endpoint)
+        if found is None or found.account != account:
+            raise NotFound(f"no endpoint {endpoint!r}: the id is wrong, or it was deleted")
+        return found
+
+    async def update(self, account: str, endpoint: str, changes: Mapping[str, Any]) -> Endpoint:
+        """A new version, unless all that changes is in `blueprint.IN_PLACE`."""
+        self._check(account, changes)
+        async with self.turn:
+            old = self._own(account, endpoint, "change")
+            asked = self._anywhere(_merged(old.asked, changes))
+            anew = {
+                name for name in asked.keys() | old.asked.keys() if asked.get(name) != old.asked.get(name)
+            }
+            anew -= blueprint.IN_PLACE
+            template = await self._template(account, asked["templateId"])
+            made = await self._made(account, old.id, asked, template)
+            if not anew:
+                made = replace(made, run=old.run)
+            now = self._clock()
+            stored = await self._commits.commit(
+                lambda conn: store.put_endpoint(conn, made, now, anew=bool(anew))
+            )
+        self._live(stored)
+        return stored
+
+    async def delete(self, account: str, endpoint: str) -> None:
+        async with self.turn:
+            try:
+                old = self._own(account, endpoint, "delete")
+            except NotFound as none:
+                raise BadRequest(f"{none}; there is nothing to delete") from None
+            self._book.drop(old.id)  # nothing is submitted from now on
+            now = self._clock()
+            try:
+                await self._commits.commit(lambda conn: store.remove_endpoint(conn, old.id, now))
+            except Exception:
+                self._book.put(old)
+                raise
+        self._staffing.wake.set()
+        await self._cancel_jobs(old.id)
+
+    async def _cancel_jobs(self, endpoint: str) -> None:
+        while True:
+            now = self._clock()
+            changed = await self._commits.commit(
+                partial(store.cancel_all, endpoint=endpoint, now=now, limit=CANCEL_BATCH)
+            )
+            self._nodes.apply(changed)
+            if len(changed) < CANCEL_BATCH:
+                return
+
+    def workers(self, endpoint: Endpoint) -> Sequence[Worker]:
+        """Those that nodes hold now, the oldest first."""
+        held = sorted(self._floor.of_endpoint(endpoint.id), key=lambda one: (one.since, one.worker))
+        return [_worker(one, endpoint, self._floor.nodes.get(one.node)) for one in held]
+
+    # -- templates
+
+    async def remade(self, template: Template) -> Sequence[Endpoint]:
+        """Those that are made from it, as they are now that it has changed. `turn` is held."""
+        bound = [one for one in self._book.all().values() if one.template == template.id]
+        return [await self._made(one.account, one.id, one.asked, template) for one in bound]
+
+    def renewed(self, endpoints: Sequence[Endpoint]) -> None:
+        """They were stored with a new version."""
+        for endpoint in endpoints:
+            self._live(endpoint)
+
+    def check_template(self, template: Template) -> None:
+        """Raises BadRequest where no endpoint could be made from it."""
+        blueprint.section("endpoint", {}, template, self._settings.local_roots)
+
+    # -- from what was asked to an endpoint
+
+    async def _made(
+        self, account: str, endpoint: str, asked: Mapping[str, Any], template: Template
+    ) -> Endpoint:
+        section = blueprint.section(endpoint, asked, template, self._settings.local_roots)
+        run = await self._version(section, template)
+        return blueprint.endpoint(section, run, account, asked, template)
+
+    async def _version(self, section: Any, template: Template) -> EndpointVersion:
+        registry = template.fields.get("containerRegistryAuthId")
+        login = await self._registries.login(template.account, registry) if registry else None
+        return blueprint.version(section, template, self._settings.prices, login)
+
+    async def _template(self, account: str, template: str) -> Template:
+        found = await self._commits.read(lambda conn: store.get_template(conn, template))
+        if found is None or not (found.account == account or found.fields["isPublic"]):
+            raise BadRequest(f"templateId must be the id of a template; there is none of {shown(template)}")
+        self._secrets.check(account, found.fields["env"])
+        return found
+
+    def _own(self, account: str, endpoint: str, verb: str) -> Endpoint:
+        found = self.get(account, endpoint)
+        if found.origin != "api":
+            raise BadRequest(
+                f"endpoint {endpoint} is declared in the configuration file, and only the file can {verb} it"
+            )
+        return found
+
+    def _check(self, account: str, asked: Mapping[str, Any]) -> None:
+        """What is named must be there. A name that was accepted once is not asked about again."""
+        catalog = self._catalog
+        catalog.check_gpu_types(asked.get("gpuTypeIds") or ())
+        catalog.check_data_centers(asked.get("dataCenterIds") or ())
+        catalog.check("allowedCudaVersions", asked.get("allowedCudaVersions") or (), catalog.cuda_versions())
+        minimum = asked.get("minCudaVersion")
+        catalog.check("minCudaVersion", [minimum] if minimum else (), catalog.cuda_versions())
+        catalog.check("cpuFlavorIds", asked.get("cpuFlavorIds") or (), ENDPOINT_CPU_FLAVORS)
+        volumes = blueprint.volumes(asked)
+        for volume in volumes:
+            self._volumes.attach(account, volume)
+        if len(volumes) > 1:
+            raise BadRequest(
+                f"networkVolumeIds may hold one id, a worker sees one volume; got {len(volumes)}"
+            )
+
+    def _anywhere(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """All data centres are no condition: a node need not say where it stands."""
+        everywhere = set(self._catalog.data_centers()) <= set(asked.get("dataCenterIds") or ())
+        return {**asked, "dataCenterIds": []} if everywhere else asked
+
+    def _live(self, endpoint: Endpoint) -> None:
+        """From now on it takes jobs, as it is now."""
+        self._book.put(endpoint)
+        self._dispatch.mark(endpoint.id)
+        self._staffing.wake.set()
+
+
+def _worker(held: FloorWorker, endpoint: Endpoint, node: FloorNode | None) -> Worker:
+    devices = node.devices if node is not None else ()
+    gpus = tuple(one.name for one in devices if one.uuid in held.devices and one.kind != "cpu")
+    stale = held.version != endpoint.version
+    status = "RUNNING" if held.busy else _STATUS.get(held.state, "EXITED")
+    return Worker(held.worker, status, held.reason, stale, held.version, held.node, gpus, held.since)
+
+
+_STATUS = {"starting": "INITIALIZING", "ready": "IDLE", "unhealthy": "UNHEALTHY"}
+
+
+def _merged(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A new volume takes the old one's place, by whichever of the two fields either was named."""
+    merged = {**asked, **changes}
+    if "networkVolumeIds" in changes and "networkVolumeId" not in changes:
+        merged.pop("networkVolumeId", None)
+    if "networkVolumeId" in changes and "networkVolumeIds" not in changes:
+        merged.pop("networkVolumeIds", None)
+    return merged

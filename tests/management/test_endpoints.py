@@ -1,0 +1,199 @@
+"""Endpoints over HTTP: created, read, changed, deleted, and what becomes of their jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from managed import V2, Managed, managed
+
+from stoker.control.settings import PlaneSettings
+
+IMAGE = "ghcr.io/example/worker:1.2"
+
+
+async def template(api: Managed, **fields: Any) -> str:
+    made = await api.made("/templates", **{"name": "t", "imageName": IMAGE, "isServerless": True, **fields})
+    return str(made["id"])
+
+
+async def made(api: Managed, **fields: Any) -> dict[str, Any]:
+    return await api.made("/endpoints", **{"templateId": await template(api), **fields})
+
+
+async def test_defaults_are_told(api: Managed) -> None:
+    told = await made(api, name="e")
+    defaults = {
+        "name": "e",
+        "type": "QUEUE",
+        "origin": "api",
+        "version": 1,
+        "computeType": "GPU",
+        "executionTimeoutMs": 600_000,
+        "gpuCount": 1,
+        "gpuTypeIds": [],
+        "idleTimeout": 5,
+        "scalerType": "QUEUE_DELAY",
+        "scalerValue": 4,
+        "workersMin": 0,
+        "workersMax": 3,
+        "userId": "default",
+        "env": {},
+        "networkVolumeIds": [],
+    }
+    assert {name: told[name] for name in defaults} == defaults
+    assert "EU-RO-1" in told["dataCenterIds"]
+    assert told["createdAt"].endswith("Z")
+
+
+async def test_a_list_holds_those_of_the_file_too(api: Managed) -> None:
+    told = await made(api)
+    listed = (await api.http.get("/endpoints")).json()
+    assert [(one["id"], one["origin"]) for one in listed] == [("echo", "file"), (told["id"], "api")]
+
+
+@pytest.mark.parametrize(("method", "path"), [("PATCH", ""), ("POST", "/update")])
+async def test_in_place_changes_make_no_version_and_others_do(api: Managed, method: str, path: str) -> None:
+    told = await made(api)
+    address = f"/endpoints/{told['id']}{path}"
+    in_place = {
+        "executionTimeoutMs": 60_000,
+        "flashboot": True,
+        "idleTimeout": 60,
+        "name": "other",
+        "scalerType": "REQUEST_COUNT",
+        "scalerValue": 1,
+        "workersMax": 5,
+        "workersMin": 1,
+    }
+    changed = (await api.http.request(method, address, json=in_place)).json()
+    assert changed == told | in_place
+    again = (await api.http.request(method, address, json={"gpuCount": 1})).json()
+    assert again["version"] == 1, "nothing changed"
+    anew = (await api.http.request(method, address, json={"gpuTypeIds": ["NVIDIA A40"]})).json()
+    assert (anew["version"], anew["gpuTypeIds"]) == (2, ["NVIDIA A40"])
+    assert (await api.http.get(f"/endpoints/{told['id']}")).json() == anew
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"allowedCudaVersions": ["12.8"]},
+        {"cpuFlavorIds": ["cpu3c"]},
+        {"dataCenterIds": ["EU-RO-1"]},
+        {"gpuCount": 2},
+        {"gpuTypeIds": ["NVIDIA A40"]},
+        {"minCudaVersion": "12.1"},
+        {"nodeLabels": {"zone": "a"}},
+        {"vcpuCount": 4},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_everything_else_makes_a_version(api: Managed, change: dict[str, Any]) -> None:
+    told = await made(api)
+    changed = (await api.http.patch(f"/endpoints/{told['id']}", json=change)).json()
+    assert changed["version"] == 2
+    assert {name: changed[name] for name in change} == change
+
+
+async def test_a_changed_template_makes_versions_of_its_endpoints(api: Managed) -> None:
+    told = await made(api)
+    for change, version in [
+        ({"readme": "words", "name": "new", "isPublic": True, "volumeInGb": 1, "volumeMountPath": "/v"}, 1),
+        ({"env": {"MODE": "fast"}}, 2),
+        ({"env": {"MODE": "fast"}}, 2),
+        ({"ports": ["80/http"]}, 3),
+        ({"concurrency": 4}, 4),
+    ]:
+        answer = await api.http.patch(f"/templates/{told['templateId']}", json=change)
+        assert answer.status_code == 200, answer.text
+        now = (await api.http.get(f"/endpoints/{told['id']}")).json()
+        assert now["version"] == version, change
+    assert now["env"] == {"MODE": "fast"}
+
+
+async def test_a_bound_template_is_kept_and_hidden_from_plain_lists(api: Managed) -> None:
+    told = await made(api)
+    path = f"/templates/{told['templateId']}"
+    refused = await api.http.delete(path)
+    assert (refused.status_code, told["id"] in refused.json()["message"]) == (400, True)
+    assert (await api.http.get("/templates")).json() == []
+    bound = await api.http.get("/templates", params={"includeEndpointBoundTemplates": "true"})
+    assert [one["id"] for one in bound.json()] == [told["templateId"]]
+
+    assert (await api.http.delete(f"/endpoints/{told['id']}")).status_code == 204
+    assert (await api.http.delete(path)).status_code == 204
+
+
+async def test_what_is_included_is_asked_for(api: Managed) -> None:
+    told = await made(api)
+    path = f"/endpoints/{told['id']}"
+    assert not {"template", "workers"} & (await api.http.get(path)).json().keys()
+    more = (await api.http.get(path, params={"includeTemplate": "true", "includeWorkers": "true"})).json()
+    assert (more["template"]["id"], more["workers"]) == (told["templateId"], [])
+
+
+async def test_it_survives_another_control_process(api: Managed) -> None:
+    told = await made(api, workersMin=1, flashboot=True, gpuTypeIds=["NVIDIA A40"])
+    await api.again()
+    assert (await api.http.get(f"/endpoints/{told['id']}")).json() == told
+    changed = await api.http.patch(f"/endpoints/{told['id']}", json={"workersMax": 9})
+    assert changed.json() == told | {"workersMax": 9}
+
+
+async def test_a_cpu_endpoint_is_one(api: Managed) -> None:
+    told = await made(api, computeType="CPU", cpuFlavorIds=["cpu3c", "cpu5g"], vcpuCount=8)
+    assert (told["computeType"], told["instanceIds"]) == ("CPU", ["cpu3c-8-16", "cpu5g-8-32"])
+    stored = api.plane.endpoints.by_id(told["id"])
+    assert stored is not None
+    assert (stored.run.needs.compute, stored.run.needs.vcpus) == ("CPU", 8)
+
+
+async def test_an_endpoint_of_the_file_is_the_files_to_change(api: Managed) -> None:
+    for answer in (
+        await api.http.patch("/endpoints/echo", json={"workersMax": 1}),
+        await api.http.post("/endpoints/echo/update", json={}),
+        await api.http.delete("/endpoints/echo"),
+    ):
+        assert answer.status_code == 400
+        assert "configuration file" in answer.json()["message"]
+
+
+async def test_a_deleted_endpoints_jobs_end(api: Managed) -> None:
+    told = await made(api)
+    url = f"{V2}/{told['id']}"
+    job = (await api.http.post(f"{url}/run", json={"input": {}})).json()["id"]
+    assert (await api.http.delete(f"/endpoints/{told['id']}")).status_code == 204
+
+    assert (await api.http.get(f"{url}/status/{job}")).status_code == 404
+    assert (await api.http.post(f"{url}/run", json={"input": {}})).status_code == 404
+    row = api.world.store.writer.run("SELECT state, reason FROM jobs WHERE id = :id", {"id": job}).fetchone()
+    assert tuple(row) == ("CANCELLED", "the endpoint was deleted")
+    again = await api.http.delete(f"/endpoints/{told['id']}")
+    assert (again.status_code, "nothing to delete" in again.json()["message"]) == (400, True)
+    assert (await api.http.get("/endpoints")).json()[0]["id"] == "echo"
+
+
+async def test_a_load_balancing_endpoint_is_told_of_and_takes_no_jobs(api: Managed) -> None:
+    told = await made(api, type="LOAD_BALANCER")
+    assert told["type"] == "LOAD_BALANCER"
+    refused = await api.http.post(f"{V2}/{told['id']}/run", json={"input": {}})
+    assert (refused.status_code, "load balancing is not served yet" in refused.text) == (400, True)
+
+
+async def test_a_place_on_the_nodes_lies_below_the_roots(tmp_path: Path) -> None:
+    handler = tmp_path / "roots" / "echo.py"
+    handler.parent.mkdir()
+    handler.write_text("")
+    (tmp_path / "outside.py").write_text("")
+    async with managed(settings=PlaneSettings(local_roots=(str(handler.parent),))) as api:
+        made_from = await template(api, imageName="local:echo.py:handler")
+        told = await api.made("/endpoints", templateId=made_from)
+        stored = api.plane.endpoints.by_id(told["id"])
+        assert stored is not None
+        assert stored.run.handler == f"{handler}:handler"
+        for image in (f"local:{tmp_path}/outside.py:handler", "local:none.py:handler", "local:echo.py"):
+            body = {"name": "other", "imageName": image}
+            refused = await api.http.post("/templates", json=body)
+            assert (refused.status_code, refused.json()["message"][:9]) == (400, "imageName"), image
