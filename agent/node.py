@@ -33,6 +33,7 @@ from stoker.agent.process import StopLadder
 from stoker.agent.reports import Reports
 from stoker.agent.seams import AgentRefused, Inputs, Objects, OutboxDisk, Sampler, Scratch, Spawner
 from stoker.agent.session import Node, Session
+from stoker.agent.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
 from stoker.agent.worker_wear import Measure, nothing_measured
 from stoker.agent.workers import Worker, WorkerContext, Workers
 from stoker.wire.messages import PROTOCOL, Device, Hello, PodSpec
@@ -89,6 +90,7 @@ class Agent:
         wall: Callable[[], float] | None = None,
         pods: PodEngine | None = None,
         pod_marks: Marks | None = None,
+        volumes: VolumeFolders | None = None,
     ) -> None:
         self.settings = settings
         self.boot = short_id(rng)
@@ -120,6 +122,7 @@ class Agent:
         )
         marks = MarksInMemory() if pod_marks is None else pod_marks
         self.pods = Pods(pods or NoPods(), marks, self.reports.add, self._pod_meter)
+        self.volumes = VolumeWatch(volumes or NoVolumes(), self.workers.volumes, self.reports.add)
         self._node = Node(
             self.workers,
             self.attempts,
@@ -127,6 +130,7 @@ class Agent:
             self.lease,
             self.watch,
             self.pods,
+            self.volumes,
             self._boottime,
             self._next_beat,
             self._stop_asked.is_set,
@@ -178,6 +182,7 @@ class Agent:
                 background = [
                     self._tasks.create_task(self.watch.run(), name="devices"),
                     self._tasks.create_task(self.pods.run(), name="pods"),
+                    self._tasks.create_task(self.volumes.run(), name="volumes"),
                     self._tasks.create_task(self._sessions(), name="sessions"),
                     self._tasks.create_task(self._watch_lease(), name="lease"),
                 ]

@@ -19,6 +19,7 @@ from stoker.agent.lease import Lease
 from stoker.agent.pods import Pods
 from stoker.agent.reports import Reports
 from stoker.agent.seams import AgentRefused
+from stoker.agent.volume_watch import VolumeWatch
 from stoker.agent.workers import Worker, Workers
 from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, LogHello, Welcome
 from stoker.wire.streams import AgentStream, HasLogs, StreamEnded
@@ -39,6 +40,7 @@ class Node:
     lease: Lease
     watch: DeviceWatch[Worker]
     pods: Pods
+    volumes: VolumeWatch
     boottime: Callable[[], float]
     next_beat: Callable[[], int]
     draining: Callable[[], bool]
@@ -164,6 +166,7 @@ class Session:
             self._revision = message.desired.revision
             node.workers.desire(message.desired.workers)
             node.pods.desire(message.desired.pods)
+            node.volumes.desire(message.desired.volumes, [pod.volume for pod in message.desired.pods])
         for assign in message.assigns:
             node.attempts.assign(assign)
         for cancel in message.cancels:

@@ -176,10 +176,11 @@ class Worker:
         self._waits = self._context.devices.closed(names)
         if self._waits:
             return
-        device = self._context.device(names[0]) if names else None
+        devices = [self._context.device(name) for name in names]
+        device = devices[0] if devices else None
         try:
-            if names and device is None:
-                raise SpawnFailed(f"this node has no device {names[0]}")
+            if None in devices:
+                raise SpawnFailed(f"this node has no device {names[devices.index(None)]}")
             handle = self._context.spawner.spawn(self.spec, device, self)
             self._context.devices.started(self.name, names)
         except (SpawnFailed, OSError) as error:
@@ -188,7 +189,8 @@ class Worker:
         self._metering.began()
         state, commands = process.begin(_now(), self.spec.start_timeout_s)
         context = self._context
-        wear = WearWatch(self.spec, device, lambda: handle.pid, context.measure, context.spawn, self._replace)
+        held = [device for device in devices if device is not None]
+        wear = WearWatch(self.spec, held, lambda: handle.pid, context.measure, context.spawn, self._replace)
         self._life = Life(state, handle, wear)
         if self._context.paused():
             handle.pause()
@@ -289,7 +291,9 @@ class Worker:
         self._life = None
         self._alarm.set(None)
         life.wear.close()
-        tail = attempt_log.shown(exit.log_tail, attempt_log.secrets_of(self.spec.env, hidden=self.spec.hidden))
+        tail = attempt_log.shown(
+            exit.log_tail, attempt_log.secrets_of(self.spec.env, hidden=self.spec.hidden)
+        )
         self._after_end(health(ended, life), tail, told=ended.told)
         self._context.gone(self, ended.why, ended.planned)
 
@@ -328,6 +332,10 @@ class Workers:
 
     def on_device(self, uuid: str) -> list[Worker]:
         return [worker for worker in self._workers.values() if uuid in worker.spec.devices]
+
+    def volumes(self) -> set[str]:
+        """Those that its workers have, on their way out too."""
+        return {worker.spec.volume for worker in self._workers.values()}
 
     def held(self) -> tuple[HeldWorker, ...]:
         return tuple(worker.held() for worker in self._workers.values())

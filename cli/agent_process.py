@@ -32,6 +32,7 @@ from stoker.agent.outbox_disk import OutboxFile
 from stoker.agent.pod_marks import MarksFile
 from stoker.agent.protocol_worker import ByKind, ProtocolSpawner, Starter
 from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
+from stoker.agent.volume_folders import FoldersOnDisk
 from stoker.agent.worker_memory import WorkerMemory
 from stoker.agent.zygotes import ZygoteSpawner
 from stoker.cli.agent_containers import container_engine, container_spawner, pod_containers, shown
@@ -106,6 +107,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
         group = user_range[0] if user_range is not None else None if user is None else user[1]
         containers = container_spawner(engine, seen, node, scratch, given, shut.users, group)
         pods = pod_containers(engine, containers.images, seen, node, sampler.inventory(), given)
+        kept_volumes = None if volumes is None else FoldersOnDisk(volumes)
         first = _AnnounceOnce(connector(options), sampler.inventory(), options.ready_fd)
         agent = Agent(
             settings,
@@ -122,11 +124,14 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             time.time,
             pods,
             MarksFile(folder / "pods.json"),
+            kept_volumes,
         )
         try:
             with on_first_signal(agent.stop):
                 await agent.run()
         finally:
+            if kept_volumes is not None:
+                kept_volumes.close()
             keeping.stop()
             await inputs.close()
             await objects.close()
