@@ -106,6 +106,8 @@ class Staffing:
         return touched
 
     def _wanted(self, endpoint: Endpoint, queue: QueueSample) -> int:
+        if endpoint.type != "QUEUE":
+            return 0  # nothing hands it requests yet
         sample = self._sample(endpoint, queue)
         policy = ScalePolicy(
             workers_min=endpoint.workers_min,
