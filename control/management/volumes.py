@@ -52,6 +52,7 @@ class Volumes:
         self._commits, self._floor, self._staffing = commits, floor, staffing
         self._catalog, self._clock, self._rng = catalog, clock, rng
         self._known: dict[str, Volume] = {}
+        self.before_change: Callable[[Conn, str], None] = lambda conn, volume: None  # of its size
         staffing.volumes_of = self.of_node
         staffing.volume_rooms = self.rooms
 
@@ -93,6 +94,7 @@ class Volumes:
             if isinstance(after, str):
                 raise BadRequest(after)
             after = replace(after, name=known.name if name is None else name)
+            self.before_change(conn, volume)
             put_volume(conn, after)
             return after
 

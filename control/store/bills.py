@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import Column, ColumnElement, func, select
 
-from stoker.control.billing import CPU, FREE, HOUR_MS, Charge, HourRow, PriceList, by_hour, space
+from stoker.control.billing import CPU, HOUR_MS, Charge, HourRow, PriceList, by_hour, space
 from stoker.control.store.opening import Conn
 from stoker.control.store.schema import bills, pods, volumes
 from stoker.wire.messages import Span
@@ -187,7 +187,18 @@ def bill_volumes(conn: Conn, prices: PriceList, now: float, volume: str | None =
         _bill_space(conn, "volumes", payer, row.billed_to, until, row.size_gb, prices.volume_gb_hour)
 
 
-def _one(column: Any, wanted: str | None) -> ColumnElement[bool]:
+def spaces_due(conn: Conn) -> bool:
+    """Whether there is a disk or a volume that is still to be billed."""
+    return conn.run(_SPACES_DUE, {}).fetchone() is not None
+
+
+_SPACES_DUE = """
+SELECT 1 FROM pods WHERE ended_at IS NULL OR billed_to < ended_at
+UNION ALL SELECT 1 FROM volumes WHERE deleted_at IS NULL OR billed_to < deleted_at LIMIT 1
+"""
+
+
+def _one(column: Column[str], wanted: str | None) -> ColumnElement[bool]:
     return column.is_not(None) if wanted is None else column == wanted
 
 
@@ -205,14 +216,13 @@ def _bill_space(
     conn: Conn, table: str, payer: Payer, since: float, until: float, gb: int, gb_hour: int
 ) -> None:
     """Nothing where somebody else has just billed it."""
-    began, ended = round(since * 1000), int(until * 1000)
-    if ended <= began:
+    if until <= since:
         return
-    values = {"id": payer.resource, "since": since, "until": ended / 1000}
+    values = {"id": payer.resource, "since": since, "until": until}
     if conn.run(_BILLED[table], values).rowcount and gb:
-        for hour, first, last in by_hour(began, ended):
+        for hour, first, last in by_hour(int(since * 1000), int(until * 1000)):
             cost = space(gb_hour, gb, first, last)
-            add_to_bill(conn, payer, hour, Charge(FREE.billed_ms, cost), gb)
+            add_to_bill(conn, payer, hour, Charge(0, cost), gb)
 
 
 # ---- reading ------------------------------------------------------------------------------------

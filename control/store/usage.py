@@ -114,6 +114,13 @@ DELETE FROM usage WHERE (owner, boot, n) IN
 """
 
 
+def usage_due(conn: Conn, now: float) -> bool:
+    """Whether there is something to forget."""
+    before = int((now - _KEPT_S) * 1000)
+    oldest = "SELECT 1 FROM usage WHERE began_ms < :before ORDER BY began_ms LIMIT 1"
+    return conn.run(oldest, {"before": before}).fetchone() is not None
+
+
 def forget_usage(conn: Conn, now: float, limit: int) -> int:
     """Spans so old that they are not taken any more go; their bills stay. How many went."""
     before = int((now - _KEPT_S) * 1000)

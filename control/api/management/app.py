@@ -79,6 +79,7 @@ def make_management_app(plane: Plane) -> FastAPI:
     app.include_router(endpoints.router)
     app.include_router(volumes.router)
     app.include_router(pods.router)
+    app.include_router(billing.router)
     app.include_router(keys.router)
     app.include_router(audit.router)
     app.include_router(registries.router)
