@@ -38,7 +38,7 @@ from stoker.wire.names import short_id
 
 
 class Pods:
-    """`price` gives what an hour of a pod costs, in billionths of a US dollar; None where no price is set."""
+    """`price` gives what an hour of a pod costs in billionths of a US dollar; None or 0: no price is set."""
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class Pods:
         self._book = PodBook(floor, secrets.fill, registries.declared)
         self._one_at_a_time = asyncio.Lock()
         self.price: Callable[[Pod], int | None] = lambda pod: None
+        self.before_change: Callable[[Conn, str], None] = lambda conn, pod: None  # of its disks
         staffing.pods_of = self._book.of_node
 
     # -- what callers do
@@ -103,6 +104,7 @@ class Pods:
 
             def change(conn: Conn) -> WantedPod:
                 fresh = own_pod(conn, account, pod)
+                self.before_change(conn, pod)
                 after = changed(fresh, body, changes.get("name") or fresh.name, self._clock())
                 return _put(conn, fresh, after)
 
@@ -157,6 +159,7 @@ class Pods:
         """Raises BadRequest for a name that nothing has."""
         self._catalog.check_gpu_types(body.gpu_types)
         self._catalog.check_data_centers(body.data_centers)
+        self._catalog.check("allowedCudaVersions", body.cuda_versions, self._catalog.cuda_versions())
         self._secrets.check(account, body.env)
         if body.network_volume:
             self._volumes.attach(account, body.network_volume)
@@ -221,7 +224,7 @@ class Pods:
         return wanted.pod
 
     def _view(self, pod: Pod) -> PodView:
-        return replace(view(pod, self._floor.nodes.get(pod.node)), nano_usd=self.price(pod))
+        return replace(view(pod, self._floor.nodes.get(pod.node)), nano_usd=self.price(pod) or None)
 
 
 def _among(room: Room, devices: tuple[str, ...]) -> tuple[Any, ...]:

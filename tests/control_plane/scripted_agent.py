@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from stoker.control.plane import Plane
 from stoker.wire.messages import (
@@ -16,9 +17,13 @@ from stoker.wire.messages import (
     FromAgent,
     FromControl,
     HeldAttempt,
+    HeldPod,
     HeldWorker,
     Hello,
     Outcome,
+    PodPhase,
+    PodSpec,
+    PodState,
     Report,
     ReportBody,
     WorkerSpec,
@@ -41,6 +46,7 @@ class ScriptedAgent:
         self.stream: MemoryStream[FromControl, FromAgent]
         self.serving: asyncio.Task[None]
         self.specs: dict[str, WorkerSpec] = {}
+        self.pods: dict[str, PodSpec] = {}
         self.assigns: list[Assign] = []
 
     async def connect(
@@ -53,6 +59,7 @@ class ScriptedAgent:
         samples: Iterable[DeviceSample] = (),
         devices: Iterable[Device] = (CPU,),
         facts: Mapping[str, str] | None = None,
+        pods: Iterable[HeldPod] = (),
     ) -> FromControl:
         """Says Hello; returns the answer, Welcome or Refusal."""
         self.stream, theirs = memory_pair()
@@ -69,6 +76,7 @@ class ScriptedAgent:
             workers=tuple(workers),
             attempts=tuple(attempts),
             samples=tuple(samples),
+            pods=tuple(pods),
         )
         await self.stream.send(FromAgent(hello=hello))
         return await self.hear()
@@ -78,6 +86,7 @@ class ScriptedAgent:
         self.assigns += message.assigns
         if message.desired is not None:
             self.specs = {spec.worker: spec for spec in message.desired.workers}
+            self.pods = {spec.pod: spec for spec in message.desired.pods}
         return message
 
     async def listen(self, seconds: float) -> None:
@@ -93,6 +102,10 @@ class ScriptedAgent:
             self.number += 1
             reports.append(Report(self.number, body))
         await self.stream.send(FromAgent(reports=tuple(reports)))
+
+    async def tells(self, spec: PodSpec, state: PodPhase, **more: Any) -> None:
+        """What became of a pod, in answer to this spec."""
+        await self.report(PodState(spec.pod, spec.version, spec.restarts, state, **more))
 
     async def beat(self, number: int = 1, samples: Iterable[DeviceSample] = ()) -> None:
         await self.stream.send(FromAgent(beat=Beat(number, tuple(samples))))
