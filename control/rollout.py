@@ -62,7 +62,8 @@ def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> Plan:
     busy = {hand.name for hand in hands if hand.jobs}
     staying = sum(1 for hand in old if hand.name not in victims)
     lacking = max(wanted - staying - len(new), 0)
-    replaced = min(_share(workers_max) - (len(new) - ready), staying, wanted - len(new))
+    under_way = len(new) - ready + sum(1 for hand in old if hand.name in victims and hand.jobs)
+    replaced = min(_share(workers_max) - under_way, staying, wanted - len(new))
     sick = [hand.reason or "it is unhealthy" for hand in new if hand.state == "unhealthy"]
     broken = bool(old and sick) and not ready
     return Plan(

@@ -11,20 +11,101 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import load, mutant
 
-from stoker.control import autoscale, placement, secret_references, volume
+from stoker.control import autoscale, placement, rollout, secret_references, volume
 
 MUTANTS = {
     "autoscale": {
-        "never rounds up": ("-(-jobs * len(slots) // sum(slots))", "jobs * len(slots) // sum(slots)"),
-        "what workers told is ignored": ("sample.slots or (sample.concurrency,)", "(sample.concurrency,)"),
-        "the smallest worker counts for all": ("* len(slots) // sum(slots))", "// min(slots))"),
-        "running jobs are no demand": ("sample.queued + sample.in_progress", "sample.queued + 0"),
+        "never rounds up": (
+            "return ceil((sample.queued + sample.in_progress) / each - 1e-9)",
+            "return int((sample.queued + sample.in_progress) / each)",
+        ),
+        "what workers told is ignored": (
+            "if self.slots else self.concurrency",
+            "if False else self.concurrency",
+        ),
+        "the smallest worker counts for all": ("sum(self.slots) / len(self.slots)", "min(self.slots)"),
+        "running jobs are no demand": (
+            "ceil((sample.queued + sample.in_progress)",
+            "ceil((sample.queued + 0)",
+        ),
+        "the scaler's value is ignored": ("max(policy.scaler_value, sample.each)", "sample.each"),
+        "a worker is not filled": ("max(policy.scaler_value, sample.each)", "policy.scaler_value"),
+        "the wrong scaler": ('if policy.scaler == "QUEUE_DELAY"', 'if policy.scaler == "DELAY"'),
         "no maximum": ("min(wanted, policy.workers_max)", "wanted"),
         "no minimum when idle": ("- tired, demand, policy.workers_min)", "- tired, demand)"),
         "stops what is needed": ("max(sample.workers - tired, demand,", "max(sample.workers - tired,"),
         "stops one tick early": ("idle >= policy.idle_timeout_s", "idle >= policy.idle_timeout_s - 0.2"),
         "low priority lets workers go": ("if sample.low_priority_queued:", "if False:"),
         "too many stay": ("if sample.workers > policy.workers_max:", "if False:"),
+        "none starts where there is none": ("if sample.workers else 1", "if sample.workers else 0"),
+        "all start where there is none": ("if sample.workers else 1", "if sample.workers else sample.queued"),
+        "patience is ignored": ("sample.waited <= policy.scaler_value", "sample.waited <= 0"),
+        "patience ends too late": (
+            "sample.waited <= policy.scaler_value",
+            "sample.waited <= policy.scaler_value + 1",
+        ),
+        "the cold start is ignored": ("horizon = cold + patience", "horizon = patience"),
+        "those that start do not count": (
+            "+ sum(sample.each * (1 + left / job) for left in starting)",
+            "+ 0",
+        ),
+        "those that start count for one slot": ("sum(sample.each * (1 + left", "sum(1 * (1 + left"),
+        "the overdue count as new": ("abs(sample.cold_start - age)", "max(sample.cold_start - age, 0)"),
+        "an unmeasured start is overdue": ("return [0.0 for _", "return [9e9 for _"),
+        "half a job is a job": ("- 0.5), 0)", "+ 0.5), 0)"),
+        "one more for each job": ("/ (sample.each * (1 + patience / job))", "/ 1"),
+        "ready ones take nothing": ("taken = sum(sample.slots) * horizon / job +", "taken ="),
+        "the sick are given company": ("if not sample.slots and not sample.starting_for:", "if False:"),
+        "no hysteresis": ("if wanted < min(soon, sample.workers):", "if False:"),
+        "a lone job is a rate": ("if rate * (sample.cold_start or 0.0) <= 1:", "if rate <= 0:"),
+        "the rate keeps all": (
+            "return max(ceil(rate * (sample.job_time or 0.0) / sample.each), 1)",
+            "return sample.workers",
+        ),
+        "the rate keeps one": (
+            "return max(ceil(rate * (sample.job_time or 0.0) / sample.each), 1)",
+            "return 1",
+        ),
+        "the rate never ends": ("if 0 <= passed < 2 * window else 0", "if True else 0"),
+        "the window before does not fade": ("memory.before * left +", "memory.before +"),
+        "the window never ends": ("if 0 <= passed < window:", "if True:"),
+    },
+    "rollout": {
+        "an old one goes before a new one can": (
+            'if hand.state == "ready")\n    victims',
+            "if True)\n    victims",
+        ),
+        "the busy are stopped": ("if name not in busy)),", ")),"),
+        "nobody retires": ("retire=tuple(name for name in victims if name in busy)", "retire=()"),
+        "what does not serve stays": ("stop=(*useless, *(", "stop=(*useless[:0], *("),
+        "all at a time": ("max(ceil(workers_max / PARTS), 1)", "max(workers_max, 1)"),
+        "none at a time": ("max(ceil(workers_max / PARTS), 1)", "workers_max // PARTS"),
+        "what is under way does not count": ("_share(workers_max) - under_way", "_share(workers_max)"),
+        "those that retire do not count": (
+            "under_way = len(new) - ready + sum(",
+            "under_way = len(new) - ready + 0 * sum(",
+        ),
+        "more than is wanted": ("staying, wanted - len(new))", "staying)"),
+        "demand waits for the roll-out": (
+            "start=0 if broken else max(lacking, replaced, 0)",
+            "start=0 if broken else max(replaced, 0)",
+        ),
+        "a broken version is tried on": ("broken = bool(old and sick) and not ready", "broken = False"),
+        "where nothing is old there is no retry": ("bool(old and sick)", "bool(sick)"),
+        "one that starts is no proof": ("bool(old and sick) and not ready", "bool(old and sick)"),
+        "room is made for each": (
+            'if any(hand.state == "stopping" or (hand.new and hand.state != "ready") for hand in hands):',
+            "if False:",
+        ),
+        "the busy go first": ("return -0.5 if hand.retiring else -float(hand.jobs)", "return inf"),
+        "others retire at each look": (
+            "return -0.5 if hand.retiring else -float(hand.jobs)",
+            "return -float(hand.jobs)",
+        ),
+        "the idle go before those that do not serve": (
+            'if hand.state == "ready" else inf',
+            "if True else inf",
+        ),
     },
     "placement": {
         "an ill device is used": ("and device.uuid not in room.ill and", "and"),
@@ -129,6 +210,7 @@ MUTANTS = {
 }
 MODULES = {
     "autoscale": autoscale,
+    "rollout": rollout,
     "placement": placement,
     "secret_references": secret_references,
     "volume": volume,

@@ -1,0 +1,158 @@
+"""Which workers go, and how many come: single looks that a mutant would get wrong, and whole roll-outs."""
+
+from dataclasses import replace
+from math import ceil
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker.control.rollout import Hand, make_room, plan
+
+
+def old(name: str, jobs: int = 0, idle_for: float = 0.0, **more: object) -> Hand:
+    return Hand(name, False, "ready", jobs=jobs, idle_for=idle_for, **more)  # type: ignore[arg-type]
+
+
+def new(name: str, state: str = "ready", jobs: int = 0, **more: object) -> Hand:
+    return Hand(name, True, state, jobs=jobs, **more)  # type: ignore[arg-type]
+
+
+# ---- one look
+
+
+def test_where_all_are_new_only_the_surplus_goes_the_longest_idle_first() -> None:
+    hands = [new("a", jobs=1), new("b", idle_for=3.0), new("c", idle_for=7.0)]
+    assert plan(hands, 3, 9).stop == ()
+    assert plan(hands, 2, 9).stop == ("c",)
+    assert plan(hands, 1, 9).stop == ("c", "b")
+
+
+def test_above_what_is_wanted_busy_ones_retire_and_those_that_do_not_serve_go_first() -> None:
+    hands = [new("a", jobs=2), new("b", jobs=1), new("c", idle_for=9.0), new("d", "starting")]
+    assert plan(hands, 3, 9).stop == ("d",)
+    assert plan(hands, 1, 9) == replace(plan(hands, 1, 9), stop=("d", "c"), retire=("b",))
+    kept = [replace(hands[0], retiring=True), hands[1]]
+    assert plan(kept, 1, 9).retire == ("a",)
+    assert plan(kept, 2, 9).retire == ()
+
+
+def test_an_old_one_goes_when_a_new_one_is_ready_and_not_before() -> None:
+    hands = [old("a", jobs=1), old("b"), new("c", "starting")]
+    assert plan(hands, 2, 9).stop == plan(hands, 2, 9).retire == ()
+    assert plan([*hands[:2], new("c")], 2, 9).stop == ("b",)
+    assert plan([hands[0], new("c"), new("d")], 2, 9).retire == ("a",)
+
+
+def test_old_ones_that_do_not_serve_go_at_once() -> None:
+    hands = [old("a"), replace(old("b"), state="starting"), replace(old("c"), state="unhealthy")]
+    assert plan(hands, 3, 9).stop == ("b", "c")
+    assert plan(hands, 3, 9).lacking == 2
+
+
+def test_old_ones_that_nobody_wants_go_at_once() -> None:
+    assert plan([old("a"), old("b", jobs=1)], 0, 9) == replace(plan([], 0, 9), stop=("a",), retire=("b",))
+
+
+def test_a_share_is_replaced_at_a_time_and_demand_is_met_besides() -> None:
+    many = [old(f"o{n}") for n in range(20)]
+    assert plan(many, 20, 20).start == 2
+    assert plan(many, 20, 21).start == 3
+    assert plan(many, 20, 5).start == 1
+    assert plan([*many, new("n", "starting")], 20, 20).start == 1
+    assert (plan(many, 25, 30).start, plan(many, 25, 30).lacking) == (5, 5)
+    assert plan([*many[:19], new("n")], 20, 20).start == 2
+    busy = [replace(hand, jobs=1) for hand in many[:19]]
+    assert plan([*busy, new("n"), new("m")], 20, 20) == replace(plan([], 0, 9), start=1, retire=("o0",))
+
+
+def test_no_more_is_started_than_is_wanted_of_the_new_version() -> None:
+    assert plan([old("a"), new("b", "starting")], 1, 100).start == 0
+    assert plan([old("a"), old("b"), new("c")], 2, 100).start == 1
+
+
+def test_a_version_that_does_not_start_is_not_tried_more_and_says_why() -> None:
+    sick = new("n", "unhealthy", reason="crash loop: no module named torch")
+    assert plan([old("a"), sick], 9, 10) == replace(plan([], 0, 9), sick="crash loop: no module named torch")
+    assert plan([sick], 9, 10).start == 8
+    assert plan([old("a"), sick, new("b")], 9, 10).sick == ""
+
+
+def test_room_is_made_by_one_at_a_time_idle_ones_first() -> None:
+    hands = [old("a", jobs=1), old("b", idle_for=1.0), old("c", idle_for=2.0), new("n")]
+    assert [hand.name for hand in make_room(hands)] == ["c", "b", "a"]
+    for coming in ("starting", "unhealthy", "stopping"):
+        assert make_room([*hands, new("m", coming)]) == []
+    assert make_room([*hands, replace(old("d"), state="stopping")]) == []
+    assert make_room([new("n")]) == []
+
+
+# ---- whole roll-outs
+
+
+class Shop:
+    """Workers that obey: so many places, jobs for those that are busy, and a new version that starts or does
+    not. Each step is a look, and then what the agents do until the next."""
+
+    def __init__(self, busy: list[bool], places: int, most: int, starts: bool) -> None:
+        self.hands = {f"o{n}": old(f"o{n}", int(is_busy)) for n, is_busy in enumerate(busy)}
+        self.wanted, self.places, self.most, self.starts = len(busy), places, most, starts
+        self.made = 0
+
+    def look(self) -> None:
+        hands = list(self.hands.values())
+        made = plan(hands, self.wanted, self.most)
+        for name, hand in self.hands.items():
+            self.hands[name] = replace(hand, retiring=name in made.retire)
+        for name in made.stop:
+            self.stop(name)
+        for _ in range(made.start):
+            if len(self.hands) >= self.places:
+                self.make_room()
+                break
+            self.made += 1
+            self.hands[f"n{self.made}"] = new(f"n{self.made}", "starting")
+
+    def make_room(self) -> None:
+        for hand in make_room(list(self.hands.values()))[:1]:
+            if hand.jobs:
+                self.hands[hand.name] = replace(hand, retiring=True)
+            else:
+                self.stop(hand.name)
+
+    def stop(self, name: str) -> None:
+        assert not self.hands[name].jobs, "a busy worker is never stopped"
+        self.hands[name] = replace(self.hands[name], state="stopping")
+
+    def time_passes(self) -> None:
+        came = "ready" if self.starts else "unhealthy"
+        for name, hand in list(self.hands.items()):
+            if hand.state == "stopping":
+                del self.hands[name]
+            elif hand.state == "starting":
+                self.hands[name] = replace(hand, state=came)
+            elif hand.retiring:
+                self.hands[name] = replace(hand, jobs=0)
+
+    def serving(self) -> int:
+        return sum(1 for hand in self.hands.values() if hand.state == "ready" and not hand.retiring)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.booleans(), min_size=1, max_size=25), st.integers(0, 8), st.integers(0, 20), st.booleans())
+def test_a_roll_out(busy: list[bool], spare: int, above: int, starts: bool) -> None:
+    most = len(busy) + above
+    shop = Shop(busy, len(busy) + spare, most, starts)
+    share = max(1, ceil(most / 10))
+    for _ in range(6 * len(busy) + 6):
+        shop.look()
+        assert shop.serving() >= shop.wanted - (not spare)
+        assert len(shop.hands) <= shop.wanted + 2 * share + 1  # what stops, and what comes in its place
+        living = [hand for hand in shop.hands.values() if hand.state != "stopping"]
+        assert len(living) <= shop.wanted + share
+        shop.time_passes()
+    if starts:
+        assert all(hand.new for hand in shop.hands.values())
+        assert len(shop.hands) == shop.wanted
+    else:
+        assert sum(1 for hand in shop.hands.values() if hand.new) <= share
+        assert shop.serving() >= shop.wanted - (not spare)
