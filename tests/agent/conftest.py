@@ -19,6 +19,7 @@ from stoker.agent.fake_objects import FakeObjects
 from stoker.agent.fake_spawner import FakeSpawner, Start
 from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.outbox_disk import MemoryDisk
+from stoker.agent.volume_watch import VolumeFolders
 from stoker.agent.worker_wear import Measure, nothing_measured
 from stoker.wire.messages import (
     Ack,
@@ -189,7 +190,13 @@ class Control:
 class Host:
     """An agent's machine: what survives the agent (disk, object store), and the agent."""
 
-    def __init__(self, starts: dict[str, Start] | None = None, devices: tuple[Device, ...] = (CPU,)) -> None:
+    def __init__(
+        self,
+        starts: dict[str, Start] | None = None,
+        devices: tuple[Device, ...] = (CPU,),
+        volumes: VolumeFolders | None = None,
+    ) -> None:
+        self.volumes = volumes
         self.sampler = FakeSampler(devices)
         self.control = Control()
         self.spawner = FakeSpawner(starts)
@@ -214,6 +221,7 @@ class Host:
             self.rng,
             boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
             measure=lambda pid, device: self.measure(pid, device),  # noqa: PLW0108  # tests replace it
+            volumes=self.volumes,
         )
         return self.agent
 
