@@ -8,6 +8,9 @@ or without a connection; an Xid is heard at once, and makes it look at once.
     a process has left -> its device is measured, off the loop, until its memory is back; then the next starts
     a job was stopped  -> `unclean` says what it left, until the level of its worker is reached
 
+A worker may have several devices, and a device several workers. While others have a process on a device, what
+one of them has left there cannot be told from theirs: it is measured when the last has gone.
+
 A worker that outlives its kill (a process that hangs in the driver dies of no signal) loses its attempts
 after UNREAPED_S all the same: they run elsewhere. A processor has no such memory, and is never closed.
 """
@@ -74,7 +77,7 @@ class DeviceWatch(Generic[W]):
             device.uuid: _Watched(device, DeviceSample(device.uuid), gate=Gate(known=device.kind == "cpu"))
             for device in sampler.inventory()
         }
-        self._levels: dict[str, Level] = {}
+        self._levels: dict[tuple[str, str], Level] = {}  # by worker and device
         self._tasks: asyncio.TaskGroup | None = None
         self._due = asyncio.Event()
         self._fresh = False
@@ -150,8 +153,8 @@ class DeviceWatch(Generic[W]):
         if not watched.living:
             watched.gate = memory_gate.measured(watched.gate, _now(), used)
         for worker in self._occupants.on_device(watched.device.uuid):
-            if watched.living == {worker.name} and not worker.running and worker.name in self._levels:
-                self._levels[worker.name] = memory_gate.settled(self._levels[worker.name], used)
+            if watched.living == {worker.name} and not worker.running:
+                self._settle(worker.name, watched.device.uuid, used)
 
     def _judge(self, watched: _Watched) -> None:
         """Tells and acts where the verdict has changed, and lets those in that wait."""
@@ -195,18 +198,23 @@ class DeviceWatch(Generic[W]):
     def ready(self, worker: str, devices: Sequence[str]) -> None:
         """Its level is asked for at once: its first job is not there yet."""
         for watched in self._gpus(devices):
+            uuid = watched.device.uuid
             if watched.gate.baseline is not None and watched.living == {worker}:
-                self._levels[worker] = Level()
-                self._begin(self._level(worker, watched.device.uuid), f"level of {worker}")
+                self._levels[worker, uuid] = Level()
+                self._begin(self._level(worker, uuid), f"level of {worker} on {uuid}")
+            elif watched.living != {worker}:
+                log.info("device %s is shared: what a stopped job of %s leaves is not measured", uuid, worker)
 
     async def _level(self, worker: str, uuid: str) -> None:
-        used = await self._sampler.memory_used(uuid)
-        if worker in self._levels:
-            self._levels[worker] = memory_gate.settled(self._levels[worker], used)
+        self._settle(worker, uuid, await self._sampler.memory_used(uuid))
+
+    def _settle(self, worker: str, uuid: str, used: int | None) -> None:
+        if (worker, uuid) in self._levels:
+            self._levels[worker, uuid] = memory_gate.settled(self._levels[worker, uuid], used)
 
     def ended(self, worker: str, devices: Sequence[str]) -> None:
-        self._levels.pop(worker, None)
         for watched in self._gpus(devices):
+            self._levels.pop((worker, watched.device.uuid), None)
             watched.living.discard(worker)
             if not watched.living:
                 watched.gate = memory_gate.left(watched.gate, _now())
@@ -228,17 +236,26 @@ class DeviceWatch(Generic[W]):
     # -- after a job that was stopped
 
     def checks(self, worker: Occupant, devices: Sequence[str]) -> bool:
-        """Whether what a stopped job left can be told: not while others run on the same worker."""
-        level = self._levels.get(worker.name)
-        return level is not None and level.used is not None and len(worker.running) == 1 and len(devices) == 1
+        """Whether what a stopped job left can be told: not while others run on its worker or its devices."""
+        gpus = self._gpus(devices)
+        return bool(gpus) and len(worker.running) == 1 and all(self._told(worker.name, one) for one in gpus)
+
+    def _told(self, worker: str, watched: _Watched) -> bool:
+        level = self._levels.get((worker, watched.device.uuid))
+        return level is not None and level.used is not None and watched.living == {worker}
 
     async def unclean(self, worker: str, devices: Sequence[str]) -> str:
         """What a stopped job left in use, in words; empty when its worker may take the next."""
-        used = await self._sampler.memory_used(devices[0])
-        level = self._levels.get(worker)
-        if level is None:
+        found = [await self._left_on(worker, watched) for watched in self._gpus(devices)]
+        return next(filter(None, found), "")
+
+    async def _left_on(self, worker: str, watched: _Watched) -> str:
+        uuid = watched.device.uuid
+        used = await self._sampler.memory_used(uuid)
+        if not self._told(worker, watched):  # it ended meanwhile, or is no longer alone there
             return ""
-        self._levels[worker] = replace(level, stopped=True)
+        level = self._levels[worker, uuid]
+        self._levels[worker, uuid] = replace(level, stopped=True)
         return memory_gate.above(level, used)
 
     def _gpus(self, devices: Sequence[str]) -> list[_Watched]:

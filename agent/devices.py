@@ -17,7 +17,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -127,13 +127,28 @@ class NvmlSampler:
         return Look(nothing, Missed()) if found is None else found
 
     async def memory_used(self, uuid: str) -> int | None:
+        return await self._of(uuid, _memory_used)
+
+    async def memory_held(self, uuid: str, pids: Collection[int]) -> int | None:
+        held = await self._of(uuid, _held_by_process)
+        return None if held is None else sum(held.get(pid, 0) for pid in pids)
+
+    async def _of(self, uuid: str, question: Callable[[Any], T | None]) -> T | None:
         gpu = next((gpu for gpu in self._gpus if gpu.device.uuid == uuid and not gpu.lost), None)
         if gpu is None:
             return None
         try:
-            return await self._ask(gpu, partial(_memory_used, gpu.handle))
+            return await self._ask(gpu, partial(question, gpu.handle))
         except nvml.NVMLError:
             return None  # the next look says what is wrong with it
+
+    def facts(self, *, host_pids: bool) -> dict[str, str]:
+        """What the driver tells of the host. `host_pids`: this process sees those of the whole host, without
+        which nobody can say what each process on a GPU holds. Raises DevicesUnknown."""
+        if self._processor is not None:
+            return {}
+        handles = [gpu.handle for gpu in self._gpus if not gpu.lost]
+        return _in_time(lambda: {**_cuda(), "gpu_sharing": _sharing(handles, host_pids)}, self._deadline_s)
 
     async def _ask(self, gpu: _Gpu, question: Callable[[], T]) -> T | None:
         """None when it is not answered in time. Raises NVMLError. An answer that comes later is nobody's."""
@@ -189,6 +204,28 @@ def _hear_one(event: Any, gpus: list[_Gpu], tell: Callable[[str, int], object]) 
             tell(gpu.device.uuid, int(event.eventData))
 
 
+def _cuda() -> dict[str, str]:
+    """The newest CUDA that the driver runs, as "12.8": it says 12080."""
+    told = _told(nvml.nvmlSystemGetCudaDriverVersion)
+    return {} if told is None else {"cuda": f"{told // 1000}.{told % 1000 // 10}"}
+
+
+def _sharing(handles: list[Any], host_pids: bool) -> str:
+    if not host_pids:
+        return "no: its agent does not see the host's processes (a container of it needs --pid=host)"
+    if any(_told(_held_by_process, handle) is None for handle in handles):
+        return "no: its driver does not tell what each process holds"
+    return "yes"
+
+
+def _held_by_process(handle: Any) -> dict[int, int] | None:
+    """Bytes by process id; None where the driver names a process and not what it holds."""
+    running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    if any(one.usedGpuMemory is None for one in running):
+        return None
+    return {int(one.pid): int(one.usedGpuMemory) for one in running}
+
+
 def _in_time(question: Callable[[], T], deadline_s: float) -> T:
     try:
         return _Asker("nvml-start").ask(question).result(deadline_s)
@@ -212,7 +249,7 @@ def _find_gpus() -> list[_Gpu]:
         except nvml.NVMLError as error:
             log.error("GPU %d cannot be used: %s", index, error)
             found.append(_unopened(index, error))
-    if all(gpu.lost for gpu in found):
+    if all(gpu.handle is None for gpu in found):
         raise nvml.NVMLError(nvml.NVML_ERROR_NOT_FOUND)
     return found
 
@@ -234,7 +271,7 @@ def _gpu_or_its_parts(index: int, handle: Any, driver: str | None) -> list[_Gpu]
         if part is not None:  # the places of a divided GPU need not all be taken
             device = _device(index, part, "mig", driver, whole.uuid)
             parts.append(_Gpu(device, part, _told(nvml.nvmlDeviceGetGpuInstanceId, part)))
-    return parts
+    return parts or [_Gpu(whole, handle, lost="it is to be divided (MIG), and no part of it was made")]
 
 
 def _device(index: int, handle: Any, kind: str, driver: str | None, parent: str | None) -> Device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from stoker.agent.device_health import Answered, Look, Lost, Missed
 from stoker.agent.seams import FileRefused
@@ -14,11 +14,12 @@ CPU = Device("cpu-0", "cpu", "a processor")
 
 class FakeSampler:
     """`memory` in bytes and what is `seen` are set by the test, for each device; `hear` tells an Xid.
-    `measured` counts the questions for memory alone."""
+    `held` is what one process holds of one device. `measured` counts the questions for memory alone."""
 
     def __init__(self, devices: tuple[Device, ...] = (CPU,)) -> None:
         self._devices = devices
         self.memory: dict[str, int | None] = {device.uuid: 1 for device in devices}
+        self.held: dict[tuple[str, int], int] = {}
         self.seen: dict[str, Answered | Missed | Lost] = {}
         self.measured = 0
         self.hear: Callable[[str, int], None] = lambda uuid, xid: None
@@ -35,6 +36,9 @@ class FakeSampler:
     async def memory_used(self, uuid: str) -> int | None:
         self.measured += 1
         return self.memory[uuid]
+
+    async def memory_held(self, uuid: str, pids: Collection[int]) -> int | None:
+        return sum(self.held.get((uuid, pid), 0) for pid in pids)
 
     def listen(self, hear: Callable[[str, int], None]) -> None:
         self.hear = hear

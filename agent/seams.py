@@ -11,7 +11,7 @@ the same promises ship too (`agent.fake_spawner`), for the tests and the simulat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,7 +90,8 @@ class WorkerProcess(Protocol):
 
 class Spawner(Protocol):
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> WorkerProcess:
-        """Start the process; it sends nothing by itself, the `setup` frame is the caller's to send.
+        """Start the process; it sends nothing by itself, the `setup` frame is the caller's to send. `device`
+        is the first of the spec's: all of a worker's devices are of one kind.
 
         Returns at once and calls no watcher before it has returned. Raises SpawnFailed.
         """
@@ -122,6 +123,9 @@ class Sampler(Protocol):
 
     async def memory_used(self, uuid: str) -> int | None:
         """Bytes in use now, in the same deadline; None when the driver does not say."""
+
+    async def memory_held(self, uuid: str, pids: Collection[int]) -> int | None:
+        """Bytes of it that these processes hold; None when the driver does not say it of each process."""
 
     def listen(self, hear: Callable[[str, int], None]) -> None:
         """From now on `hear(device, Xid)` is called on the loop's thread. To be called once."""

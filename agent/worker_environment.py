@@ -62,10 +62,15 @@ def surrounded(
         "HOME": str(home),
         "LANG": "C.UTF-8",
         **declared,
-        "CUDA_VISIBLE_DEVICES": device.uuid if device is not None and device.kind != "cpu" else "",
+        "CUDA_VISIBLE_DEVICES": visible(spec, device),
         **({VOLUME_PATH: volume} if volume else {}),
         **given,
     }
+
+
+def visible(spec: WorkerSpec, device: Device | None) -> str:
+    """All its GPUs by UUID, in their order, which is that of its own numbers; none for a worker on a CPU."""
+    return ",".join(spec.devices) if device is not None and device.kind != "cpu" else ""
 
 
 def marks(worker: str, folder: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 
 from stoker.agent.process_tree import process_table
 from stoker.agent.recycle import Footprint
@@ -27,36 +28,44 @@ class WorkerMemory:
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
-    async def measure(self, pid: int, device: Device | None) -> Footprint:
-        """Never raises: what cannot be looked at is unknown. `pid` 0: a worker whose processes are hidden."""
+    async def measure(self, pid: int, devices: Sequence[Device], shared: bool) -> Footprint:
+        """Never raises: what cannot be looked at is unknown. `pid` 0: a worker whose processes are hidden.
+        `shared`: others work on its device, and only what its own processes hold counts."""
         try:
-            host = await asyncio.to_thread(tree_memory, pid) if pid else None
-            return Footprint(host, await self._of(device))
+            tree = await asyncio.to_thread(tree_of, pid) if pid else ()
+            host = await asyncio.to_thread(tree_memory, tree)
+            found = [await self._of(device, tree, shared) for device in devices]
+            known = [used for used in found if used is not None]
+            return Footprint(host, sum(known) if known and len(known) == len(found) else None)
         except Exception:
             log.exception("the memory of a worker (process %d) could not be measured", pid)
             return Footprint()
 
-    async def _of(self, device: Device | None) -> int | None:
+    async def _of(self, device: Device, tree: Sequence[int], shared: bool) -> int | None:
         """A processor's memory is the host's: it says nothing of a worker."""
-        if device is None or device.kind == "cpu":
+        if device.kind == "cpu" or (shared and not tree):
             return None
+        if shared:
+            return await self._sampler.memory_held(device.uuid, tree)
         return await self._sampler.memory_used(device.uuid)
 
 
-def tree_memory(pid: int) -> int | None:
-    """Bytes of this process and all its descendants; None when it is gone."""
+def tree_of(pid: int) -> list[int]:
+    """This process and all its descendants."""
     children = defaultdict(list)
     for seen in process_table().values():
         children[seen.parent].append(seen.pid)
-    own = _memory(pid)
-    if own is None:
-        return None
-    waiting, total = list(children[pid]), own
+    tree, waiting = [pid], list(children[pid])
     while waiting:
-        one = waiting.pop()
-        total += _memory(one) or 0
-        waiting += children[one]
-    return total
+        tree.append(waiting.pop())
+        waiting += children[tree[-1]]
+    return tree
+
+
+def tree_memory(tree: Sequence[int]) -> int | None:
+    """Bytes of all these processes; None when the first is gone."""
+    own = _memory(tree[0]) if tree else None
+    return None if own is None else own + sum(_memory(one) or 0 for one in tree[1:])
 
 
 def _memory(pid: int) -> int | None:

@@ -8,7 +8,7 @@ Memory is looked at only where the endpoint limits its growth. A look that takes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
 from stoker.agent import recycle
@@ -20,13 +20,14 @@ LOOK_S = 1.0
 SHARE = 20
 """A look may take this part of the time."""
 
-Measure: TypeAlias = Callable[[int, Device | None], Awaitable[Footprint]]
-"""What the process of this id, with all below it, and this device hold. Never raises."""
+Measure: TypeAlias = Callable[[int, Sequence[Device], bool], Awaitable[Footprint]]
+"""What the process of this id, with all below it, and these devices hold; whether others work on them, too.
+Never raises."""
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None], str], object]
 
 
-async def nothing_measured(pid: int, device: Device | None) -> Footprint:
+async def nothing_measured(pid: int, devices: Sequence[Device], shared: bool) -> Footprint:
     """For an agent that cannot look."""
     return Footprint()
 
@@ -37,7 +38,7 @@ class WearWatch:
     def __init__(
         self,
         spec: WorkerSpec,
-        device: Device | None,
+        devices: Sequence[Device],
         pid: Callable[[], int],
         measure: Measure,
         spawn: Spawn,
@@ -45,7 +46,8 @@ class WearWatch:
     ) -> None:
         self._limits = Limits(spec.max_jobs, spec.max_growth_bytes)
         self._name = spec.worker
-        self._device = device
+        self._devices = devices
+        self._shared = spec.share < 1.0
         self._pid = pid
         self._measure = measure
         self._spawn = spawn
@@ -88,7 +90,7 @@ class WearWatch:
 
     async def _measured(self, began: float) -> None:
         try:
-            found = await self._measure(self._pid(), self._device)
+            found = await self._measure(self._pid(), self._devices, self._shared)
         finally:
             self._looking = False
         took = asyncio.get_running_loop().time() - began

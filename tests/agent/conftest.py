@@ -220,7 +220,7 @@ class Host:
             self.disk,
             self.rng,
             boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
-            measure=lambda pid, device: self.measure(pid, device),  # noqa: PLW0108  # tests replace it
+            measure=lambda *about: self.measure(*about),  # noqa: PLW0108  # tests replace it
             volumes=self.volumes,
         )
         return self.agent

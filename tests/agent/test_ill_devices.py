@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from stoker.agent.device_health import Answered, Lost, Missed
+from stoker.agent.worker_memory import WorkerMemory
 from stoker.wire.messages import Device
 
 GIB = 1 << 30
@@ -260,3 +262,108 @@ def test_a_processor_has_no_gate(play, a_worker, a_job):
         assert host.sampler.measured == 0
 
     play(story)
+
+
+# ---- several devices of one worker, and several workers of one device
+
+
+def test_a_worker_with_several_devices_waits_for_all_of_them(play, a_worker):
+    async def story(host):
+        host.sampler.seen["GPU-1"] = Missed()
+        await asyncio.sleep(30)
+        await host.control.desire(a_worker("both", devices=("GPU-0", "GPU-1")))
+        await asyncio.sleep(5)
+        assert host.spawner.spawned == []
+        del host.sampler.seen["GPU-1"]
+        await host.control.worker_is("both", "ready")
+
+    play(story, devices=GPUS)
+
+
+def test_a_worker_ends_with_any_of_its_devices(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker("both", devices=("GPU-0", "GPU-1")))
+        await host.control.assign(a_job("j0", LONG, on="both"))
+        await host.holds_work()
+        host.sampler.hear("GPU-1", 79)
+        assert (await host.control.outcome("j0")).end == "lost"
+        await host.until(lambda: not host.spawner.processes)
+
+    play(story, devices=GPUS)
+
+
+def test_the_memory_of_each_of_a_workers_devices_must_come_back(play, a_worker):
+    async def story(host):
+        await host.control.ready(a_worker("both", devices=("GPU-0", "GPU-1")))
+        host.sampler.memory["GPU-1"] = 12 * GIB
+        host.spawner.of("both").exit(-9, "killed")
+        await asyncio.sleep(20)
+        assert len(host.spawner.spawned) == 1
+        host.sampler.memory["GPU-1"] = 1
+        await host.control.worker_is("both", "ready")
+        assert len(host.spawner.spawned) == 2
+
+    play(story, devices=GPUS)
+
+
+def test_what_a_stopped_job_left_on_the_second_device_is_seen(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker("both", devices=("GPU-0", "GPU-1")))
+        await asyncio.sleep(1)
+        await host.control.assign(a_job("j0", b'{"run_s": 500, "ignore_term": true}', on="both"))
+        await host.holds_work()
+        host.sampler.memory["GPU-1"] = 3 * GIB + 1
+        await host.control.cancel("j0")
+        assert (await host.control.outcome("j0")).end == "cancelled"
+        stopping = [news for news in host.control.news("both") if news.state == "stopping"]
+        assert stopping[0].reason == "a stopped job left 3.0 GiB of device memory in use"
+
+    play(story, devices=GPUS)
+
+
+def test_a_device_that_is_not_there_is_named(play, a_worker):
+    async def story(host):
+        await asyncio.sleep(1)
+        await host.control.desire(a_worker("both", devices=("GPU-0", "GPU-7")))
+        news = await host.control.worker_is("both", "starting")
+        assert "this node has no device GPU-7" in news.reason
+
+    play(story, devices=GPUS)
+
+
+def test_a_neighbours_memory_is_no_leftover(play, a_worker, a_job):
+    """Two workers share a GPU: the one is killed and starts again, and its stopped jobs cost no worker."""
+
+    async def story(host):
+        small = [a_worker(name, devices=("GPU-0",), share=0.5) for name in ("w0", "w1")]
+        await host.control.ready(small[0])
+        await host.control.ready(*small)
+        host.sampler.memory["GPU-0"] = 40 * GIB
+        host.spawner.of("w1").exit(-9, "killed")
+        await host.control.worker_is("w1", "starting")
+        await host.control.worker_is("w1", "ready")
+        await host.control.assign(a_job("j0", LONG, on="w0"))
+        await host.holds_work()
+        host.sampler.memory["GPU-0"] = 60 * GIB
+        await host.control.cancel("j0")
+        assert (await host.control.outcome("j0")).end == "cancelled"
+        assert len(host.spawner.spawned) == 3
+        await host.control.desire()
+        await host.until(lambda: not host.spawner.processes)
+        host.sampler.memory["GPU-0"] = 9 * GIB
+        await asyncio.sleep(20)
+        assert "still in use" in told(host), "with the last of them the device is measured"
+
+    play(story, devices=GPUS)
+
+
+def test_growth_of_a_worker_that_shares_is_what_its_own_processes_hold(play):
+    async def story(host):
+        memory, gpu = WorkerMemory(host.sampler), GPUS[0]
+        host.sampler.memory["GPU-0"] = 40 * GIB
+        host.sampler.held = {("GPU-0", os.getpid()): 3 * GIB, ("GPU-0", 1): 9 * GIB}
+        assert await memory._of(gpu, [os.getpid()], True) == 3 * GIB
+        assert await memory._of(gpu, [os.getpid()], False) == 40 * GIB
+        assert await memory._of(gpu, [], True) is None, "whose processes are hidden is not guessed at"
+
+    play(story, devices=GPUS)

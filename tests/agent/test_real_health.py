@@ -17,7 +17,7 @@ from stoker.agent.files import ScratchFolders
 from stoker.agent.local_process import LocalSpawner
 from stoker.agent.protocol_server import ProtocolServer
 from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
-from stoker.agent.worker_memory import WorkerMemory, tree_memory
+from stoker.agent.worker_memory import WorkerMemory, tree_memory, tree_of
 from stoker.agent.zygotes import ZygoteSpawner
 from stoker.wire.messages import Outcome, Progress, Refused
 
@@ -183,8 +183,8 @@ async def test_out_of_memory_fails_its_job_and_lets_the_neighbours_end(real, a_w
 async def test_a_process_that_grows_is_replaced(real, a_worker, a_job):
     looked, measure = asyncio.Event(), real.measure
 
-    async def counted(pid, device):
-        found = await measure(pid, device)
+    async def counted(*about):
+        found = await measure(*about)
         looked.set()
         return found
 
@@ -230,18 +230,18 @@ async def test_a_replacement_is_forked_where_its_endpoint_preloads(real, a_worke
 
 async def test_memory_of_a_tree_of_processes(real):
     """What is held here counts once; that of a child counts, too."""
-    before = tree_memory(os.getpid())
+    before = tree_memory(tree_of(os.getpid()))
     script = "x = b'x' * (64 << 20); print(flush=True); input()"
     child = await asyncio.create_subprocess_exec(
         "python3", "-c", script, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     await child.stdout.readline()
-    assert tree_memory(os.getpid()) - before > 60 << 20
-    assert tree_memory(child.pid) > 60 << 20
+    assert tree_memory(tree_of(os.getpid())) - before > 60 << 20
+    assert tree_memory(tree_of(child.pid)) > 60 << 20
     child.stdin.close()
     await child.wait()
-    assert tree_memory(child.pid) is None
-    gone = await real.measure(child.pid, CPU)
+    assert tree_memory(tree_of(child.pid)) is None
+    gone = await real.measure(child.pid, [CPU], False)
     assert (gone.host, gone.device) == (None, None), "unknown, and not 0"
 
 

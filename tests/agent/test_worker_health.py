@@ -88,7 +88,7 @@ class Memory:
     def __init__(self):
         self.held, self.looks = {}, 0
 
-    async def measure(self, pid, device):
+    async def measure(self, pid, devices, shared):
         self.looks += 1
         await asyncio.sleep(0.001)
         return Footprint(self.held.get(pid))

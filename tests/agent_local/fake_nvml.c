@@ -2,6 +2,7 @@
  *   two         two GPUs that tell everything
  *   silent      one GPU whose driver tells its name and UUID only
  *   mig         one GPU divided into two MIG devices, the third place empty
+ *   mig-empty   one GPU that is to be divided, of which no part was made
  *   hangs       two GPUs; sampling the first never returns
  *   start-hangs the first call never returns
  *   broken      the library does not fit the driver
@@ -10,6 +11,7 @@
  * FAKE_NVML_STATE names a file with lines "WORD GPU NUMBER", read anew at each call; a test replaces it at any
  * time. `used` bytes, `ecc` errors, `pending`, `failed` (row remapping), `pages` (retired, pending), `action`
  * (what the driver wants done), `hang` (no look returns while it is 1), `error` (what a look for memory answers).
+ * `pid` is a process on that GPU: each such line is one, and holds NUMBER MiB for its PART, which is the process id.
  * A line "xid GPU NUMBER PART" is an event: each line of that kind is told once, in order.
  */
 #include <stdio.h>
@@ -17,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMED_OUT = 10, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18 };
+enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMED_OUT = 10, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18 };
 enum { XID = 8, RECOVERY_ACTION = 230, NO_PART = -1 };
 
 typedef struct { int index, part; } *Handle;
@@ -66,7 +68,9 @@ int nvmlInitWithFlags(unsigned flags) {
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { return OK; }
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { snprintf(text, size, "999.1"); return silent(); }
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = host("silent") || host("mig") ? 1 : 2; return OK; }
+int nvmlSystemGetCudaDriverVersion(int *version) { *version = 12080; return silent(); }
+static int divided(void) { return host("mig") || host("mig-empty"); }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = host("silent") || divided() ? 1 : 2; return OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle *handle) {
     if (host("lost") && index == 0) return GPU_IS_LOST;
     *handle = malloc(sizeof **handle);
@@ -78,7 +82,11 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *handle) {
     if (sscanf(uuid, "GPU-%d", &index) != 1) return NOT_FOUND;
     return nvmlDeviceGetHandleByIndex_v2(index, handle);
 }
-int nvmlDeviceGetName(Handle h, char *text, unsigned size) { snprintf(text, size, "Fake %d", h->index); return OK; }
+int nvmlDeviceGetName(Handle h, char *text, unsigned size) {
+    if (h->part < 0) snprintf(text, size, "Fake %d", h->index);
+    else snprintf(text, size, "Fake %d MIG %dg.10gb", h->index, h->part + 1);
+    return OK;
+}
 int nvmlDeviceGetUUID(Handle h, char *text, unsigned size) {
     if (h->part < 0) snprintf(text, size, "GPU-%d", h->index);
     else snprintf(text, size, "MIG-%d-%d", h->index, h->part);
@@ -87,7 +95,7 @@ int nvmlDeviceGetUUID(Handle h, char *text, unsigned size) {
 int nvmlDeviceGetMemoryInfo(Handle h, Memory *memory) {
     if (host("hangs") && h->index == 0 && getenv("FAKE_NVML_ARMED")) hang();
     while (told("hang", h, 0)) usleep(1000);
-    memory->total = 80ull << 30, memory->free = 0;
+    memory->total = (h->part < 0 ? 80ull : 10ull) << 30, memory->free = 0;
     memory->used = told("used", h, (h->index + 1) * 1000ull);
     return told("error", h, silent());
 }
@@ -116,6 +124,21 @@ int nvmlDeviceGetFieldValues(Handle h, int count, Field *fields) {
 }
 int nvmlDeviceGetGpuInstanceId(Handle h, unsigned *part) { *part = h->part; return h->part < 0 ? NOT_SUPPORTED : OK; }
 
+typedef struct { unsigned pid; unsigned long long used; unsigned part, compute; } Process;
+
+int nvmlDeviceGetComputeRunningProcesses_v3(Handle h, unsigned *count, Process *processes) {
+    long long numbers[3];
+    unsigned n = 0;
+    for (; line("pid", h->index, n, numbers); n++) {
+        if (n >= *count) continue;
+        processes[n].pid = numbers[2], processes[n].part = processes[n].compute = NO_PART;
+        processes[n].used = numbers[1] < 0 ? ~0ull : numbers[1] << 20;
+    }
+    int fits = n <= *count;
+    *count = n;
+    return silent() ? silent() : fits ? OK : INSUFFICIENT_SIZE;
+}
+
 /* A set holds which GPUs it is registered for, and how many events it has told. */
 typedef struct { unsigned gpus; int told; } *Set;
 
@@ -139,12 +162,12 @@ int nvmlEventSetWait_v2(Set set, Event *event, unsigned milliseconds) {
     return TIMED_OUT;
 }
 int nvmlDeviceGetMigMode(Handle h, unsigned *now, unsigned *pending) {
-    (void)h, *now = *pending = host("mig");
-    return host("mig") ? OK : NOT_SUPPORTED;
+    (void)h, *now = *pending = divided();
+    return divided() ? OK : NOT_SUPPORTED;
 }
 int nvmlDeviceGetMaxMigDeviceCount(Handle h, unsigned *count) { (void)h, *count = 3; return OK; }
 int nvmlDeviceGetMigDeviceHandleByIndex(Handle h, unsigned index, Handle *part) {
-    if (index == 1) return NOT_FOUND;
+    if (index == 1 || host("mig-empty")) return NOT_FOUND;
     *part = malloc(sizeof **part);
     (*part)->index = h->index, (*part)->part = index;
     return OK;

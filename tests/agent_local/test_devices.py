@@ -48,6 +48,10 @@ async def main():
     while question := (await loop.run_in_executor(None, sys.stdin.readline)).split():
         if question[0] == "look":
             say(*({"uuid": look.sample.uuid, "seen": repr(look.seen)} for look in await sampler.look()))
+        elif question[0] == "facts":
+            say(sampler.facts(host_pids=question[1] == "yes"))
+        elif question[0] == "held":
+            say(await sampler.memory_held(question[1], [int(pid) for pid in question[2:]]))
         else:
             say(await sampler.memory_used(question[1]))
     os._exit(0)
@@ -110,7 +114,16 @@ def test_the_parts_of_a_divided_gpu(library: Path) -> None:
         ("MIG-0-0", "mig", "GPU-0"),
         ("MIG-0-2", "mig", "GPU-0"),
     ]
+    assert [one.name for one in inventory] == ["Fake 0 MIG 1g.10gb", "Fake 0 MIG 3g.10gb"]
+    assert {one.memory_total for one in inventory} == {10 * GIB}
     assert [one.uuid for one in first] == ["MIG-0-0", "MIG-0-2"]
+
+
+def test_a_gpu_that_is_to_be_divided_and_has_no_part_is_there_and_no_use(library: Path) -> None:
+    inventory, first, _ = devices(look(library, "mig-empty"))
+    assert (inventory, first) == ([gpu(0)], [DeviceSample("GPU-0")])
+    with Follower(library, "mig-empty") as driver:
+        assert driver.seen() == "Lost(why='it is to be divided (MIG), and no part of it was made')"
 
 
 def test_a_gpu_that_cannot_be_opened_is_named_by_its_place(library: Path) -> None:
@@ -211,6 +224,32 @@ def test_memory_is_asked_for_alone(library: Path) -> None:
         assert [driver.ask(f"memory GPU-{n}") for n in (0, 1)] == [[123456789012], [5]]
 
 
+def test_what_each_process_holds(library: Path) -> None:
+    with Follower(library) as driver:
+        driver.set("pid 0 100 7", "pid 1 5 7", "pid 0 30 8", "pid 0 1000 9")
+        assert driver.ask("held GPU-0 7 8 999") == [130 << 20]
+        assert driver.ask("held GPU-1 7 8") == [5 << 20]
+        assert driver.ask("held GPU-1") == [0]
+        driver.set("pid 0 -1 7")
+        assert driver.ask("held GPU-0 7") == [None], "unknown, and not 0"
+    with Follower(library, "silent") as driver:
+        assert driver.ask("held GPU-0 7") == [None]
+
+
+def test_the_drivers_facts(library: Path) -> None:
+    with Follower(library) as driver:
+        assert driver.ask("facts yes") == [{"cuda": "12.8", "gpu_sharing": "yes"}]
+        (blind,) = driver.ask("facts no")
+        assert blind["gpu_sharing"].startswith("no: its agent does not see the host's processes")
+        driver.set("pid 1 -1 7")
+        (told,) = driver.ask("facts yes")
+        assert told["gpu_sharing"] == "no: its driver does not tell what each process holds"
+    with Follower(library, "silent") as driver:
+        assert driver.ask("facts yes") == [{"gpu_sharing": told["gpu_sharing"]}]
+    with Follower(library, "lost") as driver:
+        assert driver.ask("facts yes") == [{"cuda": "12.8", "gpu_sharing": "yes"}]
+
+
 def test_xids_are_heard_as_they_come(library: Path) -> None:
     with Follower(library) as driver:
         assert driver.seen() == WELL
@@ -246,6 +285,7 @@ async def test_no_driver_means_the_processor() -> None:
     assert first.utilisation is None
     assert first.memory_used is not None
     assert 0 < first.memory_used < device.memory_total
+    assert sampler.facts(host_pids=True) == {}
 
 
 CPUINFO = "processor\t: 0\nmodel name\t: Fake Processor 9000\n"

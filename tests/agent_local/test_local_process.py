@@ -61,10 +61,24 @@ async def test_the_environment_is_the_declared_one(
 
 
 def test_the_marks_and_the_device_cannot_be_declared_away() -> None:
-    spec = WorkerSpec("w2", "e", 1, "m:h", env={"STOKER_WORKER": "other", "CUDA_VISIBLE_DEVICES": "all"})
+    declared = {"STOKER_WORKER": "other", "CUDA_VISIBLE_DEVICES": "all"}
+    spec = WorkerSpec("w2", "e", 1, "m:h", devices=("GPU-1",), env=declared)
     made = python_environment(spec, Device("GPU-1", "gpu", "a GPU"), Path("/home"), Path("/data"))
     assert made["STOKER_WORKER"] == "w2"
     assert made["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+
+
+@pytest.mark.parametrize("kind", ["gpu", "mig"])
+def test_a_worker_sees_all_its_devices_in_their_order(kind: str) -> None:
+    spec = WorkerSpec("w2", "e", 1, "m:h", devices=("GPU-7", "GPU-1"))
+    made = python_environment(spec, Device("GPU-7", kind, "a GPU"), Path("/home"), Path("/data"))
+    assert made["CUDA_VISIBLE_DEVICES"] == "GPU-7,GPU-1"
+
+
+def test_a_worker_on_a_processor_sees_no_gpu() -> None:
+    spec = WorkerSpec("w2", "e", 1, "m:h", devices=("cpu",))
+    made = python_environment(spec, Device("cpu", "cpu", "a processor"), Path("/home"), Path("/data"))
+    assert made["CUDA_VISIBLE_DEVICES"] == ""
 
 
 async def test_no_descriptor_but_the_socket_comes_along(start: Any) -> None:
