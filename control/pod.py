@@ -150,7 +150,9 @@ def act(pod: Pod, action: Action, now: float) -> Pod | Refusal:
         case "reset":
             return _changed(pod, "Reset by User", now, version=pod.version + 1)
         case "delete":
-            return _changed(pod, "Terminated by User", now, wish="TERMINATED", ended_at=now)
+            # A container that went by itself is not what the node will be asked for: all that is left.
+            seen = Seen() if pod.seen.state == "gone" else pod.seen
+            return _changed(pod, "Terminated by User", now, wish="TERMINATED", ended_at=now, seen=seen)
 
 
 def _start(pod: Pod, now: float) -> Pod:
@@ -214,14 +216,13 @@ def reads(pod: Pod, *, connected: bool) -> Reading:
     seen = pod.now_seen
     if pod.wish == "TERMINATED":
         return Reading("TERMINATED", "TERMINATED", "" if pod.forgotten else "its container is being removed")
-    if pod.wish == "EXITED":
-        stopping = pod.seen.state in ("creating", "running") and connected
-        return (
-            Reading("EXITED", "RUNNING", "it is being stopped") if stopping else Reading("EXITED", "EXITED")
-        )
-    desired = "EXITED" if seen.state in ENDED else "RUNNING"
+    if pod.wish == "EXITED" and not pod.holds:
+        return Reading("EXITED", "EXITED")
+    desired = "EXITED" if pod.wish == "EXITED" or seen.state in ENDED else "RUNNING"
     if not connected:
         return Reading(desired, "ERROR", f"node {pod.node} is not connected: this is what it last said")
+    if pod.wish == "EXITED":
+        return Reading(desired, "RUNNING", "it is being stopped")
     return Reading(desired, *_running(pod, seen))
 
 

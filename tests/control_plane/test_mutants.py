@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import load, mutant
 
-from stoker.control import autoscale, placement, rollout, secret_references, volume
+from stoker.control import autoscale, placement, pod, rollout, secret_references, volume
 
 MUTANTS = {
     "autoscale": {
@@ -170,6 +170,49 @@ MUTANTS = {
         "the first to come wins": (", -worker.last_used, name\n", ", -worker.last_used, str(given)\n"),
         "the shortest idle stop": ("(-workers[w], w)", "(workers[w], w)"),
     },
+    "pod": {
+        "a late word counts": (
+            "    if (state.version, state.restarts) != (pod.version, pod.restarts):",
+            "    if False:",
+        ),
+        "starting again is no news": ('wish="RUNNING", restarts=pod.restarts + 1)', 'wish="RUNNING")'),
+        "a container that ended is thought to run": ("and pod.now_seen.state not in ENDED:", "and True:"),
+        "a reset keeps the container": (
+            '"Reset by User", now, version=pod.version + 1)',
+            '"Reset by User", now, restarts=pod.restarts + 1)',
+        ),
+        "a lock locks nothing": ('if pod.body.locked and action != "start":', "if False:"),
+        "a lock cannot be taken off": (
+            "if anew and pod.body.locked and body.locked:",
+            "if anew and pod.body.locked:",
+        ),
+        "a new lock makes the container anew": (
+            "replace(body, locked=pod.body.locked) != pod.body",
+            "body != pod.body",
+        ),
+        "a stopped pod is restarted": ('if pod.wish != "RUNNING":\n', "if False:\n"),
+        "what was removed from outside is thought removed by the node": (
+            'Seen() if pod.seen.state == "gone" else pod.seen',
+            "pod.seen",
+        ),
+        "a deleted pod is forgotten before it is gone": ('or self.seen.state == "gone")', "or True)"),
+        "devices are free while the container ends": (
+            '(self.wish == "RUNNING" or self.seen.state in ("creating", "running"))',
+            '(self.wish == "RUNNING")',
+        ),
+        "other devices, same container": ("version=pod.version + elsewhere", "version=pod.version"),
+        "a first place is a move": ("elsewhere = bool(pod.node) and ", "elsewhere = "),
+        "a stop is told as an end by itself": ('and pod.wish == "RUNNING":\n', "and True:\n"),
+        "every word is the start": ('and before != "running":', "and True:"),
+        "an old word is told of a new container": (
+            "return self.seen if current else Seen()",
+            "return self.seen",
+        ),
+        "what ended reads RUNNING": ('or seen.state in ENDED else "RUNNING"', 'else "RUNNING"'),
+        "a node that is away runs on": ("    if not connected:\n", "    if False:\n"),
+        "a Hello without the pod changes nothing": ("    if found is None:\n", "    if False:\n"),
+        "ports of a container that ended": ('state.ports if state.state == "running" else ()', "state.ports"),
+    },
     "secret_references": {
         "one spelling only": ("(?:STOKER|RUNPOD)_SECRET_", "STOKER_SECRET_"),
         "white space matters": (r"([^\s{}]*)\s*\}\}", r"([^\s{}]*) \}\}"),
@@ -212,6 +255,7 @@ MODULES = {
     "autoscale": autoscale,
     "rollout": rollout,
     "placement": placement,
+    "pod": pod,
     "secret_references": secret_references,
     "volume": volume,
 }
