@@ -18,6 +18,7 @@ from stoker.agent import (
     memory_gate,
     outbox,
     pieces,
+    pod,
     process,
     recycle,
     restarts,
@@ -28,6 +29,7 @@ from stoker.agent import (
 MODULES = {
     "attempt": attempt,
     "pieces": pieces,
+    "pod": pod,
     "process": process,
     "recycle": recycle,
     "restarts": restarts,

@@ -18,6 +18,7 @@ from stoker.agent import (
     memory_gate,
     outbox,
     pieces,
+    pod,
     process,
     recycle,
     restarts,
@@ -30,6 +31,7 @@ def _examples(load):
     parts = {
         "attempt": attempt,
         "pieces": pieces,
+        "pod": pod,
         "process": process,
         "recycle": recycle,
         "restarts": restarts,
@@ -70,7 +72,7 @@ def _drawer(data):
 
 CHECKS = {
     name: load_checks(name)
-    for name in ("attempt", "pieces", "process", "recycle", "restarts", "outbox", "usage", "zygote")
+    for name in ("attempt", "pieces", "pod", "process", "recycle", "restarts", "outbox", "usage", "zygote")
 }
 
 
@@ -84,6 +86,12 @@ def test_any_life_of_an_attempt(data):
 @given(st.data())
 def test_any_stream_of_pieces(data):
     CHECKS["pieces"].walk(pieces, _drawer(data))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_life_of_a_pod(data):
+    CHECKS["pod"].walk(pod, _drawer(data))
 
 
 @settings(max_examples=150, deadline=None)
