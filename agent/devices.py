@@ -213,9 +213,11 @@ def _cuda() -> dict[str, str]:
 def _sharing(handles: list[Any], host_pids: bool) -> str:
     if not host_pids:
         return "no: its agent does not see the host's processes (a container of it needs --pid=host)"
-    if any(_told(_held_by_process, handle) is None for handle in handles):
-        return "no: its driver does not tell what each process holds"
-    return "yes"
+    try:
+        seen = all(_told(_held_by_process, handle) is not None for handle in handles)
+    except nvml.NVMLError:  # a device is gone: the looks say so
+        seen = False
+    return "yes" if seen else "no: its driver does not tell what each process holds"
 
 
 def _held_by_process(handle: Any) -> dict[int, int] | None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stoker.cli import resource_app
 from stoker.cli.errors import CliError
 from stoker.cli.job_app import app as job_app
 from stoker.cli.options import DATA_DIR, URL, DataDir, Url
@@ -31,6 +32,7 @@ weights_app = typer.Typer(help="What the hosted models load, pinned by weights.l
 app.add_typer(job_app, name="job")
 app.add_typer(key_app, name="key")
 app.add_typer(weights_app, name="weights")
+resource_app.add_to(app)
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="Configuration; stoker.toml is taken where there is one.")
@@ -140,6 +142,16 @@ def agent(
         Path | None,
         typer.Option(help="The folder of this host's network volumes; or STOKER_VOLUME_ROOT."),
     ] = None,
+    data_center: Annotated[
+        str | None, typer.Option(help="Where this host stands, as EU-RO-1; or STOKER_DATA_CENTER.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="What endpoints may ask of a node; as often as wanted, or STOKER_LABELS=a=1,b=2.",
+        ),
+    ] = None,
     grace: Annotated[
         float,
         typer.Option(
@@ -172,6 +184,8 @@ def agent(
         worker_user=worker_user,
         worker_users=worker_users,
         volume_root=volume_root,
+        data_center=data_center,
+        labels=tuple(label or ()),
         grace_s=grace,
     )
     run(options, given)

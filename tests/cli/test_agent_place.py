@@ -1,0 +1,34 @@
+"""What the agent's operator says of its node: options, and the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from stoker.agent.devices import NvmlSampler
+from stoker.cli.agent_place import labels_of, place_facts
+from stoker.cli.errors import CliError
+
+
+def test_options_win_over_the_environment() -> None:
+    given = {"STOKER_DATA_CENTER": "US-1", "STOKER_LABELS": "tier=iron, rack=7,"}
+    sampler = NvmlSampler()
+    facts = place_facts("EU-RO-1", ["tier=gold"], sampler, given)
+    assert {k: v for k, v in facts.items() if k.startswith(("data", "label"))} == {
+        "data_center": "EU-RO-1",
+        "label.tier": "gold",
+        "label.rack": "7",
+    }
+    assert float(facts["vcpus"]) > 0
+    assert int(facts["memory_bytes"]) > 0
+    assert place_facts(None, [], sampler, given)["data_center"] == "US-1"
+    assert "data_center" not in place_facts(None, [], sampler, {})
+
+
+def test_a_value_may_hold_what_it_wants() -> None:
+    assert labels_of(["a=b=c", "b="], "--label") == {"a": "b=c", "b": ""}
+
+
+@pytest.mark.parametrize("text", ["gold", "=gold", "a b=c", "-a=b", "x" * 64 + "=1"])
+def test_what_is_no_label_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(CliError, match=r"--label: .* is not a label; one reads name=value"):
+        labels_of([text], "--label")
