@@ -111,6 +111,7 @@ async def _story(world: World, rng: Random) -> None:
     await _ends(world, requests)
     await _calm(world)
     await _accounts(world, requests, names)
+    world.witness.ledger.check()
     await _told(world, requests)
     await _tidy(world)
     if _objects(world) or rng.random() < 0.2:

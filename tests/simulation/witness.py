@@ -7,7 +7,8 @@ The first thing that may not be ends the story as a `Violation`, with its senten
 - handlers: each attempt runs once, on a slot of its own; not past its timeout, its ttl, its node's lease; and
   not on once its job is over, as soon as its agent can know;
 - outcomes: what was acknowledged is settled in the store; what was made is delivered, or overtaken;
-- callers: an end that is told is one that the store has had, and only what is over is said to be gone.
+- callers: an end that is told is one that the store has had, and only what is over is said to be gone;
+- the books: see `ledger`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledger import Ledger
 from network import Link
 from virtual_loop import VirtualLoop
 
@@ -99,6 +101,7 @@ class Witness:
         self.loop = loop
         self.clock = clock
         self.raw = conn.raw
+        self.ledger = Ledger(conn.raw, clock, self.fail)
         self.lines: deque[str] = deque(maxlen=LINES)
         self.tracing = False
         self.tales: dict[str, Tale] = {}
@@ -278,6 +281,7 @@ class Witness:
         if message.beat is not None:
             beats.setdefault(message.beat.number, self.loop.time())
         for report in message.reports:
+            self.ledger.sent(link.number, report)
             if isinstance(report.body, WorkerState):
                 self._slots_are(report.number, report.body)
             if isinstance(report.body, Refused) and "is busy" in report.body.reason:
@@ -309,6 +313,7 @@ class Witness:
         if message.ack is not None:
             self.acked[link.number] = message.ack.report
             self._acknowledged(link, message.ack.report)
+            self.ledger.acknowledged(link.number, message.ack.report, bool(self.poisoned))
 
     def _acknowledged(self, link: Link, number: int) -> None:
         waiting = self.unacked.get(link.number, [])

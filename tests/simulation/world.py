@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
+from ledger import PRICES
 from network import Network
 from receivers import Receivers
 from storage import Disk, Shop, SimArtifacts, SimCommitter, SimObjects
@@ -191,9 +192,8 @@ class World:
         self._watch(self.loop.start(process, main()), process)
 
     def make_plane(self, commits: SimCommitter) -> Plane:
-        rng = Random(self.rng.random())
-        post = self.receivers.post
-        return Plane(PlaneSettings(), commits, SimArtifacts(self.shop), self.clock, rng, post)
+        rng, settings = Random(self.rng.random()), PlaneSettings(price_list=PRICES)
+        return Plane(settings, commits, SimArtifacts(self.shop), self.clock, rng, self.receivers.post)
 
     def _control_failed(self, process: Process) -> None:
         self.control_may_start_at = self.loop.time() + 1.0
@@ -280,6 +280,7 @@ class World:
             scratch=host.scratch,
             outbox_disk=host.disk,
             rng=Random(self.rng.random()),
+            wall=self.clock,
         )
         self.agents.append(agent)
         self.spawners.append(spawner)
