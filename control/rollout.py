@@ -7,7 +7,7 @@
 
 So an old worker serves until a new one can, and a new version that does not start takes nobody down: no more
 of it than a share is tried, and the old ones stay. While one is replaced there may be that share more workers
-than the maximum. Where there is no room for one more, `make_room` names the old worker to go first; then the
+than the maximum, those that still end or stop among them. Where there is no room for one more, `make_room` names the old worker to go first; then the
 endpoint has one less until the new one is ready.
 
 It starts and stops nothing; `control.staffing` does.
@@ -57,12 +57,14 @@ def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> Plan:
     new = [hand for hand in hands if hand.new and hand.state != "stopping"]
     old = [hand for hand in hands if not hand.new and hand.state == "ready"]
     ready = sum(1 for hand in new if hand.state == "ready")
-    victims = _victims(old, len(old) - max(wanted - ready, 0)) + _victims(new, len(new) - wanted)
+    leaving = _victims(old, len(old) - max(wanted - ready, 0))
+    victims = leaving + _victims(new, len(new) - wanted)
     useless = [h.name for h in hands if not h.new and h.state in ("starting", "unhealthy")]
     busy = {hand.name for hand in hands if hand.jobs}
-    staying = sum(1 for hand in old if hand.name not in victims)
+    staying = len(old) - len(leaving)
     lacking = max(wanted - staying - len(new), 0)
-    under_way = len(new) - ready + sum(1 for hand in old if hand.name in victims and hand.jobs)
+    stopping = sum(1 for hand in hands if not hand.new and hand.state == "stopping")
+    under_way = len(new) - ready + len(leaving) + stopping
     replaced = min(_share(workers_max) - under_way, staying, wanted - len(new))
     sick = [hand.reason or "it is unhealthy" for hand in new if hand.state == "unhealthy"]
     broken = bool(old and sick) and not ready

@@ -72,8 +72,8 @@ MUTANTS = {
     },
     "rollout": {
         "an old one goes before a new one can": (
-            'if hand.state == "ready")\n    victims',
-            "if True)\n    victims",
+            'if hand.state == "ready")\n    leaving',
+            "if True)\n    leaving",
         ),
         "the busy are stopped": ("if name not in busy)),", ")),"),
         "nobody retires": ("retire=tuple(name for name in victims if name in busy)", "retire=()"),
@@ -82,8 +82,12 @@ MUTANTS = {
         "none at a time": ("max(ceil(workers_max / PARTS), 1)", "workers_max // PARTS"),
         "what is under way does not count": ("_share(workers_max) - under_way", "_share(workers_max)"),
         "those that retire do not count": (
-            "under_way = len(new) - ready + sum(",
-            "under_way = len(new) - ready + 0 * sum(",
+            "len(new) - ready + len(leaving) + stopping",
+            "len(new) - ready + stopping",
+        ),
+        "those that stop do not count": (
+            "len(new) - ready + len(leaving) + stopping",
+            "len(new) - ready + len(leaving)",
         ),
         "more than is wanted": ("staying, wanted - len(new))", "staying)"),
         "demand waits for the roll-out": (
