@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 FIRST_S = 1.0
 EVERY_S = 300.0
+ABSENT_S = 20.0
+"""A folder that is not here may be made at any moment."""
 IN_USE_S = 5.0
 """A volume that is to go, and is worked in, is looked after again so soon."""
 LOOK_SHARE = 0.05
@@ -116,12 +118,11 @@ class VolumeWatch:
 
     async def _measure(self, spec: VolumeSpec) -> float:
         used = await self._folders.measure(spec.volume)
-        if used is not None:
-            if used > spec.size_bytes:
-                log.warning(
-                    "volume %s holds %d bytes, and its size is %d", spec.volume, used, spec.size_bytes
-                )
-            self._report(VolumeUsed(spec.volume, used))
+        if used is None:
+            return ABSENT_S
+        if used > spec.size_bytes:
+            log.warning("volume %s holds %d bytes, and its size is %d", spec.volume, used, spec.size_bytes)
+        self._report(VolumeUsed(spec.volume, used))
         return EVERY_S
 
     async def _remove(self, spec: VolumeSpec) -> float | None:

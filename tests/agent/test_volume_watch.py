@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from stoker.agent.volume_watch import EVERY_S, FIRST_S, IN_USE_S, VolumeWatch
+from stoker.agent.volume_watch import ABSENT_S, EVERY_S, FIRST_S, IN_USE_S, VolumeWatch
 from stoker.wire.messages import Desired, FromControl, PodSpec, VolumeSpec, VolumeUsed
 
 
@@ -101,9 +101,12 @@ def test_what_is_not_here_is_not_told(in_time) -> None:
     async def story() -> None:
         async with Watched(Folders()) as it:
             it.desire(V1)
-            await asyncio.sleep(2 * EVERY_S)
+            await asyncio.sleep(2 * ABSENT_S)
             assert len(it.folders.looks) == 2
             assert it.told == []
+            it.folders.held["v1"] = 7
+            await asyncio.sleep(ABSENT_S + 1)
+            assert it.told == [VolumeUsed("v1", 7)]
 
     in_time(story())
 

@@ -1,0 +1,64 @@
+"""A volume and a secret that were made over REST reach a real worker, and are gone when they are deleted."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stack import HANDLERS, Stack, until
+
+SECRET = "hunter2-of-nobody"
+HANDLER = f"local:{HANDLERS / 'reads_a_volume_and_a_secret.py'}:handler"
+
+
+def test_a_worker_reads_its_volume_and_its_secret(tmp_path: Path) -> None:
+    stack, root = Stack(tmp_path), tmp_path / "volumes"
+    root.mkdir()
+    stack.agent_options = ["--volume-root", str(root)]
+    try:
+        stack.start()
+        _story(stack, root)
+    finally:
+        stack.stop()
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert SECRET.encode() not in path.read_bytes(), path
+
+
+def _story(stack: Stack, root: Path) -> None:
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        answer = stack.http.request(method, f"{stack.facts['http']}/v1{path}", json=body)
+        assert answer.status_code < 300, answer.text
+        return answer.json() if answer.content else None
+
+    asked = {"name": "data", "size": 1, "dataCenterId": "EU-RO-1"}
+    volume = ask("POST", "/networkvolumes", asked)["id"]
+    (root / volume).mkdir(mode=0o770)
+    (root / volume / "kept").write_text("data" * 25_000)
+    ask("PUT", "/secrets/db", {"value": SECRET})
+    env = {"DATABASE": "pg://{{ STOKER_SECRET_db }}@host"}
+    template = ask(
+        "POST", "/templates", {"name": "t", "imageName": HANDLER, "isServerless": True, "env": env}
+    )
+    fields = {"templateId": template["id"], "name": "e", "computeType": "CPU", "workersMax": 1}
+    endpoint = ask("POST", "/endpoints", fields | {"networkVolumeId": volume})["id"]
+
+    record = stack.runsync(endpoint, {})
+    login = hashlib.sha256(f"pg://{SECRET}@host".encode()).hexdigest()
+    assert record["output"] == {"kept": "data", "login": login}
+    logs = stack.http.get(f"/{endpoint}/logs/{record['id']}").text
+    assert SECRET not in logs
+    assert "logged in with pg://***@host" in logs
+    assert (root / volume / "written").read_text() == "by a worker"
+
+    path = f"/networkvolumes/{volume}"
+    until(lambda: "usedBytes" in ask("GET", path), 30, "a measure of the volume")
+    assert ask("GET", path)["usedBytes"] >= 100_000
+    ask("DELETE", f"/endpoints/{endpoint}")
+    ask("DELETE", path)
+    until(lambda: list(root.iterdir()) == [], 30, "an end of the volume's folder")
+    ask("DELETE", f"/templates/{template['id']}")
+    ask("DELETE", "/secrets/db")
