@@ -6,6 +6,7 @@ between costs more than the rest of a no-op job's HTTP. Both ways reach the same
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.api import documents, schemas
@@ -68,7 +70,7 @@ def make_app(
             app.router.routes.append(_documented(app.door, name, method, operation))
     app.add_api_route("/ping", _ping, methods=["GET"], include_in_schema=False)
     if management is not None:
-        app.mount("/v1", management)
+        app.router.routes.append(_below("/v1", management))
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
     return app
@@ -79,6 +81,13 @@ def _for_browsers(door: Door, origins: tuple[str, ...]) -> ASGIApp:
     return CORSMiddleware(
         door, allow_origins=origins, allow_methods=["*"], allow_headers=_SENT, expose_headers=_TOLD
     )
+
+
+def _below(prefix: str, app: ASGIApp) -> Mount:
+    """All that begins so is its own to refuse: a Mount leaves out paths with a line break."""
+    mount = Mount(prefix, app)
+    mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
+    return mount
 
 
 def _documented(door: Door, name: str, method: str, operation: Operation) -> APIRoute:

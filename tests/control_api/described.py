@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import requests
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
@@ -35,13 +35,17 @@ CHECKS = [
     positive_data_acceptance,
     negative_data_rejection,
 ]
+URL_LETTERS = 60_000
+"""What the client sends at most."""
+
 Ask = Callable[[Coroutine[Any, Any, httpx.Response]], httpx.Response]
+Checks = Callable[[Any, httpx.Response], list[Any]]
 
 
-def checks_of(case: Any, status: int) -> list[Any]:
+def checks_of(case: Any, response: httpx.Response) -> list[Any]:
     """What fits may be refused all the same: by an endpoint's schema, for a job's state, for a key's past."""
     refusable = case.path_parameters.get("endpoint_id") != "echo" or "/retry/" in case.operation.label
-    if refusable or status == 422:
+    if refusable or response.status_code == 422:
         return [check for check in CHECKS if check is not positive_data_acceptance]
     return CHECKS
 
@@ -49,10 +53,21 @@ def checks_of(case: Any, status: int) -> list[Any]:
 class Described:
     """An application and its document. `run` brings a request to its answer on the application's loop."""
 
-    def __init__(self, document: dict[str, Any], app: Any, key: str, run: Ask) -> None:
+    def __init__(
+        self,
+        document: dict[str, Any],
+        app: Any,
+        key: str,
+        run: Ask,
+        *,
+        base: str = "http://stoker",
+        checks: Checks = checks_of,
+    ) -> None:
+        """`base` is what the document's paths stand below; `checks` chooses, from a request and its answer."""
+        self._base, self._checks = base, checks
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app),
-            base_url="http://stoker",
+            base_url=base,
             headers={"Authorization": f"Bearer {key}"},
         )
         self._run = run
@@ -83,14 +98,15 @@ class Described:
                 case.path_parameters[name] = known[name]
             response = self._send(case)
             statuses.append(response.status_code)
-            case.validate_response(response, checks=checks_of(case, response.status_code))
+            case.validate_response(response, checks=self._checks(case, response))
 
         ask()
         return statuses
 
     def _send(self, case: Any) -> httpx.Response:
-        sent = requests.Request(**_for_requests(case)).prepare()
+        sent = requests.Request(**_for_requests(case, self._base)).prepare()
         assert sent.url is not None
+        assume(len(sent.url) < URL_LETTERS)
         body = sent.body.encode() if isinstance(sent.body, str) else sent.body
         asked = self._client.request(sent.method or "", sent.url, headers=dict(sent.headers), content=body)
         return self._run(asked)
@@ -123,7 +139,7 @@ def _forget_url_pattern(node: Any) -> None:
             _forget_url_pattern(value)
 
 
-def _for_requests(case: Any) -> dict[str, Any]:
-    given = case.as_transport_kwargs(base_url="http://stoker")
+def _for_requests(case: Any, base: str) -> dict[str, Any]:
+    given = case.as_transport_kwargs(base_url=base)
     known = ("method", "url", "headers", "files", "data", "params", "json", "cookies")
     return {name: value for name, value in given.items() if name in known}

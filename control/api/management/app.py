@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -32,6 +32,7 @@ from stoker.control.api.management import (
 )
 from stoker.control.api.management.audited import Audited
 from stoker.control.api.management.gate import Gate
+from stoker.control.api.management.queries import no_others
 from stoker.control.api.management.refusals import refused, rendered, why_invalid
 from stoker.control.errors import ControlError
 from stoker.control.plane import Plane
@@ -53,16 +54,25 @@ class ManagementApp(FastAPI):
         await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        """FastAPI writes a 422 to every operation with parameters; here those are 400."""
+        """FastAPI writes a 422 to every operation with parameters; here those are 400. And a parameter that may
+        be left out cannot be null."""
         if self.openapi_schema is None:
             document = super().openapi()
             for operations in document["paths"].values():
                 for operation in operations.values():
                     operation["responses"].pop("422", None)
+                    for parameter in operation.get("parameters", ()):
+                        parameter["schema"] = _not_null(parameter["schema"])
             for unused in ("HTTPValidationError", "ValidationError"):
                 document["components"]["schemas"].pop(unused, None)
         assert self.openapi_schema is not None
         return self.openapi_schema
+
+
+def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
+    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    rest = {name: value for name, value in schema.items() if name != "anyOf"}
+    return {**rest, **choices[0]} if len(choices) == 1 else schema
 
 
 def make_management_app(plane: Plane) -> FastAPI:
@@ -72,6 +82,7 @@ def make_management_app(plane: Plane) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         swagger_ui_oauth2_redirect_url=None,
+        dependencies=[Depends(no_others)],
     )
     app.front = Audited(plane, Gate(app.routed))
     app.state.plane = plane

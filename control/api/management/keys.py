@@ -13,7 +13,6 @@ from stoker.control.api.management.caller import By, Managed
 from stoker.control.api.management.shapes import (
     CHANGES,
     CREATES,
-    DELETES,
     LISTS,
     READS,
     Asked,
@@ -209,7 +208,7 @@ async def update_key(by: Keeper, managed: Managed, keyId: KeyId, asked: KeyUpdat
     return KeyTold(**_fields(await managed.keys.update(by.account, keyId, changes)))
 
 
-@router.delete("/{keyId}", status_code=204, responses=DELETES)
+@router.delete("/{keyId}", status_code=204, responses=READS)
 async def revoke_key(by: Keeper, managed: Managed, keyId: KeyId) -> None:
     """Revoke a key. Nodes that joined with a token are refused when they connect the next time."""
     await managed.keys.revoke(by.account, keyId)

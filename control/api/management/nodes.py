@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
 from stoker.control.api.management.caller import By, Managed
-from stoker.control.api.management.shapes import DELETES, LISTS, READS, Told, id_in_path
+from stoker.control.api.management.shapes import LISTS, READS, Told, id_in_path
 from stoker.control.management.nodes import HeldDevice, Holder, KnownNode
 from stoker.wire.messages import DeviceSample
 
@@ -168,7 +168,7 @@ async def resume_node(by: By, managed: Managed, nodeId: NodeId) -> NodeTold:
     return _told(await managed.nodes.drain(by.account, nodeId, drained=False))
 
 
-@router.delete("/{nodeId}", status_code=204, responses=DELETES)
+@router.delete("/{nodeId}", status_code=204, responses=READS)
 async def delete_node(by: By, managed: Managed, nodeId: NodeId) -> None:
     """Forget a node that is gone and holds no pod. If its agent joins again, it is a new one."""
     await managed.nodes.delete(by.account, nodeId)

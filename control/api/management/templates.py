@@ -116,7 +116,7 @@ class TemplateCreateInput(_Common):
     isPublic: bool = False
     isServerless: bool = False
     ports: Ports = ["8888/http", "22/tcp"]
-    readme: Annotated[str, Field(max_length=100_000)] = ""
+    readme: Annotated[str, Field(max_length=65_536)] = ""
     volumeInGb: Gigabytes = 20
     volumeMountPath: MountPath = "/workspace"
     concurrency: Concurrency = 1
@@ -140,7 +140,7 @@ class TemplateUpdateInput(_Common):
     env: Env = {}
     isPublic: bool = False
     ports: Ports = []
-    readme: Annotated[str, Field(max_length=100_000)] = ""
+    readme: Annotated[str, Field(max_length=65_536)] = ""
     volumeInGb: Gigabytes = 0
     volumeMountPath: MountPath = ""
     concurrency: Concurrency = 1
