@@ -12,7 +12,7 @@ import httpx
 from stoker.cli import dotenv
 from stoker.cli.data_folder import DataFolder, read_private
 from stoker.cli.errors import CliError
-from stoker.client import Unreachable
+from stoker.client import Client, ClientError, Unreachable
 
 RESENDS = 1
 """Of a call that did not get through: whoever sits at a terminal would rather be told soon."""
@@ -30,6 +30,23 @@ def find_key(data_dir: Path) -> str:
         raise CliError(
             f"no API key: set STOKER_API_KEY in the environment or in .env (there is none in {path} either)"
         ) from None
+
+
+@contextmanager
+def calling(url: str, data_dir: Path) -> Iterator[Client]:
+    """A client whose sentences are the command's: `main` needs no list of everybody's errors for them."""
+    with told(url), Client(url, find_key(data_dir), resends=RESENDS) as stoker:
+        yield stoker
+
+
+@contextmanager
+def told(url: str) -> Iterator[None]:
+    """Inside, what a client says has gone wrong ends the command."""
+    try:
+        with asking(url):
+            yield
+    except ClientError as error:
+        raise CliError(str(error)) from error
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import math
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,12 +22,12 @@ import typer
 from rich.table import Table
 
 from stoker.cli import job_words
-from stoker.cli.access import RESENDS, asking, find_key
+from stoker.cli.access import RESENDS, calling, find_key, told
 from stoker.cli.errors import CliError
 from stoker.cli.job_board import Board
 from stoker.cli.job_watch import watch
 from stoker.cli.terminal import plain_console
-from stoker.client import AsyncClient, Client, ClientError, Event, JobRecord
+from stoker.client import AsyncClient, Client, Event, JobRecord
 
 INTERRUPTED = 130
 PAGE_MOST = 1000
@@ -167,20 +167,8 @@ def purge(where: Where, *, sure: bool) -> None:
 # ---- what they share
 
 
-@contextmanager
-def _client(where: Where) -> Iterator[Client]:
-    with _told(where), Client(where.url, find_key(where.data_dir), resends=RESENDS) as stoker:
-        yield stoker
-
-
-@contextmanager
-def _told(where: Where) -> Iterator[None]:
-    """The client's sentences are the command's: `main` needs no list of everybody's errors for them."""
-    try:
-        with asking(where.url):
-            yield
-    except ClientError as error:
-        raise CliError(str(error)) from error
+def _client(where: Where) -> AbstractContextManager[Client]:
+    return calling(where.url, where.data_dir)
 
 
 def _submit(where: Where, given: Mapping[str, Any], options: RunOptions) -> str:
@@ -204,7 +192,7 @@ def _follow(
 ) -> JobRecord:
     with Board(plain_console(stderr=True)) as board:
         try:
-            with _told(where):
+            with told(where.url):
                 return asyncio.run(_watch(where, job, board, after, chunk))
         except KeyboardInterrupt:
             pass

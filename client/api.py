@@ -1,4 +1,4 @@
-"""The API client: every operation of an endpoint, over one pool of connections.
+"""The API client: every operation of an endpoint, and `manage`, over one pool of connections.
 
     with Client("http://127.0.0.1:8000", key) as stoker:
         job = stoker.run("text-to-image", {"prompt": "a lighthouse"})
@@ -26,6 +26,7 @@ from stoker.client import calls, http_words, steps
 from stoker.client.calls import Call, Options
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
+from stoker.client.management import Management
 from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
 from stoker.client.steps import Pause, Steps
 
@@ -50,6 +51,7 @@ class Client:
         self._resends = resends
         self._sleep = sleep or time.sleep
         self._clock = clock
+        self.manage = Management(self._ask)
 
     def __enter__(self) -> Self:
         return self

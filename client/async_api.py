@@ -24,6 +24,7 @@ from stoker.client import calls, http_words, steps
 from stoker.client.calls import Call, Options
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
+from stoker.client.management import Management
 from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
 from stoker.client.steps import Pause, Steps
 
@@ -48,6 +49,7 @@ class AsyncClient:
         self._resends = resends
         self._sleep = sleep
         self._clock = clock
+        self.manage = Management(self._ask)
 
     async def __aenter__(self) -> Self:
         return self

@@ -24,8 +24,8 @@ HOSTED_WAIT_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """`path` is below `/v2/`. `body` is sent as JSON, `content` as it is. `held_ms`: the service may take so
-    long on purpose."""
+    """`path` is below `/v2/`, or below what is `under` instead. `body` is sent as JSON, `content` as it is.
+    `held_ms`: the service may take so long on purpose."""
 
     method: str
     path: str
@@ -36,6 +36,7 @@ class Call(Generic[T]):
     headers: Mapping[str, str] = field(default_factory=dict)
     held_ms: int = 0
     again: bool = False
+    under: str = "v2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +154,9 @@ def _followed(operation: str, endpoint: str, job: str, after: str | None) -> Cal
 
 def result(call: Call[T], reply: Reply) -> T:
     """What the answer says; raises what it refuses with."""
-    if reply.status != 200:
+    if not 200 <= reply.status < 300:
         raise refusal(reply)
-    body = read_json(reply.text)
+    body = None if reply.status == 204 else read_json(reply.text)
     try:
         return call.read(body)
     except (KeyError, TypeError, ValueError, AttributeError):

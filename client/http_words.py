@@ -16,7 +16,7 @@ _SLACK_S = 15.0
 
 def settings(base_url: str, api_key: str, timeout_s: float) -> dict[str, Any]:
     return {
-        "base_url": base_url.rstrip("/").removesuffix("/v2") + "/v2/",
+        "base_url": base_url.rstrip("/").removesuffix("/v2") + "/",
         "headers": {"Authorization": f"Bearer {api_key}"},
         "timeout": timeout_s,
         "trust_env": False,
@@ -27,7 +27,7 @@ def request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Re
     timeout: Any = call.held_ms / 1000 + _SLACK_S if call.held_ms else httpx.USE_CLIENT_DEFAULT
     return http.build_request(
         call.method,
-        call.path,
+        f"{call.under}/{call.path}",
         json=call.body,
         content=call.content,
         params=call.params,
@@ -39,7 +39,7 @@ def request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Re
 def events_request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
     """Its answer comes piece by piece, for as long as the job lives."""
     timeout = httpx.Timeout(http.timeout.connect, read=SILENCE_S)
-    return http.build_request(call.method, call.path, headers=call.headers, timeout=timeout)
+    return http.build_request(call.method, f"{call.under}/{call.path}", headers=call.headers, timeout=timeout)
 
 
 def reply(response: httpx.Response) -> Reply:

@@ -1,0 +1,70 @@
+"""The whole API on loopback, over a plane in memory with one node that a script plays."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "management"))
+
+from managed import managed
+from plane_world import endpoint
+
+from stoker.control.api.server import serve_http
+from stoker.wire.messages import Device
+
+GPU = Device("GPU-0", "gpu", "NVIDIA GeForce RTX 4090", 0, memory_total=24 << 30)
+FACTS = {"containers": "docker 28.0.1", "containers_cdi": "yes", "vcpus": "16", "data_center": "EU-RO-1"}
+NODE = "node-1"
+
+
+@dataclass
+class Place:
+    url: str = ""
+    key: str = ""
+
+
+@contextmanager
+def served() -> Iterator[Place]:
+    """A loop in a thread of its own, as commands hold up theirs."""
+    place, ready, over = Place(), threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+    broken: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            loop.run_until_complete(_serve(place, ready, over))
+        except BaseException as error:
+            broken.append(error)
+        finally:
+            ready.set()
+            loop.close()
+
+    thread = threading.Thread(target=work, name="the service")
+    thread.start()
+    ready.wait()
+    try:
+        if not broken:
+            yield place
+            loop.call_soon_threadsafe(over.set)
+    finally:
+        thread.join()
+    if broken:
+        raise broken[0]
+
+
+async def _serve(place: Place, ready: threading.Event, over: asyncio.Event) -> None:
+    async with managed(endpoint(workers_max=0)) as api, asyncio.TaskGroup() as tasks:
+        api.run()
+        agent = api.world.agent(node=NODE)
+        await agent.connect(tasks, devices=(GPU,), facts=FACTS)
+        async with await serve_http(api.app, "127.0.0.1", 0) as http:
+            place.url, place.key = http.url, api.world.key
+            ready.set()
+            await over.wait()
+        agent.stream.end("the test is over")

@@ -1,0 +1,182 @@
+"""`stoker endpoint|template|pod|volume|registry|node|secret ...` against the whole API: each command once."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from managed_service import NODE, Place, served
+
+from stoker.cli import resource_commands
+from stoker.cli.main import main
+from stoker.cli.resource_kinds import KINDS
+
+IMAGE = "ghcr.io/example/worker:1.2"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Place]:
+    with served() as place:
+        yield place
+
+
+class Shell:
+    def __init__(self, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, line: str, *more: str, given: str = "", code: int = 0) -> str:
+        """Standard output; or, of a command that fails, the sentence."""
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        with pytest.raises(SystemExit) as ended:
+            main([*line.split(), *more])
+        said = self._capsys.readouterr()
+        assert ended.value.code == code, said.err
+        assert "Traceback" not in said.err
+        return said.err if code else said.out
+
+    def json(self, line: str, *more: str) -> Any:
+        return json.loads(self(line, *more, "--json"))
+
+
+@pytest.fixture
+def sh(service: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STOKER_URL", service.url)
+    monkeypatch.setenv("STOKER_API_KEY", service.key)
+    return Shell(capsys, monkeypatch)
+
+
+def fields(said: str) -> dict[str, str]:
+    return dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
+
+
+def test_a_template_and_an_endpoint_from_it(sh: Shell, tmp_path: Path) -> None:
+    (tmp_path / "body.json").write_text('{"name": "x", "isServerless": true, "readme": "words"}')
+    options = ["--file", "body.json", "--env", "MODE=fast", "--env", "N=1", "--set"]
+    made = sh.json("template create --name t1 --image", IMAGE, *options, 'dockerStartCmd=["serve"]')
+    assert made["name"] == "t1"
+    assert made["readme"] == "words"
+    assert made["dockerStartCmd"] == ["serve"]
+    assert made["env"] == {"MODE": "fast", "N": "1"}
+    assert sh.json("template get", made["id"]) == made
+    assert fields(sh("template update t1 --image", IMAGE + "3"))["imageName"] == IMAGE + "3"
+
+    told = fields(sh("endpoint create --name e1 --workers-max 2 --template", made["id"]))
+    assert told["workersMax"] == "2"
+    assert fields(sh("endpoint get e1"))["id"] == told["id"]
+    assert sh.json("endpoint update e1 --workers-max 4 --gpu-type", "NVIDIA H200")["workersMax"] == 4
+    assert [told["id"], "e1"] in [line.split("\t")[:2] for line in sh("endpoint list").splitlines()]
+    assert "t1" in sh("template list"), "one that an endpoint is made from, too"
+    sh("endpoint delete e1")
+    sh("template delete t1")
+    assert made["id"] not in {one["id"] for one in sh.json("template list")}
+
+
+def test_a_pod_and_what_can_be_done_to_it(sh: Shell) -> None:
+    made = sh.json("pod create --name p1 --port 8888/http --set desiredStatus=EXITED --image", IMAGE)
+    assert made["desiredStatus"] == "EXITED"
+    for action, wish in (
+        ("start", "RUNNING"),
+        ("restart", "RUNNING"),
+        ("reset", "RUNNING"),
+        ("stop", "EXITED"),
+    ):
+        assert fields(sh(f"pod {action} p1"))["desiredStatus"] == wish
+    assert sh.json("pod update p1 --name p2")["name"] == "p2"
+    assert sh.json("pod get p2")["id"] == made["id"]
+    assert "p2" in sh("pod list")
+    sh("pod delete p2")
+    assert sh.json("pod list") == []
+
+
+def test_a_volume_grows(sh: Shell) -> None:
+    sh("volume create --name data --size 10 --data-center EU-RO-1")
+    assert fields(sh("volume update data --size 20"))["size"] == "20"
+    assert fields(sh("volume get data"))["dataCenterId"] == "EU-RO-1"
+    assert "data\t20" in sh("volume list")
+    assert "size" in sh("volume update data --size 5", code=1)
+    sh("volume delete data")
+    assert sh("volume list") == ""
+
+
+def test_the_password_of_a_registry_is_read_and_never_shown(sh: Shell) -> None:
+    said = sh("registry create --name ours --username robot", given="hunter2\n")
+    assert "hunter2" not in said + sh("registry list") + sh("registry get ours")
+    assert [one["name"] for one in sh.json("registry list")] == ["ours"]
+    assert "ours" in sh("registry create --name ours --username robot", given="x", code=1)
+    sh("registry delete ours")
+
+
+def test_a_node_is_drained_and_resumed(sh: Shell) -> None:
+    assert NODE in sh("node list")
+    assert "NVIDIA GeForce RTX 4090" in sh("node list")
+    assert fields(sh(f"node drain {NODE}"))["drained"] == "yes"
+    assert fields(sh(f"node resume {NODE}"))["drained"] == "no"
+    assert sh.json(f"node get {NODE}")["dataCenterId"] == "EU-RO-1"
+    assert NODE in sh(f"node delete {NODE}", code=1), "it is connected"
+
+
+def test_a_secret_is_stored_and_never_shown(sh: Shell) -> None:
+    sh("secret set hf_token", given="hunter2\n")
+    listed = sh("secret list") + json.dumps(sh.json("secret list"))
+    assert "hf_token" in listed
+    assert "hunter2" not in listed
+    sh("secret delete hf_token")
+    assert sh("secret list") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("endpoint get nosuch", "nosuch"),
+        ("pod stop nosuch", "nosuch"),
+        ("endpoint create --set nonsense=1 --template nosuch", "nonsense is not a known field"),
+        ("template create --name t --image a/b:1 --env MODE", "--env takes NAME=VALUE; got 'MODE'"),
+        ("template create --file nosuch.json", "nosuch.json cannot be read"),
+    ],
+)
+def test_what_goes_wrong_is_a_sentence(sh: Shell, line: str, said: str) -> None:
+    assert said in sh(line, code=1)
+
+
+def test_a_key_without_a_right_is_told(sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_API_KEY", "sk_no_such")
+    assert "invalid api key" in sh("pod list", code=1)
+    monkeypatch.setenv("STOKER_URL", "http://127.0.0.1:1")
+    assert "is `stoker up` running at" in sh("pod list", code=1)
+
+
+def test_two_of_one_name_are_told_apart_by_their_ids(sh: Shell) -> None:
+    ids = [sh.json(f"volume create --name twin --size {n} --data-center EU-RO-1")["id"] for n in (1, 2)]
+    said = sh("volume get twin", code=1)
+    assert "2 volumes are called twin" in said
+    assert all(one in said for one in ids)
+    for one in ids:
+        sh(f"volume delete {one}")
+
+
+def test_a_terminal_gets_a_table(sh: Shell, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    where = resource_commands.Where("", Path())
+    resource_commands.rows(where, ("id", "parts"), [{"id": "a", "parts": [{"name": "x"}, 3]}, {"id": "b"}])
+    said = capsys.readouterr().out
+    assert "parts" in said
+    assert "x, 3" in said
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)
+def test_each_option_has_a_flag_of_its_own(kind: Any) -> None:
+    flags = [option.flag for option in kind.options]
+    assert len(set(flags)) == len(flags)
+    assert not {"--set", "--file", "--json", "--url", "--data-dir"} & set(flags)
