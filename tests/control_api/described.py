@@ -63,7 +63,7 @@ class Described:
         base: str = "http://stoker",
         checks: Checks = checks_of,
     ) -> None:
-        """`base` is what the document's paths stand below; `checks` chooses, from a request and its answer."""
+        """`base` is what the paths stand below; `checks` chooses, from a request and its answer."""
         self._base, self._checks = base, checks
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app),

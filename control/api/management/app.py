@@ -54,8 +54,8 @@ class ManagementApp(FastAPI):
         await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        """FastAPI writes a 422 to every operation with parameters; here those are 400. And a parameter that may
-        be left out cannot be null."""
+        """FastAPI writes a 422 to every operation with parameters; here those are 400. And a parameter that
+        may be left out cannot be null."""
         if self.openapi_schema is None:
             document = super().openapi()
             for operations in document["paths"].values():
