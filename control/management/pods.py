@@ -203,8 +203,9 @@ class Pods:
 
     def _placed(self, pod: Pod, where: Place) -> Pod:
         node = self._floor.nodes.get(where.node)
-        named = [one.name for one in node.named(where.devices) if one.kind != "cpu"] if node else []
-        return placed(pod, where.node, where.devices, named[0] if named else "")
+        there = node.devices if node else ()
+        gpus = [one.name for one in there if one.uuid in where.devices and one.kind != "cpu"]
+        return placed(pod, where.node, where.devices, gpus[0] if gpus else "")
 
     async def _stored(self, pod: Pod, change: Callable[[Conn], WantedPod]) -> Pod:
         """Commits with the pod's devices held, so that nothing else is placed there meanwhile; then tells."""
