@@ -14,15 +14,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
-from stoker.agent import pod
+from stoker.agent import attempt_log, pod
 from stoker.agent.alarm import Alarm
 from stoker.agent.metering import Metering
 from stoker.agent.pod_events import (
     Command,
+    Container,
     Done,
+    Ended,
     Event,
     Failed,
     GiveUp,
@@ -232,7 +234,8 @@ class Pods:
         name, engine = seat.pod.name, self._engine
         match command:
             case Look():
-                return Saw(container=await engine.look(name), at=_now())
+                container = await engine.look(name)
+                return Saw(_now(), _without_secrets(container, seat.pod.spec))
             case Pull(spec):
                 await engine.pull(spec)
             case Make(spec):
@@ -276,6 +279,16 @@ class Pods:
                 seat.meters[spec.version] = self._meter(spec)
             seat.metered = seat.meters[spec.version]
             seat.metered.began()
+
+
+def _without_secrets(container: Container, spec: PodSpec | None) -> Container:
+    """Nothing it printed is told until it is known what its secrets are."""
+    if not isinstance(container, Ended) or not container.log_tail:
+        return container
+    if spec is None:
+        return replace(container, log_tail=())
+    secrets = attempt_log.secrets_of(spec.env, hidden=spec.hidden)
+    return replace(container, log_tail=attempt_log.shown(container.log_tail, secrets))
 
 
 def _now() -> float:
