@@ -15,7 +15,7 @@ from sqlalchemy import update
 from stoker.control.store.schema import volumes
 from stoker.control.store.volumes import REMEMBERED_S, list_volumes
 from stoker.control.types import EndpointVersion
-from stoker.wire.messages import Desired, VolumeSpec, VolumeUsed
+from stoker.wire.messages import Desired, RegistryAuth, VolumeSpec, VolumeUsed
 
 VOLUMES = "/networkvolumes"
 ASKED = {"name": "my network volume", "size": 50, "dataCenterId": "EU-RO-1"}
@@ -311,3 +311,39 @@ async def test_a_volume_of_another_data_center_is_not_used() -> None:
         assert user["id"] in {spec.endpoint for spec in near.agent.specs.values()}
         for node in (far, near):
             await node.agent.leaves()
+
+
+@story
+async def test_a_pod_keeps_its_volume_its_registry_auth_and_its_secret() -> None:
+    async with managed() as api, asyncio.TaskGroup() as tasks:
+        api.run()
+        node = Node(api, tasks)
+        await node.connect(**ROOT, containers="docker 28.0.1", containers_cdi="yes")
+        volume = await api.made(VOLUMES, **ASKED)
+        login = {"name": "creds", "username": "me", "password": "hunter2"}
+        registry = await api.made("/containerregistryauth", **login)
+        await api.http.put("/secrets/db", json={"value": "hunter3"})
+        pod = await api.made(
+            "/pods",
+            name="notebook",
+            imageName="ghcr.io/a/b:1",
+            computeType="CPU",
+            networkVolumeId=volume["id"],
+            containerRegistryAuthId=registry["id"],
+            env={"DB": "pg://{{ RUNPOD_SECRET_db }}"},
+        )
+        assert pod["env"] == {"DB": "pg://{{ RUNPOD_SECRET_db }}"}
+        await node.hears()
+        (spec,) = node.agent.pods.values()
+        assert (spec.volume, spec.env["DB"], spec.hidden) == (volume["id"], "pg://hunter3", ("hunter3",))
+        assert spec.registry == RegistryAuth("me", "hunter2")
+
+        used = [f"{VOLUMES}/{volume['id']}", f"/containerregistryauth/{registry['id']}", "/secrets/db"]
+        for path in used:
+            answer = await api.http.delete(path)
+            assert answer.status_code == 400
+            assert answer.json()["error"].endswith(f" pod {pod['id']} (notebook)")
+        await api.http.delete(f"/pods/{pod['id']}")
+        for path in used:
+            assert (await api.http.delete(path)).status_code == 204, path
+        await node.agent.leaves()
