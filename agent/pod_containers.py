@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOG_LINES = 50
-LINE_MAX = 1000
 CREATE_S = 120
 NOT_STARTED = frozenset({"created", "configured", "initialized"})
 RUNNING = frozenset({"running", "paused", "restarting", "stopping"})
@@ -238,4 +237,4 @@ def _milliseconds(when: str) -> int:
 
 def _tail(client: Any, name: str) -> tuple[str, ...]:
     text = client.logs(name, tail=LOG_LINES).decode(errors="replace")
-    return tuple(line[:LINE_MAX] for line in text.splitlines()[-LOG_LINES:])
+    return tuple(text.splitlines()[-LOG_LINES:])

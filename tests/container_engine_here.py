@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -135,14 +136,29 @@ class EngineHere:
 
 
 class Dockerd(EngineHere):
+    """With a bridge of its own, where one can be made here: another dockerd has another. Nothing leads from
+    there to any other network; ports are published by dockerd's own proxy."""
+
     program, package = "dockerd", "docker.io runc"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bridge = f"stk{secrets.token_hex(4)}"
+        made = (
+            ("link", "add", self.bridge, "type", "bridge"),
+            ("address", "add", f"10.213.{secrets.randbelow(256)}.1/24", "dev", self.bridge),
+            ("link", "set", self.bridge, "up"),
+        )
+        if not all(_ip(*words) for words in made):
+            _ip("link", "delete", self.bridge)
+            self.bridge = "none"
 
     def command(self) -> list[str]:
         # fmt: off
         return [
             self.program, "--default-ulimit", "nofile=4096:4096", "--data-root", f"{self.root}/data",
             "--exec-root", f"{self.root}/exec", "--pidfile", f"{self.root}/pid", "-H", self.address,
-            "--bridge=none", "--iptables=false", "--ip6tables=false",
+            f"--bridge={self.bridge}", "--iptables=false", "--ip6tables=false",
         ]
         # fmt: on
 
@@ -152,6 +168,13 @@ class Dockerd(EngineHere):
     def clean(self) -> None:
         for left in ("exec/netns/default", "data"):  # dockerd leaves the first one mounted
             subprocess.run(["umount", "-R", f"{self.root}/{left}"], capture_output=True, check=False)
+        _ip("link", "delete", self.bridge)
+
+
+def _ip(*words: str) -> bool:
+    if not shutil.which("ip"):
+        return False
+    return subprocess.run(["ip", *words], capture_output=True, check=False).returncode == 0
 
 
 class Podman(EngineHere):
@@ -160,6 +183,10 @@ class Podman(EngineHere):
 
     program, package = "podman", "podman runc"
     CDI = Path("/var/run/cdi")
+
+    outlived = False
+    """Whether its containers must find their network in a mount namespace that outlives the service: one of
+    its own ends with it, and so does its CDI folder then."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,9 +203,10 @@ class Podman(EngineHere):
 
     def command(self) -> list[str]:
         private = f'mount --bind {self.root}/cdi {self.CDI}; exec "$@"'
+        within = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", private, "-"]
         # fmt: off
         return [
-            "unshare", "--mount", "--propagation", "slave", "sh", "-c", private, "-", self.program,
+            *([] if self.outlived else within), self.program,
             "--root", f"{self.root}/data", "--runroot", f"{self.root}/run", "--tmpdir", f"{self.root}/libpod",
             "--storage-driver", "overlay", "system", "service", "--time=0", self.address,
         ]

@@ -1,0 +1,138 @@
+"""A PodEngine without an engine, for tests and the simulation: what a pod's container does, its command says.
+
+    ("runs",)                  until SIGTERM; an empty command does that, too
+    ("stubborn",)              until SIGKILL
+    ("ends", "7", "a line")    at once, with that code and that log
+    ("needs", "memory")        at once, for want of memory
+
+Same promises as the real one (tests/agent_containers/test_pods.py holds both to them). `images` are those
+that can be pulled, all of them where it is None. `stop` and `start` are the engine's own: it takes what runs
+along. It outlives agents, as an engine does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stoker.agent.pod_events import Absent, Container, Ended, Made, Mark, Runs
+from stoker.agent.pod_plan import own_volume
+from stoker.agent.pod_seam import PodFailed
+from stoker.wire.messages import PodSpec, PortMapping
+
+TAKES_S = 0.001
+FIRST_PORT = 32768
+
+
+@dataclass(slots=True)
+class FakeContainer:
+    spec: PodSpec
+    seen: Container
+
+
+class FakePodEngine:
+    """`containers` and `volumes` are what it has, by pod. `why` there is no engine, where there is none."""
+
+    def __init__(self, images: set[str] | None = None, why: str = "") -> None:
+        self.images, self.why = images, why
+        self.here: set[str] = set()
+        self.containers: dict[str, FakeContainer] = {}
+        self.volumes: set[str] = set()
+        self.pulled: list[str] = []
+        self.up = True
+        self._port = FIRST_PORT
+
+    # -- what happens to it
+
+    def stop(self) -> None:
+        self.up = False
+        for one in self.containers.values():
+            if isinstance(one.seen, Runs):
+                one.seen = Ended(one.spec.version, 143, "ended by SIGTERM", taken=True)
+
+    def start_again(self) -> None:
+        self.up = True
+
+    def end(self, pod: str, code: int = 0) -> None:
+        """Its container ends by itself."""
+        one = self.containers[pod]
+        one.seen = Ended(one.spec.version, code, f"exited with code {code}")
+
+    # -- the seam
+
+    async def found(self) -> Mapping[str, Mark]:
+        if self.why:
+            return {}
+        await self._answers()
+        specs = {pod: one.spec for pod, one in self.containers.items()}
+        return {pod: Mark(spec.version, spec.restarts, "runs") for pod, spec in specs.items()}
+
+    async def look(self, pod: str) -> Container:
+        await self._answers()
+        found = self.containers.get(pod)
+        return Absent() if found is None else found.seen
+
+    async def pull(self, spec: PodSpec) -> None:
+        await self._answers()
+        if spec.image in self.here:
+            return
+        if self.images is not None and spec.image not in self.images:
+            raise PodFailed(f"image {spec.image} cannot be pulled: manifest unknown")
+        self.here.add(spec.image)
+        self.pulled.append(spec.image)
+
+    async def make(self, spec: PodSpec) -> None:
+        await self._answers()
+        if spec.pod in self.containers:
+            raise PodFailed(f"the name {spec.pod} is in use")
+        if own_volume(spec):
+            self.volumes.add(spec.pod)
+        self.containers[spec.pod] = FakeContainer(spec, Made(spec.version))
+
+    async def start(self, spec: PodSpec) -> None:
+        await self._answers()
+        one = self.containers.get(spec.pod)
+        if one is None:
+            raise PodFailed(f"no such container: {spec.pod}")
+        one.seen = self._begun(one.spec)
+
+    async def signal(self, pod: str, name: str) -> None:
+        await self._answers()
+        one = self.containers.get(pod)
+        if one is None or not isinstance(one.seen, Runs):
+            return
+        if name == "SIGKILL":
+            one.seen = Ended(one.spec.version, 137, "killed")
+        elif one.spec.command[:1] != ("stubborn",):
+            one.seen = Ended(one.spec.version, 0, "exited with code 0")
+
+    async def remove(self, pod: str) -> None:
+        await self._answers()
+        self.containers.pop(pod, None)
+
+    async def remove_volume(self, pod: str) -> None:
+        await self._answers()
+        self.volumes.discard(pod)
+
+    async def _answers(self) -> None:
+        await asyncio.sleep(TAKES_S)
+        if self.why:
+            raise PodFailed(f"a pod needs a container engine; this node has none: {self.why}")
+        if not self.up:
+            raise PodFailed("the container engine cannot be reached")
+
+    def _begun(self, spec: PodSpec) -> Container:
+        match spec.command:
+            case ("ends", code, *lines):
+                return Ended(spec.version, int(code), f"exited with code {code}", log_tail=tuple(lines))
+            case ("needs", "memory"):
+                return Ended(spec.version, 137, "killed: out of memory")
+        return Runs(spec.version, 0, tuple(self._published(spec)))
+
+    def _published(self, spec: PodSpec) -> list[PortMapping]:
+        made = []
+        for port in spec.ports:
+            self._port += 1
+            made.append(PortMapping(port.private, self._port, "udp" if port.protocol == "udp" else "tcp"))
+        return made
