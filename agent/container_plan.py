@@ -146,7 +146,7 @@ def plan(
         devices=tuple(f"nvidia.com/gpu={uuid}" for uuid in spec.devices) if is_gpu(device) else (),
     )
     if spec.kind == "protocol":
-        return replace(made, command=spec.command or None)
+        return replace(made, entrypoint=spec.entrypoint or None, command=spec.command or None)
     user = f"{place.user[0]}:{place.user[1]}"
     return replace(made, entrypoint=_python_command(spec.command), command=(), user=user, groups=place.groups)
 

@@ -111,6 +111,8 @@ def place(template: Mapping[str, Any], roots: tuple[str, ...]) -> str:
         raise BadRequest(
             'dockerEntrypoint is for images; beside "local:" the program stands in dockerStartCmd'
         )
+    if template.get("handler") and template.get("dockerEntrypoint"):
+        raise BadRequest("dockerEntrypoint is for programs; beside handler the worker is started by Stoker")
     paths = tuple(Path(root) for root in roots)
     base = paths[0] if paths else Path("/")
     try:

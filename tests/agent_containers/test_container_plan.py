@@ -72,6 +72,22 @@ def asked(spec: WorkerSpec, device: Device | None, added: dict, limits: Limits) 
     return docker_request(made), podman_request(made, "name", None)
 
 
+@pytest.mark.parametrize(
+    ("kind", "entrypoint", "asked_for"),
+    [
+        ("protocol", ("/bin/sh", "-c"), ("/bin/sh", "-c")),
+        ("protocol", (), None),
+        ("python", (), ("python", "-P")),
+    ],
+)
+def test_an_entrypoint_takes_the_images_place(
+    kind: str, entrypoint: tuple[str, ...], asked_for: tuple[str, ...] | None
+) -> None:
+    spec = WorkerSpec("w", "e", 1, "/app/h.py:handler", kind=kind, entrypoint=entrypoint, image="a/b:1")
+    made = plan(spec, CPU, "sha256:1", {}, PLACE, Limits(pids=8, nofile=1024))
+    assert made.entrypoint == asked_for if asked_for is None else made.entrypoint[:2] == asked_for
+
+
 @given(SPECS, DEVICES, ENVIRONMENTS, LIMITS)
 def test_of_any_worker(spec: WorkerSpec, device: Device | None, added: dict, limits: Limits) -> None:
     request, podman = asked(spec, device, added, limits)

@@ -1,0 +1,151 @@
+"""Endpoints made over REST, with a node that works: they serve, are replaced under load, and leave nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from managed import V2, Managed, managed
+from plane_world import story
+from working_agent import WorkingAgent
+
+from stoker.control import store
+
+IMAGE = "ghcr.io/example/worker:1.2"
+
+
+@asynccontextmanager
+async def at_work(*, cold_s: float = 2.0, job_s: float = 1.0) -> AsyncIterator[tuple[Managed, WorkingAgent]]:
+    """The plane runs, with one node whose processor takes any number of workers."""
+    async with managed() as api, asyncio.TaskGroup() as tasks:
+        api.run()
+        agent = WorkingAgent(api.plane, api.world.token, cold_s=cold_s, job_s=job_s)
+        await agent.works(tasks)
+        yield api, agent
+        for task in asyncio.all_tasks():
+            if task is not asyncio.current_task():
+                task.cancel()
+
+
+async def template(api: Managed) -> str:
+    """A new one, or the one that there is."""
+    shown = {"includeEndpointBoundTemplates": "true"}
+    for one in (await api.http.get("/templates", params=shown)).json():
+        return str(one["id"])
+    return str((await api.made("/templates", name="t", imageName=IMAGE, isServerless=True))["id"])
+
+
+async def endpoint(api: Managed, **fields: Any) -> dict[str, Any]:
+    return await api.made("/endpoints", **{"templateId": await template(api), "computeType": "CPU", **fields})
+
+
+async def run(api: Managed, made: dict[str, Any], operation: str = "runsync") -> dict[str, Any]:
+    answer = await api.http.post(f"{V2}/{made['id']}/{operation}", json={"input": {}})
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def open_jobs(api: Managed) -> int:
+    found = api.world.store.writer.run(
+        "SELECT count(*) FROM jobs WHERE state IN ('IN_QUEUE', 'IN_PROGRESS')", {}
+    )
+    return int(found.fetchone()[0])
+
+
+async def told_workers(api: Managed, made: dict[str, Any]) -> list[dict[str, Any]]:
+    answer = await api.http.get(f"/endpoints/{made['id']}", params={"includeWorkers": "true"})
+    told: list[dict[str, Any]] = answer.json()["workers"]
+    return told
+
+
+@story
+async def test_it_serves_a_moment_after_it_was_made() -> None:
+    async with at_work() as (api, _):
+        made = await endpoint(api, workersMin=1)
+        await asyncio.sleep(1.0)
+        (worker,) = await told_workers(api, made)
+        assert (worker["status"], worker["desiredStatus"]) == ("INITIALIZING", "RUNNING")
+        assert (worker["machineId"], worker["image"], worker["isStale"]) == ("node-1", IMAGE, False)
+        assert (await run(api, made))["status"] == "COMPLETED"
+        assert (await told_workers(api, made))[0]["status"] == "IDLE"
+        await run(api, made, "run")
+        assert (await told_workers(api, made))[0]["status"] == "RUNNING"
+
+
+@story
+async def test_it_is_changed_under_load_and_no_job_fails() -> None:
+    async with at_work() as (api, agent):
+        made = await endpoint(api, workersMin=2, workersMax=4)
+        await run(api, made)
+
+        async def load() -> list[str]:
+            ended = []
+            for _ in range(30):
+                ended.append((await run(api, made))["status"])
+            return ended
+
+        loads = [asyncio.create_task(load()) for _ in range(3)]
+        await asyncio.sleep(5.0)
+        changed = await api.http.patch(f"/templates/{made['templateId']}", json={"env": {"MODE": "fast"}})
+        assert changed.status_code == 200
+        ended = [status for statuses in await asyncio.gather(*loads) for status in statuses]
+        assert ended == ["COMPLETED"] * 90
+        assert set(agent.ran) == {1, 2}
+        await asyncio.sleep(10.0)
+        assert {(one["isStale"], one["version"]) for one in await told_workers(api, made)} == {(False, 2)}
+
+
+@story
+async def test_it_is_deleted_under_load_and_nothing_is_left() -> None:
+    async with at_work(job_s=20.0) as (api, agent):
+        made = await endpoint(api, workersMin=1, workersMax=1)
+        held = asyncio.create_task(run(api, made))
+        await asyncio.sleep(5.0)
+        await run(api, made, "run")
+        assert (await api.http.delete(f"/endpoints/{made['id']}")).status_code == 204
+        told = await held
+        assert (told["status"], told["reason"]) == ("CANCELLED", "the endpoint was deleted")
+        assert open_jobs(api) == 0
+        assert (await api.http.get(f"{V2}/{made['id']}/health")).status_code == 404
+        await asyncio.sleep(30.0)
+        assert (agent.held, api.plane.floor.of_endpoint(made["id"])) == ({}, [])
+        assert (await api.http.delete(f"/templates/{made['templateId']}")).status_code == 204
+
+
+@story
+async def test_a_job_that_comes_with_the_deletion_is_not_forgotten() -> None:
+    async with at_work() as (api, _):
+        large = {"input": {"text": "x" * 1_100_000}}  # put aside before it is stored, which takes a while
+        said: set[str] = set()
+        for turns in range(0, 30, 2):
+            made = await api.made("/endpoints", templateId=await template(api), workersMax=0)
+            coming = asyncio.create_task(api.http.post(f"{V2}/{made['id']}/run", json=large))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert (await api.http.delete(f"/endpoints/{made['id']}")).status_code == 204
+            answer = await coming
+            said.add("accepted" if answer.status_code == 200 else answer.json()["error"].partition(": ")[2])
+            assert open_jobs(api) == 0
+        assert said >= {"accepted", "it was deleted"}, "it was deleted before the job was stored, and after"
+
+
+@story
+async def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_process() -> None:
+    async with managed() as api:
+        made = await endpoint(api)
+        await run(api, made, "run")
+        await api.world.commits.commit(lambda conn: store.remove_endpoint(conn, made["id"], 0.0))
+        await api.again()
+        assert open_jobs(api) == 0
+        assert (await api.http.get(f"/endpoints/{made['id']}")).status_code == 404
+
+
+@story
+async def test_no_worker_is_started_for_what_takes_no_jobs() -> None:
+    async with at_work() as (api, agent):
+        made = await endpoint(api, workersMin=1, type="LOAD_BALANCER")
+        await asyncio.sleep(5.0)
+        assert (agent.held, await told_workers(api, made)) == ({}, [])
