@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,6 +56,21 @@ Database = Annotated[
     ),
 ]
 Join = Annotated[bool, typer.Option("--join", help="Join tokens of agents instead of API keys.")]
+
+
+class Billed(StrEnum):
+    endpoint = "endpoint"
+    pod = "pod"
+    volume = "volume"
+
+
+class Bucket(StrEnum):
+    hour = "hour"
+    day = "day"
+    week = "week"
+    month = "month"
+    year = "year"
+
 
 HOSTED = ("text-to-image", "talking-video")
 NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx", "uvicorn")
@@ -242,6 +258,26 @@ def talk(
     _log_to_stderr(logging.WARNING)
     request = TalkRequest(image, audio, out, prompt, size, check, url, endpoint)
     run(request, data_dir, plain_console(stderr=True))
+
+
+@app.command()
+def bill(
+    of: Annotated[Billed, typer.Argument(help="What the bill is for.")] = Billed.endpoint,
+    by: Annotated[
+        str | None, typer.Option(help="Endpoints by endpoint, worker or gpu; pods by pod or gpu.")
+    ] = None,
+    bucket: Annotated[Bucket, typer.Option(help="How long each line's time is, in UTC.")] = Bucket.day,
+    since: Annotated[str | None, typer.Option(help="A date or a time; 30 days ago, without it.")] = None,
+    until: Annotated[str | None, typer.Option(help="A date or a time; now, without it.")] = None,
+    only: Annotated[str | None, typer.Option("--id", help="Of this endpoint or pod only.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The records as the service writes them.")] = False,
+    url: Url = URL,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """What endpoints, pods or network volumes have cost."""
+    from stoker.cli.bill import BillRequest, run
+
+    run(url, data_dir, BillRequest(of.value, by, bucket.value, since, until, only), as_json=as_json)
 
 
 @key_app.command("create")
