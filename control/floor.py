@@ -11,7 +11,7 @@ never hold the same slot.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stoker.control.needs import Needs
@@ -92,8 +92,15 @@ class FloorNode:
             return "is about to go"
         return "is drained" if self.drained else ""
 
-    def named(self, uuids: Container[str]) -> Iterable[Device]:
-        return (device for device in self.devices if device.uuid in uuids)
+    def held(self, holders: Iterable[FloorWorker | FloorPod]) -> dict[str, float]:
+        """How much of each device these take."""
+        devices = {device.uuid: device for device in self.devices}
+        taken: defaultdict[str, float] = defaultdict(float)
+        for holder in holders:
+            for uuid in holder.devices:
+                if uuid in devices:
+                    taken[uuid] += takes(devices[uuid], holder.needs, self.facts)
+        return taken
 
     def note(self, samples: Iterable[DeviceSample]) -> None:
         """The newest of each device is kept; one that a message leaves out is as it was."""
@@ -164,18 +171,16 @@ class Floor:
 
     def rooms(self, without: str = "") -> list[Room]:
         """Every connected node as placement sees it; `without`: as if that worker were gone."""
-        held: dict[str, defaultdict[str, float]] = {node: defaultdict(float) for node in self.nodes}
-        workers = (worker for worker in self.workers.values() if worker.worker != without)
-        holders: list[FloorWorker | FloorPod] = [*workers, *self.pods.values()]
-        for holder in holders:
-            node = self.nodes.get(holder.node)
-            if node is not None:
-                for device in node.named(holder.devices):
-                    held[node.node][device.uuid] += takes(device, holder.needs, node.facts)
-        return [
-            Room(node.node, node.devices, held[node.node], node.ill, node.facts, node.closed)
-            for node in self.nodes.values()
-        ]
+        pods: defaultdict[str, list[FloorPod]] = defaultdict(list)
+        for pod in self.pods.values():
+            pods[pod.node].append(pod)
+        rooms = []
+        for node in self.nodes.values():
+            workers = self._on_node.get(node.node, {})
+            holders = [worker for name, worker in workers.items() if name != without]
+            held = node.held([*holders, *pods.get(node.node, ())])
+            rooms.append(Room(node.node, node.devices, held, node.ill, node.facts, node.closed))
+        return rooms
 
     # -- slots
 
@@ -186,11 +191,6 @@ class Floor:
             for w in self._of_endpoint.get(endpoint, {}).values()
             if w.free
         ]
-
-    def longest_running(self, endpoint: str, now: float) -> float | None:
-        """For how long the oldest of the jobs that run there has run."""
-        since = [at for worker in self._of_endpoint.get(endpoint, {}).values() for at in worker.busy.values()]
-        return now - min(since) if since else None
 
     def jobs_on(self, node: str) -> int:
         """Of any endpoint, what is being claimed for it included."""

@@ -84,6 +84,20 @@ def place(rooms: Sequence[Room], needs: Needs) -> Place | NoPlace:
     return NoPlace(_why(rooms, needs))
 
 
+def after(rooms: Sequence[Room], place: Place, needs: Needs) -> list[Room]:
+    """The rooms once this place is taken."""
+    return [_with(room, place, needs) if room.node == place.node else room for room in rooms]
+
+
+def _with(room: Room, place: Place, needs: Needs) -> Room:
+    taken = {
+        device.uuid: room.held.get(device.uuid, 0.0) + takes(device, needs, room.facts)
+        for device in room.devices
+        if device.uuid in place.devices
+    }
+    return replace(room, held={**room.held, **taken})
+
+
 def takes(device: Device, needs: Needs, facts: Mapping[str, str]) -> float:
     """The part of this device that a worker with these needs takes."""
     if device.kind != "cpu":
@@ -246,11 +260,12 @@ def _lack(room: Room, needs: Needs) -> _Lack:
     if room.closed:
         return _Lack(True, room.node, room.closed)
     wishes = _wishes(needs)
-    lacking = [_node_lacks(room, needs, wish) for wish in wishes]
-    if all(lacking):
-        return _Lack(True, room.node, lacking[0])
-    asked = [wish for wish, lack in zip(wishes, lacking, strict=True) if not lack]
+    lacking = {wish: _node_lacks(room, needs, wish) for wish in wishes}
+    asked = [wish for wish in wishes if not lacking[wish]]
     suited = [device for device in room.devices if any(wish.suits(device) for wish in asked)]
+    barred = [wish for wish in wishes if lacking[wish] and any(map(wish.suits, room.devices))]
+    if not asked or (barred and not suited):
+        return _Lack(True, room.node, lacking[(barred or wishes)[0]])
     count = min(_count(needs, wish) for wish in asked)
     enough = _alike([device for device in suited if _whole(room, device, needs)], count)
     if len(enough) < count:

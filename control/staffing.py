@@ -72,11 +72,12 @@ class Staffing:
 
     # -- one pass
 
-    def staff(self, demand: Mapping[str, QueueSample], *, may_start: bool = True) -> None:
-        """Brings the floor's workers to what demand wants and tells every node that changed."""
+    def staff(self, demand: Mapping[str, QueueSample], asked: float, *, may_start: bool = True) -> None:
+        """Brings the floor's workers to what demand wants and tells every node that changed. `asked`: when
+        the store was asked for the demand; jobs that began since then may be in it as waiting still."""
         touched: set[str] = set()
         for endpoint in self._endpoints().values():
-            touched |= self._staff_endpoint(endpoint, demand.get(endpoint.id, NOTHING), may_start)
+            touched |= self._staff_endpoint(endpoint, self._since(demand, endpoint.id, asked), may_start)
         for worker in list(self._floor.workers.values()):
             if worker.endpoint not in self._endpoints():
                 touched |= self._stop(worker)
@@ -104,6 +105,12 @@ class Staffing:
             self._refusals[endpoint.id] = (0, LOW_WAITS)
         known.staffed = min(wanted, len(self._floor.of_endpoint(endpoint.id)))
         return touched
+
+    def _since(self, demand: Mapping[str, QueueSample], endpoint: str, asked: float) -> QueueSample:
+        queue = demand.get(endpoint, NOTHING)
+        began = (at for worker in self._floor.of_endpoint(endpoint) for at in worker.busy.values())
+        fresh = min(sum(1 for at in began if at >= asked), queue.queued)
+        return replace(queue, queued=queue.queued - fresh, in_progress=queue.in_progress + fresh)
 
     def _wanted(self, endpoint: Endpoint, queue: QueueSample) -> int:
         if endpoint.type != "QUEUE":
@@ -139,7 +146,8 @@ class Staffing:
             starting_for=tuple(now - w.since for w in workers if w.state == "starting"),
             waited=0.0 if queue.waiting_since is None else now - queue.waiting_since,
             cold_start=pace.start_s,
-            job_time=pace.job_s or self._floor.longest_running(endpoint.id, now),
+            running_for=tuple(now - at for w in workers for at in w.busy.values()),
+            job_time=pace.job_s,
             begun=pace.begun,
             now=now,
         )
@@ -184,7 +192,8 @@ class Staffing:
         may_run = isinstance(self.fill(endpoint.account, endpoint.run.env), Filled)
         olds = rollout.make_room(self._hands(endpoint))
         for going in olds:
-            if may_run and isinstance(self._find(endpoint, without=going.name), Place):
+            found = placement.place(self._rooms(endpoint, without=going.name), endpoint.run.needs)
+            if may_run and isinstance(found, Place):
                 worker = self._floor.workers[going.name]
                 worker.retiring = bool(going.jobs)
                 return set() if going.jobs else self._stop(worker)
@@ -199,20 +208,21 @@ class Staffing:
         if isinstance(filled, UnknownSecret):
             self._refusals[endpoint.id] = (count, f"no capacity: {filled.why}")
             return touched
+        rooms, needs = self._rooms(endpoint), endpoint.run.needs
         for started in range(count):
-            place = self._find(endpoint)
+            place = placement.place(rooms, needs)
             if isinstance(place, NoPlace):
                 self._refusals[endpoint.id] = (count - started, place.why)
                 break
             self._add(endpoint, place, filled)
+            rooms = placement.after(rooms, place, needs)
             touched.add(place.node)
         return touched
 
-    def _find(self, endpoint: Endpoint, without: str = "") -> Place | NoPlace:
-        """A place for one more worker; `without`: as if that one were gone."""
+    def _rooms(self, endpoint: Endpoint, without: str = "") -> list[Room]:
+        """Where its workers may go; `without`: as if that one were gone."""
         rooms = fitting(endpoint.run.image, self._floor.rooms(without))
-        rooms = self.volume_rooms(endpoint.account, endpoint.run.volume, rooms)
-        return placement.place(rooms, endpoint.run.needs)
+        return self.volume_rooms(endpoint.account, endpoint.run.volume, rooms)
 
     def _add(self, endpoint: Endpoint, place: Place, filled: Filled) -> None:
         node = self._floor.nodes[place.node]
