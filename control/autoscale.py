@@ -30,10 +30,10 @@ class ScaleSample:
     """One look at an endpoint. Times are seconds.
 
     `idle_for` holds, per idle worker, for how long it has been idle; `starting_for`, per starting one, for
-    how long it has been that. `slots` holds, per ready worker, how many jobs it takes at once; `concurrency`
-    is what the endpoint allows, and what is expected of a worker while none is ready. `waited`: the longest
-    wait. `cold_start` and `job_time` are this endpoint's own, None where none was measured; `begun` counts
-    the jobs that were ever given to a worker.
+    how long it has been that; `running_for`, per job of a ready one, for how long it has run. `slots` holds,
+    per ready worker, how many jobs it takes at once; `concurrency` is what the endpoint allows, and what is
+    expected of a worker while none is ready. `waited`: the longest wait. `cold_start` and `job_time` are this
+    endpoint's own, None where none was measured; `begun` counts the jobs that were ever given to a worker.
     """
 
     queued: int
@@ -44,6 +44,7 @@ class ScaleSample:
     concurrency: int = 1
     slots: tuple[int, ...] = ()
     starting_for: tuple[float, ...] = ()
+    running_for: tuple[float, ...] = ()
     waited: float = 0.0
     cold_start: float | None = None
     job_time: float | None = None
@@ -135,22 +136,36 @@ def _delay_demand(sample: ScaleSample, policy: ScalePolicy) -> int:
 def _more(sample: ScaleSample, patience: float) -> int:
     """Workers for the jobs that nobody else begins in time; one that had half a job to do is not worth it."""
     cold = UNMEASURED_START_S if sample.cold_start is None else sample.cold_start
-    horizon = cold + patience
-    starting = [horizon - left for left in _lefts(sample) if left < horizon]
-    if sample.job_time is None:  # nothing has run yet, so the first may do all of it in no time
-        return 0 if starting or not sample.starting_for else 1
-    job = max(sample.job_time, 1e-3)
-    taken = sum(sample.slots) * horizon / job + sum(sample.each * (1 + left / job) for left in starting)
+    horizon, job = cold + patience, _job_time(sample)
     if not sample.slots and not sample.starting_for:
         return 0  # they all fail to start, and so would others
+    starting = [left for left in _starts_left(sample) if left < horizon]
+    if job is None:  # nothing has run yet, so the first may do all of it in no time
+        return 0 if starting or sample.slots else 1
+
+    def begun(free_in: float) -> float:
+        return 1 + (horizon - free_in) / job if free_in < horizon else 0.0
+
+    free = max(sum(sample.slots) - len(sample.running_for), 0)
+    taken = free * begun(0.0) + sum(begun(abs(job - age)) for age in sample.running_for)
+    taken += sample.each * sum(begun(left) for left in starting)
     return max(ceil((sample.queued - taken) / (sample.each * (1 + patience / job)) - 0.5), 0)
 
 
-def _lefts(sample: ScaleSample) -> list[float]:
-    """What each start still takes. One that is overdue is expected to need as long again as it is late."""
+# Of a start and of a job alike: what is overdue is expected to need as long again as it is late.
+
+
+def _starts_left(sample: ScaleSample) -> list[float]:
     if sample.cold_start is None:
         return [0.0 for _ in sample.starting_for]
     return [abs(sample.cold_start - age) for age in sample.starting_for]
+
+
+def _job_time(sample: ScaleSample) -> float | None:
+    """While none has ended, the one that runs longest is expected to need as long again."""
+    if sample.job_time is None and not sample.running_for:
+        return None
+    return max(2 * max(sample.running_for) if sample.job_time is None else sample.job_time, 1e-3)
 
 
 # -- what the jobs to come will ask for

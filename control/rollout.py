@@ -7,8 +7,8 @@
 
 So an old worker serves until a new one can, and a new version that does not start takes nobody down: no more
 of it than a share is tried, and the old ones stay. While one is replaced there may be that share more workers
-than the maximum, those that still end or stop among them. Where there is no room for one more, `make_room` names the old worker to go first; then the
-endpoint has one less until the new one is ready.
+than the maximum, those that still end or stop among them. Where there is no room for one more, `make_room`
+names the old worker to go first; then the endpoint has one less until the new one is ready.
 
 It starts and stops nothing; `control.staffing` does.
 """

@@ -144,13 +144,14 @@ class Sweeper:
         started = loop.time()
         while True:
             self._staffing.wake.clear()
+            asked = self._clock()
             try:
                 demand = await self._commits.read(store.queue_sample)
             except Exception as error:
                 log.error("demand could not be sampled: %r", error)
             else:
                 settled = self._expected <= self._nodes.connected() or loop.time() - started > SETTLE_S
-                self._staffing.staff(demand, may_start=settled)
+                self._staffing.staff(demand, asked, may_start=settled)
                 for endpoint, sample in demand.items():
                     if sample.queued or sample.low:
                         self._dispatch.remind(endpoint)

@@ -24,6 +24,7 @@ def samples(draw: st.DrawFn) -> ScaleSample:
         concurrency=draw(st.integers(1, 8)),
         slots=tuple(draw(st.lists(st.integers(1, 8), max_size=3))),
         starting_for=tuple(starting),
+        running_for=tuple(draw(st.lists(seconds, max_size=20))),
         waited=draw(seconds),
         cold_start=draw(st.none() | seconds),
         job_time=draw(st.none() | seconds),
@@ -86,9 +87,10 @@ def test_running_jobs_count_as_demand() -> None:
 DELAY = ScalePolicy(0, 10, 5, "QUEUE_DELAY", 4)
 
 
-def waiting(queued: int, workers: int, waited: float = 5.0, **more: object) -> ScaleSample:
-    fields = {"slots": (1,) * workers, "waited": waited, "cold_start": 10.0, "job_time": 1000.0, **more}
-    return ScaleSample(queued, workers, workers, **fields)  # type: ignore[arg-type]
+def waiting(queued: int, busy: int, waited: float = 5.0, **more: object) -> ScaleSample:
+    fields = {"slots": (1,) * busy, "waited": waited, "cold_start": 10.0, "job_time": 1000.0, **more}
+    fields.setdefault("running_for", (1.0,) * sum(fields["slots"]))  # type: ignore[arg-type]
+    return replace(ScaleSample(queued, busy, busy), **fields)  # type: ignore[arg-type]
 
 
 def test_the_first_worker_starts_at_once_and_only_one() -> None:
@@ -111,19 +113,38 @@ def test_one_for_each_long_job_that_is_left_and_fewer_for_short_ones() -> None:
 
 def test_none_starts_for_jobs_that_will_be_over_before_it_is_ready() -> None:
     """Six jobs of 8 s on two warm workers: a third would be ready when hardly one is left."""
-    assert wanted(waiting(4, 2, job_time=8.0), DELAY) == 2
-    assert wanted(waiting(4, 2, job_time=8.0, cold_start=2.0), DELAY) == 4
+    half = {"job_time": 8.0, "running_for": (4.1, 4.1)}
+    assert wanted(waiting(4, 2, **half), DELAY) == 2
+    assert wanted(waiting(4, 2, **half, cold_start=2.0), DELAY) == 3
+    assert wanted(waiting(1, 4, job_time=60.0, running_for=(5.0,) * 4), DELAY) == 5
+
+
+def test_the_jobs_that_run_tell_how_long_a_job_takes_while_none_has_ended() -> None:
+    """The one that runs longest is expected to need as long again."""
+    assert wanted(waiting(4, 1, job_time=None, running_for=(1.0,)), DELAY) == 1
+    assert wanted(waiting(4, 1, job_time=None, running_for=(20.0,)), DELAY) == 5
+    assert wanted(waiting(4, 2, job_time=None, running_for=(20.0, 2.0)), DELAY) == 6
+    assert wanted(waiting(4, 1, job_time=None, running_for=()), DELAY) == 1
+
+
+def test_a_job_that_takes_longer_than_others_did_is_expected_to_go_on() -> None:
+    assert wanted(waiting(1, 1, job_time=5.0, running_for=(8.0,)), DELAY) == 1
+    assert wanted(waiting(1, 1, job_time=5.0, running_for=(28.0,)), DELAY) == 2
+
+
+def test_a_free_slot_takes_one_at_once() -> None:
+    assert wanted(waiting(1, 1, running_for=()), DELAY) == 1
+    assert wanted(waiting(4, 1, slots=(4,), running_for=()), DELAY) == 1
 
 
 def test_those_that_are_starting_count_for_what_they_will_take() -> None:
-    one = ScaleSample(1, 1, 2, slots=(1,), starting_for=(1.0,), waited=9.0, cold_start=10.0, job_time=100.0)
+    one = waiting(1, 1, workers=2, starting_for=(1.0,))
     assert wanted(one, DELAY) == 2
     assert wanted(replace(one, queued=2), DELAY) == 3
 
 
 def test_one_that_is_overdue_counts_less_and_less() -> None:
-    late = ScaleSample(1, 1, 2, (), slots=(1,), starting_for=(20.0,), waited=30.0, job_time=100.0)
-    late = replace(late, cold_start=10.0)
+    late = waiting(1, 1, workers=2, starting_for=(20.0,))
     assert wanted(late, DELAY) == 2
     assert wanted(replace(late, starting_for=(30.0,)), DELAY) == 3
 

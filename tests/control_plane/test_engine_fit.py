@@ -88,7 +88,7 @@ def staffed(*nodes: FloorNode, image: str = "a/b:1") -> tuple[Staffing, Floor, o
     floor = Floor()
     floor.nodes = {node.node: node for node in nodes}
     made = Staffing(floor, lambda: {wanted.id: wanted}, lambda node, desired: None, lambda: 0.0, Random(1))
-    made.staff({wanted.id: QueueSample(endpoint=wanted.id, queued=1)})
+    made.staff({wanted.id: QueueSample(endpoint=wanted.id, queued=1)}, 0.0)
     return made, floor, wanted
 
 

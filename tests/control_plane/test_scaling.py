@@ -105,6 +105,7 @@ async def test_six_jobs_by_delay_on_two_warm_workers_are_not_worth_a_third() -> 
     async with world(by_delay(workers_min=2)) as (w, tasks):
         agent = await working(w, tasks)
         await until(lambda: len(agent.ready) == 2, 15)
+        await burst(w, 2)  # how long a job takes, and a start, is known of a service that is in use
         assert await burst(w, 6) <= 34
         assert agent.most == 2
 
@@ -133,8 +134,7 @@ async def test_the_first_job_starts_one_worker_and_a_long_wait_the_others() -> N
         work = tasks.create_task(burst(w, 5))
         await asyncio.sleep(COLD_S - 0.5)
         assert agent.most == 1
-        await until(lambda: agent.most == 5, 40)
-        assert await work <= 150
+        assert await work <= 100
         assert agent.most == 5
 
 
@@ -156,7 +156,7 @@ async def test_what_finds_no_place_is_throttled() -> None:
         agent = await working(w, tasks, places=2, job_s=60.0)
         work = tasks.create_task(burst(w, 5))
         await asyncio.sleep(40)
-        assert (await w.plane.health("default", "echo")).throttled == 2
+        assert (await w.plane.health("default", "echo")).throttled == 3
         assert agent.most == 2
         work.cancel()
 
