@@ -16,9 +16,11 @@ import pytest
 
 from stoker.agent.fake_host import CPU, FakeSampler, MemoryScratch
 from stoker.agent.fake_objects import FakeObjects
+from stoker.agent.fake_pods import FakePodEngine
 from stoker.agent.fake_spawner import FakeSpawner, Start
 from stoker.agent.node import Agent, AgentSettings
 from stoker.agent.outbox_disk import MemoryDisk
+from stoker.agent.pods import MarksInMemory
 from stoker.agent.volume_watch import VolumeFolders
 from stoker.agent.worker_wear import Measure, nothing_measured
 from stoker.wire.messages import (
@@ -36,6 +38,7 @@ from stoker.wire.messages import (
     LogLines,
     LogWanted,
     Outcome,
+    PodSpec,
     Refusal,
     Refused,
     Report,
@@ -77,6 +80,7 @@ class Control:
         self.logs: asyncio.Queue[MemoryStream[LogLines, LogWanted]] = asyncio.Queue()
         self.drains: list[float] = []  # when it heard of it, once per session
         self.workers: tuple[WorkerSpec, ...] = ()
+        self.pods: tuple[PodSpec, ...] = ()
         self.sessions = 0
         self.revision = 0
         self.stream: MemoryStream[FromAgent, FromControl] | None = None
@@ -132,7 +136,7 @@ class Control:
 
     def _desired(self) -> Desired:
         self.revision += 1
-        return Desired(self.revision, self.workers)
+        return Desired(self.revision, self.workers, self.pods)
 
     async def say(self, message: FromControl) -> None:
         """On a connection that has just been cut, what is said is lost."""
@@ -200,6 +204,7 @@ class Host:
         self.sampler = FakeSampler(devices)
         self.control = Control()
         self.spawner = FakeSpawner(starts)
+        self.pods, self.pod_marks = FakePodEngine(), MarksInMemory()
         self.objects = FakeObjects()
         self.scratch = MemoryScratch()
         self.disk = MemoryDisk()
@@ -222,6 +227,8 @@ class Host:
             boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
             measure=lambda *about: self.measure(*about),  # noqa: PLW0108  # tests replace it
             volumes=self.volumes,
+            pods=self.pods,
+            pod_marks=self.pod_marks,
         )
         return self.agent
 

@@ -1,0 +1,105 @@
+"""Pods of an agent whose engine is the fake one: what real engines must do too, and what only it can play."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pod_stories import STORIES, Place, Programs, tell
+
+from stoker.agent.fake_pods import FakePodEngine
+from stoker.agent.pod_events import Mark
+from stoker.wire.messages import HeldPod, PodSpec, PodState
+
+PROGRAMS = Programs(
+    image="an/image",
+    absent="no/image",
+    runs=("runs",),
+    stubborn=("stubborn",),
+    ends=("ends", "7", "no model", "abc-secret hunter2"),
+    needs_memory=("needs", "memory"),
+)
+
+
+def a_place(engine: FakePodEngine) -> Place:
+    async def is_up(_: PodState) -> None:
+        """At once."""
+
+    return Place(engine, PROGRAMS, 2.0, lambda: engine.volumes, lambda: set(engine.containers), is_up)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_story(story: Any, in_time: Any) -> None:
+    async def whole() -> None:
+        await tell(story, a_place(FakePodEngine({"an/image"})))
+
+    in_time(whole())
+
+
+def test_its_engine_goes_and_comes(in_time: Any) -> None:
+    async def story(place: Place) -> None:
+        engine: Any = place.engine
+        place.wish()
+        await place.up()
+        engine.stop()
+        failed = await place.told("failed")
+        assert failed.reason == "the container engine cannot be reached"
+        engine.start_again()
+        await place.told("running", since=2)
+
+    in_time(tell(story, a_place(FakePodEngine())))
+
+
+def test_it_is_metered_while_it_runs(in_time: Any) -> None:
+    async def story(place: Place) -> None:
+        engine: Any = place.engine
+        place.wish()
+        await place.up()
+        engine.end("p1", 3)
+        await place.told("exited")
+        assert [span.state for span in place.spans] == ["running"]
+        place.wish(restarts=1)
+        await place.up(restarts=1)
+        place.wish(wish="EXITED")
+        await place.told("exited", restarts=1)
+        assert [span.n for span in place.spans] == [1, 2]
+
+    in_time(tell(story, a_place(FakePodEngine())))
+
+
+def test_a_node_without_an_engine_says_so(in_time: Any) -> None:
+    async def story(place: Place) -> None:
+        place.wish()
+        failed = await place.told("failed")
+        assert failed.reason == "a pod needs a container engine; this node has none: no socket"
+        assert place.pods.held()[0].state == "failed"
+        place.wish(wish="TERMINATED")
+        await place.told("gone")
+
+    in_time(tell(story, a_place(FakePodEngine(why="no socket"))))
+
+
+def test_an_agent_tells_of_its_pods_and_leaves_them_when_it_ends(play: Any) -> None:
+    async def story(host: Any) -> None:
+        control = host.control
+        await control.until(lambda: control.stream is not None)
+        control.pods = (PodSpec("p1", 1, "RUNNING", "an/image", devices=("CPU-0",)),)
+        await control.desire()
+        await control.until(lambda: said(host) == ["creating", "running"])
+        control.stream.end("cut")
+        await control.until(lambda: len(control.hellos) == 2)
+        assert control.hellos[1].pods == (HeldPod("p1", 1, 0, "running"),)
+        hosts.append(host)
+
+    hosts: list[Any] = []
+    play(story)
+    assert "Runs" in repr(hosts[0].pods.containers["p1"].seen), "the agent has ended, and it runs"
+    assert hosts[0].pod_marks.kept == {"p1": Mark(1, 0, "runs")}
+
+
+def said(host: Any) -> list[str]:
+    return [state.state for state in host.control.bodies(PodState)]
