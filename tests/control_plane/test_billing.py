@@ -29,33 +29,37 @@ from stoker.control.billing import (
 
 SIZES = ("hour", "day", "week", "month", "year")
 NOW_MS = 1_790_000_000_123
-PRICES = PriceList(
-    device_second=333_333_001,
-    gpu_second={"NVIDIA H200": 1_000_000_007},
-    cpu_second=5_555,
-    starting_percent=50,
-    idle_percent=0,
-)
+
+
+def prices() -> PriceList:
+    return PriceList(
+        device_second=333_333_001,
+        gpu_second={"NVIDIA H200": 1_000_000_007},
+        cpu_second=5_555,
+        starting_percent=50,
+        idle_percent=0,
+    )
+
 
 times = st.integers(NOW_MS, NOW_MS + 20 * HOUR_MS)
 types = st.sampled_from(["NVIDIA H200", "NVIDIA L4", CPU])
 
 
 def test_a_device_has_the_price_of_its_type() -> None:
-    assert [PRICES.second(one) for one in ("NVIDIA H200", "NVIDIA L4", CPU)] == [
+    assert [prices().second(one) for one in ("NVIDIA H200", "NVIDIA L4", CPU)] == [
         1_000_000_007,
         333_333_001,
         5_555,
     ]
     assert PriceList(device_second=7).second(CPU) == 7
     assert PriceList(device_second=7, cpu_second=0).second(CPU) == 0
-    assert hourly(PRICES, "NVIDIA H200", 2) == 7_200_000_050_400
-    assert hourly(PRICES, "", 2) is None
+    assert hourly(prices(), "NVIDIA H200", 2) == 7_200_000_050_400
+    assert hourly(prices(), "", 2) is None
 
 
 def test_a_state_has_its_part_of_the_price() -> None:
     def of(state: str, **more: Any) -> Charge:
-        return device_time(PRICES, "NVIDIA H200", state, 0, 2_000, **more)
+        return device_time(prices(), "NVIDIA H200", state, 0, 2_000, **more)
 
     assert of("running") == Charge(2_000, 2_000_000_014)
     assert of("starting") == Charge(2_000, 1_000_000_007)
@@ -63,6 +67,11 @@ def test_a_state_has_its_part_of_the_price() -> None:
     assert of("running", devices=4) == Charge(2_000, 8_000_000_056)
     assert of("running", share=0.25) == Charge(2_000, 500_000_003)
     assert of("running", devices=0) == of("running")
+
+
+def test_two_halves_cost_what_the_whole_costs() -> None:
+    assert [charge(1, 2, began, began + 1).nano_usd for began in (0, 1, 2, 3)] == [0, 1, 0, 1]
+    assert charge(1, 2, 0, 4) == Charge(4, 2)
 
 
 def test_space_costs_by_the_hour() -> None:
@@ -143,14 +152,14 @@ def test_however_a_stretch_is_cut_its_parts_cost_what_it_costs(
     cuts: list[int], device: str, state: str
 ) -> None:
     cuts = sorted(cuts)
-    whole = device_time(PRICES, device, state, cuts[0], cuts[-1], devices=3, share=0.3)
+    whole = device_time(prices(), device, state, cuts[0], cuts[-1], devices=3, share=0.3)
     parts = [
-        device_time(PRICES, device, state, *ends, devices=3, share=0.3)
+        device_time(prices(), device, state, *ends, devices=3, share=0.3)
         for a, b in pairwise(cuts)
         for _, *ends in by_hour(a, b)
     ]
     assert Charge(sum(p.billed_ms for p in parts), sum(p.nano_usd for p in parts)) == whole
-    exact = PRICES.second(device) * 3 * PRICES.percent(state) * 0.3 * (cuts[-1] - cuts[0]) / 100_000
+    exact = prices().second(device) * 3 * prices().percent(state) * 0.3 * (cuts[-1] - cuts[0]) / 100_000
     assert abs(whole.nano_usd - exact) <= 1 + exact * 1e-12
     assert charge(1, 1, cuts[0], cuts[-1]).nano_usd == cuts[-1] - cuts[0]
 
