@@ -1,5 +1,6 @@
 /* A libnvidia-ml.so.1 that unmodified nvidia-ml-py accepts. FAKE_NVML names one host:
  *   two         two GPUs that tell everything
+ *   alike       two GPUs of one name
  *   silent      one GPU whose driver tells its name and UUID only
  *   mig         one GPU divided into two MIG devices, the third place empty
  *   mig-empty   one GPU that is to be divided, of which no part was made
@@ -83,7 +84,8 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *handle) {
     return nvmlDeviceGetHandleByIndex_v2(index, handle);
 }
 int nvmlDeviceGetName(Handle h, char *text, unsigned size) {
-    if (h->part < 0) snprintf(text, size, "Fake %d", h->index);
+    if (host("alike")) snprintf(text, size, "Fake");
+    else if (h->part < 0) snprintf(text, size, "Fake %d", h->index);
     else snprintf(text, size, "Fake %d MIG %dg.10gb", h->index, h->part + 1);
     return OK;
 }
