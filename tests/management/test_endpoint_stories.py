@@ -1,4 +1,4 @@
-"""Endpoints made over REST, with a node that works: they serve, are replaced under load, and leave nothing."""
+"""Endpoints made over REST, with a node that works: they serve, change under load, and leave nothing."""
 
 from __future__ import annotations
 
@@ -82,10 +82,7 @@ async def test_it_is_changed_under_load_and_no_job_fails() -> None:
         await run(api, made)
 
         async def load() -> list[str]:
-            ended = []
-            for _ in range(30):
-                ended.append((await run(api, made))["status"])
-            return ended
+            return [(await run(api, made))["status"] for _ in range(30)]
 
         loads = [asyncio.create_task(load()) for _ in range(3)]
         await asyncio.sleep(5.0)

@@ -1,0 +1,85 @@
+"""An endpoint made over REST, with real processes: called, changed under load, kept over a restart, deleted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stack import Stack, running, until
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running(tmp_path_factory.mktemp("rest")) as started:
+        yield started
+
+
+class Rest:
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+        return self.stack.http.request(method, f"{self.stack.facts['http']}/v1{path}", json=body)
+
+    def told(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        answer = self.ask(method, path, body)
+        assert answer.status_code == 200, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
+    def workers(self, endpoint: str) -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = self.told("GET", f"/endpoints/{endpoint}?includeWorkers=true")["workers"]
+        return told
+
+
+@pytest.mark.slow
+def test_from_creation_to_deletion(stack: Stack) -> None:
+    rest = Rest(stack)
+    made_from = rest.told(
+        "POST", "/templates", {"name": "t", "imageName": "local:tells_what_it_sees.py:handler"}
+    )
+    asked = {"templateId": made_from["id"], "name": "e", "workersMin": 1, "workersMax": 2}
+    endpoint = rest.told("POST", "/endpoints", asked)["id"]
+    first = stack.runsync(endpoint, {})["output"]["pid"]
+
+    done = Event()
+
+    def load() -> set[str]:
+        ended = set()
+        while not done.is_set():
+            ended.add(stack.runsync(endpoint, {})["status"])
+        return ended
+
+    with ThreadPoolExecutor(2) as callers:
+        loads = [callers.submit(load) for _ in range(2)]
+        try:
+            rest.told("PATCH", f"/templates/{made_from['id']}", {"env": {"MODE": "fast"}})
+
+            def renewed() -> bool:
+                workers = rest.workers(endpoint)
+                return bool(workers) and not any(one["isStale"] for one in workers)
+
+            until(renewed, 60, "workers of the new version alone")
+        finally:
+            done.set()
+        assert set().union(*(one.result() for one in loads)) == {"COMPLETED"}
+
+    stack.kill("control")
+    stack.start_control()
+    assert rest.told("GET", f"/endpoints/{endpoint}")["version"] == 2
+    second = stack.runsync(endpoint, {})["output"]["pid"]
+    assert psutil.pid_exists(second)
+
+    assert rest.ask("DELETE", f"/endpoints/{endpoint}").status_code == 204
+    assert stack.http.post(f"/{endpoint}/run", json={"input": {}}).status_code == 404
+    assert rest.ask("DELETE", f"/templates/{made_from['id']}").status_code == 204
+    until(lambda: not psutil.pid_exists(first) and not psutil.pid_exists(second), 30, "no worker any more")
