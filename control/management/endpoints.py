@@ -41,7 +41,7 @@ CANCEL_BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """As it is told; `since` is when it came to be, 0.0 where that is not known."""
+    """As it is told; `since` is when it came to be, 0.0 where that is not known. THROTTLED is on no node."""
 
     id: str
     status: str
@@ -150,9 +150,14 @@ class ManagedEndpoints:
                 return
 
     def workers(self, endpoint: Endpoint) -> Sequence[Worker]:
-        """Those that nodes hold now, the oldest first."""
+        """Those that nodes hold now, the oldest first; then one for each that is wanted and has no place."""
         held = sorted(self._floor.of_endpoint(endpoint.id), key=lambda one: (one.since, one.worker))
-        return [_worker(one, endpoint, self._floor.nodes.get(one.node)) for one in held]
+        there = [_worker(one, endpoint, self._floor.nodes.get(one.node)) for one in held]
+        why = self._staffing.why_throttled(endpoint.id)
+        return there + [
+            Worker(f"{endpoint.id}-throttled-{n}", "THROTTLED", why, False, endpoint.version, "", (), 0.0)
+            for n in range(self._staffing.throttled(endpoint.id))
+        ]
 
     # -- templates
 

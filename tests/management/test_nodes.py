@@ -210,7 +210,13 @@ async def test_a_worker_that_is_too_many_is_throttled_with_its_reason() -> None:
         await asyncio.sleep(3)
         health = (await api.http.get(f"{V2}/echo/health")).json()
         assert health["workers"]["throttled"] == 1
-        assert health["reason"] == "throttled: no node has a free device: node node-1 has none free"
+        why = "throttled: no node has a free device: node node-1 has none free"
+        assert health["reason"] == why
+        shown = await api.http.get("/endpoints/echo", params={"includeWorkers": True})
+        there, throttled = shown.json()["workers"]
+        assert (there["status"], there["machineId"]) == ("IDLE", "node-1")
+        assert (throttled["status"], throttled["reason"]) == ("THROTTLED", why)
+        assert "machineId" not in throttled
 
 
 @pytest.mark.parametrize(

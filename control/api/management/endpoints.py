@@ -174,14 +174,14 @@ class WorkerTold(Told):
     endpointId: str
     templateId: str | None = None
     desiredStatus: Literal["RUNNING", "EXITED"]
-    status: Literal["RUNNING", "IDLE", "INITIALIZING", "UNHEALTHY"] | None = None
-    reason: str | None = None
+    status: Literal["RUNNING", "IDLE", "INITIALIZING", "UNHEALTHY", "THROTTLED"] | None = None
+    reason: Annotated[str | None, Field(description="Why it is not well, or has no place.")] = None
     isStale: Annotated[bool, Field(description="It runs an older version than the endpoint's.")]
     version: int
     image: str | None = None
     env: dict[str, str]
     gpu: WorkerGpu | None = None
-    machineId: Annotated[str, Field(description="The node.")]
+    machineId: Annotated[str | None, Field(description="The node; a throttled worker has none.")] = None
     lastStartedAt: str | None = None
 
 
@@ -299,7 +299,7 @@ def _worker_told(worker: Worker, endpoint: Endpoint) -> WorkerTold:
         image=endpoint.run.image or None,
         env=_env(endpoint),
         gpu=gpu,
-        machineId=worker.node,
+        machineId=worker.node or None,
         lastStartedAt=_time(worker.since),
     )
 
