@@ -77,9 +77,10 @@ class Pods:
         now = self._clock()
         pod = Pod(short_id(self._rng), account, fields["name"], body, wish, created_at=now)
         pod = replace(pod, changed_at=now, change="Rented by User")
-        where = self._place(pod, could=wish != "RUNNING")
         if wish == "RUNNING":
-            pod = self._placed(pod, where)
+            pod = self._placed(pod, self._place(pod))
+        else:
+            self._check_engines(pod)
 
         def add(conn: Conn) -> WantedPod:
             self._check_stored(conn, pod)
@@ -174,16 +175,23 @@ class Pods:
 
     # -- places
 
-    def _place(self, pod: Pod, *, could: bool = False) -> Place:
-        """Where it goes; `could`: where it would go if nobody else were there. Raises BadRequest."""
-        found = place(self._rooms(pod, could=could, devices=pod.devices), needs(pod.body))
+    def _check_engines(self, pod: Pod) -> None:
+        """Of one that is not to start yet: is there any engine? The rest is looked at when it starts."""
+        rooms = fitting(pod.body.image, self._floor.rooms())
+        if rooms and all(len(room.unfit) == len(room.devices) for room in rooms):
+            why = next(iter(rooms[0].unfit.values()), "has no device")
+            raise BadRequest(f"pod {pod.name!r} could never start: node {rooms[0].node} {why}")
+
+    def _place(self, pod: Pod) -> Place:
+        """Where it goes, to the devices that it had if they are free. Raises BadRequest."""
+        found = place(self._rooms(pod, pod.devices), needs(pod.body))
         if isinstance(found, NoPlace) and pod.devices:
-            found = place(self._rooms(pod, could=could), needs(pod.body))
+            found = place(self._rooms(pod), needs(pod.body))
         if isinstance(found, NoPlace):
             raise BadRequest(f"pod {pod.name!r} cannot run: {found.why}")
         return found
 
-    def _rooms(self, pod: Pod, *, could: bool, devices: tuple[str, ...] = ()) -> Sequence[Room]:
+    def _rooms(self, pod: Pod, devices: tuple[str, ...] = ()) -> Sequence[Room]:
         """The node that has its volume, or all; what the pod itself still holds is free to it."""
         own = self._floor.pods.pop(pod.id, None)
         rooms = self._floor.rooms()
@@ -197,8 +205,6 @@ class Pods:
                 )
         if devices:
             rooms = [replace(one, devices=_among(one, devices)) for one in rooms]
-        if could:
-            rooms = [replace(room, held={}) for room in rooms]
         return fitting(pod.body.image, self._volumes.rooms(pod.account, pod.body.network_volume, rooms))
 
     def _placed(self, pod: Pod, where: Place) -> Pod:

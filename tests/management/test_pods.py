@@ -304,9 +304,19 @@ async def test_without_an_engine_nothing_is_stored() -> None:
         assert (await api.http.get("/pods")).json() == []
 
 
-async def test_without_a_node_nothing_is_stored(api: Managed) -> None:
+async def test_without_a_node_nothing_starts(api: Managed) -> None:
     assert "no node is connected" in await refused(api, "/pods", imageName=IMAGE)
     assert (await api.http.get("/pods")).json() == []
+    later = await api.made("/pods", imageName=IMAGE, desiredStatus="EXITED")
+    assert "no node is connected" in await refused(api, f"/pods/{later['id']}/start")
+
+
+@once
+async def test_a_pod_that_is_not_started_asks_for_no_device() -> None:
+    async with joined("node-1", devices=(CPU,)) as (api, _, _):
+        assert "no node has a free GPU" in await refused(api, "/pods", imageName=IMAGE)
+        later = await api.made("/pods", imageName=IMAGE, desiredStatus="EXITED")
+        assert "no node has a free GPU" in await refused(api, f"/pods/{later['id']}/start")
 
 
 @story
