@@ -8,17 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+from stoker.control import store
 from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest, NotFound
-from stoker.control.store.opening import DEFAULT_ACCOUNT, Conn
-from stoker.control.store.registries import (
-    Registry,
-    add_registry,
-    list_registries,
-    registry_login,
-    remove_registry,
-)
-from stoker.control.store.users import users
+from stoker.control.store import DEFAULT_ACCOUNT, Conn
 from stoker.wire.messages import RegistryAuth
 from stoker.wire.names import short_id
 
@@ -36,21 +29,21 @@ class Registries:
         self._commits, self._clock, self._rng = commits, clock, rng
         self.declared = declared
 
-    async def create(self, account: str, name: str, login: RegistryAuth) -> Registry:
-        made, now = Registry(short_id(self._rng), name), self._clock()
+    async def create(self, account: str, name: str, login: RegistryAuth) -> store.Registry:
+        made, now = store.Registry(short_id(self._rng), name), self._clock()
 
         def add(conn: Conn) -> None:
             if any(other.name == name for other in self._all(conn, account)):
                 raise BadRequest(f"name: there is a registry auth of the name {name!r}; names must differ")
-            add_registry(conn, account, made, login, now)
+            store.add_registry(conn, account, made, login, now)
 
         await self._commits.commit(add)
         return made
 
-    async def list(self, account: str) -> tuple[Registry, ...]:
+    async def list(self, account: str) -> tuple[store.Registry, ...]:
         return await self._commits.read(lambda conn: self._all(conn, account))
 
-    async def get(self, account: str, registry: str) -> Registry:
+    async def get(self, account: str, registry: str) -> store.Registry:
         for one in await self.list(account):
             if one.id == registry:
                 return one
@@ -60,7 +53,7 @@ class Registries:
         """What it holds, for a pull. Raises BadRequest where there is none of this id."""
         if account == DEFAULT_ACCOUNT and registry in self.declared:
             return self.declared[registry]
-        found = await self._commits.read(lambda conn: registry_login(conn, account, registry))
+        found = await self._commits.read(lambda conn: store.registry_login(conn, account, registry))
         if found is None:
             raise BadRequest(
                 f"containerRegistryAuthId must be the id of a registry auth; there is none of {registry!r}"
@@ -74,14 +67,14 @@ class Registries:
             )
 
         def remove(conn: Conn) -> None:
-            using = [user.words for user in users(conn, account) if user.registry == registry]
+            using = [user.words for user in store.users_of(conn, account) if user.registry == registry]
             if using:
                 raise BadRequest(f"registry auth {registry} is in use by {', '.join(using)}")
-            if not remove_registry(conn, account, registry):
+            if not store.remove_registry(conn, account, registry):
                 raise BadRequest(f"no registry auth {registry!r}: there is nothing to delete")
 
         await self._commits.commit(remove)
 
-    def _all(self, conn: Conn, account: str) -> tuple[Registry, ...]:
-        declared = [Registry(one, one) for one in self.declared] if account == DEFAULT_ACCOUNT else []
-        return *declared, *list_registries(conn, account)
+    def _all(self, conn: Conn, account: str) -> tuple[store.Registry, ...]:
+        declared = [store.Registry(one, one) for one in self.declared] if account == DEFAULT_ACCOUNT else []
+        return *declared, *store.list_registries(conn, account)

@@ -9,19 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from stoker.control import store
 from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest
 from stoker.control.secret_references import Filled, UnknownSecret, fill, find
 from stoker.control.staffing import Staffing
-from stoker.control.store.named_secrets import (
-    NamedSecret,
-    list_secrets,
-    put_secret,
-    read_secrets,
-    remove_secret,
-)
-from stoker.control.store.opening import Conn
-from stoker.control.store.users import users
+from stoker.control.store import Conn
 
 VALUE_BYTES = 64 * 1024
 
@@ -35,7 +28,7 @@ class SecretBook:
         staffing.fill = self.fill
 
     async def load(self) -> None:
-        self._values = await self._commits.read(read_secrets)
+        self._values = await self._commits.read(store.read_secrets)
 
     def fill(self, account: str, env: Mapping[str, str]) -> Filled | UnknownSecret:
         """The environment as a worker or a pod gets it."""
@@ -47,25 +40,25 @@ class SecretBook:
         if isinstance(filled, UnknownSecret):
             raise BadRequest(f"{filled.why}; store it first, under /v1/secrets/{filled.secret}")
 
-    async def put(self, account: str, name: str, value: str) -> NamedSecret:
+    async def put(self, account: str, name: str, value: str) -> store.NamedSecret:
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > VALUE_BYTES:
             raise BadRequest(f"value is at most {VALUE_BYTES} bytes long; got {size}")
         now = self._clock()
-        stored = await self._commits.commit(lambda conn: put_secret(conn, account, name, value, now))
+        stored = await self._commits.commit(lambda conn: store.put_secret(conn, account, name, value, now))
         self._values.setdefault(account, {})[name] = value
         self._staffing.wake.set()
         return stored
 
-    async def list(self, account: str) -> tuple[NamedSecret, ...]:
-        return await self._commits.read(lambda conn: list_secrets(conn, account))
+    async def list(self, account: str) -> tuple[store.NamedSecret, ...]:
+        return await self._commits.read(lambda conn: store.list_secrets(conn, account))
 
     async def delete(self, account: str, name: str) -> None:
         def remove(conn: Conn) -> None:
-            using = [user.words for user in users(conn, account) if _names(user.env, name)]
+            using = [user.words for user in store.users_of(conn, account) if _names(user.env, name)]
             if using:
                 raise BadRequest(f"secret {name} is in use by {', '.join(using)}")
-            if not remove_secret(conn, account, name):
+            if not store.remove_secret(conn, account, name):
                 raise BadRequest(f"no secret {name!r}: there is nothing to delete")
 
         await self._commits.commit(remove)

@@ -13,26 +13,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
+from stoker.control import store
 from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.floor import Floor
 from stoker.control.management.catalog import Catalog
 from stoker.control.placement import Room
 from stoker.control.staffing import Staffing
-from stoker.control.store.opening import Conn
-from stoker.control.store.users import users
-from stoker.control.store.volumes import (
-    add_volume,
-    delete_volume,
-    forget_volumes,
-    get_volume,
-    list_volumes,
-    put_volume,
-)
+from stoker.control.store import Conn
 from stoker.control.volume import Volume, fitting, grown
 from stoker.wire.messages import VolumeSpec, VolumeUsed
 from stoker.wire.names import short_id
-
 
 _Rooms = list[Room]  # below, `list` is a method
 
@@ -60,8 +51,8 @@ class Volumes:
         now = self._clock()
 
         def load(conn: Conn) -> tuple[Volume, ...]:
-            forget_volumes(conn, now)
-            return list_volumes(conn)
+            store.forget_volumes(conn, now)
+            return store.list_volumes(conn)
 
         self._known = {volume.id: volume for volume in await self._commits.commit(load)}
 
@@ -70,7 +61,7 @@ class Volumes:
     async def create(self, account: str, *, name: str, size_gb: int, data_center: str) -> Volume:
         self._catalog.check_data_centers([data_center], "dataCenterId")
         made = Volume(short_id(self._rng), account, name, data_center, size_gb, self._clock())
-        await self._commits.commit(lambda conn: add_volume(conn, made))
+        await self._commits.commit(lambda conn: store.add_volume(conn, made))
         self._now(made)
         return made
 
@@ -87,7 +78,7 @@ class Volumes:
         self, account: str, volume: str, *, name: str | None = None, size_gb: int | None = None
     ) -> Volume:
         def change(conn: Conn) -> Volume:
-            known = get_volume(conn, account, volume)
+            known = store.get_volume(conn, account, volume)
             if known is None:
                 raise NotFound(f"no network volume {volume!r}")
             after = grown(known, known.size_gb if size_gb is None else size_gb)
@@ -95,7 +86,7 @@ class Volumes:
                 raise BadRequest(after)
             after = replace(after, name=known.name if name is None else name)
             self.before_change(conn, volume)
-            put_volume(conn, after)
+            store.put_volume(conn, after)
             return after
 
         changed = await self._commits.commit(change)
@@ -106,13 +97,13 @@ class Volumes:
         now = self._clock()
 
         def delete(conn: Conn) -> Volume:
-            known = get_volume(conn, account, volume)
+            known = store.get_volume(conn, account, volume)
             if known is None:
                 raise BadRequest(f"no network volume {volume!r}: there is nothing to delete")
-            using = [user.words for user in users(conn, account) if user.volume == volume]
+            using = [user.words for user in store.users_of(conn, account) if user.volume == volume]
             if using:
                 raise BadRequest(f"network volume {volume} is attached to {', '.join(using)}")
-            delete_volume(conn, volume, now)
+            store.delete_volume(conn, volume, now)
             return replace(known, deleted_at=now)
 
         self._now(await self._commits.commit(delete))

@@ -16,6 +16,13 @@ from stoker.control.store.endpoints import (
     remove_endpoint,
 )
 from stoker.control.store.jobs import claim, submit
+from stoker.control.store.named_secrets import (
+    NamedSecret,
+    list_secrets,
+    put_secret,
+    read_secrets,
+    remove_secret,
+)
 from stoker.control.store.nodes import (
     close_session,
     drop_attempt,
@@ -29,6 +36,13 @@ from stoker.control.store.nodes import (
 from stoker.control.store.opening import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
 from stoker.control.store.orders import cancel, cancel_all, newest, purge, retry, shorten
 from stoker.control.store.pods import add_pod, get_pod, list_pods, put_pod, reconcile_pods, want
+from stoker.control.store.registries import (
+    Registry,
+    add_registry,
+    list_registries,
+    registry_login,
+    remove_registry,
+)
 from stoker.control.store.reports import ARTIFACT_LIFE_S, apply_reports
 from stoker.control.store.samples import count_jobs, job_spans, queue_sample, read_counters
 from stoker.control.store.sweep import expire, expired_artifacts, forget_artifacts
@@ -40,7 +54,16 @@ from stoker.control.store.templates import (
     remove_template,
 )
 from stoker.control.store.usage import USAGE_LIFE_S, forget_usage, usage_due
+from stoker.control.store.users import User, users_of
 from stoker.control.store.views import advance, chunks, job_logs, last_lines, list_jobs, stream_cursor, view
+from stoker.control.store.volumes import (
+    add_volume,
+    delete_volume,
+    forget_volumes,
+    get_volume,
+    list_volumes,
+    put_volume,
+)
 from stoker.control.store.webhooks import (
     due_webhooks,
     next_webhook_at,
@@ -55,9 +78,14 @@ __all__ = [
     "USAGE_LIFE_S",
     "BillQuery",
     "Conn",
+    "NamedSecret",
+    "Registry",
     "Store",
     "StoreError",
+    "User",
     "add_pod",
+    "add_registry",
+    "add_volume",
     "advance",
     "apply_reports",
     "begin_audit",
@@ -69,6 +97,7 @@ __all__ = [
     "claim",
     "close_session",
     "count_jobs",
+    "delete_volume",
     "deleted_endpoints",
     "drop_attempt",
     "due_webhooks",
@@ -78,9 +107,11 @@ __all__ = [
     "forget_artifacts",
     "forget_leftovers",
     "forget_usage",
+    "forget_volumes",
     "get_endpoint",
     "get_pod",
     "get_template",
+    "get_volume",
     "job_logs",
     "job_spans",
     "last_lines",
@@ -89,8 +120,11 @@ __all__ = [
     "list_endpoints",
     "list_jobs",
     "list_pods",
+    "list_registries",
     "list_runs",
+    "list_secrets",
     "list_templates",
+    "list_volumes",
     "lost_nodes",
     "named_template",
     "newest",
@@ -102,13 +136,19 @@ __all__ = [
     "purge",
     "put_endpoint",
     "put_pod",
+    "put_secret",
     "put_template",
+    "put_volume",
     "queue_sample",
     "read_bills",
     "read_counters",
+    "read_secrets",
     "reconcile",
     "reconcile_pods",
+    "registry_login",
     "remove_endpoint",
+    "remove_registry",
+    "remove_secret",
     "remove_template",
     "requeue_node",
     "retry",
@@ -120,6 +160,7 @@ __all__ = [
     "take_over",
     "touch_node",
     "usage_due",
+    "users_of",
     "view",
     "want",
     "webhook_later",

@@ -24,7 +24,7 @@ class User:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def users(conn: Conn, account: str) -> Iterator[User]:
+def users_of(conn: Conn, account: str) -> Iterator[User]:
     for template in list_templates(conn):
         if template.account == account:
             fields = template.fields

@@ -18,7 +18,7 @@ from stoker.control.api.management.shapes import (
     id_in_path,
     refusals,
 )
-from stoker.control.store.registries import Registry
+from stoker.control.store import Registry
 from stoker.wire.messages import RegistryAuth
 
 router = APIRouter(prefix="/containerregistryauth", tags=["container registry auths"])

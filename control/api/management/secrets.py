@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from stoker.control.api.management.caller import By, Managed
 from stoker.control.api.management.shapes import CREATES, LISTS, Asked, Told, refusals
 from stoker.control.management.secrets import VALUE_BYTES
-from stoker.control.store.named_secrets import NamedSecret
+from stoker.control.store import NamedSecret
 
 router = APIRouter(prefix="/secrets", tags=["secrets"])
 
