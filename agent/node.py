@@ -36,7 +36,7 @@ from stoker.agent.session import Node, Session
 from stoker.agent.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
 from stoker.agent.worker_wear import Measure, nothing_measured
 from stoker.agent.workers import Worker, WorkerContext, Workers
-from stoker.wire.messages import PROTOCOL, Device, Hello, PodSpec
+from stoker.wire.messages import PROTOCOL, Device, Hello, PodSpec, Usage
 from stoker.wire.names import short_id
 from stoker.wire.streams import AgentStream, StreamEnded
 from stoker.worker.frames import Frame
@@ -140,7 +140,7 @@ class Agent:
         """Spans are counted by version: each may have other devices."""
         boot = f"{self.boot}-{spec.version}"
         meter = usage.Meter(spec.pod, boot, "pod", version=spec.version, devices=spec.devices)
-        return Metering(meter, self.reports.add, self._wall)
+        return _OnDevices(meter, self.reports.add, self._wall, self.watch, spec)
 
     def _occupants(self) -> Occupants[Worker]:
         return Occupants(
@@ -314,3 +314,26 @@ class Agent:
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._tasks.create_task(coroutine, name=name)
+
+
+class _OnDevices(Metering):
+    """Of a pod. Its devices are told, too: what it holds of their memory is nobody's leftover."""
+
+    def __init__(
+        self,
+        meter: usage.Meter,
+        report: Callable[[Usage], object],
+        wall: Callable[[], float],
+        devices: DeviceWatch[Worker],
+        spec: PodSpec,
+    ) -> None:
+        super().__init__(meter, report, wall)
+        self._devices, self._spec = devices, spec
+
+    def began(self) -> None:
+        super().began()
+        self._devices.started(self._spec.pod, self._spec.devices)
+
+    def ended(self) -> None:
+        super().ended()
+        self._devices.ended(self._spec.pod, self._spec.devices)

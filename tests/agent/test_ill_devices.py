@@ -7,7 +7,7 @@ import os
 
 from stoker.agent.device_health import Answered, Lost, Missed
 from stoker.agent.worker_memory import WorkerMemory
-from stoker.wire.messages import Device
+from stoker.wire.messages import Device, PodSpec
 
 GIB = 1 << 30
 GPUS = (Device("GPU-0", "gpu", "H200", 0), Device("GPU-1", "gpu", "H200", 1))
@@ -365,5 +365,31 @@ def test_growth_of_a_worker_that_shares_is_what_its_own_processes_hold(play):
         assert await memory._of(gpu, [os.getpid()], True) == 3 * GIB
         assert await memory._of(gpu, [os.getpid()], False) == 40 * GIB
         assert await memory._of(gpu, [], True) is None, "whose processes are hidden is not guessed at"
+
+    play(story, devices=GPUS)
+
+
+def test_a_pods_memory_is_no_leftover_of_a_worker_and_is_waited_for_like_one(play, a_worker):
+    def pod(wish):
+        return PodSpec("p1", 1, wish, "a/b:1", devices=("GPU-0",))
+
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        host.control.pods = (pod("RUNNING"),)
+        await host.control.desire()
+        await host.until(lambda: host.pods.containers)
+        await asyncio.sleep(5)
+        host.sampler.memory["GPU-0"] = 40 * GIB
+        await asyncio.sleep(60)
+        assert told(host) == ""
+        host.control.pods = (pod("EXITED"),)
+        await host.control.desire()
+        await asyncio.sleep(30)
+        await host.control.desire(on(a_worker, 0))
+        await asyncio.sleep(30)
+        assert "40.0 GiB still in use" in told(host)
+        assert len(host.spawner.spawned) == 1
+        host.sampler.memory["GPU-0"] = 1
+        await host.control.worker_is("w0", "ready")
 
     play(story, devices=GPUS)
