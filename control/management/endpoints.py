@@ -214,8 +214,10 @@ class ManagedEndpoints:
         catalog.check("minCudaVersion", [minimum] if minimum else (), catalog.cuda_versions())
         catalog.check("cpuFlavorIds", asked.get("cpuFlavorIds") or (), ENDPOINT_CPU_FLAVORS)
         volumes = blueprint.volumes(asked)
+        field = "networkVolumeId" if asked.get("networkVolumeId") else "networkVolumeIds"
         for volume in volumes:
-            self._volumes.attach(account, volume)
+            if self._volumes.find(account, volume) is None:
+                raise BadRequest(f"{field} must name a network volume; there is none of {shown(volume)}")
         if len(volumes) > 1:
             raise BadRequest(
                 f"networkVolumeIds may hold one id, a worker sees one volume; got {len(volumes)}"

@@ -1,4 +1,4 @@
-"""An endpoint made over REST, with real processes: called, changed under load, kept over a restart, deleted."""
+"""An endpoint over REST, with real processes: called, changed under load, kept over a restart, deleted."""
 
 from __future__ import annotations
 

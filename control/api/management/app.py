@@ -8,6 +8,7 @@ The first two are told by `audited`, and whether a body can be read at all by `g
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -113,10 +114,25 @@ async def _invalid(_: Request, error: Exception) -> Response:
     return rendered(400, why_invalid(error), {})
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = ", ".join(_methods(request))
+        words = f"{request.method} is not allowed here; allowed: {allowed}"
+        return rendered(405, words, {"allow": allowed})
     message = "there is nothing at this path; see /v1/docs" if error.status_code == 404 else str(error.detail)
     return rendered(error.status_code, message, error.headers or {})
+
+
+def _methods(request: Request) -> list[str]:
+    """Of all operations at this path, as the document names them."""
+    parts = request.url.path.removeprefix(request.scope.get("root_path", "")).split("/")
+    found: set[str] = set()
+    for path, operations in request.app.openapi()["paths"].items():
+        pairs = list(zip_longest(path.split("/"), parts, fillvalue=""))
+        if all(known == given or known.startswith("{") for known, given in pairs):
+            found |= {method.upper() for method in operations}
+    return sorted(found)
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from stoker.control.api.management.caller import By, Managed
 from stoker.control.api.management.shapes import (
@@ -31,17 +31,25 @@ router = APIRouter(prefix="/templates", tags=["templates"])
 _NUMBER = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _PORT = f"{_NUMBER}/(http|tcp|udp)"
 _Port = Annotated[str, Field(pattern=f"^{_PORT}$")]
-_PortsText = Annotated[str, Field(pattern=f"^({_PORT}(,{_PORT})*)?$")]
 
 
-def _split(ports: list[str] | str) -> list[str]:
+def _split(ports: object) -> object:
     return [one for one in ports.split(",") if one] if isinstance(ports, str) else ports
 
 
 Ports = Annotated[
-    list[_Port] | _PortsText,
-    AfterValidator(_split),
-    Field(description="As a list, or as one text with commas.", examples=[["8888/http", "22/tcp"]]),
+    list[_Port],
+    BeforeValidator(_split),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string", "pattern": f"^{_PORT}$"}},
+                {"type": "string", "pattern": f"^({_PORT}(,{_PORT})*)?$"},
+            ],
+            "description": "As a list, or as one text with commas.",
+            "examples": [["8888/http", "22/tcp"]],
+        }
+    ),
 ]
 Env = Annotated[
     dict[EnvName, str],

@@ -1,0 +1,216 @@
+"""What the management API refuses, with which status, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from managed import Managed
+
+IMAGE = "ghcr.io/example/worker:1.2"
+JSON = {"Content-Type": "application/json"}
+
+OPERATIONS = [
+    (method, f"/{kind}{path}")
+    for kind in ("templates", "endpoints")
+    for method, path in [
+        ("GET", ""),
+        ("POST", ""),
+        ("GET", "/someone"),
+        ("PATCH", "/someone"),
+        ("POST", "/someone/update"),
+        ("DELETE", "/someone"),
+    ]
+]
+BY_ID = [(method, path) for method, path in OPERATIONS if "someone" in path]
+
+
+def body_of(method: str) -> dict[str, Any]:
+    return {"json": {}} if method in ("PATCH", "POST") else {}
+
+
+async def refused(api: Managed, status: int, method: str, path: str, **asked: Any) -> str:
+    answer = await api.http.request(method, path, **asked)
+    assert answer.status_code == status, answer.text
+    told = answer.json()
+    assert set(told) == {"error", "message", "status"}
+    assert (told["error"], told["status"]) == (told["message"], status)
+    return str(told["message"])
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+async def test_without_a_right_key_nothing_is_told(api: Managed, method: str, path: str) -> None:
+    for key, words in [("", "no token provided"), ("Bearer sk_000000000000_0", "invalid api key")]:
+        told = await refused(api, 401, method, path, content=b"{", headers={**JSON, "Authorization": key})
+        assert words in told
+
+
+@pytest.mark.parametrize(("method", "path"), BY_ID)
+async def test_an_id_of_no_form_and_one_of_nobody(api: Managed, method: str, path: str) -> None:
+    for wrong in ("UPPER", "a%20b", "-x", "x" * 64, "a%00b"):
+        told = await refused(api, 400, method, path.replace("someone", wrong), **body_of(method))
+        assert "Id" in told or "NUL" in told
+    told = await refused(api, 400 if method == "DELETE" else 404, method, path, **body_of(method))
+    assert "someone" in told
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (b"{", "not valid JSON"),
+        (b'{"name": NaN}', "not valid JSON"),
+        (b'{"name": "\xff"}', "not valid JSON"),
+        (b'{"name": "\\ud800"}', "not valid JSON"),
+        (b"[" * 300 + b"]" * 300, "not valid JSON"),
+        (b'{"containerDiskInGb": 1e999}', "too large"),
+        (b'{"name": "a\\u0000b"}', "name holds a NUL"),
+        (b'{"a\\u0000b": 1}', "NUL"),
+        (b'{"env": {"A": ["\\u0000"]}}', "env holds a NUL"),
+        (b"[]", "the body"),
+        (b'"text"', "the body"),
+        (b"null", "the body"),
+        (b"", "the body"),
+        (b'{"name": ' + b"9" * 5_000 + b"}", "not valid JSON"),
+    ],
+)
+async def test_a_body_that_cannot_be_read(api: Managed, sent: bytes, words: str) -> None:
+    assert words in await refused(api, 400, "POST", "/templates", content=sent, headers=JSON)
+
+
+async def test_a_body_of_another_type(api: Managed) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        told = await refused(api, 400, "POST", "/templates", content=b"{}", headers={"Content-Type": kind})
+        assert "Content-Type" in told
+    typed = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert "name is required" in await refused(api, 400, "POST", "/templates", content=b"{}", headers=typed)
+
+
+async def test_a_body_that_is_too_large(api: Managed) -> None:
+    large = b" " * (1 << 20) + b"{}"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(large), 1 << 16):
+            yield large[start : start + (1 << 16)]
+
+    for content in (large, pieces()):
+        assert "larger than" in await refused(api, 413, "POST", "/templates", content=content, headers=JSON)
+
+
+async def test_a_method_and_a_path_that_are_not_there(api: Managed) -> None:
+    answer = await api.http.put("/templates", json={})
+    assert (answer.status_code, answer.json()["status"], "GET" in answer.headers["allow"]) == (405, 405, True)
+    for path in ("/nothing", "/templates/x/nothing", "/templates/", "/templates/a%0Ab/c"):
+        await refused(api, 404, "GET", path)
+
+
+async def test_a_question_that_is_not_known(api: Managed) -> None:
+    told = await refused(api, 400, "GET", "/endpoints?includeWorker=true")
+    assert told.endswith("is not a known query parameter; allowed: includeTemplate, includeWorkers")
+    assert "includeWorkers" in await refused(api, 400, "GET", "/endpoints?includeWorkers=maybe")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("name", "", "at least 1 character"),
+        ("name", "n" * 192, "at most 191 characters"),
+        ("name", 5, "valid string"),
+        ("imageName", "", "at least 1 character"),
+        ("imageName", "No Image", "tag or digest"),
+        ("imageName", "local:/etc/passwd.py:handler", "local_roots"),
+        ("imageName", "local:a\u2028.py:handler", "local_roots"),
+        ("category", "INTEL", "one of 'NVIDIA', 'AMD' or 'CPU'"),
+        ("containerDiskInGb", -1, "greater than or equal to 0"),
+        ("containerDiskInGb", "50", "valid integer"),
+        ("containerDiskInGb", 50.5, "valid integer"),
+        ("containerDiskInGb", True, "valid integer"),
+        ("containerRegistryAuthId", "nobody", "there is none"),
+        ("dockerEntrypoint", "sh", "valid list"),
+        ("dockerStartCmd", [1], "valid string"),
+        ("env", {"a b": "x"}, "match pattern"),
+        ("env", {"A": 1}, "valid string; got a secret"),
+        ("env", {"RUNPOD_INIT_TIMEOUT": "soon"}, "whole seconds"),
+        ("env", {"A": "{{ STOKER_SECRET_none }}"}, "none"),
+        ("isPublic", "yes", "valid boolean"),
+        ("ports", ["8888"], "match pattern"),
+        ("ports", "0/http", "match pattern"),
+        ("ports", ["65536/tcp"], "match pattern"),
+        ("volumeMountPath", "workspace", "match pattern"),
+        ("concurrency", 0, "greater than or equal to 1"),
+        ("initTimeout", 0, "greater than or equal to 1"),
+        ("preload", ["torch; import os"], "match pattern"),
+        ("preload", ["torch"], "preload is for handlers of this host"),
+        ("limits", {"memoryMb": 1}, "greater than or equal to 16"),
+        ("surprise", 1, "surprise is not a known field"),
+    ],
+)
+async def test_of_a_template(api: Managed, field: str, value: object, words: str) -> None:
+    body = {"name": "t", "imageName": IMAGE, field: value}
+    told = await refused(api, 400, "POST", "/templates", json=body)
+    assert field.partition(".")[0] in told
+    assert words in told
+
+
+async def test_a_templates_name_is_taken_once(api: Managed) -> None:
+    first = await api.made("/templates", name="t", imageName=IMAGE)
+    other = await api.made("/templates", name="u", imageName=IMAGE)
+    told = await refused(api, 400, "POST", "/templates", json={"name": "t", "imageName": IMAGE})
+    assert (first["id"] in told, "name" in told) == (True, True)
+    await refused(api, 400, "PATCH", f"/templates/{other['id']}", json={"name": "t"})
+    for field in ("category", "isServerless"):
+        told = await refused(api, 400, "PATCH", f"/templates/{other['id']}", json={field: "CPU"})
+        assert told == f"{field} is not a known field"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("name", "n" * 192, "at most 191 characters"),
+        ("templateId", "nobody", "there is none"),
+        ("templateId", "No Id", "match pattern"),
+        ("type", "BATCH", "one of 'QUEUE' or 'LOAD_BALANCER'"),
+        ("computeType", "TPU", "one of 'GPU' or 'CPU'"),
+        ("allowedCudaVersions", ["12.8", "1.2"], "12.8, 12.7"),
+        ("minCudaVersion", "twelve", "match pattern"),
+        ("minCudaVersion", "1.0", "13.0"),
+        ("cpuFlavorIds", ["cpu3m"], "cpu3c, cpu3g, cpu5c, cpu5g"),
+        ("dataCenterIds", ["MOON-1"], "EU-RO-1"),
+        ("gpuTypeIds", ["NVIDIA A40", "GTX 9"], 'got "GTX 9"'),
+        ("gpuTypeIds", "NVIDIA A40", "valid list"),
+        ("gpuCount", 0, "greater than or equal to 1"),
+        ("executionTimeoutMs", 4_999, "from 5000 to 604800000"),
+        ("executionTimeoutMs", -1, "from 5000 to 604800000"),
+        ("executionTimeoutMs", 604_800_001, "less than or equal to 604800000"),
+        ("idleTimeout", 0, "greater than or equal to 1"),
+        ("idleTimeout", 3_601, "less than or equal to 3600"),
+        ("networkVolumeId", "nobody", "there is none"),
+        ("networkVolumeIds", ["nobody"], "there is none"),
+        ("scalerType", "NONE", "one of 'QUEUE_DELAY' or 'REQUEST_COUNT'"),
+        ("scalerValue", 0, "greater than or equal to 1"),
+        ("workersMin", -1, "greater than or equal to 0"),
+        ("workersMin", 4, "workersMin must be at most workersMax; got 4 and 3"),
+        ("gpuMemoryShare", 0, "greater than 0"),
+        ("instanceIds", ["large"], "match pattern"),
+        ("surprise", 1, "surprise is not a known field"),
+    ],
+)
+async def test_of_an_endpoint(api: Managed, field: str, value: object, words: str) -> None:
+    template = await api.made("/templates", name="t", imageName=IMAGE)
+    body = {"templateId": template["id"], field: value}
+    told = await refused(api, 400, "POST", "/endpoints", json=body)
+    assert field in told
+    assert words in told
+    assert [one["id"] for one in (await api.http.get("/endpoints")).json()] == ["echo"], "nothing was stored"
+    if field == "type":
+        return
+    made = await api.made("/endpoints", templateId=template["id"])
+    told = await refused(api, 400, "PATCH", f"/endpoints/{made['id']}", json={field: value})
+    assert field in told
+    assert (await api.http.get(f"/endpoints/{made['id']}")).json() == made
+
+
+async def test_a_template_is_required_and_the_kind_of_computer_is_not_changed(api: Managed) -> None:
+    assert "templateId is required" in await refused(api, 400, "POST", "/endpoints", json={})
+    told = await refused(api, 400, "PATCH", "/endpoints/echo", json={"computeType": "CPU"})
+    assert told == "computeType is not a known field"
