@@ -1,5 +1,5 @@
 """The options of `stoker endpoint|template|pod|volume|registry|node ...`, made from the table of kinds; and
-those of `stoker secret ...`."""
+those of `stoker secret ...` and `stoker audit`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def add_to(app: typer.Typer) -> None:
     for kind in KINDS:
         app.add_typer(_app(kind), name=kind.word)
     app.add_typer(secret_app, name="secret")
+    app.command("audit")(audit)
 
 
 def _app(kind: Kind) -> typer.Typer:
@@ -90,6 +91,19 @@ def _parameter(option: Option) -> _Parameter:
     metavar = "NAME=VALUE" if option.pairs else "VALUE"
     kind: Any = list[str] | None if option.many or option.pairs else option.type | None
     return option.field, Annotated[kind, typer.Option(option.flag, help=option.help, metavar=metavar)], None
+
+
+def audit(
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000, help="How many lines.")] = 50,
+    before: Annotated[int | None, typer.Option(min=1, help="Lines older than the one of this id.")] = None,
+    as_json: Json = False,
+    url: Url = URL,
+    data_dir: DataDir = DATA_DIR,
+) -> None:
+    """Who changed what over the management API, and who was refused: the newest first."""
+    from stoker.cli import resource_commands as resources
+
+    resources.show_audit(resources.Where(url, data_dir, as_json), limit, before)
 
 
 # ---- secrets

@@ -72,6 +72,12 @@ def delete_secret(where: Where, name: str) -> None:
     _say(f"secret {name} is deleted")
 
 
+def show_audit(where: Where, limit: int, before: int | None) -> None:
+    with calling(where.url, where.data_dir) as stoker:
+        found = stoker.manage.audit(limit=limit, before=before)
+    rows(where, ("id", "at", "key", "method", "path", "status", "message"), found)
+
+
 def unseen(prompt: str) -> str:
     """Typed unseen, or a line of standard input."""
     if sys.stdin.isatty():

@@ -135,6 +135,15 @@ def test_a_secret_is_stored_and_never_shown(sh: Shell) -> None:
     assert sh("secret list") == ""
 
 
+def test_what_was_changed_is_told(sh: Shell) -> None:
+    sh("secret set seen", given="x")
+    sh("secret delete seen")
+    assert sh("audit -n 2").splitlines()[0].split("\t")[3:6] == ["DELETE", "/v1/secrets/seen", "204"]
+    newest, other = sh.json("audit --limit 2")
+    assert (newest["method"], other["method"]) == ("DELETE", "PUT")
+    assert sh.json(f"audit -n 1 --before {newest['id']}") == [other]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -15,6 +15,7 @@ def test_a_key_is_found_until_it_is_revoked(bench: Any) -> None:
     conn = bench.store.writer
     assert token.startswith(f"sk_{record.id}_")
     assert keys.find_caller(conn, token, 1.5) == (Caller("default", record.id, ALL), None)
+    assert keys.find_caller(conn, token[:-1] + "x", 1.5) is None
     assert keys.list_keys(conn) == (record,)
     assert bench.do(lambda conn: keys.revoke_key(conn, record.id, 2.0))
     assert not bench.do(lambda conn: keys.revoke_key(conn, record.id, 3.0))
@@ -37,6 +38,19 @@ def test_what_is_no_key_is_not_found(bench: Any, wrong: str) -> None:
     assert keys.find_caller(bench.store.writer, token, 1.0) is None
 
 
+def test_hashes_are_compared_in_constant_time(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, token = bench.do(lambda conn: keys.create_key(conn, name="laptop", now=1.0))
+    compared: list[bytes] = []
+
+    def equal(one: bytes, other: bytes) -> bool:
+        compared.append(one)
+        return False
+
+    monkeypatch.setattr(keys.hmac, "compare_digest", equal)
+    assert keys.find_caller(bench.store.writer, token, 1.0) is None, "nothing else decides"
+    assert [len(one) for one in compared] == [32]
+
+
 def test_join_tokens_are_no_keys_and_may_run_out(bench: Any) -> None:
     record, token = bench.do(
         lambda conn: keys.create_join_token(conn, name="hosts", now=1.0, expires_at=10.0)
@@ -45,7 +59,8 @@ def test_join_tokens_are_no_keys_and_may_run_out(bench: Any) -> None:
     assert token.startswith("jt_")
     assert keys.refuses(conn, token, "n1", 9.0) is None
     assert "has expired" in (keys.refuses(conn, token, "n1", 10.0) or "")
-    assert keys.find_caller(conn, token, 1.0) is None
+    for disguised in (token, token.replace("jt_", "sk_")):
+        assert keys.find_caller(conn, disguised, 1.0) is None
     assert keys.list_keys(conn) == ()
     assert keys.list_keys(conn, "join") == (record,)
 
