@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from stoker.control.floor import FloorNode
+from stoker.control.management.endpoints import Worker
 from stoker.control.pod import Pod, Reading, reads
-from stoker.control.types import Template
+from stoker.control.types import Endpoint, Template
 from stoker.control.volume import Volume
 
 
@@ -55,6 +56,24 @@ def view(pod: Pod, node: FloorNode | None) -> PodView:
     return PodView(pod, reads(pod, connected=node is not None or not pod.node), node)
 
 
+def worker_matches(worker: Worker, endpoint: Endpoint, data_center: str, asked: PodFilter) -> bool:
+    """A worker as if it were a pod; it has no flavour."""
+    run, gpu_type = endpoint.run, worker.gpus[0] if worker.gpus else ""
+    desired = "EXITED" if worker.status == "EXITED" else "RUNNING"
+    exact = [
+        (asked.id, worker.id),
+        (asked.name, endpoint.name),
+        (asked.image, run.image),
+        (asked.compute, "GPU" if gpu_type else "CPU"),
+        (asked.desired, desired),
+        (asked.endpoint, endpoint.id),
+        (asked.template, endpoint.template),
+        (asked.network_volume, run.volume),
+    ]
+    among = [(asked.gpu_types, gpu_type), (asked.cpu_flavors, ""), (asked.data_centers, data_center)]
+    return _all(exact, among)
+
+
 def matches(view: PodView, asked: PodFilter) -> bool:
     pod, body = view.pod, view.pod.body
     if (view.reading.desired == "TERMINATED") != (asked.desired == "TERMINATED"):
@@ -74,6 +93,10 @@ def matches(view: PodView, asked: PodFilter) -> bool:
         (asked.cpu_flavors, view.cpu_flavor),
         (asked.data_centers, view.data_center),
     ]
+    return _all(exact, among)
+
+
+def _all(exact: list[tuple[str | None, str]], among: list[tuple[Collection[str], str]]) -> bool:
     return all(wanted is None or wanted == has for wanted, has in exact) and all(
         not wanted or has in wanted for wanted, has in among
     )

@@ -785,6 +785,39 @@ async def test_the_machine_is_told_when_it_is_asked_for() -> None:
 
 
 @once
+async def test_workers_are_listed_as_pods_when_they_are_asked_for() -> None:
+    async with joined("node-1") as (api, (agent,), _):
+        pod = (await api.made("/pods", imageName=IMAGE, name="a pod"))["id"]
+        template = (await api.made("/templates", name="t", imageName="worker:1"))["id"]
+        endpoint = (await api.made("/endpoints", name="e", templateId=template, workersMin=1))["id"]
+        (worker,) = await agent.staffed()
+        everything = {"includeWorkers": True}
+        for query, wanted in (
+            ({}, [pod, worker]),
+            ({"endpointId": endpoint}, [worker]),
+            ({"templateId": template}, [worker]),
+            ({"imageName": "worker:1"}, [worker]),
+            ({"id": worker}, [worker]),
+            ({"gpuTypeId": "NVIDIA GeForce RTX 4090"}, [pod, worker]),
+            ({"computeType": "CPU"}, []),
+            ({"desiredStatus": "RUNNING"}, [pod, worker]),
+            ({"desiredStatus": "EXITED"}, []),
+            ({"dataCenterId": "EU-RO-1"}, [pod, worker]),
+            ({"dataCenterId": "US-TX-1"}, []),
+            ({"networkVolumeId": "v"}, []),
+            ({"cpuFlavorId": "cpu3c"}, []),
+            ({"name": "a pod"}, [pod]),
+        ):
+            listed = (await api.http.get("/pods", params=everything | query)).json()
+            assert [one["id"] for one in listed] == wanted, query
+            without = (await api.http.get("/pods", params=query)).json()
+            assert [one["id"] for one in without] == [one for one in wanted if one == pod]
+        assert (await told(api, worker, includeWorkers=True))["endpointId"] == endpoint
+        assert await refused(api, f"/pods/{worker}", 404, "GET")
+        assert await refused(api, "/pods/none?includeWorkers=true", 404, "GET")
+
+
+@once
 async def test_lists_are_filtered_by_every_parameter() -> None:
     async with joined("node-1") as (api, _, _):
         volume = (await api.made("/networkvolumes", name="v", size=5, dataCenterId="EU-RO-1"))["id"]

@@ -248,7 +248,7 @@ def endpoint_told(
         version=endpoint.version,
         templateId=endpoint.template or None,
         template=None if template is None else template_told(template),
-        workers=None if workers is None else [_worker_told(one, endpoint) for one in workers],
+        workers=None if workers is None else [worker_told(one, endpoint) for one in workers],
         computeType="CPU" if needs.compute == "CPU" else "GPU",
         allowedCudaVersions=list(needs.cuda_versions),
         cpuFlavorIds=asked.get("cpuFlavorIds"),
@@ -282,7 +282,7 @@ def _env(endpoint: Endpoint) -> dict[str, str]:
     return dict(endpoint.run.env) if endpoint.origin == "api" else {}
 
 
-def _worker_told(worker: Worker, endpoint: Endpoint) -> WorkerTold:
+def worker_told(worker: Worker, endpoint: Endpoint) -> WorkerTold:
     names = worker.gpus
     gpu = WorkerGpu(id=names[0], displayName=names[0], count=len(names)) if names else None
     exited = worker.status == "EXITED"

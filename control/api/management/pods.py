@@ -8,11 +8,14 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from stoker.control.api.management.caller import By, Managed
+from stoker.control.api.management.endpoints import WorkerTold, worker_told
 from stoker.control.api.management.pod_answers import PodTold, pod_told
 from stoker.control.api.management.shapes import CREATES, LISTS, READS, Asked, Id, Name, id_in_path, refusals
 from stoker.control.api.management.templates import Command, Env, Gigabytes, MountPath, Ports
+from stoker.control.errors import NotFound
+from stoker.control.management import Management
 from stoker.control.management.pod_fields import DEFAULTS, ENV_MOST
-from stoker.control.management.pod_views import PodFilter, PodView
+from stoker.control.management.pod_views import PodFilter, PodView, worker_matches
 
 router = APIRouter(prefix="/pods", tags=["pods"])
 
@@ -177,19 +180,41 @@ async def create_pod(by: By, managed: Managed, asked: PodCreateInput) -> PodTold
 
 
 @router.get("", responses=LISTS, response_model_exclude_unset=True)
-async def list_pods(by: By, managed: Managed, query: Annotated[PodQuery, Query()]) -> list[PodTold]:
-    """List pods."""
+async def list_pods(
+    by: By, managed: Managed, query: Annotated[PodQuery, Query()]
+) -> list[PodTold | WorkerTold]:
+    """List pods; with includeWorkers, the workers of endpoints behind them."""
     found = await managed.pods.list(by.account, query.filter)
-    return [await _told(managed, one, query) for one in found]
+    workers = _workers(managed, by.account, query.filter) if query.includeWorkers else []
+    return [*[await _told(managed, one, query) for one in found], *workers]
 
 
 @router.get("/{podId}", responses=READS, response_model_exclude_unset=True)
-async def get_pod(by: By, managed: Managed, podId: PodId, query: Annotated[Include, Query()]) -> PodTold:
-    """Read one pod."""
-    return await _told(managed, await managed.pods.get(by.account, podId), query)
+async def get_pod(
+    by: By, managed: Managed, podId: PodId, query: Annotated[Include, Query()]
+) -> PodTold | WorkerTold:
+    """Read one pod; with includeWorkers, one worker will do."""
+    workers = _workers(managed, by.account, PodFilter(id=podId)) if query.includeWorkers else []
+    try:
+        return await _told(managed, await managed.pods.get(by.account, podId), query)
+    except NotFound:
+        if workers:
+            return workers[0]
+        raise
 
 
-async def _told(managed: Managed, found: PodView, include: Include) -> PodTold:
+def _workers(managed: Management, account: str, asked: PodFilter) -> list[WorkerTold]:
+    """Those that nodes hold, with what is known of each."""
+    found = []
+    for endpoint in managed.endpoints.list(account):
+        for worker in managed.endpoints.workers(endpoint):
+            node = managed.floor.nodes.get(worker.node)
+            if node and worker_matches(worker, endpoint, node.facts.get("data_center", ""), asked):
+                found.append(worker_told(worker, endpoint).model_dump(exclude_none=True))
+    return [WorkerTold(**fields) for fields in found]
+
+
+async def _told(managed: Management, found: PodView, include: Include) -> PodTold:
     whole = await managed.pods.include(
         found, template=include.includeTemplate, volume=include.includeNetworkVolume
     )
