@@ -34,7 +34,7 @@ def folder(root: Path | None, name: str) -> Path:
     """The volume's folder, of mode 0770 where it is new. Raises SpawnFailed with a sentence."""
     if root is None:
         raise SpawnFailed(
-            f"the endpoint wants volume {name}; this node has no volume root"
+            f"volume {name} has no place here: this node has no volume root"
             " (start its agent with --volume-root, or STOKER_VOLUME_ROOT)"
         )
     if not is_name(name):

@@ -15,10 +15,11 @@ from stoker.agent.container_oom import counter, kills
 from stoker.agent.container_pull import in_words
 from stoker.agent.container_spawner import ContainerSpawner, OnHost
 from stoker.agent.files import ScratchFolders
+from stoker.agent.pod_containers import PodContainers
 from stoker.agent.seams import SpawnFailed
 from stoker.cli.agent_containers import container_limits, shown
 from stoker.cli.errors import CliError
-from stoker.wire.messages import RegistryAuth, WorkerSpec
+from stoker.wire.messages import PodSpec, RegistryAuth, WorkerSpec
 
 
 class FakeEngine:
@@ -156,3 +157,17 @@ def test_what_the_host_calls_a_folder(tmp_path: Path) -> None:
     assert shown(tmp_path, tmp_path / "v", {}).volumes == OnHost(tmp_path / "v", tmp_path / "v")
     with pytest.raises(CliError, match="STOKER_HOST_DATA_DIR is a path of the engine's host"):
         shown(tmp_path, None, {"STOKER_HOST_DATA_DIR": "here"})
+
+
+def test_a_pod_is_shown_the_hosts_name_of_its_network_volume(tmp_path: Path) -> None:
+    images: Any = None
+    engine: Any = None
+    mapped = OnHost(tmp_path, Path("/on/the/host"))
+    pods = PodContainers(engine, images, "agent-1", (), volumes=mapped)
+    assert pods._folder(PodSpec("p1", 1, "RUNNING", "image", volume="shared")) == "/on/the/host/shared"
+    assert (tmp_path / "shared").is_dir()
+    assert pods._folder(PodSpec("p1", 1, "RUNNING", "image")) == ""
+    with pytest.raises(SpawnFailed, match="this node has no volume root"):
+        PodContainers(engine, images, "agent-1", ())._folder(
+            PodSpec("p1", 1, "RUNNING", "image", volume="shared")
+        )
