@@ -221,7 +221,8 @@ class Podman(EngineHere):
         }
 
     def clean(self) -> None:
-        subprocess.run(["umount", "-R", f"{self.root}/data"], capture_output=True, check=False)
+        for left in ("data/overlay", "data"):  # the first one where it had no mounts of its own
+            subprocess.run(["umount", "-R", f"{self.root}/{left}"], capture_output=True, check=False)
 
 
 def make_image(address: str) -> None:

@@ -103,11 +103,10 @@ class Place:
 
     async def leave_nothing(self) -> None:
         for pod in list(self.specs):
-            since = len(self.said)
-            self.wish(pod, wish="TERMINATED")
-            if not any(one.pod == pod and one.state == "gone" for one in self.said[since:]):
-                with suppress(TimeoutError):
-                    await self.told("gone", pod, since)
+            if [one.state for one in self.said if one.pod == pod][-1:] != ["gone"]:
+                since = len(self.said)
+                self.wish(pod, wish="TERMINATED")
+                await self.told("gone", pod, since)
         assert self.containers() == set()
         assert self.volumes() == set()
 
