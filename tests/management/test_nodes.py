@@ -191,6 +191,32 @@ async def test_a_node_is_forgotten_only_when_it_is_gone() -> None:
 
 
 @story
+async def test_pods_stay_on_a_drained_node_and_new_ones_go_elsewhere() -> None:
+    engine = FACTS | {"containers": "docker 28.0.1", "containers_cdi": "yes"}
+    async with managed(endpoint(workers_max=0)) as api, asyncio.TaskGroup() as tasks:
+        api.run()
+        first, second = api.world.agent(node="node-1"), api.world.agent(node="node-2")
+        await first.connect(tasks, devices=GPUS[:1], facts=engine)
+        pod = await api.made("/pods", imageName="ghcr.io/example/notebook:1.2")
+        assert pod["machineId"] == "node-1"
+        await api.http.post("/nodes/node-1/drain")
+        await first.listen(3)
+        assert first.pods.keys() == {pod["id"]}
+        answer = await api.http.post("/pods", json={"imageName": "ghcr.io/example/notebook:1.2"})
+        assert answer.status_code == 400
+        assert "every connected node is drained" in answer.json()["error"]
+        await second.connect(tasks, devices=GPUS[:1], facts=engine)
+        other = await api.made("/pods", imageName="ghcr.io/example/notebook:1.2")
+        assert other["machineId"] == "node-2"
+        first.stream.end("cut")
+        await asyncio.sleep(70)
+        answer = await api.http.delete("/nodes/node-1")
+        assert answer.status_code == 400
+        assert answer.json()["error"] == "node node-1 holds a job or a pod still: delete its pods first"
+        second.stream.end("the test is over")
+
+
+@story
 async def test_a_drained_node_is_not_one_that_leaves() -> None:
     async with joined("node-1") as (api, (agent,)):
         await agent.stream.send(FromAgent(draining=True))
