@@ -51,8 +51,8 @@ When = Annotated[
     BeforeValidator(_text),
 ]
 
-_RESTRICTED = {"scope": "restricted", "management": "none", "endpoints": {"*": "read"}}
-_KEY = {"name": "ci", "access": _RESTRICTED}
+_RESTRICTED: dict[str, Any] = {"scope": "restricted", "management": "none", "endpoints": {"*": "read"}}
+_KEY: dict[str, Any] = {"name": "ci", "access": _RESTRICTED}
 
 
 class AccessAsked(Asked):
