@@ -18,7 +18,7 @@ from mutations import NASTY, RAW
 
 IMAGE = "ghcr.io/example/worker:1.2"
 QUICK = 400
-MANY = 20_000
+MANY = 5_000
 
 
 class Damage:
@@ -53,13 +53,13 @@ def _damage(body: dict[str, Any], rng: Random) -> None:
     name = rng.choice([*body, rng.choice(["extra", "", "id", "é"])])
     inner = body.get(name)
     if isinstance(inner, dict) and inner and rng.random() < 0.5:
-        inner[rng.choice([*inner, "x"])] = rng.choice(NASTY)
+        inner[rng.choice([*inner, "x"])] = copy.deepcopy(rng.choice(NASTY))
     elif isinstance(inner, list) and rng.random() < 0.5:
-        inner.append(rng.choice(NASTY))
+        inner.append(copy.deepcopy(rng.choice(NASTY)))
     elif name in body and rng.random() < 0.2:
         del body[name]
     else:
-        body[name] = rng.choice(NASTY)
+        body[name] = copy.deepcopy(rng.choice(NASTY))
 
 
 def _cut(sent: bytes, rng: Random) -> bytes:
