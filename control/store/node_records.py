@@ -50,13 +50,15 @@ def set_drained(conn: Conn, node: str, *, drained: bool) -> None:
 
 
 def holds_work(conn: Conn, node: str) -> bool:
-    """Whether a job runs there, or a pod is to be found there."""
+    """Whether a job runs there, or a pod is there that nobody deleted."""
     job = exists().where(jobs.c.node == node, jobs.c.state == JobState.IN_PROGRESS.value)
-    pod = exists().where(pods.c.node == node, pods.c.forgotten == 0)
+    pod = exists().where(pods.c.node == node, pods.c.wish != "TERMINATED")
     return bool(conn.execute(select(job | pod)).scalar())
 
 
 def remove_node(conn: Conn, node: str) -> None:
+    """Nobody waits any more for its word that deleted pods are gone."""
+    conn.execute(update(pods).where(pods.c.node == node).values(forgotten=1))
     conn.execute(delete(nodes).where(nodes.c.id == node))
 
 

@@ -86,7 +86,10 @@ def test_a_deleted_pod_is_known_until_its_node_says_gone(bench: Any) -> None:
     assert gone.pod.forgotten
     assert bench.do(lambda conn: store.list_pods(conn, "default")) == ()
     assert told(bench, "running") == ()
-    assert bench.do(lambda conn: store.reconcile_pods(conn, "n1", [HeldPod("p1", 1, 0, "running")])) == ()
+    (back,) = bench.do(lambda conn: store.reconcile_pods(conn, "n1", [HeldPod("p1", 1, 0, "running")]))
+    assert (back.pod.wish, back.pod.forgotten) == ("TERMINATED", False)
+    (gone,) = told(bench, "gone")
+    assert gone.pod.forgotten
 
 
 def test_a_hello_tells_what_there_is(bench: Any) -> None:

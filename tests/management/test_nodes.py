@@ -213,6 +213,9 @@ async def test_pods_stay_on_a_drained_node_and_new_ones_go_elsewhere() -> None:
         answer = await api.http.delete("/nodes/node-1")
         assert answer.status_code == 400
         assert answer.json()["error"] == "node node-1 holds a job or a pod still: delete its pods first"
+        assert (await api.http.delete(f"/pods/{pod['id']}")).status_code == 204
+        assert (await api.http.delete("/nodes/node-1")).status_code == 204
+        assert (await api.http.get("/pods", params={"desiredStatus": "TERMINATED"})).json() == []
         second.stream.end("the test is over")
 
 
