@@ -235,25 +235,34 @@ def _why(rooms: Sequence[Room], needs: Needs) -> str:
 
 
 def _sought(needs: Needs) -> str:
-    last = _wishes(needs)[-1]
+    words = [_sought_device(needs)]
+    if needs.compute != "CPU":
+        words += _sought_of_gpus(needs)
+    if needs.data_centers:
+        words.append(f"in {' or '.join(needs.data_centers)}")
+    words += [f"labelled {name}={value}" for name, value in sorted(needs.labels.items())]
+    return " ".join(words)
+
+
+def _sought_device(needs: Needs) -> str:
     if needs.compute == "CPU":
         return "a free CPU" if needs.vcpus is None else f"{needs.vcpus} free vCPUs"
-    what = "a free GPU" if needs.gpu_count == 1 else f"{needs.gpu_count} free GPUs"
-    if last is _CPU:
-        what = "a free device"
     if needs.share < 1.0:
-        what = f"{needs.share:.0%} of {'a GPU' if needs.gpu_count == 1 else f'{needs.gpu_count} GPUs'} free"
-    with_words = [f"of {' or '.join(needs.gpu_types)}"] if needs.gpu_types else []
+        return f"{needs.share:.0%} of {'a GPU' if needs.gpu_count == 1 else f'{needs.gpu_count} GPUs'} free"
+    if _wishes(needs)[-1] is _CPU:
+        return "a free device"
+    return "a free GPU" if needs.gpu_count == 1 else f"{needs.gpu_count} free GPUs"
+
+
+def _sought_of_gpus(needs: Needs) -> Iterator[str]:
+    if needs.gpu_types:
+        yield f"of {' or '.join(needs.gpu_types)}"
     if needs.gpu_memory_bytes is not None:
-        with_words.append(f"with {_gb(needs.gpu_memory_bytes)} of memory")
-    if needs.min_cuda or needs.cuda_versions:
-        allowed = [f"{needs.min_cuda} or later"] if needs.min_cuda else []
-        allowed += [f"one of {', '.join(needs.cuda_versions)}"] if needs.cuda_versions else []
-        with_words.append(f"with CUDA {', '.join(allowed)}")
-    if needs.data_centers:
-        with_words.append(f"in {' or '.join(needs.data_centers)}")
-    with_words += [f"labelled {name}={value}" for name, value in sorted(needs.labels.items())]
-    return " ".join([what, *with_words])
+        yield f"with {_gb(needs.gpu_memory_bytes)} of memory"
+    if needs.min_cuda:
+        yield f"with CUDA {needs.min_cuda} or later"
+    if needs.cuda_versions:
+        yield f"with CUDA {' or '.join(needs.cuda_versions)}"
 
 
 def _lack(room: Room, needs: Needs) -> _Lack:

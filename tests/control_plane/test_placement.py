@@ -177,7 +177,7 @@ def test_cuda_versions_compare_as_numbers() -> None:
         Place("b", ("GPU-0",))
     )
     assert why(rooms, Needs(cuda_versions=("12.1", "13.0"))) == (
-        "no capacity: no node has a free GPU with CUDA one of 12.1, 13.0: node a has CUDA 12.10"
+        "no capacity: no node has a free GPU with CUDA 12.1 or 13.0: node a has CUDA 12.10"
     )
 
 
@@ -218,6 +218,9 @@ def test_what_is_for_one_kind_is_not_placed_on_the_other() -> None:
     )
     assert why([room(gpu(0))], Needs(compute="CPU")) == (
         "no capacity: no node has a free CPU: node n has H200"
+    )
+    assert why([room(CPU)], Needs(compute="CPU", data_centers=("EU",), labels={"a": "b"})) == (
+        "no capacity: no node has a free CPU in EU labelled a=b: node n tells no data center"
     )
 
 
