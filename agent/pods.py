@@ -161,7 +161,7 @@ class Pods:
                 found = await self._engine.found()
                 break
             except PodFailed as error:
-                log.warning("which pods this node has is not known yet: %s", error)
+                log.warning("which pods this node has is not known yet: %s", str(error))
             failures += 1
             self._found = True
             self._see_whether_looked()
@@ -225,7 +225,7 @@ class Pods:
         except PodFailed as error:
             event = Failed(_now(), str(error))
             if str(error) != seat.trouble:
-                log.warning("pod %s: %s", seat.pod.name, error)
+                log.warning("pod %s: %s", seat.pod.name, str(error))
                 seat.trouble = str(error)
         seat.work = None
         self._tell(seat, event)
@@ -255,7 +255,7 @@ class Pods:
         try:
             await self._engine.signal(name, signal)
         except PodFailed as error:
-            log.warning("pod %s got no %s: %s", name, signal, error)
+            log.warning("pod %s got no %s: %s", name, signal, str(error))
 
     def _keep(self, name: str, mark: Mark | None) -> None:
         if mark is None:
