@@ -191,7 +191,7 @@ def test_a_revoked_key_that_it_keeps_is_named_by_its_file(tmp_path: Path) -> Non
     refused = command(tmp_path, *COMMAND[4:])
     assert refused.returncode == 1
     kept = tmp_path / ".stoker" / "api_key"
-    assert f"the API key in {kept} was revoked: remove the file" in refused.stdout
+    assert f"the API key in {kept} was revoked, or has expired: remove the file" in refused.stdout
 
 
 def test_what_is_not_hosted_is_refused_before_anything_starts(tmp_path: Path) -> None:
