@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address
 
 from stoker.agent.devices import NvmlSampler
 from stoker.agent.host_facts import host_facts, sees_host_processes
@@ -11,6 +12,7 @@ from stoker.agent.processor import Processor
 from stoker.cli.errors import CliError
 
 DATA_CENTER, LABELS = "STOKER_DATA_CENTER", "STOKER_LABELS"
+PUBLIC_IP = "STOKER_PUBLIC_IP"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}")
 
@@ -23,6 +25,17 @@ def place_facts(
     memory = Processor().device.memory_total
     told = sampler.facts(host_pids=sees_host_processes())
     return host_facts(data_center or given.get(DATA_CENTER), named, memory) | told
+
+
+def public_ip_fact(address: str | None, given: Mapping[str, str]) -> dict[str, str]:
+    """Where the ports of pods are reached, if the operator says so. Raises CliError."""
+    said = address or given.get(PUBLIC_IP)
+    if not said:
+        return {}
+    try:
+        return {"public_ip": str(IPv4Address(said))}
+    except ValueError:
+        raise CliError(f"--public-ip must be an IPv4 address; got {said!r}") from None
 
 
 def labels_of(given: Iterable[str], source: str) -> dict[str, str]:

@@ -38,7 +38,7 @@ from stoker.agent.zygotes import ZygoteSpawner
 from stoker.cli.agent_containers import container_engine, container_spawner, pod_containers, shown
 from stoker.cli.agent_inputs import input_cache
 from stoker.cli.agent_isolation import Isolation, isolation, volume_root, worker_user, worker_users
-from stoker.cli.agent_place import place_facts
+from stoker.cli.agent_place import place_facts, public_ip_fact
 from stoker.cli.data_folder import held_at_last, write_private
 from stoker.cli.errors import CliError
 from stoker.cli.readiness import announce
@@ -69,6 +69,7 @@ class AgentOptions:
     worker_users: str | None = None
     volume_root: Path | None = None
     data_center: str | None = None
+    public_ip: str | None = None
     labels: tuple[str, ...] = ()
     grace_s: float = GRACE_S
 
@@ -93,6 +94,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
     async with held_at_last(folder / "agent.lock", f"another agent is running on {folder}"):
         sampler = NvmlSampler()  # first: what it raises must find nothing open
         place = place_facts(options.data_center, options.labels, sampler, given)
+        place |= public_ip_fact(options.public_ip, given)
         rng, objects, inputs = SystemRandom(), S3Objects(), input_cache(folder, given)
         node = node_id(folder)
         seen = shown(folder, volumes, given)

@@ -161,6 +161,12 @@ def agent(
     data_center: Annotated[
         str | None, typer.Option(help="Where this host stands, as EU-RO-1; or STOKER_DATA_CENTER.")
     ] = None,
+    public_ip: Annotated[
+        str | None,
+        typer.Option(
+            help="The IPv4 address at which callers reach the ports of this host's pods; or STOKER_PUBLIC_IP."
+        ),
+    ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(
@@ -201,6 +207,7 @@ def agent(
         worker_users=worker_users,
         volume_root=volume_root,
         data_center=data_center,
+        public_ip=public_ip,
         labels=tuple(label or ()),
         grace_s=grace,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stoker.agent.devices import NvmlSampler
-from stoker.cli.agent_place import labels_of, place_facts
+from stoker.cli.agent_place import labels_of, place_facts, public_ip_fact
 from stoker.cli.errors import CliError
 
 
@@ -22,6 +22,15 @@ def test_options_win_over_the_environment() -> None:
     assert int(facts["memory_bytes"]) > 0
     assert place_facts(None, [], sampler, given)["data_center"] == "US-1"
     assert "data_center" not in place_facts(None, [], sampler, {})
+
+
+def test_where_pods_are_reached_is_an_address_or_not_told() -> None:
+    given = {"STOKER_PUBLIC_IP": "100.65.0.119"}
+    assert public_ip_fact(None, given) == {"public_ip": "100.65.0.119"}
+    assert public_ip_fact("10.0.0.1", given) == {"public_ip": "10.0.0.1"}
+    assert public_ip_fact(None, {}) == {}
+    with pytest.raises(CliError, match="--public-ip must be an IPv4 address; got 'gpu-1'"):
+        public_ip_fact("gpu-1", {})
 
 
 def test_a_value_may_hold_what_it_wants() -> None:

@@ -124,7 +124,9 @@ async def test_a_pod_is_created_placed_and_told_to_its_node() -> None:
 
 @once
 async def test_a_pod_that_runs_tells_its_ports_and_since_when() -> None:
-    async with joined("node-1", facts=FACTS | {"public_ip": "100.65.0.119"}) as (api, (agent,), _):
+    async with joined(
+        "node-1", facts=FACTS | {"public_ip": "100.65.0.119", "memory_bytes": "62500000000"}
+    ) as (api, (agent,), _):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
         spec = await heard(agent, pod)
         await agent.tells(spec, "creating")
@@ -137,6 +139,7 @@ async def test_a_pod_that_runs_tells_its_ports_and_since_when() -> None:
         assert state(found) == ("RUNNING", "RUNNING")
         assert found["portMappings"] == {"22": 10341, "8888": 10342}
         assert found["publicIp"] == "100.65.0.119"
+        assert (found["vcpuCount"], found["memoryInGb"]) == (16, 62)
         assert found["lastStartedAt"] == "2024-07-12T19:14:40.144Z"
 
 

@@ -13,6 +13,7 @@ from stoker.control.api.management.volumes import NetworkVolumeTold, volume_told
 from stoker.control.floor import FloorNode
 from stoker.control.management.pod_views import PodView
 from stoker.control.pod import Pod
+from stoker.control.volume import GB
 
 _NANO = 1_000_000_000
 
@@ -158,6 +159,7 @@ def _known(view: PodView) -> dict[str, Any]:
         "gpu": _gpu(pod.gpu_type, body.gpu_count),
         "cpuFlavorId": view.cpu_flavor,
         "vcpuCount": body.vcpus if body.compute == "CPU" else _vcpus(view.node),
+        "memoryInGb": _memory_gb(view.node),
         "lastStartedAt": rfc3339(pod.started_at),
         "costPerHr": None if view.nano_usd is None else _dollars(view.nano_usd),
         "adjustedCostPerHr": None if view.nano_usd is None else view.nano_usd / _NANO,
@@ -193,7 +195,7 @@ def _machine(view: PodView) -> Machine | None:
     fields: dict[str, Any] = {
         "costPerHr": None if view.nano_usd is None else view.nano_usd / _NANO,
         "currentPricePerGpu": each if pod.gpu_type else None,
-        "cpuCount": _vcpus(node),
+        "cpuCount": None if (vcpus := _vcpus(node)) is None else int(vcpus),
         "cpuTypeId": cpu,
         "dataCenterId": node.facts.get("data_center"),
         "location": node.facts.get("label.location"),
@@ -205,9 +207,15 @@ def _machine(view: PodView) -> Machine | None:
     return Machine(**{name: value for name, value in fields.items() if value is not None})
 
 
-def _vcpus(node: FloorNode | None) -> int | None:
-    told = node.facts.get("vcpus", "") if node else ""
-    return int(told) if told.isdecimal() else None
+def _vcpus(node: FloorNode | None) -> float | None:
+    told = node.facts.get("vcpus") if node else None
+    return None if told is None else float(told)
+
+
+def _memory_gb(node: FloorNode | None) -> int | None:
+    """All that its node has: pods are given no limit of their own."""
+    told = node.facts.get("memory_bytes") if node else None
+    return None if told is None else int(told) // GB
 
 
 def _dollars(nano_usd: int) -> str:
