@@ -9,7 +9,8 @@ there.
     QUEUE_DELAY    one at once where there is none; more once a job has waited longer than `scaler_value`
                    seconds: for the jobs that the others will not have begun by the time a new worker could
                    be ready and has had `scaler_value` seconds itself. So a burst is answered once, and
-                   workers that are starting count for what they will take.
+                   workers that are starting count for what they will take. Where jobs still wait too
+                   long after that time, one more.
 
 A worker goes when it was idle for the idle timeout, and no sooner. One stays longer (the hysteresis) while
 jobs come so often that the next is expected before another worker could be started: at most until a window
@@ -68,11 +69,13 @@ class ScalePolicy:
 
 @dataclass(frozen=True, slots=True)
 class ScaleMemory:
-    """Jobs begun in this window and in the one before: how often they came of late."""
+    """Jobs begun until this window began, and in the one before: how often they came of late. `late_since`:
+    since when some job or other has waited too long while no worker was starting; None: none does."""
 
     since: float = 0.0
     begun: int = 0
     before: int = 0
+    late_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +89,12 @@ def decide(
 ) -> tuple[ScaleDecision, ScaleMemory]:
     """The number of workers wanted, between `workers_min` and `workers_max`. No memory: the first look."""
     memory = _remember(sample, policy, memory)
-    return _decide(sample, policy, _soon_needed(sample, policy, memory)), memory
+    by_delay = policy.scaler == "QUEUE_DELAY"
+    demand = _delay_demand(sample, policy, memory) if by_delay else _count_demand(sample, policy)
+    return _decide(sample, policy, demand, _soon_needed(sample, policy, memory)), memory
 
 
-def _decide(sample: ScaleSample, policy: ScalePolicy, soon: int) -> ScaleDecision:
-    demand = (
-        _delay_demand(sample, policy) if policy.scaler == "QUEUE_DELAY" else _count_demand(sample, policy)
-    )
+def _decide(sample: ScaleSample, policy: ScalePolicy, demand: int, soon: int) -> ScaleDecision:
     if sample.workers < policy.workers_min:
         return ScaleDecision(_clamp(max(demand, policy.workers_min), policy), "below the minimum")
     if sample.workers > policy.workers_max:
@@ -125,18 +127,31 @@ def _workers_for(sample: ScaleSample, each: float) -> int:
     return ceil((sample.queued + sample.in_progress) / each - 1e-9)
 
 
-def _delay_demand(sample: ScaleSample, policy: ScalePolicy) -> int:
+def _delay_demand(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory) -> int:
     held = min(_workers_for(sample, sample.each), sample.workers)
-    if not sample.queued or (sample.workers and sample.waited <= policy.scaler_value):
+    if not sample.workers:
+        return min(sample.queued, 1)
+    if not _late(sample, policy):
         return held
-    more = _more(sample, policy.scaler_value) if sample.workers else 1
+    more = _more(sample, policy.scaler_value)
+    if memory.late_since is not None and sample.slots:
+        stays_late = sample.now - memory.late_since > _horizon(sample, policy.scaler_value)
+        more = max(more, int(stays_late))  # who was expected to end the waiting did not
     return sample.workers + more if more else held
+
+
+def _late(sample: ScaleSample, policy: ScalePolicy) -> bool:
+    return sample.queued > 0 and sample.waited > policy.scaler_value
+
+
+def _horizon(sample: ScaleSample, patience: float) -> float:
+    """By then a worker that starts now is ready, and has had its time to begin what waits."""
+    return (UNMEASURED_START_S if sample.cold_start is None else sample.cold_start) + patience
 
 
 def _more(sample: ScaleSample, patience: float) -> int:
     """Workers for the jobs that nobody else begins in time; one that had half a job to do is not worth it."""
-    cold = UNMEASURED_START_S if sample.cold_start is None else sample.cold_start
-    horizon, job = cold + patience, _job_time(sample)
+    horizon, job = _horizon(sample, patience), _job_time(sample)
     if not sample.slots and not sample.starting_for:
         return 0  # they all fail to start, and so would others
     starting = [left for left in _starts_left(sample) if left < horizon]
@@ -173,7 +188,10 @@ def _job_time(sample: ScaleSample) -> float | None:
 
 def _remember(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory | None) -> ScaleMemory:
     if memory is None:
-        return ScaleMemory(sample.now, sample.begun)
+        memory = ScaleMemory(sample.now, sample.begun)
+    late = _late(sample, policy) and not sample.starting_for
+    since = sample.now if memory.late_since is None else min(memory.late_since, sample.now)
+    memory = replace(memory, late_since=since if late else None)
     window, passed = _window(sample, policy), sample.now - memory.since
     if 0 <= passed < window:
         return memory

@@ -45,7 +45,8 @@ def policies(draw: st.DrawFn) -> ScalePolicy:
     )
 
 
-memories = st.none() | st.builds(ScaleMemory, seconds, st.integers(0, 1000), st.integers(0, 1000))
+numbers = st.integers(0, 1000)
+memories = st.none() | st.builds(ScaleMemory, seconds, numbers, numbers, st.none() | seconds)
 
 
 def wanted(sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory | None = None) -> int:
@@ -130,6 +131,19 @@ def test_the_jobs_that_run_tell_how_long_a_job_takes_while_none_has_ended() -> N
 def test_a_job_that_takes_longer_than_others_did_is_expected_to_go_on() -> None:
     assert wanted(waiting(1, 1, job_time=5.0, running_for=(8.0,)), DELAY) == 1
     assert wanted(waiting(1, 1, job_time=5.0, running_for=(28.0,)), DELAY) == 2
+
+
+def test_where_waits_stay_too_long_one_more_starts_in_the_end() -> None:
+    """Two workers were expected to end the waiting: after a cold start and the patience they have not."""
+    late = waiting(3, 2, job_time=8.0, now=100.0)
+    assert decide(late, DELAY)[1].late_since == 100.0
+    memory = ScaleMemory(since=100.0, late_since=100.0)
+    assert wanted(replace(late, now=114.0), DELAY, memory) == 2
+    assert wanted(replace(late, now=114.1), DELAY, memory) == 3
+    starting = replace(late, now=114.1, starting_for=(0.0,), workers=3)
+    assert decide(starting, DELAY, memory)[1].late_since is None
+    assert decide(replace(late, waited=1.0), DELAY, memory)[1].late_since is None
+    assert wanted(replace(late, now=200.0, slots=(), running_for=()), DELAY, memory) == 2
 
 
 def test_a_free_slot_takes_one_at_once() -> None:
