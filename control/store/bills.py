@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, func, select
 
 from stoker.control.billing import CPU, HOUR_MS, Charge, HourRow, PriceList, by_hour, space
+from stoker.control.secrets import Secrets
 from stoker.control.store.opening import Conn
 from stoker.control.store.schema import bills, pods, volumes
 from stoker.wire.messages import Span
@@ -90,10 +92,13 @@ class NodeFacts:
 
 def node_facts(conn: Conn, node: str) -> NodeFacts:
     row = conn.run("SELECT devices, facts FROM nodes WHERE id = :node", {"node": node}).fetchone()
-    if row is None:
-        return NodeFacts()
-    types = {one["uuid"]: CPU if one["kind"] == "cpu" else one["name"] for one in json.loads(row[0])}
-    return NodeFacts(types, json.loads(row[1]).get("data_center", ""))
+    return NodeFacts() if row is None else _facts(*row)
+
+
+@lru_cache(1024)
+def _facts(devices: str, facts: str) -> NodeFacts:
+    types = {one["uuid"]: CPU if one["kind"] == "cpu" else one["name"] for one in json.loads(devices)}
+    return NodeFacts(types, json.loads(facts).get("data_center", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +124,15 @@ def seller(conn: Conn, endpoint: str, version: int | None = None) -> Seller | No
     if row is None:
         return None
     account, hosted, template, sealed = row
-    run = json.loads(conn.secrets.open(sealed)) if sealed is not None else {}
-    handler = run.get("handler", "")
-    image = run.get("image") or (LOCAL + handler if handler else "")
-    return Seller(account, bool(hosted), template, image, run.get("needs", {}).get("share", 1.0))
+    image, share = ("", 1.0) if sealed is None else _image_and_share(conn.secrets, bytes(sealed))
+    return Seller(account, bool(hosted), template, image, share)
+
+
+@lru_cache(1024)
+def _image_and_share(secrets: Secrets, sealed: bytes) -> tuple[str, float]:
+    """Of a version, which never changes. Spans come by the thousand; to open it costs more than the rest."""
+    run = json.loads(secrets.open(sealed))
+    return run["image"] or LOCAL + run["handler"], run["needs"]["share"]
 
 
 # ---- outputs ------------------------------------------------------------------------------------
