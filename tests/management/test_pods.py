@@ -18,6 +18,8 @@ from scripted_agent import ScriptedAgent
 from virtual_loop import VirtualLoop
 from virtual_loop import run as run_story
 
+from stoker.control.management.catalog import DATA_CENTERS
+from stoker.control.settings import PlaneSettings
 from stoker.wire.messages import Device, HeldPod, PodPort, PodSpec, PortMapping, RegistryAuth
 
 IMAGE = "ghcr.io/example/notebook:1.2"
@@ -28,10 +30,13 @@ FACTS = {"containers": "docker 28.0.1", "containers_cdi": "yes", "vcpus": "16", 
 
 @asynccontextmanager
 async def joined(
-    *nodes: str, facts: dict[str, str] = FACTS, devices: tuple[Device, ...] = (*GPUS, CPU)
+    *nodes: str,
+    facts: dict[str, str] = FACTS,
+    devices: tuple[Device, ...] = (*GPUS, CPU),
+    settings: PlaneSettings | None = None,
 ) -> AsyncIterator[tuple[Managed, list[ScriptedAgent], asyncio.TaskGroup]]:
     """A plane at work, and these nodes connected."""
-    async with managed(endpoint(workers_max=0)) as api, asyncio.TaskGroup() as tasks:
+    async with managed(endpoint(workers_max=0), settings=settings) as api, asyncio.TaskGroup() as tasks:
         api.run()
         agents = [api.world.agent(node=node) for node in nodes]
         for agent in agents:
@@ -312,6 +317,22 @@ async def test_without_a_node_nothing_starts(api: Managed) -> None:
     assert (await api.http.get("/pods")).json() == []
     later = await api.made("/pods", imageName=IMAGE, desiredStatus="EXITED")
     assert "no node is connected" in await refused(api, f"/pods/{later['id']}/start")
+
+
+@once
+async def test_to_name_every_data_center_is_to_name_none() -> None:
+    async with joined("node-1", facts={"containers": "docker 28.0.1"}) as (api, _, _):
+        why = await refused(api, "/pods", imageName=IMAGE, dataCenterIds=list(DATA_CENTERS[:25]))
+        assert "tells no data center" in why
+        await api.made("/pods", imageName=IMAGE, dataCenterIds=list(DATA_CENTERS))
+
+
+@once
+async def test_a_registry_of_the_configuration_file_is_used_by_its_id() -> None:
+    settings = PlaneSettings(registries={"mine": RegistryAuth("u", "p")})
+    async with joined("node-1", settings=settings) as (api, (agent,), _):
+        made = await api.made("/pods", imageName=IMAGE, containerRegistryAuthId="mine")
+        assert (await heard(agent, made["id"])).registry == RegistryAuth("u", "p")
 
 
 @once
