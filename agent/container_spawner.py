@@ -104,9 +104,7 @@ class ContainerSpawner:
                 limits.of(spec.limits).memory,
                 _gpus(spec, device),
             )
-            process = ContainerProcess(
-                container, self._engine, self.images, watcher, self._tail(spec.worker)
-            )
+            process = ContainerProcess(container, self._engine, self.images, watcher, self._tail(spec.worker))
             self._living.add(process)
             given_back = undo.pop_all()
         process.ended.add_done_callback(lambda _: self._gone(process, given_back))

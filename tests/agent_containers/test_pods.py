@@ -7,7 +7,7 @@ import gc
 import http.client
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -206,13 +206,22 @@ async def test_the_sweep_of_workers_leaves_pods(place: Place, engine: ContainerE
     await tell(story, place)
 
 
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """The package leaves its sockets to the collector when nobody listens."""
+    yield
+    gc.collect()
+
+
 class PodmanAlone(Podman):
     outlived = True
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", [Dockerd, PodmanAlone])
-async def test_an_engine_that_stops_and_starts(kind: type[EngineHere], tmp_path: Path) -> None:
+async def test_an_engine_that_stops_and_starts(
+    kind: type[EngineHere], tmp_path: Path, collected: None
+) -> None:
     """Dockerd takes its containers along; podman's service is not missed by them."""
     try:
         here = kind()
@@ -227,7 +236,6 @@ async def test_an_engine_that_stops_and_starts(kind: type[EngineHere], tmp_path:
             pytest.skip("no bridge can be made here")
         make_image(here.address)
         await goes_and_comes(here, tmp_path)
-        gc.collect()  # the package leaves its sockets to the collector when nobody listens
 
 
 async def goes_and_comes(here: EngineHere, folder: Path) -> None:
