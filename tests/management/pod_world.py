@@ -1,0 +1,86 @@
+"""A plane with nodes that say what a test says, for stories of pods over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from managed import Managed, managed
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
+from plane_world import endpoint
+from scripted_agent import ScriptedAgent
+from virtual_loop import VirtualLoop
+from virtual_loop import run as run_story
+
+from stoker.control.settings import PlaneSettings
+from stoker.wire.messages import Device, PodSpec
+
+IMAGE = "ghcr.io/example/notebook:1.2"
+GPUS = tuple(Device(f"GPU-{n}", "gpu", "NVIDIA GeForce RTX 4090", n, memory_total=24 << 30) for n in range(2))
+CPU = Device("CPU-0", "cpu", "a processor")
+FACTS = {"containers": "docker 28.0.1", "containers_cdi": "yes", "vcpus": "16", "data_center": "EU-RO-1"}
+
+
+@asynccontextmanager
+async def joined(
+    *nodes: str,
+    facts: dict[str, str] = FACTS,
+    devices: tuple[Device, ...] = (*GPUS, CPU),
+    settings: PlaneSettings | None = None,
+) -> AsyncIterator[tuple[Managed, list[ScriptedAgent], asyncio.TaskGroup]]:
+    """A plane at work, and these nodes connected."""
+    async with managed(endpoint(workers_max=0), settings=settings) as api, asyncio.TaskGroup() as tasks:
+        api.run()
+        agents = [api.world.agent(node=node) for node in nodes]
+        for agent in agents:
+            await agent.connect(tasks, devices=devices, facts=facts)
+            await agent.listen(0.1)
+        yield api, agents, tasks
+        for agent in agents:
+            agent.stream.end("the test is over")
+
+
+async def heard(agent: ScriptedAgent, pod: str) -> PodSpec:
+    """What the node was told of it last."""
+    await agent.listen(0.1)
+    return agent.pods[pod]
+
+
+async def told(api: Managed, pod: str, **query: Any) -> dict[str, Any]:
+    answer = await api.http.get(f"/pods/{pod}", params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def does(api: Managed, pod: str, action: str) -> dict[str, Any]:
+    answer = await api.http.post(f"/pods/{pod}/{action}")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def refused(api: Managed, path: str, status: int = 400, method: str = "POST", **body: Any) -> str:
+    answer = await api.http.request(method, path, json=body or None)
+    assert answer.status_code == status, answer.text
+    error: str = answer.json()["error"]
+    return error
+
+
+def state(pod: dict[str, Any]) -> tuple[str, str]:
+    return pod["desiredStatus"], pod["status"]
+
+
+def once(test):  # type: ignore[no-untyped-def]
+    """On virtual time, in one order of events: for what does not hang on it."""
+
+    def wrapped() -> None:
+        run_story(VirtualLoop(1), test())
+
+    wrapped.__name__, wrapped.__doc__ = test.__name__, test.__doc__
+    return wrapped

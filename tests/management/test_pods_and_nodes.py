@@ -1,0 +1,150 @@
+"""Pods over HTTP: what their nodes say of them is what they read."""
+
+from __future__ import annotations
+
+from plane_world import story
+from pod_world import CPU, FACTS, GPUS, IMAGE, does, heard, joined, once, refused, state, told
+
+from stoker.wire.messages import HeldPod, PortMapping
+
+
+@story
+async def test_a_container_that_ends_by_itself_reads_exited_and_why() -> None:
+    async with joined("node-1") as (api, (agent,), _):
+        pod = (await api.made("/pods", imageName=IMAGE))["id"]
+        spec = await heard(agent, pod)
+        await agent.tells(spec, "running")
+        await agent.tells(spec, "exited", exit_code=3)
+        await agent.listen(0.1)
+        found = await told(api, pod)
+        assert state(found) == ("EXITED", "EXITED")
+        assert (found["exitCode"], found["reason"]) == (3, "its container ended by itself with exit code 3")
+        assert found["lastStatusChange"].startswith("Exited by itself: ")
+        await does(api, pod, "start")
+        spec = await heard(agent, pod)
+        assert (spec.wish, spec.version, spec.restarts) == ("RUNNING", 1, 1)
+        found = await told(api, pod)
+        assert state(found) == ("RUNNING", "STARTING")
+        assert "exitCode" not in found
+
+
+@once
+async def test_a_container_that_cannot_start_is_an_error_with_its_reason() -> None:
+    async with joined("node-1") as (api, (agent,), _):
+        pod = (await api.made("/pods", imageName=IMAGE))["id"]
+        await agent.tells(
+            await heard(agent, pod), "failed", reason="the image could not be pulled: no such tag"
+        )
+        await agent.listen(0.1)
+        found = await told(api, pod)
+        assert state(found) == ("EXITED", "ERROR")
+        assert found["reason"] == "the image could not be pulled: no such tag"
+
+
+@story
+async def test_late_news_of_an_older_version_or_start_is_ignored() -> None:
+    async with joined("node-1") as (api, (agent,), _):
+        pod = (await api.made("/pods", imageName=IMAGE))["id"]
+        old = await heard(agent, pod)
+        await does(api, pod, "reset")
+        await agent.tells(old, "exited", exit_code=1)
+        await agent.listen(0.1)
+        assert state(await told(api, pod)) == ("RUNNING", "PROVISIONING")
+        new = await heard(agent, pod)
+        await does(api, pod, "restart")
+        await agent.tells(new, "failed", reason="x")
+        await agent.listen(0.1)
+        assert state(await told(api, pod))[0] == "RUNNING"
+        await agent.tells(await heard(agent, pod), "running")
+        await agent.listen(0.1)
+        assert state(await told(api, pod)) == ("RUNNING", "RUNNING")
+
+
+@once
+async def test_a_node_tells_nothing_of_another_nodes_pods() -> None:
+    async with joined("node-1", "node-2") as (api, (one, two), _):
+        pod = (await api.made("/pods", imageName=IMAGE))["id"]
+        own, other = (one, two) if (await told(api, pod))["machineId"] == "node-1" else (two, one)
+        spec = await heard(own, pod)
+        await other.tells(spec, "running")
+        await other.listen(0.1)
+        assert state(await told(api, pod)) == ("RUNNING", "PROVISIONING")
+
+
+@story
+async def test_the_pod_of_a_silent_node_keeps_its_wish_and_says_so() -> None:
+    async with joined("node-1") as (api, (agent,), tasks):
+        pod = (await api.made("/pods", imageName=IMAGE))["id"]
+        spec = await heard(agent, pod)
+        await agent.tells(spec, "running", ports=(PortMapping(22, 10341, "tcp"),))
+        await agent.listen(0.1)
+        await agent.leaves()
+        found = await told(api, pod)
+        assert state(found) == ("RUNNING", "ERROR")
+        assert "node node-1 is not connected" in found["reason"]
+        await does(api, pod, "restart")
+
+        held = [HeldPod(pod, 1, 0, "running")]
+        await agent.connect(tasks, devices=(*GPUS, CPU), facts=FACTS, pods=held)
+        spec = await heard(agent, pod)
+        assert (spec.wish, spec.restarts) == ("RUNNING", 1)
+        assert state(await told(api, pod)) == ("RUNNING", "STARTING")
+        await agent.tells(spec, "running")
+        await agent.listen(0.1)
+        assert state(await told(api, pod)) == ("RUNNING", "RUNNING")
+
+
+@story
+async def test_what_a_hello_does_not_hold_is_not_there() -> None:
+    async with joined("node-1") as (api, (agent,), tasks):
+        kept, lost = [(await api.made("/pods", imageName=IMAGE))["id"] for _ in range(2)]
+        for pod in (kept, lost):
+            await agent.tells(await heard(agent, pod), "running", ports=(PortMapping(22, 10341, "tcp"),))
+        await agent.listen(0.1)
+        await agent.leaves()
+        held = [HeldPod(kept, 1, 0, "running"), HeldPod("another-s-pod", 1, 0, "running")]
+        await agent.connect(tasks, devices=(*GPUS, CPU), facts=FACTS, pods=held)
+        await agent.listen(0.1)
+        assert set(agent.pods) == {kept, lost}
+        found = await told(api, kept)
+        assert (state(found), found["portMappings"]) == (("RUNNING", "RUNNING"), {"22": 10341})
+        assert state(await told(api, lost)) == ("RUNNING", "PROVISIONING")
+        assert api.plane.floor.pods.keys() == {kept, lost}
+
+
+@story
+async def test_another_control_process_finds_everything_again() -> None:
+    async with joined("node-1") as (api, (agent,), tasks):
+        await api.http.put("/secrets/word", json={"value": "hush"})
+        pod = (await api.made("/pods", imageName=IMAGE, env={"A": "{{ STOKER_SECRET_word }}"}))["id"]
+        deleted = (await api.made("/pods", imageName=IMAGE))["id"]
+        before = await heard(agent, pod)
+        await agent.tells(before, "running")
+        await agent.listen(0.1)
+        await api.http.delete(f"/pods/{deleted}")
+        agent.stream.end("control is killed")
+        await api.again()
+        api.run()
+        assert state(await told(api, pod)) == ("RUNNING", "ERROR")
+        again = api.world.agent()
+        held = [HeldPod(pod, 1, 0, "running"), HeldPod(deleted, 1, 0, "running")]
+        await again.connect(tasks, devices=(*GPUS, CPU), facts=FACTS, pods=held)
+        assert await heard(again, pod) == before
+        assert state(await told(api, pod)) == ("RUNNING", "RUNNING")
+        assert again.pods[deleted].wish == "TERMINATED"
+        assert "throttled" in await refused(api, "/pods", imageName=IMAGE)
+        again.stream.end("the test is over")
+
+
+@story
+async def test_a_commit_in_doubt_is_found_by_the_nodes_next_hello() -> None:
+    async with joined("node-1") as (api, _, tasks):
+        api.world.commits.doubt = 2  # the audit's is the first
+        await refused(api, "/pods", 503, imageName=IMAGE)
+        (pod,) = (await api.http.get("/pods")).json()
+        again = api.world.agent()
+        await again.connect(tasks, devices=(*GPUS, CPU), facts=FACTS)
+        spec = await heard(again, pod["id"])
+        assert (spec.wish, spec.devices) == ("RUNNING", ("GPU-0",))
+        assert pod["id"] in api.plane.floor.pods
+        again.stream.end("the test is over")
