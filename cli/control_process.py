@@ -107,6 +107,7 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
             price_list=price_list(config),
             registries=registry_auths(config),
             local_roots=config.local_roots,
+            local_base=str(options.config.resolve().parent) if options.config else "/",
             prices=device_prices(config),
         )
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))

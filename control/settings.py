@@ -13,8 +13,8 @@ from stoker.wire.messages import Price, RegistryAuth
 class PlaneSettings:
     """`aliases` are further ids of endpoints: alias to id. `registries` are those that the file declares.
 
-    `local_roots` are folders below which `local:` handlers may lie. `prices` are those of every endpoint's
-    jobs, `price_list` is what bills are made by.
+    `local_roots` are folders below which `local:` handlers may lie; relative places start at `local_base`, as
+    the file's do. `prices` are those of every endpoint's jobs, `price_list` is what bills are made by.
     """
 
     beat_s: float = 5.0
@@ -29,4 +29,5 @@ class PlaneSettings:
     price_list: PriceList = field(default_factory=PriceList)
     registries: Mapping[str, RegistryAuth] = field(default_factory=dict)
     local_roots: tuple[str, ...] = ()
+    local_base: str = "/"
     prices: tuple[Price, ...] = ()

@@ -18,6 +18,7 @@ from stoker.control.config import to_version
 from stoker.control.config_sections import DEFAULT_EXECUTION_TIMEOUT_MS, EndpointSection
 from stoker.control.errors import BadRequest
 from stoker.control.places import LOCAL, PlaceError, named_image, placed
+from stoker.control.settings import PlaneSettings
 from stoker.control.types import Endpoint, EndpointVersion, Template
 from stoker.wire.messages import Price, RegistryAuth
 
@@ -76,12 +77,12 @@ FLAVOR_GB = {"c": 2, "g": 4, "m": 8}
 
 
 def section(
-    endpoint: str, asked: Mapping[str, Any], template: Template, roots: tuple[str, ...]
+    endpoint: str, asked: Mapping[str, Any], template: Template, settings: PlaneSettings
 ) -> EndpointSection:
     """The endpoint as the file would declare it. Raises BadRequest, which names the field."""
     fields = _present(template.fields, _OF_TEMPLATE) | _present(asked, _OF_ENDPOINT)
     fields["id"] = endpoint
-    fields["imageName"] = place(template.fields, roots)
+    fields["imageName"] = place(template.fields, settings)
     fields["computeType"] = asked.get("computeType")
     fields["vcpuCount"] = vcpus(asked) if asked.get("computeType") == "CPU" else None
     fields["networkVolumeId"] = next(iter(volumes(asked)), None)
@@ -101,9 +102,8 @@ def _present(fields: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any
     return {name: fields[name] for name in names if fields.get(name) is not None}
 
 
-def place(template: Mapping[str, Any], roots: tuple[str, ...]) -> str:
-    """What its imageName names; an image without a tag is the latest. Relative places start at the first
-    folder of local_roots."""
+def place(template: Mapping[str, Any], settings: PlaneSettings) -> str:
+    """What its imageName names; an image without a tag is the latest."""
     image: str = template["imageName"]
     if not image.startswith(LOCAL) and not named_image(image) and named_image(f"{image}:latest"):
         image = f"{image}:latest"
@@ -113,10 +113,9 @@ def place(template: Mapping[str, Any], roots: tuple[str, ...]) -> str:
         )
     if template.get("handler") and template.get("dockerEntrypoint"):
         raise BadRequest("dockerEntrypoint is for programs; beside handler the worker is started by Stoker")
-    paths = tuple(Path(root) for root in roots)
-    base = paths[0] if paths else Path("/")
+    base, roots = Path(settings.local_base), tuple(Path(root) for root in settings.local_roots)
     try:
-        return placed(image, "imageName", base, paths, program=bool(template.get("dockerStartCmd")))
+        return placed(image, "imageName", base, roots, program=bool(template.get("dockerStartCmd")))
     except PlaceError as wrong:
         raise BadRequest(str(wrong)) from None
 

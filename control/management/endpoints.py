@@ -173,14 +173,14 @@ class ManagedEndpoints:
 
     def check_template(self, template: Template) -> None:
         """Raises BadRequest where no endpoint could be made from it."""
-        blueprint.section("endpoint", {}, template, self._settings.local_roots)
+        blueprint.section("endpoint", {}, template, self._settings)
 
     # -- from what was asked to an endpoint
 
     async def _made(
         self, account: str, endpoint: str, asked: Mapping[str, Any], template: Template
     ) -> Endpoint:
-        section = blueprint.section(endpoint, asked, template, self._settings.local_roots)
+        section = blueprint.section(endpoint, asked, template, self._settings)
         run = await self._version(section, template)
         return blueprint.endpoint(section, run, account, asked, template)
 

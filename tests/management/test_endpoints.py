@@ -187,13 +187,23 @@ async def test_a_place_on_the_nodes_lies_below_the_roots(tmp_path: Path) -> None
     handler.parent.mkdir()
     handler.write_text("")
     (tmp_path / "outside.py").write_text("")
-    async with managed(settings=PlaneSettings(local_roots=(str(handler.parent),))) as api:
-        made_from = await template(api, imageName="local:echo.py:handler")
+    (handler.parent / "linked.py").symlink_to(tmp_path / "outside.py")
+    settings = PlaneSettings(local_roots=(str(handler.parent),), local_base=str(tmp_path))
+    async with managed(settings=settings) as api:
+        made_from = await template(api, imageName="local:roots/echo.py:handler")
         told = await api.made("/endpoints", templateId=made_from)
         stored = api.plane.endpoints.by_id(told["id"])
         assert stored is not None
         assert stored.run.handler == f"{handler}:handler"
-        for image in (f"local:{tmp_path}/outside.py:handler", "local:none.py:handler", "local:echo.py"):
+        for image in (
+            "local:outside.py:handler",
+            "local:echo.py:handler",
+            "local:roots/../outside.py:handler",
+            "local:roots/linked.py:handler",
+            "local:roots/none.py:handler",
+            "local:roots/echo.py",
+            f"local:{tmp_path}/outside.py:handler",
+        ):
             body = {"name": "other", "imageName": image}
             refused = await api.http.post("/templates", json=body)
             assert (refused.status_code, refused.json()["message"][:9]) == (400, "imageName"), image

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, running, until
+from stack import HANDLERS, Stack, running, until
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +45,8 @@ class Rest:
 @pytest.mark.slow
 def test_from_creation_to_deletion(stack: Stack) -> None:
     rest = Rest(stack)
-    made_from = rest.told(
-        "POST", "/templates", {"name": "t", "imageName": "local:tells_what_it_sees.py:handler"}
-    )
+    place = os.path.relpath(HANDLERS / "tells_what_it_sees.py", stack.config.parent)
+    made_from = rest.told("POST", "/templates", {"name": "t", "imageName": f"local:{place}:handler"})
     asked = {"templateId": made_from["id"], "name": "e", "workersMin": 1, "workersMax": 2}
     endpoint = rest.told("POST", "/endpoints", asked)["id"]
     first = stack.runsync(endpoint, {})["output"]["pid"]

@@ -65,7 +65,8 @@ ImageName = Annotated[
         max_length=1024,
         description=(
             "An image; or `local:<path>.py:<name>`, a handler on the nodes; or, beside a dockerStartCmd,"
-            " `local:<folder>`. The last two lie below the configuration's local_roots."
+            " `local:<folder>`. The last two lie below the configuration's local_roots; relative paths start"
+            " at its file's folder."
         ),
         examples=["local:/srv/handlers/echo.py:handler"],
     ),
