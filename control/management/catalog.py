@@ -1,15 +1,18 @@
 """Which hardware and places may be named: those that the interface publishes, and those that nodes tell of.
 
-A name that nobody offers now is no mistake: a node that has it may come. What is neither published nor told
-by a connected node is taken for one, and refused with the names that are allowed.
+A name that nobody offers now is no mistake: a node that has it may come. What is neither published nor was
+told by a node is taken for one, and refused with the names that are allowed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest
-from stoker.control.floor import Floor
+from stoker.control.floor import Floor, FloorNode
+from stoker.control.store.node_records import NodeRecord, list_nodes
+from stoker.control.store.opening import DEFAULT_ACCOUNT
 from stoker.control.submissions import shown
 
 DATA_CENTER = "data_center"
@@ -119,23 +122,29 @@ POD_CPU_FLAVORS = ("cpu3c", "cpu3g", "cpu3m", "cpu5c", "cpu5g", "cpu5m")
 
 
 class Catalog:
-    def __init__(self, floor: Floor) -> None:
-        self._floor = floor
+    def __init__(self, commits: Commits, floor: Floor) -> None:
+        self._commits, self._floor = commits, floor
+        self._told: dict[str, NodeRecord | FloorNode] = {}
+
+    async def load(self) -> None:
+        """What nodes told that are away now."""
+        records = await self._commits.read(lambda conn: list_nodes(conn, DEFAULT_ACCOUNT))
+        self._told = {record.id: record for record in records}
 
     def gpu_types(self) -> tuple[str, ...]:
-        told = (
-            device.name
-            for node in self._floor.nodes.values()
-            for device in node.devices
-            if device.kind != "cpu"
-        )
+        told = (one.name for node in self._nodes() for one in node.devices if one.kind != "cpu")
         return _with(GPU_TYPES, told)
 
     def cuda_versions(self) -> tuple[str, ...]:
-        return _with(CUDA_VERSIONS, (node.facts.get(CUDA, "") for node in self._floor.nodes.values()))
+        return _with(CUDA_VERSIONS, (node.facts.get(CUDA, "") for node in self._nodes()))
 
     def data_centers(self) -> tuple[str, ...]:
-        return _with(DATA_CENTERS, (node.facts.get(DATA_CENTER, "") for node in self._floor.nodes.values()))
+        return _with(DATA_CENTERS, (node.facts.get(DATA_CENTER, "") for node in self._nodes()))
+
+    def _nodes(self) -> Iterable[NodeRecord | FloorNode]:
+        """As each told last: those that are connected, and those that were."""
+        self._told.update(self._floor.nodes)
+        return self._told.values()
 
     def check(self, field: str, given: Iterable[str], allowed: Iterable[str]) -> None:
         """Raises BadRequest for the first that is not allowed."""

@@ -47,7 +47,7 @@ class Management:
         self.dispatch = dispatch
         self.clock = clock
         self.rng = rng
-        self.catalog = Catalog(floor)
+        self.catalog = Catalog(commits, floor)
         self.keys = Keys(commits, callers, endpoints, clock)
         self.audit = Audit(commits, clock)
         self.nodes = NodeBook(commits, floor, staffing, clock, settings.silence_s)
@@ -88,6 +88,7 @@ class Management:
 
     async def start(self) -> None:
         """To be awaited before a node comes."""
+        await self.catalog.load()
         await self.nodes.load()
         await self.secrets.load()
         await self.volumes.load()

@@ -9,9 +9,11 @@ from typing import Any
 
 from managed import V2, Managed, managed
 from plane_world import story
+from scripted_agent import ScriptedAgent
 from working_agent import WorkingAgent
 
 from stoker.control import store
+from stoker.wire.messages import Device
 
 IMAGE = "ghcr.io/example/worker:1.2"
 
@@ -138,6 +140,24 @@ async def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_process
         await api.again()
         assert open_jobs(api) == 0
         assert (await api.http.get(f"/endpoints/{made['id']}")).status_code == 404
+
+
+@story
+async def test_what_a_node_tells_of_may_be_named_and_goes_on_when_it_is_away() -> None:
+    told = {"gpuTypeIds": ["A new GPU"], "dataCenterIds": ["HERE-1"], "minCudaVersion": "14.1"}
+    async with managed() as api, asyncio.TaskGroup() as tasks:
+        made = await endpoint(api)
+        path = f"/endpoints/{made['id']}"
+        for field, value in told.items():
+            assert (await api.http.patch(path, json={field: value})).status_code == 400
+        agent = ScriptedAgent(api.plane, api.world.token)
+        gpu = Device(uuid="GPU-1", kind="gpu", name="A new GPU")
+        await agent.connect(tasks, devices=[gpu], facts={"data_center": "HERE-1", "cuda": "14.1"})
+        changed = await api.http.patch(path, json=told)
+        assert {field: changed.json()[field] for field in told} == told
+        await agent.leaves()
+        await api.again()
+        assert (await api.http.patch(path, json={"gpuCount": 2} | told)).status_code == 200
 
 
 @story
