@@ -11,9 +11,46 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import load, mutant
 
-from stoker.control import autoscale, placement, pod, rollout, secret_references, volume
+from stoker.control import autoscale, billing, placement, pod, rollout, secret_references, volume
 
 MUTANTS = {
+    "billing": {
+        "each part is rounded for itself": (
+            "price * ended_ms // per - price * began_ms // per",
+            "price * (ended_ms - began_ms) // per",
+        ),
+        "every device is alike": (
+            "self.gpu_second.get(device_type, self.device_second)",
+            "self.device_second",
+        ),
+        "a processor costs nothing": (
+            "self.device_second if self.cpu_second is None",
+            "0 if self.cpu_second is None",
+        ),
+        "one GPU for all": ("* max(devices, 1) *", "*"),
+        "a share pays for the whole": ("percent * round(share * SHARES)", "percent * SHARES"),
+        "starting is free": (
+            'case "starting":\n                return self',
+            'case "starting":\n                return 0 * self',
+        ),
+        "waiting is running": ('case "idle":', 'case "waits":'),
+        "an hour is a minute": ("* 3_600 * count", "* 60 * count"),
+        "the price of nothing": ("if device_type else None", "if True else None"),
+        "an hour is not cut": ("min((hour + 1) * HOUR_MS, ended_ms)", "ended_ms"),
+        "weeks start on Sunday": ("(day + 3) % 7", "(day + 4) % 7"),
+        "no leap year": ("(year - 1969) // 4", "(year - 1970) // 4"),
+        "no century": ("- (year - 1901) // 100", ""),
+        "no fourth century": ("+ (year - 1601) // 400", ""),
+        "February is short": ("29 if leap else 28", "28"),
+        "the last day is the next month": ("if first + length > day:", "if first + length >= day:"),
+        "a year is one too early": ("while _new_year(year + 1) <= day:", "while _new_year(year + 1) < day:"),
+        "a disk counts each hour": (
+            "max(most.get(row.resource, 0), row.disk_gb)",
+            "most.get(row.resource, 0) + row.disk_gb",
+        ),
+        "disks of all are one": ("sum(disks[key].values())", "max(disks[key].values())"),
+        "the last hour wins": ("billed[1] += row.nano_usd", "billed[1] = row.nano_usd"),
+    },
     "autoscale": {
         "never rounds up": (
             "return ceil((sample.queued + sample.in_progress) / each - 1e-9)",
@@ -273,6 +310,7 @@ MUTANTS = {
 }
 MODULES = {
     "autoscale": autoscale,
+    "billing": billing,
     "rollout": rollout,
     "placement": placement,
     "pod": pod,
