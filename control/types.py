@@ -313,8 +313,9 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class QueueSample:
-    """One endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`. Of the others
-    the one that waits longest has done so since `waiting_since`, which lies ahead while all of them back off."""
+    """One endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`. Of the
+    others, the one that waits longest does so since `waiting_since`, which lies ahead while all back off.
+    """
 
     endpoint: str
     queued: int = 0
