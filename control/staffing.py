@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from stoker.control import placement, rollout
-from stoker.control.autoscale import ScaleMemory, ScalePolicy, ScaleSample, decide
+from stoker.control.autoscale import ScaleDecision, ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.engine_fit import fitting
 from stoker.control.floor import Floor, FloorWorker
 from stoker.control.placement import NoPlace, Place, Room
@@ -36,10 +36,12 @@ LOW_WAITS = "low priority: it starts no worker, and waits for one that other job
 
 @dataclass(slots=True)
 class _Known:
-    """What is kept of an endpoint from one look to the next. `staffed`: workers that were wanted and came;
+    """What is kept of an endpoint from one look to the next. `said`: the last decision, which is logged once;
+    `staffed`: workers that were wanted and came;
     `stuck`: why its newest version is not rolled out; `runs`: what its last versions run."""
 
     memory: ScaleMemory | None = None
+    said: ScaleDecision | None = None
     staffed: int | None = None
     stuck: str = ""
     runs: dict[int, EndpointVersion] = field(default_factory=dict)
@@ -125,9 +127,10 @@ class Staffing:
         )
         known = self._known[endpoint.id]
         decision, known.memory = decide(sample, policy, known.memory)
-        if decision.workers != sample.workers:
+        if decision.workers != sample.workers and decision != known.said:
             words = endpoint.id, sample.workers, decision.workers, decision.why
             log.info("endpoint %s goes from %d to %d workers: %s", *words)
+        known.said = decision
         return decision.workers
 
     def _sample(self, endpoint: Endpoint, queue: QueueSample) -> ScaleSample:
