@@ -5,6 +5,7 @@ A running control remembers a key's verdict for five seconds.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -49,7 +50,9 @@ class NewKey:
     rights: Sequence[str] = ()
 
 
-def create(data_dir: Path, config: Path | None, wanted: NewKey, console: Console) -> None:
+def create(
+    data_dir: Path, config: Path | None, wanted: NewKey, console: Console, *, as_json: bool = False
+) -> None:
     now = time.time()
     access = _access(wanted)
     expires_at = None if wanted.expires is None else now + _seconds(wanted.expires)
@@ -64,6 +67,9 @@ def create(data_dir: Path, config: Path | None, wanted: NewKey, console: Console
         return keys.create_key(conn, name=wanted.name, now=now, access=known, expires_at=expires_at)
 
     record, token = _on_store(data_dir, config, make)
+    if as_json:
+        print(_json({**_told(record), "key": token}))
+        return
     console.print(token, soft_wrap=True)
     plain_console(stderr=True).print(f"{record.id} ({wanted.name}); it is shown this once")
 
@@ -111,8 +117,11 @@ def _seconds(given: str) -> float:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def show(data_dir: Path, config: Path | None, *, join: bool, console: Console) -> None:
+def show(data_dir: Path, config: Path | None, *, join: bool, console: Console, as_json: bool = False) -> None:
     records = _on_store(data_dir, config, lambda conn: keys.list_keys(conn, "join" if join else "key"))
+    if as_json:
+        print(_json([_told(record) for record in records if record.revoked_at is None]))
+        return
     table = Table(*(Column(name, no_wrap=True) for name in ("id", "name")), "account")
     for heading in ("uses left" if join else "may", *_TIMES):
         table.add_column(heading)
@@ -122,6 +131,17 @@ def show(data_dir: Path, config: Path | None, *, join: bool, console: Console) -
         days = ("" if at is None else _day(at) for at in times)
         table.add_row(record.id, record.name, record.account, may, *days)
     console.print(table)
+
+
+def _told(record: KeyRecord) -> dict[str, Any]:
+    """As the API writes it, which knows no key that was revoked."""
+    from stoker.control.api.management.keys import KeyTold, fields_of
+
+    return KeyTold(**fields_of(record)).model_dump(mode="json", exclude_none=True)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2)
 
 
 def _uses(record: KeyRecord) -> str:

@@ -55,6 +55,7 @@ Database = Annotated[
         "Better in STOKER_DATABASE_URL: arguments are readable by everybody."
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="As the API writes it.")]
 Join = Annotated[bool, typer.Option("--join", help="Join tokens of agents instead of API keys.")]
 
 
@@ -305,6 +306,7 @@ def key_create(
         list[str] | None,
         typer.Option(metavar="NAME=RIGHT", help="The same for an endpoint; * is all that are not named."),
     ] = None,
+    as_json: AsJson = False,
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
 ) -> None:
@@ -312,15 +314,17 @@ def key_create(
     from stoker.cli import key_commands
 
     wanted = key_commands.NewKey(name, join, uses, expires, read_only, management, tuple(endpoint or ()))
-    key_commands.create(data_dir, _config(config), wanted, plain_console())
+    key_commands.create(data_dir, _config(config), wanted, plain_console(), as_json=as_json)
 
 
 @key_app.command("list")
-def key_list(join: Join = False, data_dir: DataDir = DATA_DIR, config: ConfigFile = None) -> None:
+def key_list(
+    join: Join = False, as_json: AsJson = False, data_dir: DataDir = DATA_DIR, config: ConfigFile = None
+) -> None:
     """Their ids and names; never the keys themselves."""
     from stoker.cli import key_commands
 
-    key_commands.show(data_dir, _config(config), join=join, console=plain_console())
+    key_commands.show(data_dir, _config(config), join=join, console=plain_console(), as_json=as_json)
 
 
 @key_app.command("revoke")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterator
@@ -66,6 +67,19 @@ def test_a_key_is_shown_once_and_listed_without_its_secret(capsys: pytest.Captur
     works("key", "revoke", key)
     capsys.readouterr()
     assert "no key" in fails(capsys, "key", "revoke", key)
+
+
+def test_keys_read_as_the_api_writes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    works("key", "create", "--name", "ci", "--read-only", "--json")
+    made = json.loads(capsys.readouterr().out)
+    assert made["key"].startswith(f"sk_{made['id']}_")
+    works("key", "create", "--name", "old")
+    works("key", "revoke", capsys.readouterr().out.split("_")[1])
+    capsys.readouterr()
+    works("key", "list", "--json")
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert (listed["id"], listed["access"]) == (made["id"], {"scope": "read"})
+    assert "key" not in listed
 
 
 def test_a_key_is_made_with_rights_and_an_end(

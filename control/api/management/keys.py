@@ -150,7 +150,7 @@ def _access(access: Access) -> AccessTold:
     return AccessTold(scope=access.scope, management=access.management, endpoints=rights)
 
 
-def _fields(record: KeyRecord) -> dict[str, Any]:
+def fields_of(record: KeyRecord) -> dict[str, Any]:
     return {
         "id": record.id,
         "name": record.name,
@@ -179,19 +179,19 @@ async def create_key(by: Keeper, managed: Managed, asked: KeyCreateInput) -> New
         access = asked.access.access() if asked.access else ALL
         made = managed.keys.create(by.account, name=asked.name, access=access, expires_at=expires_at)
     record, token = await made
-    return NewKeyTold(**_fields(record), key=token)
+    return NewKeyTold(**fields_of(record), key=token)
 
 
 @router.get("", responses=LISTS, response_model_exclude_none=True)
 async def list_keys(by: Keeper, managed: Managed, kind: Annotated[Kind, Query()] = "key") -> list[KeyTold]:
     """List API keys, or join tokens, that were not revoked."""
-    return [KeyTold(**_fields(record)) for record in await managed.keys.list(by.account, kind)]
+    return [KeyTold(**fields_of(record)) for record in await managed.keys.list(by.account, kind)]
 
 
 @router.get("/{keyId}", responses=READS, response_model_exclude_none=True)
 async def get_key(by: Keeper, managed: Managed, keyId: KeyId) -> KeyTold:
     """Read one key; never the key itself."""
-    return KeyTold(**_fields(await managed.keys.get(by.account, keyId)))
+    return KeyTold(**fields_of(await managed.keys.get(by.account, keyId)))
 
 
 @router.patch("/{keyId}", responses=CHANGES, response_model_exclude_none=True)
@@ -205,7 +205,7 @@ async def update_key(by: Keeper, managed: Managed, keyId: KeyId, asked: KeyUpdat
         changes["access"] = asked.access.access()
     if "expiresAt" in asked.model_fields_set:
         changes["expires_at"] = asked.expiresAt.timestamp() if asked.expiresAt else None
-    return KeyTold(**_fields(await managed.keys.update(by.account, keyId, changes)))
+    return KeyTold(**fields_of(await managed.keys.update(by.account, keyId, changes)))
 
 
 @router.delete("/{keyId}", status_code=204, responses=READS)
