@@ -207,3 +207,46 @@ async def test_a_place_on_the_nodes_lies_below_the_roots(tmp_path: Path) -> None
             body = {"name": "other", "imageName": image}
             refused = await api.http.post("/templates", json=body)
             assert (refused.status_code, refused.json()["message"][:9]) == (400, "imageName"), image
+
+
+async def test_a_volume_is_named_by_either_field_and_unset_by_null(api: Managed) -> None:
+    one, other = [
+        (await api.made("/networkvolumes", name=name, size=1, dataCenterId="EU-RO-1"))["id"]
+        for name in ("one", "other")
+    ]
+    told = await made(api, networkVolumeId=one)
+    path = f"/endpoints/{told['id']}"
+    assert (told["networkVolumeId"], told["networkVolumeIds"]) == (one, [one])
+    changed = (await api.http.patch(path, json={"networkVolumeIds": [other]})).json()
+    assert (changed["networkVolumeId"], changed["version"]) == (other, 2)
+    refused = await api.http.patch(path, json={"networkVolumeIds": [one, other]})
+    assert (refused.status_code, "may hold one id" in refused.json()["message"]) == (400, True)
+    unset = (await api.http.patch(path, json={"networkVolumeIds": None})).json()
+    assert ("networkVolumeId" in unset, unset["networkVolumeIds"], unset["version"]) == (False, [], 3)
+
+
+async def test_what_has_no_default_is_unset_by_null(api: Managed) -> None:
+    told = await made(api, gpuMemoryMb=16_000, minCudaVersion="12.1")
+    path = f"/endpoints/{told['id']}"
+    changed = (await api.http.patch(path, json={"gpuMemoryMb": None, "minCudaVersion": None})).json()
+    assert not {"gpuMemoryMb", "minCudaVersion"} & changed.keys()
+    assert (await api.http.patch(path, json={"gpuCount": None})).status_code == 400
+
+
+async def test_another_template_is_taken_at_once(api: Managed) -> None:
+    told = await made(api)
+    other = await template(api, name="u", env={"MODE": "other"})
+    changed = (await api.http.patch(f"/endpoints/{told['id']}", json={"templateId": other})).json()
+    assert (changed["templateId"], changed["env"], changed["version"]) == (other, {"MODE": "other"}, 2)
+    assert (await api.http.delete(f"/templates/{told['templateId']}")).status_code == 204
+
+
+async def test_a_secret_is_told_by_its_name_alone(api: Managed) -> None:
+    answer = await api.http.put("/secrets/db", json={"value": "hunter2"})
+    assert answer.status_code == 200
+    env = {"URL": "pg://{{ STOKER_SECRET_db }}@host"}
+    made_from = await template(api, env=env)
+    told = await api.made("/endpoints", templateId=made_from)
+    shown = await api.http.get(f"/endpoints/{told['id']}?includeTemplate=true&includeWorkers=true")
+    assert (shown.json()["env"], shown.json()["template"]["env"]) == (env, env)
+    assert "hunter2" not in shown.text
