@@ -107,6 +107,7 @@ class Pods:
         self._seats: dict[str, Seat] = {}
         self._tasks: asyncio.TaskGroup
         self._found = False
+        self._sat = asyncio.Event()  # there are pods to look at
         self.looked = asyncio.Event()
 
     async def run(self) -> NoReturn:
@@ -117,6 +118,9 @@ class Pods:
                 self._sit(name, mark)
             self._tasks.create_task(self._find(), name="find pods")
             while True:
+                if not self._seats:
+                    self._sat.clear()
+                    await self._sat.wait()
                 await asyncio.sleep(self._look_s)
                 for seat in list(self._seats.values()):
                     if pod.watched(seat.pod):
@@ -176,6 +180,7 @@ class Pods:
         first, commands = pod.begin(name, mark)
         alarm = Alarm(lambda at: self._tell(seat, Tick(at)))
         seat = self._seats[name] = Seat(first, alarm)
+        self._sat.set()
         for command in commands:
             self._perform(seat, command)
         return seat
