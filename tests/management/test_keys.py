@@ -70,6 +70,8 @@ async def test_a_join_token_is_made_and_listed_apart(api: Managed) -> None:
         ({"expiresAt": "1970-01-01T00:00:00Z"}, "expiresAt must lie in the future"),
         ({"expiresAt": 4_000_000_000}, "expiresAt"),
         ({"expiresAt": "2036-01-01T00:00:00"}, "expiresAt"),
+        ({"expiresAt": "9999-12-31T23:59:59-14:00"}, "expiresAt: must lie in the years 1 to 9999 of UTC"),
+        ({"expiresAt": "0001-01-01T00:00:00+14:00"}, "expiresAt: must lie in the years 1 to 9999 of UTC"),
         ({"access": {"scope": "everything"}}, "access.scope must be one of"),
         ({"access": {"scope": "read", "management": "write"}}, 'management is for scope "restricted"'),
         ({"access": {"scope": "restricted", "endpoints": {"nope": "read"}}}, "there is no nope"),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field, model_validator
 
 from stoker.control.access import ALL, Access, Caller
 from stoker.control.api.management.caller import By, Managed
@@ -45,10 +45,19 @@ def _text(given: Any) -> Any:
     return given
 
 
+def _in_utc(given: datetime) -> datetime:
+    """So that it can be told again: the last hours of 9999 are another year's elsewhere."""
+    try:
+        return given.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must lie in the years 1 to 9999 of UTC") from None
+
+
 When = Annotated[
     AwareDatetime,
     Field(strict=False, examples=["2036-01-01T00:00:00Z"]),
     BeforeValidator(_text),
+    AfterValidator(_in_utc),
 ]
 
 _RESTRICTED: dict[str, Any] = {"scope": "restricted", "management": "none", "endpoints": {"*": "read"}}
