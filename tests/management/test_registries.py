@@ -142,3 +142,11 @@ def test_the_file_holds_no_clear_text(tmp_path: Path) -> None:
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert PASSWORD.encode() not in kept
     assert b"my-username" not in kept
+
+
+@pytest.mark.parametrize("field", ["name", "username"])
+async def test_a_password_in_a_wrong_place_is_not_repeated_either(api: Managed, field: str) -> None:
+    for wrong, words in (({"password": PASSWORD}, "an object"), ([PASSWORD], "a list")):
+        answer = await api.http.post(AUTHS, json=ASKED | {field: wrong})
+        assert answer.json()["error"] == f"{field}: Input should be a valid string; got {words}"
+        assert PASSWORD not in (await api.http.get("/audit")).text

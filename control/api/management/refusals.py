@@ -14,7 +14,7 @@ from stoker.control.errors import ControlError, Unavailable
 from stoker.control.submissions import shown
 
 SECRET_FIELDS = frozenset({"password", "value", "env"})
-"""Fields whose values no refusal repeats."""
+"""Fields whose values no refusal repeats. An object or a list may hold such a field, and is not repeated."""
 
 
 def refused_body(status: int, message: str) -> dict[str, Any]:
@@ -66,10 +66,16 @@ def _sentence(error: dict[str, Any]) -> str:
         return f"{field} is not a known field"
     if error["type"] == "missing":
         return f"{field} is required and missing"
-    value = "a secret" if SECRET_FIELDS.intersection(field.split(".")) else shown(error["input"])
+    value = "a secret" if SECRET_FIELDS.intersection(field.split(".")) else _plainly(error["input"])
     if error["type"] in ("literal_error", "enum"):
         return f"{field} must be one of {error['ctx']['expected']}; got {value}"
     message = str(error.get("ctx", {}).get("error", error["msg"]))
     if field == "the body":
         return f"{field}: {message}"  # without what it is, which may hold a secret
     return f"{field}: {message}; got {value}"
+
+
+def _plainly(value: Any) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    return "a list" if isinstance(value, list) else shown(value)
