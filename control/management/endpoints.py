@@ -31,6 +31,7 @@ from stoker.control.management.volumes import Volumes
 from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
+from stoker.control.store import Conn
 from stoker.control.submissions import shown
 from stoker.control.types import Endpoint, EndpointVersion, Template
 from stoker.wire.names import short_id
@@ -86,8 +87,7 @@ class ManagedEndpoints:
         async with self.turn:
             template = await self._template(account, asked["templateId"])
             made = await self._made(account, short_id(self._rng), asked, template)
-            now = self._clock()
-            stored = await self._commits.commit(lambda conn: store.put_endpoint(conn, made, now))
+            stored = await self._stored(made)
         self._live(stored)
         return stored
 
@@ -116,10 +116,7 @@ class ManagedEndpoints:
             made = await self._made(account, old.id, asked, template)
             if not anew:
                 made = replace(made, run=old.run)
-            now = self._clock()
-            stored = await self._commits.commit(
-                lambda conn: store.put_endpoint(conn, made, now, anew=bool(anew))
-            )
+            stored = await self._stored(made, anew=bool(anew))
         self._live(stored)
         return stored
 
@@ -195,6 +192,17 @@ class ManagedEndpoints:
             raise BadRequest(f"templateId must be the id of a template; there is none of {shown(template)}")
         self._secrets.check(account, found.fields["env"])
         return found
+
+    async def _stored(self, made: Endpoint, *, anew: bool = False) -> Endpoint:
+        """What it names may have been deleted a moment ago: that is looked at as it is stored."""
+        now = self._clock()
+
+        def put(conn: Conn) -> Endpoint:
+            self._volumes.check_still(conn, made.account, made.run.volume)
+            self._secrets.check_still(conn, made.account, made.run.env)
+            return store.put_endpoint(conn, made, now, anew=anew)
+
+        return await self._commits.commit(put)
 
     def _own(self, account: str, endpoint: str, verb: str) -> Endpoint:
         found = self.get(account, endpoint)

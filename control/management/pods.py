@@ -33,7 +33,6 @@ from stoker.control.pod_book import PodBook
 from stoker.control.pod_needs import needs
 from stoker.control.staffing import Staffing
 from stoker.control.store import Conn
-from stoker.control.store.volumes import get_volume
 from stoker.wire.names import short_id
 
 
@@ -85,7 +84,7 @@ class Pods:
             self._check_engines(pod)
 
         def add(conn: Conn) -> WantedPod:
-            self._check_stored(conn, pod)
+            self._check_still(conn, account, body)
             store.add_pod(conn, pod)
             return store.want(conn, pod)
 
@@ -107,6 +106,7 @@ class Pods:
 
             def change(conn: Conn) -> WantedPod:
                 fresh = own_pod(conn, account, pod)
+                self._check_still(conn, account, body)
                 self.before_change(conn, pod)
                 after = changed(fresh, body, changes.get("name") or fresh.name, self._clock())
                 return _put(conn, fresh, after)
@@ -169,11 +169,11 @@ class Pods:
         if body.registry:
             await self._registries.login(account, body.registry)
 
-    def _check_stored(self, conn: Conn, pod: Pod) -> None:
-        """The volume may have been deleted a moment ago."""
-        volume = pod.body.network_volume
-        if volume and get_volume(conn, pod.account, volume) is None:
-            raise BadRequest(f"networkVolumeId: network volume {volume} has just been deleted")
+    def _check_still(self, conn: Conn, account: str, body: PodBody) -> None:
+        """What it names may have been deleted a moment ago."""
+        self._volumes.check_still(conn, account, body.network_volume)
+        self._registries.check_still(conn, account, body.registry)
+        self._secrets.check_still(conn, account, body.env)
 
     # -- places
 

@@ -60,6 +60,11 @@ class Registries:
             )
         return found
 
+    def check_still(self, conn: Conn, account: str, registry: str) -> None:
+        """In the transaction that comes to use it. Raises BadRequest where it was deleted meanwhile."""
+        if registry and not any(one.id == registry for one in self._all(conn, account)):
+            raise BadRequest(f"containerRegistryAuthId: registry auth {registry} has just been deleted")
+
     async def delete(self, account: str, registry: str) -> None:
         if account == DEFAULT_ACCOUNT and registry in self.declared:
             raise BadRequest(

@@ -40,6 +40,13 @@ class SecretBook:
         if isinstance(filled, UnknownSecret):
             raise BadRequest(f"{filled.why}; store it first, under /v1/secrets/{filled.secret}")
 
+    def check_still(self, conn: Conn, account: str, env: Mapping[str, str]) -> None:
+        """In the transaction that comes to use it. Raises BadRequest where one was deleted meanwhile."""
+        wanted = {name for names in find(env).values() for name in names}
+        gone = wanted - {one.name for one in store.list_secrets(conn, account)} if wanted else wanted
+        if gone:
+            raise BadRequest(f"env: secret {', '.join(sorted(gone))} has just been deleted")
+
     async def put(self, account: str, name: str, value: str) -> store.NamedSecret:
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > VALUE_BYTES:

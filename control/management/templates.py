@@ -52,6 +52,7 @@ class Templates:
 
         def put(conn: Conn) -> Template:
             _check_name(conn, made)
+            self._check_still(conn, made)
             store.put_template(conn, made, now)
             return made
 
@@ -94,6 +95,7 @@ class Templates:
 
             def change(conn: Conn) -> list[Endpoint]:
                 _check_name(conn, new)
+                self._check_still(conn, new)
                 store.put_template(conn, new, now)
                 return [store.put_endpoint(conn, one, now, anew=True) for one in bound]
 
@@ -105,6 +107,12 @@ class Templates:
         if registry := fields.get("containerRegistryAuthId"):
             await self._registries.login(account, registry)
         self._secrets.check(account, fields.get("env") or {})
+
+    def _check_still(self, conn: Conn, template: Template) -> None:
+        """What it names may have been deleted a moment ago."""
+        account, fields = template.account, template.fields
+        self._registries.check_still(conn, account, fields.get("containerRegistryAuthId") or "")
+        self._secrets.check_still(conn, account, fields.get("env") or {})
 
     async def delete(self, account: str, template: str) -> None:
         """Refused while an endpoint is made from it."""

@@ -130,6 +130,11 @@ class Volumes:
             )
         return found
 
+    def check_still(self, conn: Conn, account: str, volume: str) -> None:
+        """In the transaction that comes to use it. Raises BadRequest where it was deleted meanwhile."""
+        if volume and store.get_volume(conn, account, volume) is None:
+            raise BadRequest(f"networkVolumeId: network volume {volume} has just been deleted")
+
     def rooms(self, account: str, volume: str, rooms: _Rooms) -> _Rooms:
         """Closed where it cannot be had. `volume` may name a folder that has no record, or nothing."""
         return fitting(volume, self.find(account, volume), rooms)
