@@ -37,8 +37,8 @@ LOW_WAITS = "low priority: it starts no worker, and waits for one that other job
 @dataclass(slots=True)
 class _Known:
     """What is kept of an endpoint from one look to the next. `said`: the last decision, which is logged once;
-    `staffed`: workers that were wanted and came;
-    `stuck`: why its newest version is not rolled out; `runs`: what its last versions run."""
+    `staffed`: workers that were wanted and came; `stuck`: why its newest version is not rolled out; `runs`:
+    what its last versions run."""
 
     memory: ScaleMemory | None = None
     said: ScaleDecision | None = None

@@ -293,3 +293,12 @@ async def test_a_node_that_comes_back_keeps_its_old_workers_until_they_are_repla
             await again.hear()
         assert {spec.version for spec in again.specs.values()} == {1, 2}
         assert again.specs[name].env == {}
+
+
+@story
+async def test_the_next_process_knows_what_the_last_versions_run() -> None:
+    async with world(by_count()) as (w, _):
+        for _version in (2, 3):
+            await new_version(w)
+        runs = await w.commits.read(lambda conn: store.list_runs(conn, 2))
+        assert {n: run.env for n, run in runs["echo"].items()} == {2: {"VERSION": "2"}, 3: {"VERSION": "3"}}
