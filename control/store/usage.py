@@ -3,7 +3,8 @@
 A span is known by (owner, boot, n): one that is told again is the same, and changes nothing. Its price is
 that of the moment in which it arrives first. It goes into the bills of the hours that it lies in, in the same
 transaction. A span of an endpoint or a pod that there never was is dropped, and so is one that comes a week
-late: by then it is not known any more whether it came before.
+late: by then it is not known any more whether it came before. One that is longer than that, or lies more than
+a day ahead, tells of a clock that is wrong, and would be years of somebody's bill.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from stoker.control.store.opening import Conn
 from stoker.wire.messages import Usage
 
 USAGE_LIFE_S = 7 * 86_400.0
+AHEAD_S = 86_400.0
 _KEPT_S = USAGE_LIFE_S + 3_600.0
 
 _INSERT = """
@@ -35,7 +37,10 @@ class _Owner:
 
 
 def add_usage(conn: Conn, node: str, span: Usage, prices: PriceList, now: float) -> None:
-    if span.ended_ms <= span.began_ms or span.ended_ms < (now - USAGE_LIFE_S) * 1000:
+    life_ms = USAGE_LIFE_S * 1000
+    if not (0 < span.ended_ms - span.began_ms <= life_ms):
+        return
+    if not (now * 1000 - life_ms <= span.ended_ms <= (now + AHEAD_S) * 1000):
         return
     owner = _owner(conn, node, span)
     if owner is None:

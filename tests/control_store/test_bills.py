@@ -159,6 +159,9 @@ def test_what_nobody_owns_or_comes_a_week_late_is_dropped(bench: Any) -> None:
         span(2, late, late + 2_000),
         span(3, 5, 5),
         span(4, 5, 4),
+        span(5, late, 0),
+        span(6, -NOW_MS, 0),
+        span(7, 86_400_000, 86_405_000),
     )
     assert bench.rows("SELECT * FROM usage") == []
     assert read(bench) == []
@@ -253,7 +256,7 @@ def stretches() -> st.SearchStrategy[list[tuple[str, str, str, int, bool]]]:
         st.sampled_from(["w1", "w2", "w3"]),
         st.sampled_from(["starting", "running", "idle"]),
         st.sampled_from(["g0", "g1", "c0"]),
-        st.sampled_from([1, 333, 60_000, 3_000_000, 40 * 86_400_000]),
+        st.sampled_from([1, 333, 60_000, 3_000_000, 6 * 86_400_000]),
         st.booleans(),
     )
     return st.lists(one, min_size=1, max_size=15)
