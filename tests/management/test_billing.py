@@ -11,7 +11,8 @@ import pytest
 from managed import Managed, managed
 
 from stoker.control import store
-from stoker.control.billing import HOUR_MS, PriceList
+from stoker.control.billing import HOUR_MS, PriceList, records
+from stoker.control.management import billing
 from stoker.control.pod import Pod, PodBody
 from stoker.control.settings import PlaneSettings
 from stoker.control.store.volumes import add_volume
@@ -227,6 +228,29 @@ async def test_what_cannot_be_asked_is_named(
     answer = await api.http.get(f"/billing/{kind}", params=asked)
     assert answer.status_code == 400
     assert field in answer.json()["error"]
+
+
+async def test_bills_are_summed_up_beside_the_calls(api: Managed, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading: list[bool] = []
+
+    class Reads:
+        async def read(self, fn: Any) -> Any:
+            def noted(conn: Any) -> Any:
+                reading.append(True)
+                try:
+                    return fn(conn)
+                finally:
+                    reading.pop()
+
+            return await api.world.commits.read(noted)
+
+    def summed(rows: Any, size: Any) -> Any:
+        assert reading, "a million rows would hold up the loop"
+        return records(rows, size)
+
+    monkeypatch.setattr(api.management.billing, "_commits", Reads())
+    monkeypatch.setattr(billing, "records", summed)
+    assert await ask(api, "endpoints")
 
 
 async def test_a_bill_is_for_who_may_see_it(api: Managed) -> None:
