@@ -30,6 +30,7 @@ class Callers:
         self._clock = clock
         self._known: dict[bytes, tuple[float, Caller]] = {}
         self._used: dict[str, float] = {}
+        self._forgotten = 0
 
     async def find(self, token: str) -> Caller | None:
         """Who holds this bearer key; None where nobody does, or no longer."""
@@ -40,7 +41,7 @@ class Callers:
         remembered = self._known.get(digest)
         if remembered is not None and remembered[0] > now:
             return remembered[1]
-        at = self._clock()
+        at, forgotten = self._clock(), self._forgotten
         found = await self._commits.read(lambda conn: find_caller(conn, token, at))
         if found is None:
             return None  # not remembered: strangers may send any number of them
@@ -48,12 +49,14 @@ class Callers:
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         left = REMEMBERED_S if expires_at is None else min(REMEMBERED_S, expires_at - at)
-        self._known[digest] = (now + left, caller)
+        if forgotten == self._forgotten:  # else this may be what the key was before
+            self._known[digest] = (now + left, caller)
         self._used[caller.key] = at
         return caller
 
     def forget(self) -> None:
         """A key was changed: what was found before counts no more."""
+        self._forgotten += 1
         self._known.clear()
 
     async def run(self) -> None:

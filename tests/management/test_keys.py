@@ -150,6 +150,25 @@ async def test_a_key_ends_when_it_expires_though_it_was_just_used() -> None:
         assert await api.plane.find_caller(key["key"]) is None
 
 
+async def test_what_was_read_before_a_key_was_revoked_is_not_remembered(
+    api: Managed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await api.made("/keys")
+    callers, commits = api.plane.callers, api.world.commits
+
+    class Slow:
+        async def read(self, fn: Any) -> Any:
+            found = await commits.read(fn)
+            monkeypatch.setattr(callers, "_commits", commits)
+            assert (await api.http.delete(f"/keys/{key['id']}")).status_code == 204
+            return found
+
+    await api.plane.find_caller(api.world.key)
+    monkeypatch.setattr(callers, "_commits", Slow())
+    assert await api.plane.find_caller(key["key"]) is not None
+    assert await api.plane.find_caller(key["key"]) is None
+
+
 @story
 async def test_when_a_key_was_used_is_stored_once_a_minute_beside_the_calls() -> None:
     async with managed(endpoint()) as api:
