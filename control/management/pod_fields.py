@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.control.errors import BadRequest
+from stoker.control.places import named_image
 from stoker.control.pod import PodBody
+from stoker.control.submissions import shown
 
 ENV_MOST = 50
 PORTS_MOST = 50
@@ -119,6 +121,8 @@ def _checked(body: PodBody) -> PodBody:
         raise BadRequest(
             f"imageName must be a container image; got {body.image!r}, and local: is for endpoints only"
         )
+    if not (named_image(body.image) or named_image(f"{body.image}:latest")):
+        raise BadRequest(f"imageName must name an image, by its tag or digest; got {shown(body.image)}")
     if len(body.env) > ENV_MOST:
         raise BadRequest(f"env holds at most {ENV_MOST} variables; got {len(body.env)}")
     if len(body.ports) > PORTS_MOST:

@@ -57,7 +57,9 @@ Env = Annotated[
 ]
 Command = list[Argument]
 Gigabytes = Annotated[int, Field(ge=0, le=1_000_000)]
-MountPath = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=1024, examples=["/workspace"])]
+_FOLDER = r"([^/.\x00-\x1f][^/\x00-\x1f]*|\.[^/.\x00-\x1f][^/\x00-\x1f]*|\.\.[^/\x00-\x1f]+)"
+"""Neither "." nor "..": an engine would follow them, and mount elsewhere."""
+MountPath = Annotated[str, Field(pattern=f"^(/{_FOLDER})+/?$", max_length=1024, examples=["/workspace"])]
 ImageName = Annotated[
     str,
     Field(
