@@ -95,10 +95,10 @@ class Pods:
         return [one for pod in pods if matches(one := self._view(pod), asked)]
 
     async def get(self, account: str, pod: str) -> PodView:
-        return self._view(await self._commits.read(lambda conn: own_pod(conn, account, pod, NotFound)))
+        return self._view(await self._commits.read(lambda conn: own_pod(conn, account, pod)))
 
     async def update(self, account: str, pod: str, changes: Mapping[str, Any]) -> PodView:
-        """What goes into the container makes it anew. Raises BadRequest."""
+        """What goes into the container makes it anew. Raises BadRequest, NotFound."""
         async with self._one_at_a_time:
             known = await self._commits.read(lambda conn: own_pod(conn, account, pod))
             body = body_after(known.body, changes)
@@ -114,13 +114,15 @@ class Pods:
             return self._view(await self._stored(known, change))
 
     async def act(self, account: str, pod: str, action: Action) -> PodView:
-        """Starts, stops, restarts, resets or deletes it. Raises BadRequest."""
+        """Starts, stops, restarts, resets or deletes it. Raises BadRequest; NotFound where there is none, but
+        to delete what is not is a bad request, as the interface has it."""
+        refuse = BadRequest if action == "delete" else NotFound
         async with self._one_at_a_time:
-            known = await self._commits.read(lambda conn: own_pod(conn, account, pod))
+            known = await self._commits.read(lambda conn: own_pod(conn, account, pod, refuse))
             where = self._place(known) if action == "start" and known.wish != "RUNNING" else None
 
             def change(conn: Conn) -> WantedPod:
-                fresh = own_pod(conn, account, pod)
+                fresh = own_pod(conn, account, pod, refuse)
                 after = act(fresh, action, self._clock())
                 if where is not None and not isinstance(after, Refusal):
                     after = self._placed(after, where)
@@ -246,8 +248,8 @@ def _put(conn: Conn, fresh: Pod, after: Pod | Refusal) -> WantedPod:
     return store.want(conn, fresh if after == fresh else store.put_pod(conn, after))
 
 
-def own_pod(conn: Conn, account: str, pod: str, refuse: type[ControlError] = BadRequest) -> Pod:
-    """Raises `refuse`: to change what is not there is a bad request, as the interface has it."""
+def own_pod(conn: Conn, account: str, pod: str, refuse: type[ControlError] = NotFound) -> Pod:
+    """Raises `refuse`."""
     found = store.get_pod(conn, account, pod)
     if found is None:
         raise refuse(f"no pod {pod!r}: the id is wrong, or it was deleted")

@@ -186,9 +186,9 @@ async def test_a_deleted_pod_is_gone_from_lists_at_once_and_from_its_node_when_t
 async def test_what_is_not_there_cannot_be_changed() -> None:
     async with joined("node-1") as (api, _, _):
         for action in ("start", "stop", "restart", "reset", "update"):
-            assert "no pod 'none'" in await refused(api, "/pods/none/" + action, **_body(action))
+            assert "no pod 'none'" in await refused(api, "/pods/none/" + action, 404, **_body(action))
         assert "no pod 'none'" in await refused(api, "/pods/none", method="DELETE")
-        assert "no pod 'none'" in await refused(api, "/pods/none", method="PATCH", name="x")
+        assert "no pod 'none'" in await refused(api, "/pods/none", 404, "PATCH", name="x")
         assert "no pod 'none'" in await refused(api, "/pods/none", 404, "GET")
         for action in ("start", "stop", "restart", "reset", "update"):
             assert "podId" in await refused(api, "/pods/NO_ID/" + action, **_body(action))

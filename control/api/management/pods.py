@@ -10,7 +10,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from stoker.control.api.management.caller import By, Managed
 from stoker.control.api.management.endpoints import WorkerTold, worker_told
 from stoker.control.api.management.pod_answers import PodTold, pod_told
-from stoker.control.api.management.shapes import CREATES, LISTS, READS, Asked, Id, Name, id_in_path, refusals
+from stoker.control.api.management.shapes import (
+    CHANGES,
+    CREATES,
+    DELETES,
+    LISTS,
+    READS,
+    Asked,
+    Id,
+    Name,
+    id_in_path,
+    refusals,
+)
 from stoker.control.api.management.templates import Command, Env, Gigabytes, MountPath, Ports
 from stoker.control.errors import NotFound
 from stoker.control.management import Management
@@ -19,8 +30,7 @@ from stoker.control.management.pod_views import PodFilter, PodView, worker_match
 
 router = APIRouter(prefix="/pods", tags=["pods"])
 
-CHANGES = refusals(400, 413)
-ACTS = refusals(400)
+ACTS = refusals(400, 404)
 """What names a pod to change it, and is wrong, is a 400 here; only reading knows 404."""
 
 _Priority = Literal["availability", "custom"]
@@ -252,7 +262,7 @@ async def reset_pod(by: By, managed: Managed, podId: PodId) -> PodTold:
     return pod_told(await managed.pods.act(by.account, podId, "reset"))
 
 
-@router.delete("/{podId}", status_code=204, responses=ACTS)
+@router.delete("/{podId}", status_code=204, responses=DELETES)
 async def delete_pod(by: By, managed: Managed, podId: PodId) -> None:
     """Delete a pod with its container and its own volume."""
     await managed.pods.act(by.account, podId, "delete")
