@@ -1,5 +1,5 @@
-"""What holds for every test: no hub is asked for anything, and this process adopts no orphans. And what
-several folders of them need: a PostgreSQL server, started when the first test asks for it."""
+"""What holds for every test: no hub is asked for anything, none is held to a time, and this process adopts no
+orphans. And what several folders of them need: a PostgreSQL server, started when the first test asks for it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 PR_SET_CHILD_SUBREAPER = 36
 
