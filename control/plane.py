@@ -160,6 +160,7 @@ class Plane:
             tasks.create_task(self.nodes.watch_broken(), name="broken nodes")
             tasks.create_task(self.webhooks.run(), name="webhooks")
             tasks.create_task(self.callers.run(), name="uses of keys")
+            tasks.create_task(self.management.run(), name="doubts")
             tasks.create_task(self.management.audit.run(), name="audit log")
             tasks.create_task(self.management.billing.run(), name="bills")
 
@@ -177,6 +178,7 @@ class Plane:
     def _in_doubt(self, doubt: InDoubt) -> None:
         self.nodes.doubt(doubt)
         self._bells.doubt(doubt)
+        self.management.doubted.set()
 
     async def _claim_failed(self, error: Exception) -> None:
         log.error("a claim failed: %s", error)

@@ -79,6 +79,17 @@ class ManagedEndpoints:
         self.turn = asyncio.Lock()
         """Held from reading what is changed until it is stored: of endpoints and of their templates."""
 
+    async def load(self) -> None:
+        """As the store has them, in line with what is stored meanwhile, and hence a commit."""
+        there, gone = await self._commits.commit(
+            lambda conn: (store.list_endpoints(conn), store.deleted_endpoints(conn))
+        )
+        self._book.load(there)
+        for endpoint in there:
+            self._live(endpoint)
+        for deleted in gone:
+            await self._cancel_jobs(deleted)
+
     # -- what callers do
 
     async def create(self, account: str, asked: Mapping[str, Any]) -> Endpoint:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from random import Random
 
@@ -9,6 +11,7 @@ from stoker.control.callers import Callers
 from stoker.control.commit import Commits
 from stoker.control.dispatch import Dispatch
 from stoker.control.endpoints import Endpoints
+from stoker.control.errors import ControlError
 from stoker.control.floor import Floor
 from stoker.control.management.audit import Audit
 from stoker.control.management.billing import Billing
@@ -25,8 +28,15 @@ from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
 
+log = logging.getLogger(__name__)
+
+RELOAD_AGAIN_S = 1.0
+
 
 class Management:
+    """What is kept in memory is what the store has. `doubted` is set where a commit broke off and was done,
+    or was not: then all of it is read anew."""
+
     def __init__(
         self,
         settings: PlaneSettings,
@@ -47,6 +57,8 @@ class Management:
         self.dispatch = dispatch
         self.clock = clock
         self.rng = rng
+        self.callers = callers
+        self.doubted = asyncio.Event()
         self.catalog = Catalog(commits, floor)
         self.keys = Keys(commits, callers, endpoints, clock)
         self.audit = Audit(commits, clock)
@@ -92,3 +104,17 @@ class Management:
         await self.nodes.load()
         await self.secrets.load()
         await self.volumes.load()
+
+    async def run(self) -> None:
+        """Ends doubts, until cancelled."""
+        while True:
+            await self.doubted.wait()
+            self.doubted.clear()
+            try:
+                await self.start()
+                await self.endpoints.load()
+                self.callers.forget()
+            except ControlError as error:
+                log.error("what is managed is read again in a moment: %s", error)
+                self.doubted.set()
+                await asyncio.sleep(RELOAD_AGAIN_S)

@@ -77,7 +77,10 @@ class NodeBook:
         self._clock, self._silence_s = clock, silence_s
 
     async def load(self) -> None:
-        self._floor.drained |= await self._commits.read(drained_nodes)
+        """In line with what is stored meanwhile, and hence a commit."""
+        drained = await self._commits.commit(drained_nodes)
+        for node in drained ^ self._floor.drained:
+            self._staffing.drain(node, drained=node in drained)
 
     async def list(self, account: str) -> list[KnownNode]:
         records = await self._commits.read(lambda conn: list_nodes(conn, account))

@@ -28,7 +28,8 @@ class SecretBook:
         staffing.fill = self.fill
 
     async def load(self) -> None:
-        self._values = await self._commits.read(store.read_secrets)
+        """In line with what is stored meanwhile, and hence a commit."""
+        self._values = await self._commits.commit(store.read_secrets)
 
     def fill(self, account: str, env: Mapping[str, str]) -> Filled | UnknownSecret:
         """The environment as a worker or a pod gets it."""
