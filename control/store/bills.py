@@ -254,10 +254,11 @@ class BillQuery:
     template: str | None = None
 
 
-def read_bills(conn: Conn, query: BillQuery) -> list[HourRow]:
-    """Summed up by hour, group and resource."""
+def read_bills(conn: Conn, query: BillQuery, *, days: bool = False) -> list[HourRow]:
+    """Summed up by hour, group and resource; `days`: by day, which is told by its first hour."""
     first, end = query.hours
-    keys: list[Any] = [bills.c.hour, bills.c.resource]
+    hour = bills.c.hour // 24 * 24 if days else bills.c.hour
+    keys: list[Any] = [hour.label("began"), bills.c.resource]
     if query.by and query.by != "resource":
         keys.append(bills.c[query.by])
     sums = func.sum(bills.c.billed_ms), func.max(bills.c.disk_gb), func.sum(bills.c.nano_usd)
@@ -270,7 +271,7 @@ def read_bills(conn: Conn, query: BillQuery) -> list[HourRow]:
             bills.c.hour < end,
             *_filters(query),
         )
-        .group_by(*keys)
+        .group_by("began", *keys[1:])
     )
     return [_hour_row(query, tuple(row)) for row in conn.execute(wanted)]
 

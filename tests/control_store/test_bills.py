@@ -245,6 +245,9 @@ def test_a_bill_is_its_accounts(bench: Any) -> None:
     assert store.read_bills(bench.store.writer, others) == []
     assert read(bench, hours=(HOUR + 1, HOUR + 2)) == []
     assert read(bench, hours=(HOUR, HOUR + 1)) != []
+    query = store.BillQuery("default", "endpoint", ALWAYS, by="worker")
+    (day,) = store.read_bills(bench.store.writer, query, days=True)
+    assert (day.hour, day.name) == (HOUR // 24 * 24, "w1")
     assert read(bench, template="t") == read(bench, image="x") == read(bench, data_centers=()) == []
 
 
@@ -281,6 +284,9 @@ def test_every_cut_of_a_bill_adds_up_to_its_spans(new_bench: Callable[[], Any], 
                 made = records(rows, size)  # type: ignore[arg-type]
                 assert sum(one.billed_ms for one in made) == time
                 assert sum(one.nano_usd for one in made) == money + outputs
+                if size != "hour":
+                    by_day = store.read_bills(bench.store.writer, query, days=True)
+                    assert records(by_day, size) == made  # type: ignore[arg-type]
     finally:
         bench.store.close()
 
