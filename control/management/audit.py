@@ -5,7 +5,7 @@
     no right ──> refused ──> one line
 
 Lines name keys by their ids; bodies and queries are not kept. Anybody may call without a key: of those calls
-600 a minute are kept, and that there were more is logged.
+60 a minute are kept, so that no stranger fills the disk, and that there were more is logged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 KEPT_S = 90 * 86_400.0
 SWEEP_EVERY_S = 3_600.0
 SWEPT_AT_ONCE = 1_000
-STRANGERS_PER_MINUTE = 600
+STRANGERS_PER_MINUTE = 60
 UNKNOWN_KEY = "unknown"
 PATH_LETTERS = 512
 SAID_LETTERS = 1_024
