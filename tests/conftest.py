@@ -1,5 +1,5 @@
 """What holds for every test: no hub is asked for anything, none is held to a time, and this process adopts no
-orphans. And what several folders of them need: a PostgreSQL server, started when the first test asks for it."""
+orphans. What several folders of them need: a PostgreSQL server, started when the first test asks for it."""
 
 from __future__ import annotations
 
