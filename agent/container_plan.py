@@ -24,6 +24,7 @@ from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
 
 AGENT_LABEL, WORKER_LABEL, POD_LABEL = "stoker.agent", "stoker.worker", "stoker.pod"
 INSIDE = "/stoker"
+NVIDIA_RUNTIME = "NVIDIA_VISIBLE_DEVICES"
 SOCKET = "frames.sock"
 DOCKER_WITH_CDI = 25
 PODMAN_WITH_CDI = 4
@@ -157,8 +158,9 @@ def _python_command(interpreter: Sequence[str]) -> tuple[str, ...]:
 
 
 def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, str]) -> dict[str, str]:
-    """No GPU is hidden from one that got it by CDI: it has no others."""
-    last = {} if is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""}
+    """No GPU is hidden from one that got it by CDI: it has no others. An image that asks NVIDIA's own runtime
+    for all of them would have, where that is the engine's default."""
+    last = {NVIDIA_RUNTIME: "void"} | ({} if is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""})
     if spec.volume:
         last[VOLUME_PATH] = MOUNT_POINT
     if spec.kind == "protocol":

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.agent.container_plan import AGENT_LABEL, POD_LABEL, Limits
+from stoker.agent.container_plan import AGENT_LABEL, NVIDIA_RUNTIME, POD_LABEL, Limits
 from stoker.agent.container_requests import SHM_BYTES, r_limits, resource_limits
 from stoker.agent.volumes import VOLUME_PATH
 from stoker.wire.messages import PodSpec
@@ -95,6 +95,7 @@ def _environment(spec: PodSpec, gpus: tuple[str, ...]) -> dict[str, str]:
         place["RUNPOD_VOLUME_ID"] = spec.volume
     if spec.volume_path:
         place[VOLUME_PATH] = spec.volume_path
+    place[NVIDIA_RUNTIME] = "void"  # GPUs come by CDI, and no others by the engine's default runtime
     if not gpus:
         place["CUDA_VISIBLE_DEVICES"] = ""
     return {**told, **spec.env, **place}

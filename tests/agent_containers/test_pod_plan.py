@@ -53,6 +53,7 @@ def test_its_environment_says_where_it_is_and_no_secret_of_ours() -> None:
     assert PLAN.environment["RUNPOD_POD_ID"] == PLAN.environment["STOKER_POD_ID"] == "p1"
     assert (PLAN.environment["RUNPOD_GPU_COUNT"], PLAN.environment["A"]) == ("2", "b")
     assert "CUDA_VISIBLE_DEVICES" not in PLAN.environment
+    assert PLAN.environment["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert "swordfish" not in repr(docker_pod_request(PLAN))
 
 
