@@ -102,7 +102,7 @@ def test_of_any_worker(spec: WorkerSpec, device: Device | None, added: dict, lim
     devices = [one for given in host.get("DeviceRequests", ()) for one in given["DeviceIDs"]]
     assert devices == (["nvidia.com/gpu=GPU-1"] if device is GPU else [])
     assert (environment(request).get("CUDA_VISIBLE_DEVICES") == "") or device is GPU
-    assert environment(request)["NVIDIA_VISIBLE_DEVICES"] == "void", "whatever the engine's default runtime would bring"
+    assert environment(request)["NVIDIA_VISIBLE_DEVICES"] == "void"  # whatever the default runtime brings
     assert "swordfish" not in f"{request} {podman} {spec}", "a password is for the registry alone"
 
 
