@@ -7,9 +7,8 @@ plane asks it: each second, and after whatever changes. The rest is a model: wor
 the first in the queue; a start takes `--cold` seconds; jobs take 8 s on average; there is always room. Cost
 is worker-seconds from the beginning of a start to the stop. Delay is from a job's arrival to its beginning.
 
-Traffic: steady, bursts, a day in six hours, on and off, and `scaling_trace.json`, arrivals of an hour that
-were drawn once with long tails and are kept, so that they stay the same (they are synthetic, not recorded of
-a service). The policies beside ours:
+Traffic: steady, bursts, a day in six hours, on and off, and `scaling_trace.json`: an hour that was recorded
+of a service (its first line says whose). The policies beside ours:
 
     always max   as many workers as are allowed, all the time: the least delay that there is
     always one   the least cost that serves at all, where it does
