@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
 from stack import SOURCE, Stack, queue_endpoint, running
 
@@ -33,6 +35,7 @@ def job(stack: Stack, *arguments: str, code: int = 0) -> tuple[str, str]:
     return out, err
 
 
+@pytest.mark.slow
 def test_a_failed_job_is_listed_read_about_and_tried_again(tmp_path: Path) -> None:
     with running(tmp_path, queue_endpoint("tries", "fails_until_told.py")) as stack:
         out, err = job(stack, "run", "tries", "--set", f"go={tmp_path / 'go'}", code=1)
@@ -58,6 +61,7 @@ def test_a_failed_job_is_listed_read_about_and_tried_again(tmp_path: Path) -> No
         assert "only FAILED and TIMED_OUT jobs can be retried" in refused
 
 
+@pytest.mark.slow
 def test_control_c_leaves_the_job_running_and_a_purge_takes_what_waits(tmp_path: Path) -> None:
     with running(tmp_path, queue_endpoint("waits", "first_attempt_waits.py")) as stack:
         given = json.dumps({"go": str(tmp_path / "go"), "runs": str(tmp_path / "runs")})

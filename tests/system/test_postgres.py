@@ -35,6 +35,7 @@ def url(postgres: Any) -> Any:
     postgres.drop(made)
 
 
+@pytest.mark.slow
 def test_a_killed_control_finds_its_jobs_again(tmp_path: Path, url: str) -> None:
     assert PASSWORD in url
     with running(tmp_path, ENDPOINT, database=url) as stack:
@@ -54,6 +55,7 @@ def test_a_killed_control_finds_its_jobs_again(tmp_path: Path, url: str) -> None
             assert PASSWORD not in stack.log(name)
 
 
+@pytest.mark.slow
 def test_a_second_control_says_why_it_does_not_start(tmp_path: Path, url: str) -> None:
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()

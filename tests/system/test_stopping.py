@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
 from stack import queue_endpoint, running
 
 
+@pytest.mark.slow
 def test_a_handler_stuck_in_native_code_ends_timed_out_and_the_next_job_completes(tmp_path: Path) -> None:
     with running(tmp_path, queue_endpoint("stuck", "ignores_sigterm_in_c.py")) as stack:
         record = stack.runsync("stuck", {"seconds": 3600}, policy={"executionTimeout": 5000})
