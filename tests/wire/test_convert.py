@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.wire import agent_pb2, convert, messages
@@ -51,6 +51,7 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@settings(max_examples=40)  # of each: their parts are tried by themselves, too
 @given(data=st.data())
 def test_every_message_survives_the_round_trip(kind: type[Any], data: st.DataObject) -> None:
     message = data.draw(instances(kind))
