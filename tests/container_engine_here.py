@@ -183,6 +183,7 @@ class Podman(EngineHere):
 
     program, package = "podman", "podman runc"
     CDI = Path("/var/run/cdi")
+    BRIDGE = "cni-podman0"
 
     outlived = False
     """Whether its containers must find their network in a mount namespace that outlives the service: one of
@@ -200,6 +201,8 @@ class Podman(EngineHere):
         if not self.CDI.exists():  # to mount on; another podman of this process may have it mounted, too
             self.CDI.mkdir()
             atexit.register(subprocess.run, ["rmdir", "--ignore-fail-on-non-empty", self.CDI], check=False)
+        if not Path("/sys/class/net", self.BRIDGE).exists():  # made with the first pod, and left
+            atexit.register(_ip, "link", "delete", self.BRIDGE)
 
     def command(self) -> list[str]:
         private = f'mount --bind {self.root}/cdi {self.CDI}; exec "$@"'
