@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -18,6 +20,8 @@ from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Self
+
+from stoker.agent.container_plan import DOCKER_WITH_CDI
 
 TESTS = Path(__file__).parent
 STOCK = TESTS.parent / ".peers" / "python" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
@@ -137,12 +141,16 @@ class EngineHere:
 
 class Dockerd(EngineHere):
     """With a bridge of its own, where one can be made here: another dockerd has another. Nothing leads from
-    there to any other network; ports are published by dockerd's own proxy."""
+    there to any other network; ports are published by dockerd's own proxy. One that knows CDI looks for it in
+    a folder of its own."""
 
     program, package = "dockerd", "docker.io runc"
 
     def __init__(self) -> None:
         super().__init__()
+        (self.root / "cdi").mkdir()
+        cdi = {"features": {"cdi": True}, "cdi-spec-dirs": [f"{self.root}/cdi"]}
+        (self.root / "daemon.json").write_text(json.dumps(cdi if self._knows_cdi() else {}))
         self.bridge = f"stk{secrets.token_hex(4)}"
         made = (
             ("link", "add", self.bridge, "type", "bridge"),
@@ -159,8 +167,15 @@ class Dockerd(EngineHere):
             self.program, "--default-ulimit", "nofile=4096:4096", "--data-root", f"{self.root}/data",
             "--exec-root", f"{self.root}/exec", "--pidfile", f"{self.root}/pid", "-H", self.address,
             f"--bridge={self.bridge}", "--iptables=false", "--ip6tables=false",
+            "--config-file", f"{self.root}/daemon.json",
         ]
         # fmt: on
+
+    def _knows_cdi(self) -> bool:
+        """An older one refuses to start with what it does not know."""
+        told = subprocess.run([self.program, "--version"], capture_output=True, text=True, check=True).stdout
+        found = re.search(r"version (\d+)", told)
+        return found is not None and int(found[1]) >= DOCKER_WITH_CDI
 
     def ready(self) -> bool:
         return super().ready() and b"API listen" in (self.root / "log").read_bytes()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from container_engine_here import IMAGE
 
+from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_plan import Limits, Plan
 from stoker.agent.seams import SpawnFailed
 from stoker.wire.messages import AttemptKey, Device, WorkerLimits
@@ -78,9 +79,9 @@ GIVES = {"deviceNodes": [NODE], "env": ["OF_THE_GPU=yes"]}
 
 
 @pytest.fixture
-def cdi(address: str) -> Callable[..., None]:
-    if "podman" not in address:
-        pytest.skip("docker asks its daemon for CDI from version 25 on; Debian's is older")
+def cdi(address: str, asked_once: ContainerEngine) -> Callable[..., None]:
+    if not asked_once.facts.cdi:
+        pytest.skip(f"{asked_once.facts.words} brings no GPUs by CDI; docker does from version 25 on")
     folder = Path(address.removeprefix("unix://")).parent / "cdi"
 
     def write(**edits: Any) -> None:
@@ -125,9 +126,9 @@ async def test_a_gpu_that_no_specification_names(host: Any, cdi: Callable[..., N
     assert "nvidia.com/gpu=GPU-9" in reason
 
 
-async def test_an_engine_that_brings_no_gpus_is_not_asked(host: Any, address: str) -> None:
-    if "podman" in address:
-        pytest.skip("podman brings them")
+async def test_an_engine_that_brings_no_gpus_is_not_asked(host: Any) -> None:
+    if host.engine.facts.cdi:
+        pytest.skip(f"{host.engine.facts.words} brings them")
     with pytest.raises(
         SpawnFailed, match=r"which needs docker 25 or newer with CDI switched on; this node has"
     ):
