@@ -218,9 +218,9 @@ class TemplateOf:
 
     def on_death(self, life: TemplateProcess, why: str) -> None:
         if life is self._life:
-            log.warning("the template for %s %s", ", ".join(self._set.preload), why)
+            log.warning("the template for %s has ended: %s", ", ".join(self._set.preload), why)
             self._life = None
-            self._tell(zygote.Died(_now(), f"it {why}"))
+            self._tell(zygote.Died(_now(), why))
 
     def discard(self) -> None:
         """The agent's own end: nobody waits any more, nothing starts again."""

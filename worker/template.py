@@ -35,7 +35,7 @@ from stoker.worker import (  # noqa: F401  # what the runtime imports, so that a
     sync_loop,
     template_words,
 )
-from stoker.worker.launch import tie
+from stoker.worker.launch import NotDone, tie
 from stoker.worker.template_child import (
     Shown,
     Threads,
@@ -164,17 +164,25 @@ def _spare(
     except OSError:  # the agent has done with the template
         _leave()
     ours.close()
-    template.control.close()
     os.setsid()  # only now: the agent reaps what dies in the template's session
+    template.control.close()  # only now: once all have closed it, the agent kills who is in that session
     tie(template.agent)
     order = receive(orders)
     if order is None:
         _leave()
     orders.close()
-    request, fds = order
-    become(request, fds, template.shown, template.threads)
+    _become(template, Order(*order))
     os.close(still_spare)
-    return Order(request, fds)
+    return Order(*order)
+
+
+def _become(template: Template, order: Order) -> None:
+    """What fails is the last that the worker says, as in `launch`."""
+    try:
+        become(order.request, order.fds, template.shown, template.threads)
+    except (NotDone, OSError, ValueError) as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(127)
 
 
 def _leave() -> NoReturn:

@@ -1,4 +1,4 @@
-# ruff: noqa: ASYNC220, ASYNC221, ASYNC222, ASYNC240  # waiting for real processes is what these tests do
+# ruff: noqa: ASYNC221, ASYNC222, ASYNC240  # waiting for real processes is what these tests do
 """Workers forked from templates: the same as fresh ones in all that can be seen, and nothing is ever left."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from children import children
 
 from stoker.agent import zygote
 from stoker.agent.local_process import LocalSpawner
-from stoker.agent.process_tree import marked, process_table
+from stoker.agent.process_tree import become_subreaper, marked, process_table
 from stoker.agent.seams import SpawnFailed
 from stoker.agent.worker_users import WorkerUsers
 from stoker.agent.zygotes import TemplateOf, ZygoteSpawner
@@ -308,9 +309,9 @@ UNFIT = {
     "an exit": ("import sys\nsys.exit(0)", "bad cannot be imported: SystemExit: 0"),
     "a crash": (
         "import os, signal\nprint('about to', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)",
-        "its template is not there: it crashed: segmentation fault (SIGSEGV), having printed: about to",
+        "its template is not there: crashed: segmentation fault (SIGSEGV), having printed: about to",
     ),
-    "a hard exit": ("import os\nos._exit(4)", "its template is not there: it exited with code 4"),
+    "a hard exit": ("import os\nos._exit(4)", "its template is not there: exited with code 4"),
     "CUDA": (
         "import sys, types\nsys.modules['torch.cuda'] = types.SimpleNamespace(is_initialized=lambda: True)",
         "importing bad initialises CUDA, which does not survive a fork",
@@ -535,7 +536,7 @@ async def test_the_death_of_a_template_touches_no_worker(host: Host, told: Any) 
     assert await host.answer(process, watcher, "alive") == "alive"
     fresh, fresh_watcher = await host.ready(handler, "json")
     assert await host.answer(fresh, fresh_watcher, "fresh") == "fresh"
-    assert "its template is not there: it killed, likely out of memory" in told()
+    assert "its template is not there: killed, likely out of memory" in told()
     # It comes back after its back-off, as long as its workers live.
     host.template._tell(zygote.Tick(asyncio.get_running_loop().time() + 10))
     assert await host.a_spare() not in (spare, process.pid)
@@ -601,6 +602,45 @@ async def test_a_template_killed_as_its_spare_becomes_a_worker(host: Host) -> No
     assert await host.answer(process, watcher, 2) == 2
 
 
+IS_LATE = """
+import os, time
+lead = os.setsid
+def late():
+    while not os.path.exists({go!r}):
+        time.sleep(0.001)
+    lead()
+os.setsid = late
+"""
+
+
+async def test_a_spare_that_is_slow_to_leave_its_template_outlives_it(host: Host) -> None:
+    """The agent has made a worker of it, while it is still in the session of a template that is dead."""
+    go = host.folder / "go"
+    host.install("late", IS_LATE.format(go=str(go)))
+    process, watcher = host.spawn(host.write(ECHO), "late")
+    await host.until(lambda: process.pid)
+    os.kill(host.template_pid, signal.SIGKILL)
+    await host.until(lambda: host.template._life is None)
+    go.touch()
+    await watcher.next("ready")
+    assert await host.answer(process, watcher, 2) == 2
+    await host.until(lambda: not host.template._lives)
+
+
+async def test_a_spare_that_cannot_become_a_worker_says_why(host: Host) -> None:
+    await host.ready(host.write(ECHO), "json")
+    spare = await host.a_spare()
+    os.kill(spare, signal.SIGSTOP)
+    handler = host.write(ECHO, "removed")
+    process, watcher = host.spawn(handler, "json")
+    assert process.pid == spare
+    shutil.rmtree(host.folder / "removed")
+    os.kill(spare, signal.SIGCONT)
+    ended = await watcher.exit
+    assert (ended.status, ended.reason) == (127, "exited with code 127")
+    assert ended.log_tail == (f"[Errno 2] No such file or directory: '{host.folder / 'removed'}'",)
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_kills_at_any_moment_leave_nothing(
     host: Host, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -633,13 +673,12 @@ import asyncio, sys
 from pathlib import Path
 from stoker.agent.local_process import LocalSpawner
 from stoker.agent.zygotes import ZygoteSpawner
-from stoker.agent.worker_users import WorkerUsers
-from stoker.wire.messages import WorkerLimits, WorkerSpec
+from stoker.wire.messages import WorkerSpec
 class Watcher:
     def on_frame(self, frame): pass
     def on_exit(self, exit): print(exit, flush=True)
 async def main():
-    spawner = ZygoteSpawner(LocalSpawner(Path(sys.argv[1]), module="sinner_that_waits"))
+    spawner = ZygoteSpawner(LocalSpawner(Path(sys.argv[1]), python=sys.argv[2], module="hears_nothing"))
     worker = spawner.spawn(WorkerSpec("w", "e", 1, "m:h", preload=("json",)), None, Watcher())
     (template,) = spawner._sets.values()
     while not (worker.pid and template._spare):
@@ -650,28 +689,26 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_agent_takes_all_with_it(gone: Any, tmp_path: Path, host: Host) -> None:
-    # The worker is stuck before its first look at the socket: only the tie to the agent ends it.
-    agent = subprocess.Popen(
-        [
-            sys.executable,
-            "-P",
-            "-c",
-            AGENT.replace("sinner_that_waits", "http.server"),
-            str(tmp_path / "other"),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert agent.stdout is not None
-    pids = [int(pid) for pid in agent.stdout.readline().split()]
+def test_a_killed_agent_takes_all_with_it(gone: Any, tmp_path: Path) -> None:
+    """The worker never looks at its socket: only its tie to the agent ends it."""
+    become_subreaper()
+    site = _interpreter(tmp_path / "venv")
+    (site / "hears_nothing.py").write_text("import signal\nwhile True:\n    signal.pause()\n")
+    command = [sys.executable, "-P", "-c", AGENT, tmp_path / "other", tmp_path / "venv" / "bin" / "python"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        try:
+            assert agent.stdout is not None
+            told = agent.stdout.readline().split()
+        finally:
+            agent.kill()
+    pids = [int(pid) for pid in told]
     assert len(set(pids)) == 3
-    agent.kill()
-    agent.wait()
-    agent.stdout.close()
-    assert all(gone(pid) for pid in pids)
-    for pid in pids:  # inherited by this process, which is a subreaper too
+    left = [pid for pid in pids if not gone(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    for pid in pids:  # inherited by this process
         os.waitpid(pid, 0)
+    assert left == []
 
 
 async def test_a_template_that_names_a_process_of_somebody_elses_gets_no_hold_on_it(host: Host) -> None:
