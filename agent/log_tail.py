@@ -1,8 +1,9 @@
 """The last lines of what a worker prints, however much it prints.
 
-Pure: bytes in, lines out. A line is cut at LINE_MAX bytes, the rest of it is dropped; KEPT lines are
-remembered, WATCHED of them while somebody watches. What one attempt printed is what came since the mark that
-was set when it began.
+Pure: bytes in, lines out. A line is cut at LINE_MAX bytes, the rest of it is dropped; of one that was written
+over (a progress bar's, by carriage returns) the last writing is the line. KEPT lines are remembered, WATCHED
+of them while somebody watches. What one attempt printed is what came since the mark that was set when it
+began.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class LogTail:
     def feed(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
         if not whole:
-            self._open = (self._open + rest)[:LINE_MAX]
+            self._open = _last_writing(self._open + rest)[:LINE_MAX]
             return
         whole[0] = self._open + whole[0]
-        self._open = rest[:LINE_MAX]
+        self._open = _last_writing(rest)[:LINE_MAX]
         kept = whole if self._sink else whole[-WATCHED if self._watchers else -KEPT :]
         self._count += len(whole) - len(kept)
         for line in kept:
-            self._keep(line[:LINE_MAX])
+            self._keep(_last_writing(line)[:LINE_MAX])
         for rings in tuple(self._watchers):
             rings()
 
@@ -118,6 +119,12 @@ class Heard:
 
     def watch(self, rings: Callable[[], None]) -> Callable[[], None]:
         return self._tail.watch(rings)
+
+
+def _last_writing(line: bytes) -> bytes:
+    """What a terminal shows of it. A return at the end has nothing written over yet."""
+    end = len(line.rstrip(b"\r"))
+    return line[line.rfind(b"\r", 0, end) + 1 :]
 
 
 def _text(line: bytes) -> str:

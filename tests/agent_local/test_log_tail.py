@@ -37,7 +37,23 @@ def test_a_long_line_is_cut_and_its_rest_is_no_line() -> None:
     assert tail.lines == ("x" * LINE_MAX, "next")
 
 
-@given(st.lists(st.sampled_from([b"a\n", b"b", b"c\nd\n", b"\n", b"e\r\nf"]), max_size=400), st.data())
+def test_of_a_line_that_is_written_over_it_is_the_last_writing() -> None:
+    """A progress bar is one line, and may be longer than any that is kept."""
+    tail = LogTail()
+    tail.feed(b"before\n")
+    for step in range(2000):
+        tail.feed(b"\r%3d%%|######    |" % (step // 20))
+    assert tail.since(0) == ("before", " 99%|######    |")
+    tail.feed(b"\r100%|##########|\r")
+    assert tail.since(0) == ("before", "100%|##########|")
+    tail.feed(b"\nafter\r\n")
+    assert tail.lines == ("before", "100%|##########|", "after")
+
+
+@given(
+    st.lists(st.sampled_from([b"a\n", b"b", b"c\nd\n", b"\n", b"e\r\nf", b"\r", b"g\rh"]), max_size=400),
+    st.data(),
+)
 def test_since_a_mark_it_is_what_a_new_one_would_have_kept(pieces: list[bytes], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(pieces)))
     tail, fresh = LogTail(), LogTail()
