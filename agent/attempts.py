@@ -200,7 +200,7 @@ class Attempts:
                 attempt.worker.served()
                 if running:
                     attempt.keep_beside_error(frame)
-                error, retryable = failure_of(frame)
+                error, retryable = failure_of(frame, attempt.worker.secrets)
                 again = retryable or attempt.beside_others
                 self._tell(attempt, ev.HandlerFailed(_now(), error, again, attempt.tail))
             case "retire":

@@ -7,11 +7,12 @@ TypeError and ValueError mean that the process does not speak the protocol, and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from stoker.agent import outputs
 from stoker.agent.input_fetches import over
+from stoker.agent.redaction import hidden_in
 from stoker.agent.seams import FileRefused
 from stoker.agent.uploads import HandedFile
 from stoker.agent.workers import Worker
@@ -45,9 +46,10 @@ def chunk_of(
     return number_of(frame), HandedFile(number_of(frame), frame.fd, "chunk.json", "application/json")
 
 
-def failure_of(frame: Frame) -> tuple[str, bool]:
-    """The error text and whether the handler says that another try may help."""
-    return str(frame.fields["error"])[:ERROR_MAX], frame.fields.get("retryable") is True
+def failure_of(frame: Frame, secrets: Iterable[str]) -> tuple[str, bool]:
+    """The error text, which callers read, and whether the handler says that another try may help."""
+    text = hidden_in(str(frame.fields["error"])[:ERROR_MAX], secrets)
+    return text, frame.fields.get("retryable") is True
 
 
 def number_of(frame: Frame, name: str = "n", default: int | None = None) -> int:

@@ -16,6 +16,7 @@ from stoker.agent.piece_stream import PieceStream
 from stoker.agent.seams import Listener
 from stoker.agent.uploads import OUTPUT_MAX, Parcel
 from stoker.agent.workers import Worker
+from stoker.wire import names
 from stoker.wire.messages import Assign, AttemptKey, Outcome, Span
 from stoker.worker.frames import Frame
 
@@ -73,11 +74,18 @@ class Attempt:
             "bucketName": own.bucket,
             "endpointUrl": own.endpoint_url,
         }
+        assign = self.assign
+        attempts = names.attempt_prefix(self.worker.spec.endpoint, assign.job, assign.attempt)
+        if folder := own.prefix.removesuffix(attempts).strip("/"):
+            bucket["objectPath"] = folder
         return {"more": {"s3Config": bucket}}
 
     def begin(self, at: float) -> None:
         """It goes to its worker now."""
         self.started = at
+        for grant in (self.assign.grant, self.assign.files_grant):
+            if grant is not None:
+                self.worker.secrets.add(grant.access_secret)
         self.printed = self.worker.listen()
 
     def leave(self, at: float) -> None:
@@ -85,7 +93,7 @@ class Attempt:
         self.ended = self.ended or at
         if self.printed is not None:
             first, lines = self.printed.lines()
-            self.log = attempt_log.shown(self.own(lines), self.secrets())
+            self.log = attempt_log.shown(self.own(lines), self.worker.secrets)
             self.log_first = first + len(lines) - len(self.log)
         self.printed = None
 
@@ -94,10 +102,6 @@ class Attempt:
         if self.worker.spec.kind != "protocol":
             return lines
         return [line for line in lines if attempt_log.job_of(line) in (None, self.assign.job)]
-
-    def secrets(self) -> tuple[str, ...]:
-        spec, grants = self.worker.spec, (self.assign.grant, self.assign.files_grant)
-        return attempt_log.secrets_of(spec.env, grants, spec.hidden)
 
     def close(self) -> None:
         """Whatever is still on its way is given up; open files go."""

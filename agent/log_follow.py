@@ -34,7 +34,6 @@ class _Followed:
 
     attempt: Attempt
     printed: Listener
-    secrets: tuple[str, ...]
     stop: Callable[[], None]
     place: int = 0
     number: int = 0
@@ -67,7 +66,7 @@ class LogFollow:
         printed = attempt.printed
         if attempt.key not in self._wanted or attempt.key in self._followed or printed is None:
             return
-        followed = _Followed(attempt, printed, attempt.secrets(), lambda: None)
+        followed = _Followed(attempt, printed, lambda: None)
         followed.stop = printed.watch(lambda: self._rings(followed))
         self._followed[attempt.key] = followed
         self._wake.set()
@@ -106,7 +105,8 @@ class LogFollow:
         if not batch:
             return None
         number = followed.number + first - followed.place
-        own = attempt_log.cleaned(followed.attempt.own(batch), followed.secrets)
+        attempt = followed.attempt
+        own = attempt_log.cleaned(attempt.own(batch), attempt.worker.secrets)
         followed.place, followed.number = first + len(batch), number + len(own)
         return LogLines(None, *_about(followed), number, own)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
-from stoker.agent import attempt_log, pod
+from stoker.agent import attempt_log, pod, redaction
 from stoker.agent.alarm import Alarm
 from stoker.agent.metering import Metering
 from stoker.agent.pod_events import (
@@ -292,7 +292,7 @@ def _without_secrets(container: Container, spec: PodSpec | None) -> Container:
         return container
     if spec is None:
         return replace(container, log_tail=())
-    secrets = attempt_log.secrets_of(spec.env, hidden=spec.hidden)
+    secrets = redaction.secrets_of(spec.env, spec.hidden)
     return replace(container, log_tail=attempt_log.shown(container.log_tail, secrets))
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from stoker.agent import process, restarts
 from stoker.agent.seams import WorkerProcess
 from stoker.agent.worker_wear import WearWatch
 from stoker.wire.messages import Device, WorkerPhase, WorkerSpec
 from stoker.worker.frames import Frame
+
+BROUGHT_MAX = 1024
 
 
 @dataclass(slots=True)
@@ -35,6 +39,25 @@ class News:
 class Standing:
     wanted: bool = True
     history: restarts.History = field(default_factory=restarts.History)
+
+
+class Secrets:
+    """What nobody may read of all that a worker says: its environment's, and those that its jobs bring. What
+    it prints is shown to its other jobs, too, and may come late, so the last BROUGHT_MAX are remembered: as
+    many as a worker may have jobs at once."""
+
+    def __init__(self, given: Iterable[str]) -> None:
+        self._given = tuple(given)
+        self._brought: dict[str, None] = {}
+
+    def add(self, secret: str) -> None:
+        self._brought.pop(secret, None)
+        self._brought[secret] = None
+        if len(self._brought) > BROUGHT_MAX:
+            del self._brought[next(iter(self._brought))]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._given, self._brought)
 
 
 def setup_frame(spec: WorkerSpec, device: Device | None) -> Frame:

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from stoker.agent import attempt_log, process, restarts, usage
+from stoker.agent import attempt_log, process, redaction, restarts, usage
 from stoker.agent.alarm import Alarm
 from stoker.agent.metering import Metering
 from stoker.agent.seams import DeviceGate, Listener, Spawner, SpawnFailed, WorkerExit
-from stoker.agent.worker_life import Life, News, Standing, health, setup_frame
+from stoker.agent.worker_life import Life, News, Secrets, Standing, health, setup_frame
 from stoker.agent.worker_wear import Measure, Spawn, WearWatch
 from stoker.wire.messages import AttemptKey, Device, HeldWorker, Usage, WorkerPhase, WorkerSpec, WorkerState
 from stoker.worker.frames import Frame
@@ -56,6 +56,7 @@ class Worker:
         self._waits = False
         self._alarm = Alarm(self._rings)
         self._holding: set[AttemptKey] = set()
+        self.secrets = Secrets(redaction.secrets_of(spec.env, spec.hidden))
         meter = usage.Meter(spec.worker, context.boot, "worker", spec.endpoint, spec.version, spec.devices)
         self._metering = Metering(meter, context.report, context.wall)
 
@@ -238,7 +239,7 @@ class Worker:
                 case "slots":
                     self._slots_are(int(frame.fields["n"]))
                 case "setup_failed":
-                    self.tell(process.SetupFailed(_now(), str(frame.fields["error"])))
+                    self.tell(process.SetupFailed(_now(), self._said(frame, "error")))
                 case "retire":
                     self._retire(frame)
                 case _:
@@ -253,10 +254,14 @@ class Worker:
         assert self._life is not None
         spoiled = frame.fields.get("lost") is True
         if self.running or self._life.wear.jobs:
-            self._replace(str(frame.fields["reason"]), spoiled=spoiled)
+            self._replace(self._said(frame, "reason"), spoiled=spoiled)
         if spoiled:
             self._life.spoiled = True
             self._context.frame(self, frame)
+
+    def _said(self, frame: Frame, field: str) -> str:
+        """The words of user code."""
+        return redaction.hidden_in(str(frame.fields[field]), self.secrets)
 
     def _replace(self, why: str, *, spoiled: bool = False) -> None:
         """By a fresh process, once its attempts have ended."""
@@ -291,9 +296,7 @@ class Worker:
         self._life = None
         self._alarm.set(None)
         life.wear.close()
-        tail = attempt_log.shown(
-            exit.log_tail, attempt_log.secrets_of(self.spec.env, hidden=self.spec.hidden)
-        )
+        tail = attempt_log.shown(exit.log_tail, self.secrets)
         self._after_end(health(ended, life), tail, told=ended.told)
         self._context.gone(self, ended.why, ended.planned)
 

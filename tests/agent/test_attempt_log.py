@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.attempt_log import BYTES_MAX, LINE_MAX, LINES_MAX, secrets_of, shown
+from stoker.agent.attempt_log import BYTES_MAX, LINE_MAX, LINES_MAX, shown
 from stoker.agent.fake_spawner import Start
-from stoker.wire.messages import Refused
+from stoker.agent.worker_life import BROUGHT_MAX, Secrets
+from stoker.wire.messages import Grant, Refused
 
 
 def script(**words):
@@ -90,17 +91,6 @@ def test_secrets_are_hidden_in_logs_and_in_a_workers_last_words(play, a_worker, 
     play(story, starts={"e1": Start(log_tail=("cannot log in with hf_abcdef",))})
 
 
-@pytest.mark.parametrize(
-    ("name", "secret"),
-    [
-        *[(name, True) for name in ("OPENAI_API_KEY", "hf_token", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY")],
-        *[(name, False) for name in ("MODEL", "PATH", "LANG", "CUDA_VISIBLE_DEVICES")],
-    ],
-)
-def test_a_secret_is_known_by_its_name(name, secret):
-    assert secrets_of({name: "value"}) == (("value",) if secret else ())
-
-
 def test_a_secret_is_one_because_control_says_so(play, a_worker, a_job):
     """Whatever the variable is called, and wherever in it the secret stands."""
     spec = a_worker(env={"DATABASE": "pg://me:hunter2@db"}, hidden=("hunter2",))
@@ -116,9 +106,59 @@ def test_a_secret_is_one_because_control_says_so(play, a_worker, a_job):
     play(story, starts={"e1": Start(log_tail=("left with hunter2",))})
 
 
-def test_a_secret_that_holds_another_goes_whole_and_a_short_one_hides_nothing():
-    secrets = secrets_of({"A_KEY": "abcd", "B_KEY": "abcd-efgh", "C_KEY": "1", "D_KEY": ""})
-    assert shown(["x abcd-efgh 1 abcd"], secrets) == ("x *** 1 ***",)
+OWN = {"e1": Start(log_tail=("bucket-secret", "bucket-secret in its last words"))}
+
+
+def bucket(secret):
+    return Grant("http://s3.of.theirs", "http://s3.of.theirs", "", "theirs", "e1/", "id", secret)
+
+
+def test_what_one_job_brings_is_hidden_from_its_neighbours_and_from_those_after_it(play, a_worker, a_job):
+    """All of them are shown what a worker prints while they run; it may print late."""
+
+    async def story(host):
+        await host.control.ready(a_worker(concurrency=2))
+        neighbour = a_job("j1", script(log=[], run_s=5))
+        await host.control.assign(neighbour)
+        await host.holds_work()
+        loud = script(log=["with bucket-secret"], run_s=1)
+        await host.control.assign(a_job("j2", loud, files_grant=bucket("bucket-secret")))
+        for name in ("j2", "j1"):
+            assert (await host.control.outcome(name)).log == ("with ***",), name
+        await host.control.assign(a_job("j3", script(log=["late bucket-secret"], error="no bucket-secret")))
+        outcome = await host.control.outcome("j3")
+        assert (outcome.log, outcome.error) == (("late ***",), "no ***")
+        host.spawner.of("w1").exit(-9)
+        await host.control.until(lambda: host.control.news("w1")[-1].log_tail)
+        assert host.control.news("w1")[-1].log_tail == ("***", "*** in its last words")
+
+    play(story, starts=OWN)
+
+
+def test_the_words_of_a_failure_hide_what_logs_hide(play, a_worker, a_job):
+    env = {"HF_TOKEN": "hf_abcdef"}
+
+    async def story(host):
+        await host.control.ready(a_worker("w1", env=env))
+        await host.control.assign(a_job("j1", script(error="Traceback\n  hf_abcdef is no token")))
+        assert (await host.control.outcome("j1")).error == "Traceback\n  *** is no token"
+        await host.control.desire(a_worker("w2", env=env, endpoint="e2"))
+        await host.control.until(lambda: host.control.news("w2")[-1:] and host.control.news("w2")[-1].reason)
+        assert "cannot log in with ***" in host.control.news("w2")[-1].reason
+
+    play(story, starts={"e2": Start(setup_error="cannot log in with hf_abcdef")})
+
+
+def test_a_worker_remembers_the_last_secrets_that_jobs_brought():
+    secrets = Secrets(["given"])
+    for n in range(BROUGHT_MAX):
+        secrets.add(f"secret-{n}")
+    secrets.add("secret-0")  # again, and so it is the newest
+    secrets.add("one more")
+    known = set(secrets)
+    assert len(known) == 1 + BROUGHT_MAX
+    assert {"given", "one more", "secret-0", "secret-2"} < known
+    assert "secret-1" not in known
 
 
 def test_a_cut_leaves_no_part_of_a_secret():

@@ -65,7 +65,7 @@ def test_a_quantity_is_a_whole_number(metrics):
 
 
 def test_a_failure_is_cut_to_size():
-    error, retryable = failure_of(Frame("failed", {"error": "x" * 100_000, "retryable": "yes"}))
+    error, retryable = failure_of(Frame("failed", {"error": "x" * 100_000, "retryable": "yes"}), ())
     assert len(error) == 32 * 1024
     assert retryable is False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 from stoker.wire.messages import Outcome, WorkerState
 from stoker.worker.frames import Frame
@@ -104,22 +105,23 @@ def test_what_came_beside_an_error_is_kept(play, a_worker, a_job):
 
 
 def test_a_program_gets_the_callers_bucket_and_a_python_worker_does_not(play, a_worker, a_job):
+    """With the caller's own path where it named one: what attempts are kept apart by is the agent's."""
+    bucket = {
+        "accessId": "id",
+        "accessSecret": "secret",
+        "bucketName": "bucket",
+        "endpointUrl": "http://s3",
+    }
+
     async def story(host):
         program = a_worker("w2", kind="protocol", command=("python",))
         await host.control.ready(a_worker("w1"), program)
-        own = a_job("j").grant
-        for job, worker in (("j1", "w1"), ("j2", "w2")):
+        sent = []
+        for job, worker, path in (("j1", "w1", "a/b/"), ("j2", "w2", "a/b/"), ("j3", "w2", "")):
+            own = replace(a_job("j").grant, prefix=f"{path}e1/{job}/1/")
             await host.control.assign(a_job(job, on=worker, files_grant=own))
             await host.control.outcome(job)
-        first, second = (host.spawner.of(name).sent[-1].fields for name in ("w1", "w2"))
-        assert "more" not in first
-        assert second["more"] == {
-            "s3Config": {
-                "accessId": "id",
-                "accessSecret": "secret",
-                "bucketName": "bucket",
-                "endpointUrl": "http://s3",
-            }
-        }
+            sent.append(host.spawner.of(worker).sent[-1].fields.get("more"))
+        assert sent == [None, {"s3Config": bucket | {"objectPath": "a/b"}}, {"s3Config": bucket}]
 
     play(story)

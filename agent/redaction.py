@@ -1,0 +1,114 @@
+"""Takes known secrets out of text that others will read, and leaves `***` in their place.
+
+Pure. A secret is known by the name of its variable in the endpoint's environment, because control says that
+it is one (`hidden`), or because a job brought it. It is found as it stands, as URLs, JSON and `repr` write
+it, and inside base64, where basic authentication puts it. Of one that a cut went through, what is left at the
+begin or the end of a line goes, too, unless it is so little that it could be anything.
+
+A handler that wants to tell a secret can: one letter a line, or hashed, is not found.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from urllib.parse import quote, quote_plus
+
+HIDDEN = "***"
+
+SECRET_MIN = 4
+"""Shorter than this it hides nothing and would blot out half of the text."""
+
+PART_MOST = 12
+"""So many letters of a secret are a part of it, and half of a shorter one."""
+
+WHOLE_MOST = 2000
+"""A line of fewer letters was not cut, unless it is the first or the last."""
+
+_ENCODED_MIN = 8
+"""What a shorter secret leaves in base64 could be anything."""
+
+_SECRET_NAME = re.compile(r"key|secret|token|passw|pwd|credential|auth", re.IGNORECASE)
+_PLAIN = re.compile(r"true|false|yes|no|none|null|auto|[\d.]{1,7}", re.IGNORECASE)
+"""TOKENIZERS_PARALLELISM=false, MAX_TOKENS=2048: what a name alone makes no secret of."""
+
+_SPOILT = "\ufffd"
+"""What is left of a letter that a cut went through."""
+
+
+def secrets_of(env: Mapping[str, str], hidden: Iterable[str] = ()) -> tuple[str, ...]:
+    """Of one with several lines, each line."""
+    values = [v for name, v in env.items() if _SECRET_NAME.search(name) and not _PLAIN.fullmatch(v.strip())]
+    parts = [part.strip() for value in (*values, *hidden) for part in value.splitlines()]
+    return tuple(dict.fromkeys(part for part in parts if len(part) >= SECRET_MIN))
+
+
+def hide(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
+    """The longest first: one may be a part of another."""
+    long = (secret for secret in secrets if len(secret) >= SECRET_MIN)
+    forms = sorted({form for secret in long for form in _forms(secret)}, key=len, reverse=True)
+    if not lines or not forms:
+        return tuple(lines)
+    text = "\n".join(lines)
+    for form in forms:
+        text = text.replace(form, HIDDEN)
+    found = text.split("\n")
+    last = len(found) - 1
+    return tuple(
+        _without_parts(line, forms) if n in (0, last) or len(line) >= WHOLE_MOST else line
+        for n, line in enumerate(found)
+    )
+
+
+def hidden_in(text: str, secrets: Iterable[str]) -> str:
+    """The same for a text of any lines."""
+    return "\n".join(hide(text.split("\n"), secrets))
+
+
+@lru_cache(maxsize=1024)
+def _forms(secret: str) -> frozenset[str]:
+    """All that a secret is written as."""
+    written = {repr(secret)[1:-1]}
+    written |= {write(secret, safe, errors="replace") for write in (quote, quote_plus) for safe in ("", "/")}
+    written |= {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    return frozenset((secret, *written, *_encoded(secret.encode("utf-8", "surrogatepass"))))
+
+
+def _encoded(secret: bytes) -> Iterable[str]:
+    """What is the same of it in base64 whatever stands before and after it: three letters of base64 are
+    four, so there are three ways to begin."""
+    if len(secret) < _ENCODED_MIN:
+        return
+    for before in range(3):
+        first, end = -(-before * 8 // 6), (before + len(secret)) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            yield encode(bytes(before) + secret).decode("ascii")[first:end]
+
+
+def _without_parts(line: str, forms: Sequence[str]) -> str:
+    for form in forms:
+        part = max(SECRET_MIN, min(PART_MOST, len(form) // 2))
+        line = _without_first_part(line, form, part)
+        line = _without_last_part(line, form, part)
+    return line
+
+
+def _without_first_part(line: str, form: str, part: int) -> str:
+    """A line that ends in the middle of it."""
+    text = line.rstrip(_SPOILT)
+    at = text.find(form[:part], max(0, len(text) - len(form) + 1))
+    while at >= 0 and not form.startswith(text[at:]):
+        at = text.find(form[:part], at + 1)
+    return line if at < 0 else text[:at] + HIDDEN
+
+
+def _without_last_part(line: str, form: str, part: int) -> str:
+    """A line that begins in the middle of it."""
+    text = line.lstrip(_SPOILT)
+    at = text.rfind(form[-part:], 0, len(form) - 1)
+    while at >= 0 and not form.endswith(text[: at + part]):
+        at = text.rfind(form[-part:], 0, at + part - 1)
+    return line if at < 0 else HIDDEN + text[at + part :]

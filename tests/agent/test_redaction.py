@@ -1,0 +1,131 @@
+"""Known secrets go out of what others read: whole, however they are written, and cut in two."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.agent.attempt_log import LINE_MAX, shown
+from stoker.agent.log_tail import LINE_MAX as BYTES_OF_A_LINE
+from stoker.agent.log_tail import LogTail
+from stoker.agent.redaction import PART_MOST, hidden_in, hide, secrets_of
+
+SECRET = 'pa%s/w"rd+ü\\ 7'
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        *[(name, True) for name in ("OPENAI_API_KEY", "hf_token", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY")],
+        *[(name, False) for name in ("MODEL", "PATH", "LANG", "CUDA_VISIBLE_DEVICES")],
+    ],
+)
+def test_a_secret_is_known_by_its_name(name, secret):
+    assert secrets_of({name: "value"}) == (("value",) if secret else ())
+
+
+def test_a_setting_whose_name_reads_like_a_secrets_is_none_unless_control_says_so():
+    env = {"TOKENIZERS_PARALLELISM": "false", "MAX_TOKENS": "2048", "API_KEY": "12345678"}
+    assert secrets_of(env) == ("12345678",)
+    assert secrets_of(env, ["2048"]) == ("12345678", "2048")
+
+
+def test_a_secret_that_holds_another_goes_whole_and_a_short_one_hides_nothing():
+    secrets = secrets_of({"A_KEY": "abcd", "B_KEY": "abcd-efgh", "C_KEY": "1", "D_KEY": ""})
+    assert hide(["x abcd-efgh 1 abcd"], secrets) == ("x *** 1 ***",)
+
+
+WAYS = {
+    "plain": str,
+    "url": lambda text: quote(text, safe=""),
+    "path": quote,
+    "form": quote_plus,
+    "json": lambda text: json.dumps({"text": text}),
+    "json in utf-8": lambda text: json.dumps({"text": text}, ensure_ascii=False),
+    "repr": lambda text: repr({"text": text}),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "basic authentication": lambda text: base64.b64encode(f"me:{text}".encode()).decode(),
+    "base64 of a longer text": lambda text: base64.urlsafe_b64encode(f"user:{text}@db".encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_secret_is_found_however_it_is_written(way):
+    written = WAYS[way](SECRET)
+    assert SECRET not in WAYS[way]("another")
+    [found] = hide([f"before {written} after"], [SECRET])
+    assert "***" in found
+    assert found.startswith("before ")
+    assert found.endswith(" after")
+    assert len(found) < len(f"before {written} after")
+    left = found.replace("before ", "").replace(" after", "").replace("***", "")
+    assert len(left) <= len(WAYS[way]("")) + 12
+
+
+@given(st.text(min_size=8, max_size=40), st.binary(max_size=5), st.binary(max_size=5))
+def test_no_text_of_base64_that_is_left_tells_a_secret(secret, before, after):
+    """What its neighbours' bytes share a letter with stays: four letters at most."""
+    written = base64.b64encode(before + secret.encode() + after).decode()
+    [found] = hide([written], [secret])
+    kept = len(found.replace("***", ""))
+    assert kept <= len(base64.b64encode(before)) + len(base64.b64encode(after)) + 4
+
+
+@given(st.text("abc", min_size=8, max_size=60), st.integers(1, 100), st.sampled_from(["", "-", "\ufffd"]))
+def test_of_a_secret_that_is_cut_in_two_less_than_a_part_is_left(secret, at, between):
+    at = min(at, len(secret) - 1)
+    first, last = hide([f"x{secret[:at]}", f"{secret[at:]}x"], [secret])
+    first, last = first + between, between + last
+    part = min(PART_MOST, len(secret) // 2)
+    assert secret[:part] not in first
+    assert secret[-part:] not in last
+
+
+def test_a_line_that_was_cut_by_its_length_ends_in_no_part_of_a_secret():
+    """Its secrets are short for what they replace: what was beyond a caller's cut comes into view."""
+    secret = "s3cr3t-" * 30
+    tail = LogTail()
+    tail.feed(b"first\n" + secret.encode() * 100 + b"\nlast\n")
+    [_, cut, _] = shown(tail.lines, [secret])
+    assert len(tail.lines[1]) == BYTES_OF_A_LINE
+    assert len(cut) < LINE_MAX
+    assert "s3cr3t" not in cut
+    key = "x" * BYTES_OF_A_LINE + "rest"
+    tail.feed(b"the key is " + key.encode() + b"\n")
+    assert shown(tail.lines, [key])[-1] == "the key is ***"
+
+
+def test_a_letter_of_several_bytes_may_be_cut_too():
+    secret, tail = "geheime-schlüssel-für-alle", LogTail()
+    first, letter, last = secret.encode().partition("ü".encode())
+    tail.feed(b"it is " + first + letter[:1])
+    before = tail.mark()
+    tail.feed(letter[1:] + last + b" ok\n")
+    assert hide(tail.lines[:1], [secret]) == ("it is ***",)
+    assert hide(tail.since(before), [secret]) == ("*** ok",)
+
+
+def test_a_line_in_the_middle_that_ends_like_a_secret_begins_is_left_alone():
+    lines = ("a", "we are in production", "b")
+    assert hide(lines, ["production-database"]) == lines
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n"), max_size=80), max_size=5))
+def test_without_secrets_nothing_changes(lines):
+    assert hide(lines, ["not-in-here-at-all"]) == tuple(lines)
+
+
+def test_any_text_may_be_a_secret():
+    """A value that no URL could hold, too."""
+    assert hide(["a \ud800broken b"], ["\ud800broken"]) == ("a *** b",)
+
+
+def test_a_text_of_several_lines_keeps_them():
+    assert hidden_in("Traceback\n  token hf_abcdef\nError: hf_abcdef", ["hf_abcdef"]) == (
+        "Traceback\n  token ***\nError: ***"
+    )
