@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from stoker.agent import cache_policy
 from stoker.agent.cache_policy import Known
@@ -30,8 +31,11 @@ from stoker.outbound.guard import Answer, Fetched, Limits, Sink
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 8
+AT_ONCE = 64
 """Transfers of one agent. The others wait, within the patience of their guests."""
+
+AT_ONCE_OF_A_HOST = 8
+"""Of these: one that is slow, or wants to be, holds up its own alone."""
 
 LIMITS = Limits(size=16 << 30, seconds=3600.0, silence=30.0)
 """What no transfer may exceed, whatever its guests would take."""
@@ -77,6 +81,7 @@ class InputCache:
         self._transfers: dict[str, Transfer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Semaphore(AT_ONCE)
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def fetch(self, wish: InputWish) -> FetchedInput:
         patience = min(wish.timeout_s, LIMITS.seconds)
@@ -121,7 +126,7 @@ class InputCache:
     async def _bring(self, key: str, wish: InputWish, transfer: Transfer) -> None:
         """To its end, whatever that is: somebody waits for it."""
         try:
-            async with self._turn:
+            async with self._turn_of(wish.url), self._turn:
                 transfer.done(await self._brought(key, wish, transfer))
         except InputRefused as refused:
             transfer.fail(refused)
@@ -136,6 +141,11 @@ class InputCache:
         finally:
             if self._transfers.get(key) is transfer:
                 del self._transfers[key]
+
+    def _turn_of(self, url: str) -> asyncio.Semaphore:
+        """Of its host; it lives as long as somebody waits for it or has it."""
+        host = url.partition("://")[2].partition("/")[0].lower()
+        return self._turns.setdefault(host, asyncio.Semaphore(AT_ONCE_OF_A_HOST))
 
     async def _brought(self, key: str, wish: InputWish, transfer: Transfer) -> Held:
         known = self._store.known(key)

@@ -226,17 +226,37 @@ async def test_a_limit_holds_for_what_is_here_already(node: Node, origin: Any, p
             await node.get(origin.url(path), most=4)
 
 
-async def test_only_so_many_transfers_at_once(node: Node, origin: Any, page: Any) -> None:
-    gate = asyncio.Event()
-    paths = [f"/{n}" for n in range(input_cache.AT_ONCE + 3)]
-    origin.pages = {path: page(b"hello", KEPT, gate=gate) for path in paths}
+async def test_only_so_many_transfers_of_a_host_at_once_and_another_is_not_held_up(
+    node: Node, origin: Any, page: Any
+) -> None:
+    gate, most = asyncio.Event(), input_cache.AT_ONCE_OF_A_HOST
+    paths = [f"/{n}" for n in range(most + 3)]
+    origin.pages = {path: page(b"hello", KEPT, gate=gate) for path in paths} | {"/quick": page(b"quick")}
     waiting = [asyncio.ensure_future(node.get(origin.url(path))) for path in paths]
-    await origin.asked(input_cache.AT_ONCE)
+    await origin.asked(most)
     with pytest.raises(InputRefused, match="within"):
         await node.get(origin.url("/late"), seconds=0.01)
-    assert len(origin.seen) == input_cache.AT_ONCE
+    assert len(origin.seen) == most
+    assert await node.get(origin.url("/quick").replace("127.0.0.1", "localhost")) == b"quick"
     gate.set()
     assert await asyncio.gather(*waiting) == [b"hello"] * len(paths)
+    assert dict(node.cache._turns) == {}
+
+
+async def test_only_so_many_transfers_at_once(
+    node: Node, origin: Any, page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_cache, "AT_ONCE", 2)
+    node.restart()
+    gate = asyncio.Event()
+    origin.pages = {f"/{n}": page(b"hello", gate=gate) for n in range(3)}
+    waiting = [asyncio.ensure_future(node.get(origin.url(path))) for path in origin.pages]
+    await origin.asked(2)
+    with pytest.raises(InputRefused, match="within"):
+        await node.get(origin.url("/late").replace("127.0.0.1", "localhost"), seconds=0.01)
+    assert len(origin.seen) == 2
+    gate.set()
+    assert await asyncio.gather(*waiting) == [b"hello"] * 3
 
 
 async def test_a_failure_is_told_to_all_and_forgotten(node: Node, origin: Any, page: Any) -> None:
