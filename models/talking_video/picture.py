@@ -1,16 +1,18 @@
-"""The caller's picture as a frame: turned as its EXIF says, opaque, cut to the shape of the video.
+"""The caller's picture as a frame: turned as its EXIF says, in sRGB, opaque, cut to the shape of the video.
 
 Its size is read from the header before any of it is decoded: a file of a kilobyte may claim a gigapixel.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from stoker.models.talking_video.limits import DEFAULT, Limits
 from stoker.models.talking_video.sizes import Bucket, cover, nearest
@@ -18,8 +20,15 @@ from stoker.models.talking_video.sizes import Bucket, cover, nearest
 __all__ = ["InvalidPicture", "cut", "opened"]
 
 FORMATS: Final = ("PNG", "JPEG", "WEBP")
+STILLS: Final = "MPO"
+"""What Pillow calls a JPEG of a phone that holds another picture beside the first, such as its depth."""
+
 BACKGROUND: Final = (255, 255, 255)
 """Behind what is transparent."""
+
+SRGB: Final = ImageCms.createProfile("sRGB")
+GAMMA: Final = 1 / 2.2
+"""Of sRGB, more or less. A PNG may say that its numbers go by another."""
 
 
 class InvalidPicture(ValueError):
@@ -31,7 +40,7 @@ def opened(path: Path, limits: Limits = DEFAULT) -> Image.Image:
     try:
         with Image.open(path, formats=FORMATS) as image:
             _check(image, limits)
-            return _opaque(ImageOps.exif_transpose(image))
+            return _in_srgb(ImageOps.exif_transpose(image))
     except UnidentifiedImageError:
         raise InvalidPicture("it is no png, jpeg or webp picture") from None
     except Image.DecompressionBombError:
@@ -44,7 +53,7 @@ def opened(path: Path, limits: Limits = DEFAULT) -> Image.Image:
 
 def _check(image: Image.Image, limits: Limits) -> None:
     width, height = image.size
-    if getattr(image, "n_frames", 1) > 1:
+    if getattr(image, "n_frames", 1) > 1 and image.format != STILLS:
         raise InvalidPicture("it is animated; it must be a single picture")
     if min(width, height) < limits.image_least:
         raise InvalidPicture(
@@ -54,6 +63,21 @@ def _check(image: Image.Image, limits: Limits) -> None:
         raise InvalidPicture(
             f"it has {width} x {height} pixels; there may be {limits.image_most / 1e6:g} million in all"
         )
+
+
+def _in_srgb(image: Image.Image) -> Image.Image:
+    """RGB, by its colour profile, else by a PNG's gamma. A profile that cannot be read, or is for pictures of
+    another kind, says nothing."""
+    profile, gamma = image.info.get("icc_profile"), image.info.get("gamma", GAMMA)
+    plain = image if image.mode in ("L", "CMYK") and "transparency" not in image.info else _opaque(image)
+    if profile:
+        with contextlib.suppress(ImageCms.PyCMSError, OSError):
+            given = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+            return ImageCms.profileToProfile(plain, given, SRGB, outputMode="RGB") or plain
+    elif gamma > 0 and abs(gamma - GAMMA) > 0.01:
+        light = [round(255 * (value / 255) ** (GAMMA / gamma)) for value in range(256)]
+        return plain.convert("RGB").point(light * 3)
+    return plain.convert("RGB")
 
 
 def _opaque(image: Image.Image) -> Image.Image:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageCms
 
 from stoker.models.talking_video.limits import Limits
 from stoker.models.talking_video.picture import InvalidPicture, cut, opened
@@ -142,6 +142,68 @@ def test_the_colours_of_a_printer(tmp_path: Path) -> None:
     assert near(corners(read), [RED, GREEN, BLUE, GREY], by=16)
 
 
+def display_p3() -> bytes:
+    """The colours of most phones: sRGB's profile with the places of other primaries (SMPTE EG 432-1)."""
+    profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    places = {
+        b"rXYZ": (0.51512, 0.2412, -0.00105),
+        b"gXYZ": (0.29198, 0.69225, 0.04189),
+        b"bXYZ": (0.1571, 0.06657, 0.78407),
+    }
+    for entry in range(int.from_bytes(profile[128:132], "big")):
+        name, start = struct.unpack_from(">4sI", profile, 132 + 12 * entry)
+        if name in places:
+            struct.pack_into(">3i", profile, start + 8, *(round(65_536 * place) for place in places[name]))
+    return bytes(profile)
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])
+def test_the_colours_of_a_phone_are_kept(tmp_path: Path, kind: str) -> None:
+    """Its numbers stand for stronger colours than the same of sRGB; grey is grey."""
+    image = opened(saved(tmp_path, quarters(), kind, icc_profile=display_p3(), quality=95))
+    assert near(corners(image), [(218, 0, 26), (0, 163, 40), (34, 61, 208), GREY], by=8)
+
+
+def test_the_colours_of_a_phone_beneath_transparency(tmp_path: Path) -> None:
+    image = quarters().convert("RGBA")
+    image.putalpha(Image.new("L", image.size, 255))
+    read = opened(saved(tmp_path, image, icc_profile=display_p3()))
+    assert near(corners(read), [(218, 0, 26), (0, 163, 40), (34, 61, 208), GREY], by=8)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK", "P"])
+@pytest.mark.parametrize("profile", [b"none" * 40, display_p3()[:200]])
+def test_a_profile_that_is_none_says_nothing(tmp_path: Path, mode: str, profile: bytes) -> None:
+    image = quarters().convert(mode)
+    kind = "jpeg" if mode == "CMYK" else "png"
+    wanted = corners(opened(saved(tmp_path, image, kind)))
+    assert corners(opened(saved(tmp_path, image, kind, icc_profile=profile))) == wanted
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_a_profile_for_pictures_of_another_kind_says_nothing(tmp_path: Path, mode: str) -> None:
+    image = quarters().convert(mode)
+    wanted = corners(opened(saved(tmp_path, image, "jpeg")))
+    assert corners(opened(saved(tmp_path, image, "jpeg", icc_profile=display_p3()))) == wanted
+
+
+@pytest.mark.parametrize(("gamma", "wanted"), [(100_000, 186), (45_455, 128), (0, 128)])
+def test_the_gamma_of_a_png(tmp_path: Path, gamma: int, wanted: int) -> None:
+    rows = (b"\0" + b"\x80" * 3 * 64) * 64
+    path = tmp_path / "gamma.png"
+    path.write_bytes(_png(64, 64, rows, more=((b"gAMA", gamma.to_bytes(4, "big")),)))
+    assert near(corners(opened(path)), [(wanted,) * 3] * 4, by=1)
+
+
+def test_a_phones_picture_with_another_beside_it_is_no_animation(tmp_path: Path) -> None:
+    """Its depth, or its light parts once more: JPEGs of many phones hold two pictures."""
+    path = tmp_path / "phone.jpg"
+    quarters().save(path, "MPO", save_all=True, append_images=[Image.new("RGB", (96, 80))])
+    with Image.open(path) as both:
+        assert getattr(both, "n_frames", 1) == 2
+    assert near(corners(opened(path)), [RED, GREEN, BLUE, GREY], by=12)
+
+
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (63, 64), (64, 63)])
 def test_too_small(tmp_path: Path, width: int, height: int) -> None:
     path = saved(tmp_path, Image.new("RGB", (width, height)))
@@ -251,10 +313,12 @@ def test_limits_that_are_none_are_refused(text: str, why: str) -> None:
         Limits.parse(text)
 
 
-def _png(width: int, height: int, rows: bytes, depth: int = 8) -> bytes:
-    """Of the colour type RGB; the rows may be too few."""
+def _png(
+    width: int, height: int, rows: bytes, depth: int = 8, more: tuple[tuple[bytes, bytes], ...] = ()
+) -> bytes:
+    """Of the colour type RGB; the rows may be too few. `more`: chunks before them."""
     header = struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0)
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    parts = ((b"IHDR", header), *more, (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in parts
