@@ -36,8 +36,10 @@ FATAL_XIDS: Mapping[int, str] = {
     110: "a security fault",
     119: "its system processor does not answer",
     120: "its system processor failed",
+    136: "an NVLink could not be trained",
     140: "memory errors that could not be recovered",
     143: "the GPU could not be initialised",
+    158: "the GPU did not answer in time",
 }
 """The driver's catalogue answers these with a reset of the GPU, a reboot or a repair."""
 

@@ -1,13 +1,14 @@
 """The host's devices: through NVML where there is a driver, else the processor as one device.
 
-Every look at a GPU runs in a thread of that GPU's own, with a deadline: a driver call that hangs costs the
-samples of that GPU and one thread, not the agent. What the driver does not tell is None.
+Every question about a GPU runs in a thread of that GPU's own, one after the other, with a deadline: a driver
+call that hangs costs the samples of that GPU and one thread, not the agent. What the driver does not tell is
+None.
 
     asked --answered in time--> what it measured, and what it says of the device's health
       |----deadline passed----> missed, until the call returns: a stuck GPU is not asked again meanwhile
 
-Xids come through one thread that waits for them. What they mean is `agent.device_health`. A driver that is
-there and fails is an error, never a host without GPUs: jobs would run on the processor.
+Xids are waited for by `agent.xids`. What all this means is `agent.device_health`. A driver that is there and
+fails is an error, never a host without GPUs: jobs would run on the processor.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import asyncio
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 import pynvml as nvml
 
+from stoker.agent import xids
 from stoker.agent.device_health import Answered, Look, Lost, Missed
 from stoker.agent.processor import Processor
 from stoker.wire.messages import Device, DeviceSample
@@ -37,10 +38,6 @@ DEADLINE_S = 2.0
 START_DEADLINE_S = 30.0
 """The first call wakes the driver, which takes seconds where no persistence daemon runs."""
 
-EVENT_WAIT_MS = 5000
-EVENT_PAUSE_S = 5.0
-"""After a wait for events that failed."""
-
 _GONE = {nvml.NVML_ERROR_GPU_IS_LOST: "the GPU is lost", nvml.NVML_ERROR_RESET_REQUIRED: "it needs a reset"}
 _NOT_TOLD = {
     nvml.NVML_ERROR_NOT_SUPPORTED,
@@ -48,7 +45,6 @@ _NOT_TOLD = {
     nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     nvml.NVML_ERROR_NO_DATA,
 }
-_NO_PART = 0xFFFFFFFF
 
 
 class DevicesUnknown(Exception):
@@ -61,18 +57,23 @@ class _Asker:
 
     def __init__(self, name: str) -> None:
         self._questions: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        self._open: Future[Any] | None = None
+        self._late: Future[Any] | None = None
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     @property
     def stuck(self) -> bool:
-        return self._open is not None and not self._open.done()
+        """A question whose time is over has not come back. Others may wait for their turn before that."""
+        return self._late is not None and not self._late.done()
 
     def ask(self, question: Callable[[], T]) -> Future[T]:
         answer: Future[T] = Future()
-        self._open = answer
         self._questions.put((question, answer))
         return answer
+
+    def give_up(self, answer: Future[Any]) -> None:
+        """Its time is over. One that had not had its turn yet is never asked."""
+        if not answer.cancel():
+            self._late = answer
 
     def _run(self) -> None:
         while True:
@@ -87,10 +88,12 @@ class _Asker:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """`part` is the number of a MIG device's GPU instance. `lost`: why it could not even be opened."""
+    """Of a MIG device, `whole` is the handle of its GPU, and `part` the number of its instance. `lost`: why
+    it could not even be opened."""
 
     device: Device
     handle: Any
+    whole: Any
     part: int | None = None
     lost: str = ""
 
@@ -155,53 +158,27 @@ class NvmlSampler:
         asker = self._askers[gpu.device.uuid]
         if asker.stuck:
             return None
+        answer = asker.ask(question)
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await asyncio.wrap_future(asker.ask(question))
+                return await asyncio.wrap_future(answer)
         except TimeoutError:
+            asker.give_up(answer)
             return None
 
     def listen(self, hear: Callable[[str, int], None]) -> None:
-        """The thread ends with the process, as an asker's does; or with the loop that it calls."""
+        """Its threads end with the process, as an asker's does; or with the loop that they call."""
         gpus = [gpu for gpu in self._gpus if not gpu.lost]
-        if not gpus:
-            return
         loop = asyncio.get_running_loop()
 
         def tell(uuid: str, xid: int) -> None:
             loop.call_soon_threadsafe(hear, uuid, xid)
 
-        threading.Thread(target=_events, args=(gpus, tell), name="nvml-events", daemon=True).start()
-
-
-def _events(gpus: list[_Gpu], tell: Callable[[str, int], object]) -> None:
-    try:
-        events = nvml.nvmlEventSetCreate()
-        for uuid in {gpu.device.parent or gpu.device.uuid for gpu in gpus}:
-            whole = nvml.nvmlDeviceGetHandleByUUID(uuid)
-            nvml.nvmlDeviceRegisterEvents(whole, nvml.nvmlEventTypeXidCriticalError, events)
-    except nvml.NVMLError as error:
-        log.warning("Xids are not heard of here, health rests on looks alone: %s", error)
-        return
-    while True:
-        try:
-            _hear_one(nvml.nvmlEventSetWait_v2(events, EVENT_WAIT_MS), gpus, tell)
-        except nvml.NVMLError_Timeout:
-            continue
-        except nvml.NVMLError as error:
-            log.error("waiting for Xids failed: %s", error)
-            time.sleep(EVENT_PAUSE_S)
-        except RuntimeError:  # the loop is closed
-            return
-
-
-def _hear_one(event: Any, gpus: list[_Gpu], tell: Callable[[str, int], object]) -> None:
-    """An event of a divided GPU names the part that it is about, or none: then it is about all."""
-    whole = _text(nvml.nvmlDeviceGetUUID(event.device))
-    for gpu in gpus:
-        own = event.gpuInstanceId in (_NO_PART, gpu.part) or gpu.part is None
-        if own and whole == (gpu.device.parent or gpu.device.uuid):
-            tell(gpu.device.uuid, int(event.eventData))
+        for whole in {gpu.device.parent or gpu.device.uuid for gpu in gpus}:
+            parts = {
+                gpu.device.uuid: gpu.part for gpu in gpus if whole in (gpu.device.parent, gpu.device.uuid)
+            }
+            xids.listen(whole, parts, tell)
 
 
 def _cuda() -> dict[str, str]:
@@ -222,7 +199,9 @@ def _sharing(handles: list[Any], host_pids: bool) -> str:
 
 def _held_by_process(handle: Any) -> dict[int, int] | None:
     """Bytes by process id; None where the driver names a process and not what it holds."""
-    running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    running = nvml.nvmlDeviceGetComputeRunningProcesses_v3(
+        handle
+    )  # without a version, an old driver is no NVMLError
     if any(one.usedGpuMemory is None for one in running):
         return None
     return {int(one.pid): int(one.usedGpuMemory) for one in running}
@@ -252,13 +231,20 @@ def _find_gpus() -> list[_Gpu]:
             log.error("GPU %d cannot be used: %s", index, error)
             found.append(_unopened(index, error))
     if all(gpu.handle is None for gpu in found):
-        raise nvml.NVMLError(nvml.NVML_ERROR_NOT_FOUND)
+        raise DevicesUnknown(_none_of(found))
     return found
+
+
+def _none_of(found: list[_Gpu]) -> str:
+    if not found:
+        return "the NVIDIA driver is here and shows no GPU; a container is given its GPUs when it is started"
+    return f"no GPU can be used: {'; '.join(f'{gpu.device.uuid}: {gpu.lost}' for gpu in found)}"
 
 
 def _unopened(index: int, error: nvml.NVMLError) -> _Gpu:
     """Its own name is not known: its place on the host is all that can be told."""
-    return _Gpu(Device(f"GPU-at-{index}", "gpu", "GPU", index), None, lost=f"it could not be opened: {error}")
+    device = Device(f"GPU-at-{index}", "gpu", "GPU", index)
+    return _Gpu(device, None, None, lost=f"it could not be opened: {error}")
 
 
 def _gpu_or_its_parts(index: int, handle: Any, driver: str | None) -> list[_Gpu]:
@@ -266,14 +252,16 @@ def _gpu_or_its_parts(index: int, handle: Any, driver: str | None) -> list[_Gpu]
     whole = _device(index, handle, "gpu", driver, None)
     mode = _told(nvml.nvmlDeviceGetMigMode, handle)
     if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
-        return [_Gpu(whole, handle)]
+        return [_Gpu(whole, handle, handle)]
     parts = []
     for n in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         part = _told(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, n)
         if part is not None:  # the places of a divided GPU need not all be taken
             device = _device(index, part, "mig", driver, whole.uuid)
-            parts.append(_Gpu(device, part, _told(nvml.nvmlDeviceGetGpuInstanceId, part)))
-    return parts or [_Gpu(whole, handle, lost="it is to be divided (MIG), and no part of it was made")]
+            parts.append(_Gpu(device, part, handle, _told(nvml.nvmlDeviceGetGpuInstanceId, part)))
+    return parts or [
+        _Gpu(whole, handle, handle, lost="it is to be divided (MIG), and no part of it was made")
+    ]
 
 
 def _device(index: int, handle: Any, kind: str, driver: str | None, parent: str | None) -> Device:
@@ -304,7 +292,7 @@ def _look(gpu: _Gpu) -> Look:
         power=None if milliwatts is None else milliwatts / 1000,
         ecc_uncorrected=_told(nvml.nvmlDeviceGetTotalEccErrors, handle, kind, counter),
     )
-    return Look(sample, _health(handle, sample.ecc_uncorrected))
+    return Look(sample, _health(gpu.whole, sample.ecc_uncorrected))
 
 
 def _memory_used(handle: Any) -> int | None:
@@ -316,15 +304,16 @@ def _memory_used(handle: Any) -> int | None:
         raise
 
 
-def _health(handle: Any, uncorrected: int | None) -> Answered:
-    """Rows are remapped from Ampere on; before, pages were retired."""
-    remapped = _told(nvml.nvmlDeviceGetRemappedRows, handle)
-    pages = _told(nvml.nvmlDeviceGetRetiredPagesPendingStatus, handle) if remapped is None else None
+def _health(whole: Any, uncorrected: int | None) -> Answered:
+    """What waits for a reset, and what the driver wants done, is told of a whole GPU only, not of its parts.
+    Rows are remapped from Ampere on; before, pages were retired."""
+    remapped = _told(nvml.nvmlDeviceGetRemappedRows, whole)
+    pages = _told(nvml.nvmlDeviceGetRetiredPagesPendingStatus, whole) if remapped is None else None
     return Answered(
         uncorrected=uncorrected,
         remap_pending=bool(remapped[2]) if remapped is not None else None if pages is None else bool(pages),
         remap_failed=None if remapped is None else bool(remapped[3]),
-        action=_action(handle),
+        action=_action(whole),
     )
 
 

@@ -32,7 +32,7 @@ def a_programs_own_fault_takes_no_device_out(m: Any) -> None:
 
 
 def the_devices_own_fault_does(m: Any) -> None:
-    for number in (46, 48, 62, 64, 74, 79, 95, 110, 119, 120, 140, 143):
+    for number in (46, 48, 54, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 158):
         found = ill(m, m.Answered(), m.Xid(number))
         assert f"Xid {number}" in found.why
         assert not found.spare

@@ -8,10 +8,14 @@
  *   start-hangs the first call never returns
  *   broken      the library does not fit the driver
  *   lost        two GPUs, the first fell off the bus
+ *   all-lost    two GPUs, and both did
+ *   none        a driver, and no GPU
+ *   deaf        two GPUs, the first of which tells no events
  *
  * FAKE_NVML_STATE names a file with lines "WORD GPU NUMBER", read anew at each call; a test replaces it at any
  * time. `used` bytes, `ecc` errors, `pending`, `failed` (row remapping), `pages` (retired, pending), `action`
- * (what the driver wants done), `hang` (no look returns while it is 1), `error` (what a look for memory answers).
+ * (what the driver wants done), `hang` (no look returns while it is 1), `slow` (milliseconds that one takes),
+ * `error` (what a look for memory answers, and whoever asks which GPU that is, or waits for its events).
  * `pid` is a process on that GPU: each such line is one, and holds NUMBER MiB for its PART, which is the process id.
  * A line "xid GPU NUMBER PART" is an event: each line of that kind is told once, in order.
  */
@@ -71,9 +75,12 @@ int nvmlShutdown(void) { return OK; }
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { snprintf(text, size, "999.1"); return silent(); }
 int nvmlSystemGetCudaDriverVersion(int *version) { *version = 12080; return silent(); }
 static int divided(void) { return host("mig") || host("mig-empty"); }
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = host("silent") || divided() ? 1 : 2; return OK; }
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    *count = host("none") ? 0 : host("silent") || divided() ? 1 : 2;
+    return OK;
+}
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle *handle) {
-    if (host("lost") && index == 0) return GPU_IS_LOST;
+    if ((host("lost") && index == 0) || host("all-lost")) return GPU_IS_LOST;
     *handle = malloc(sizeof **handle);
     (*handle)->index = index, (*handle)->part = -1;
     return OK;
@@ -92,37 +99,40 @@ int nvmlDeviceGetName(Handle h, char *text, unsigned size) {
 int nvmlDeviceGetUUID(Handle h, char *text, unsigned size) {
     if (h->part < 0) snprintf(text, size, "GPU-%d", h->index);
     else snprintf(text, size, "MIG-%d-%d", h->index, h->part);
-    return OK;
+    return told("error", h, OK);
 }
 int nvmlDeviceGetMemoryInfo(Handle h, Memory *memory) {
     if (host("hangs") && h->index == 0 && getenv("FAKE_NVML_ARMED")) hang();
     while (told("hang", h, 0)) usleep(1000);
+    usleep(1000 * told("slow", h, 0));
     memory->total = (h->part < 0 ? 80ull : 10ull) << 30, memory->free = 0;
     memory->used = told("used", h, (h->index + 1) * 1000ull);
     return told("error", h, silent());
 }
-int nvmlDeviceGetUtilizationRates(Handle h, Rates *rates) { rates->gpu = 40 + h->index; return silent(); }
-int nvmlDeviceGetTemperature(Handle h, int sensor, unsigned *value) { (void)sensor; *value = 50 + h->index; return silent(); }
-int nvmlDeviceGetTemperatureV(Handle h, int *value) { value[2] = 50 + h->index; return silent(); }
-int nvmlDeviceGetPowerUsage(Handle h, unsigned *value) { *value = 300500 + h->index; return silent(); }
+/* Of a part, the driver tells memory and processes; all else of the whole GPU only. */
+static int of_whole(Handle h) { return h->part < 0 ? silent() : NOT_SUPPORTED; }
+int nvmlDeviceGetUtilizationRates(Handle h, Rates *rates) { rates->gpu = 40 + h->index; return of_whole(h); }
+int nvmlDeviceGetTemperature(Handle h, int sensor, unsigned *value) { (void)sensor; *value = 50 + h->index; return of_whole(h); }
+int nvmlDeviceGetTemperatureV(Handle h, int *value) { value[2] = 50 + h->index; return of_whole(h); }
+int nvmlDeviceGetPowerUsage(Handle h, unsigned *value) { *value = 300500 + h->index; return of_whole(h); }
 int nvmlDeviceGetTotalEccErrors(Handle h, int kind, int counter, unsigned long long *value) {
     (void)kind, (void)counter, *value = told("ecc", h, h->index);
-    return silent();
+    return of_whole(h);
 }
 int nvmlDeviceGetRemappedRows(Handle h, unsigned *mended, unsigned *broken, unsigned *pending, unsigned *failed) {
     *mended = *broken = 0, *pending = told("pending", h, 0), *failed = told("failed", h, 0);
-    return told("pages", h, -1) < 0 ? silent() : NOT_SUPPORTED;
+    return told("pages", h, -1) < 0 ? of_whole(h) : NOT_SUPPORTED;
 }
 int nvmlDeviceGetRetiredPagesPendingStatus(Handle h, unsigned *pending) {
     *pending = told("pages", h, 0);
-    return silent();
+    return of_whole(h);
 }
 int nvmlDeviceGetFieldValues(Handle h, int count, Field *fields) {
     for (int n = 0; n < count; n++) {
         fields[n].answer = fields[n].field == RECOVERY_ACTION ? OK : NOT_SUPPORTED;
         fields[n].value.small = told("action", h, 0);
     }
-    return silent();
+    return of_whole(h);
 }
 int nvmlDeviceGetGpuInstanceId(Handle h, unsigned *part) { *part = h->part; return h->part < 0 ? NOT_SUPPORTED : OK; }
 
@@ -146,14 +156,23 @@ typedef struct { unsigned gpus; int told; } *Set;
 
 int nvmlEventSetCreate(Set *set) { *set = calloc(1, sizeof **set); return silent(); }
 int nvmlDeviceRegisterEvents(Handle h, unsigned long long types, Set set) {
-    if (h->part >= 0 || types != XID) return NOT_SUPPORTED;
+    if (h->part >= 0 || types != XID || (host("deaf") && h->index == 0)) return NOT_SUPPORTED;
     set->gpus |= 1u << h->index;
+    return OK;
+}
+static int gone(Set set) {
+    long long numbers[3];
+    for (int n = 0; line("error", -1, n, numbers); n++) if (set->gpus >> numbers[0] & 1) return numbers[1];
     return OK;
 }
 int nvmlEventSetWait_v2(Set set, Event *event, unsigned milliseconds) {
     long long numbers[3];
     for (unsigned waited = 0; waited <= milliseconds; waited++, usleep(1000)) {
-        if (!line("xid", -1, set->told, numbers)) continue;
+        if (!line("xid", -1, set->told, numbers)) {
+            int why = gone(set);
+            if (why) return why;
+            continue;
+        }
         set->told++;
         if (!(set->gpus >> numbers[0] & 1)) continue;
         memset(event, 0, sizeof *event);

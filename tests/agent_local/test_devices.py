@@ -50,6 +50,9 @@ async def main():
             say(*({"uuid": look.sample.uuid, "seen": repr(look.seen)} for look in await sampler.look()))
         elif question[0] == "facts":
             say(sampler.facts(host_pids=question[1] == "yes"))
+        elif question[0] == "both":
+            looks, used = await asyncio.gather(sampler.look(), sampler.memory_used(question[1]))
+            say(repr(looks[0].seen), used)
         elif question[0] == "held":
             say(await sampler.memory_held(question[1], [int(pid) for pid in question[2:]]))
         else:
@@ -218,6 +221,17 @@ def test_a_driver_that_hangs_is_missed_until_it_answers(library: Path) -> None:
         assert driver.seen() == WELL
 
 
+def test_what_is_asked_meanwhile_has_its_turn(library: Path) -> None:
+    with Follower(library) as driver:
+        driver.set("slow 0 100", "used 0 5")
+        assert driver.ask("both GPU-0") == [WELL, 5]
+        driver.set("hang 0 1")
+        assert driver.ask("both GPU-0") == ["Missed(why='no answer in time')", None]
+        driver.set("used 0 6")
+        while driver.ask("both GPU-0") != [WELL, 6]:
+            pass
+
+
 def test_memory_is_asked_for_alone(library: Path) -> None:
     with Follower(library) as driver:
         driver.set("used 0 123456789012", "used 1 5")
@@ -259,6 +273,32 @@ def test_xids_are_heard_as_they_come(library: Path) -> None:
         assert [driver.hear(), driver.hear()] == [["xid", "GPU-0", 31], ["xid", "GPU-0", 13]]
 
 
+def test_the_last_words_of_a_gpu_that_falls_off_the_bus_are_heard(library: Path) -> None:
+    with Follower(library) as driver:
+        assert driver.seen() == WELL
+        driver.set("error 0 15", "xid 0 79")
+        assert driver.hear() == ["xid", "GPU-0", 79]
+        driver.set("error 0 15", "xid 0 79", "xid 1 48")
+        assert driver.hear() == ["xid", "GPU-1", 48], "and its neighbours are heard of as before"
+
+
+def test_a_gpu_that_tells_no_events_makes_no_other_deaf(library: Path) -> None:
+    with Follower(library, "deaf") as driver:
+        assert driver.seen() == WELL
+        driver.set("xid 0 79", "xid 1 48")
+        assert driver.hear() == ["xid", "GPU-1", 48]
+
+
+def test_what_the_driver_wants_done_with_a_divided_gpu_is_told_of_its_parts(library: Path) -> None:
+    with Follower(library, "mig") as driver:
+        assert "action=0" in driver.seen("MIG-0-2")
+        driver.set("action 0 1", "pending 0 1")
+        for part in ("MIG-0-0", "MIG-0-2"):
+            assert driver.seen(part) == WELL.replace("uncorrected=0", "uncorrected=None").replace(
+                "remap_pending=False", "remap_pending=True"
+            ).replace("action=0", "action=1")
+
+
 def test_an_xid_of_a_divided_gpu_is_about_the_part_it_names_or_about_all(library: Path) -> None:
     with Follower(library, "mig") as driver:
         assert driver.seen("MIG-0-2").startswith("Answered")
@@ -268,7 +308,15 @@ def test_an_xid_of_a_divided_gpu_is_about_the_part_it_names_or_about_all(library
         assert [driver.hear(), driver.hear()] == [["xid", "MIG-0-0", 79], ["xid", "MIG-0-2", 79]]
 
 
-@pytest.mark.parametrize(("host", "why"), [("broken", "does not tell its devices"), ("start-hangs", "0.3 s")])
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("broken", "does not tell its devices"),
+        ("start-hangs", "0.3 s"),
+        ("all-lost", "GPU-at-1: it could not be opened: GPU is lost"),
+        ("none", "shows no GPU"),
+    ],
+)
 def test_a_driver_that_fails_is_not_a_host_without_gpus(library: Path, host: str, why: str) -> None:
     assert why in look(library, host)
 
