@@ -118,7 +118,7 @@ def decide(
     return Plan(
         user=user,
         groups=_groups(host, user, volume),
-        rlimits=_rlimits(host, limits),
+        rlimits=_rlimits(host, limits, forked=forked),
         wrapper=_wrapper(host, place, mount) if wraps else (),
         mount=None if wraps else mount,
         volume_path=MOUNT_POINT if mounted else volume,
@@ -138,12 +138,21 @@ def _groups(host: Host, user: User | None, volume: str) -> tuple[int, ...]:
     return (host.user_range[0],) if volume and user is not None and host.user_range is not None else ()
 
 
-def _rlimits(host: Host, limits: WorkerLimits) -> dict[str, tuple[int, int]]:
+def unforkable(host: Host, spec: WorkerSpec) -> str:
+    """Why a fork could not be shut in as the endpoint says; "" where it can."""
+    pids = spec.limits is not None and spec.limits.pids is not None
+    if pids and host.user_range is not None and "pids" not in host.controllers:
+        return "its limit of processes needs a cgroup or a user of its own, and a fork has its template's"
+    return ""
+
+
+def _rlimits(host: Host, limits: WorkerLimits, *, forked: bool) -> dict[str, tuple[int, int]]:
     made = {"CORE": (0, 0)}
     if limits.files is not None:
         files = limits.files if host.nofile is None else min(limits.files, host.nofile)
         made["NOFILE"] = (files, files)
-    if limits.pids is not None and host.user_range is not None:  # it counts all that its user has
+    own_user = host.user_range is not None and not forked
+    if limits.pids is not None and own_user:  # it counts all that its user has
         made["NPROC"] = (limits.pids, limits.pids)
     return made
 

@@ -1,8 +1,8 @@
 """The machine of one template process: when it is started, when given up, and who may be forked from it.
 
 Pure: no clock, no process. The shell is `agent.zygotes`. One template stands for one `ImportSet`: the names
-that an endpoint preloads, the environment that it declares (libraries read variables as they are imported)
-and whether its workers have an accelerator.
+that an endpoint preloads, the environment that it declares (libraries read variables as they are imported),
+whether its workers have an accelerator, and whether a volume: its group is the template's already.
 
     Absent --needed--> Importing --ready--> Ready --nobody of the set is left, LINGER_S--> Absent
       ^                   |  | refused                 |
@@ -50,6 +50,7 @@ class ImportSet:
     preload: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
     accelerated: bool = False
+    volume: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,12 @@ class Fresh:
 
 
 def import_set(
-    preload: tuple[str, ...], env: Mapping[str, str], *, accelerated: bool, name: str = ""
+    preload: tuple[str, ...],
+    env: Mapping[str, str],
+    *,
+    accelerated: bool,
+    volume: bool = False,
+    name: str = "",
 ) -> ImportSet | Fresh:
     """Which set a worker of this specification belongs to."""
     for variable in sorted(env):
@@ -68,7 +74,7 @@ def import_set(
             return Fresh(f"its endpoint declares {variable}, which may bring code of its own into a template")
     if len(name.encode()) > MARK_ROOM:
         return Fresh(f"its name is longer than {MARK_ROOM} bytes")
-    return ImportSet(tuple(sorted(set(preload))), tuple(sorted(env.items())), accelerated)
+    return ImportSet(tuple(sorted(set(preload))), tuple(sorted(env.items())), accelerated, volume)
 
 
 def unfit(names: Iterable[str], origins: Mapping[str, str], folder: str, own: Iterable[str]) -> str | None:

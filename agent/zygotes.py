@@ -44,7 +44,9 @@ class ZygoteSpawner:
         if not spec.preload:
             return self._local.spawn(spec, device, watcher)
         accelerated = device is not None and device.kind != "cpu"
-        wanted = zygote.import_set(spec.preload, spec.env, accelerated=accelerated, name=spec.worker)
+        wanted = zygote.import_set(
+            spec.preload, spec.env, accelerated=accelerated, volume=bool(spec.volume), name=spec.worker
+        )
         if isinstance(wanted, zygote.Fresh):
             self._say(spec, wanted.why)
             return self._local.spawn(spec, device, watcher)
@@ -204,6 +206,7 @@ class TemplateOf:
             return
         match message["kind"]:
             case "ready":
+                log.info("the template for %s is ready", ", ".join(self._set.preload))
                 self._tell(zygote.BecameReady(_now()))
             case "refused":
                 self._tell(zygote.WasRefused(_now(), message["why"]))

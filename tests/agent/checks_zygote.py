@@ -118,6 +118,7 @@ def a_set_is_its_imports_its_environment_and_its_kind(m: Any) -> None:
     assert one == m.import_set(("numpy", "torch"), {"B": "2", "A": "1"}, accelerated=True)
     assert one != m.import_set(("numpy", "torch"), {"A": "1", "B": "3"}, accelerated=True)
     assert one != m.import_set(("numpy", "torch"), {"A": "1", "B": "2"}, accelerated=False)
+    assert one != m.import_set(("numpy", "torch"), {"A": "1", "B": "2"}, accelerated=True, volume=True)
 
 
 def what_brings_code_is_started_fresh(m: Any) -> None:
@@ -250,7 +251,12 @@ MUTANTS = [
     ("users are not counted down", "users=state.users - 1", "users=state.users"),
     ("the order of imports counts", "tuple(sorted(set(preload)))", "preload"),
     ("the environment does not count", "tuple(sorted(env.items())), accelerated", "(), accelerated"),
-    ("the kind does not count", "tuple(sorted(env.items())), accelerated)", "tuple(sorted(env.items())))"),
+    (
+        "the kind does not count",
+        "tuple(sorted(env.items())), accelerated, volume)",
+        "tuple(sorted(env.items())), False, volume)",
+    ),
+    ("the volume does not count", "accelerated, volume)", "accelerated)"),
     ("any variable goes", 'BRINGS_CODE = ("PYTHON", "LD_")', 'BRINGS_CODE = ("PYTHONPATH", "LD_PRELOAD")'),
     ("letters are bytes", "len(name.encode()) > MARK_ROOM", "len(name) > MARK_ROOM"),
     ("hidden modules go", "set(names) & set(own)", "set()"),

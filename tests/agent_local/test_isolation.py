@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.isolation import Host, Place, decide, facts
+from stoker.agent.isolation import Host, Place, decide, facts, unforkable
 from stoker.agent.seams import SpawnFailed
 from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import WorkerLimits, WorkerSpec
@@ -40,7 +40,17 @@ def test_processes_are_limited_by_user_only_where_the_user_is_its_own() -> None:
     limited = replace(SPEC, limits=ALL)
     assert "NPROC" not in decide(Host(), limited, PLACE).rlimits
     assert "NPROC" not in decide(Host(user=(1000, 1000)), limited, PLACE).rlimits
-    assert decide(Host(user_range=(1000, 1999)), limited, PLACE).rlimits["NPROC"] == (64, 64)
+    own = Host(user_range=(1000, 1999))
+    assert decide(own, limited, PLACE).rlimits["NPROC"] == (64, 64)
+    assert "NPROC" not in decide(own, limited, PLACE, forked=True).rlimits, "it has its template's"
+
+
+def test_a_limit_of_processes_that_only_a_user_of_its_own_keeps_is_not_lost_by_a_fork() -> None:
+    limited, own = replace(SPEC, limits=ALL), Host(user_range=(1000, 1999))
+    assert unforkable(own, limited).startswith("its limit of processes needs a cgroup or a user")
+    assert unforkable(replace(own, controllers=frozenset({"pids"})), limited) == ""
+    assert unforkable(own, replace(SPEC, limits=WorkerLimits(files=512))) == ""
+    assert unforkable(own, SPEC) == unforkable(Host(), limited) == ""
 
 
 def test_memory_is_the_cgroups_where_it_can_be_and_the_agents_else() -> None:
