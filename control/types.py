@@ -390,6 +390,7 @@ class Delivery:
 
     id: str
     url: str
+    receiver: str
     tries: int
     view: JobView
     input: bytes | None

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
@@ -33,7 +34,8 @@ Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
 """URL, JSON text and headers to the answer's status. Raises OutboundError where there was none."""
 
 AT_ONCE = 32
-"""Deliveries under way: a receiver that does not answer holds one of them for ten seconds."""
+"""Deliveries under way: a receiver that does not answer holds one of them for ten seconds. No receiver gets
+more than half of those that the others leave, so there is always one for whoever has none."""
 
 LARGE_AT_ONCE = 2
 """Of those with a spilled payload: each is in memory several times over, and may have 40 MB."""
@@ -53,7 +55,7 @@ class Webhooks:
         self._views = views
         self._post = post
         self._clock = clock
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, str] = {}
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._secret = ""
         self._wake = wake
@@ -76,15 +78,12 @@ class Webhooks:
 
     async def _send_due(self, tasks: asyncio.TaskGroup) -> float:
         """Starts what is due and not under way; how long until the next look."""
-        now, under_way = self._clock(), frozenset(self._under_way)
+        now, under_way = self._clock(), dict(self._under_way)
         due, next_at = await self._commits.read(
-            lambda conn: (
-                store.due_webhooks(conn, now, AT_ONCE - len(under_way), under_way),
-                store.next_webhook_at(conn),
-            )
+            lambda conn: (_shared_out(conn, now, under_way), store.next_webhook_at(conn))
         )
         for delivery in due:
-            self._under_way.add(delivery.id)
+            self._under_way[delivery.id] = delivery.receiver
             tasks.create_task(self._deliver(delivery), name=f"webhook {delivery.id}")
         if next_at is None or next_at <= now:  # those that are under way look again when they are done
             return LOOK_S
@@ -99,7 +98,7 @@ class Webhooks:
                     delivered = await self._tried(delivery)
             await self._note(delivery, delivered)
         finally:
-            self._under_way.discard(delivery.id)
+            del self._under_way[delivery.id]
             self._wake.set()
 
     async def _tried(self, delivery: Delivery) -> bool | None:
@@ -170,3 +169,21 @@ class Webhooks:
             "webhook-timestamp": str(int(at.timestamp())),
             "webhook-signature": Webhook(self._secret).sign(delivery, at, body.decode()),
         }
+
+
+def _shared_out(conn: Conn, now: float, under_way: dict[str, str]) -> list[Delivery]:
+    """What gets the free places. `under_way` are the receivers of those that have one, by their ids."""
+    due: list[Delivery] = []
+    while len(under_way) < AT_ONCE:
+        delivery = store.due_webhook(conn, now, under_way, full(Counter(under_way.values())))
+        if delivery is None:
+            break
+        under_way[delivery.id] = delivery.receiver
+        due.append(delivery)
+    return due
+
+
+def full(places: Mapping[str, int]) -> list[str]:
+    """The receivers that get no further place now, where they have so many of AT_ONCE."""
+    left = AT_ONCE - sum(places.values())
+    return [receiver for receiver, own in places.items() if own >= max(1, (left + own) // 2)]

@@ -65,7 +65,7 @@ from stoker.control.store.volumes import (
     put_volume,
 )
 from stoker.control.store.webhooks import (
-    due_webhooks,
+    due_webhook,
     next_webhook_at,
     webhook_later,
     webhook_secret,
@@ -100,7 +100,7 @@ __all__ = [
     "delete_volume",
     "deleted_endpoints",
     "drop_attempt",
-    "due_webhooks",
+    "due_webhook",
     "end_audit",
     "expire",
     "expired_artifacts",

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 metadata = MetaData()
 
@@ -344,6 +344,7 @@ webhooks = _table(  # what is still to be delivered, as it was when the job ende
     Column("id", Text, primary_key=True),
     _text("job"),
     _text("url"),
+    _text("receiver"),  # the host and port of it
     _text("state"),
     _int("tries", 0),
     _time("next_at"),

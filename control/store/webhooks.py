@@ -11,10 +11,14 @@ import hashlib
 import os
 from collections.abc import Collection
 from typing import Any
+from urllib.parse import urlsplit
+
+from sqlalchemy import select
 
 from stoker.control.keys import Entropy
 from stoker.control.store.abandoned import release
 from stoker.control.store.opening import Conn
+from stoker.control.store.schema import webhooks
 from stoker.control.types import Delivery, JobState, JobView
 from stoker.wire.messages import Ref
 
@@ -23,11 +27,11 @@ AGAIN_S = 10.0
 _SECRET_BYTES = 24
 
 _INSERT = """
-INSERT INTO webhooks (id, job, url, state, tries, next_at, created_at, retries, worker, delay_ms,
+INSERT INTO webhooks (id, job, url, receiver, state, tries, next_at, created_at, retries, worker, delay_ms,
                       execution_ms, error, reason, input, input_key, input_size, input_sha256,
                       output, output_key, output_size, output_sha256)
-SELECT :id, j.id, j.webhook, j.state, 0, :now, j.created_at, :retries, j.worker, j.delay_ms, j.execution_ms,
-       r.error, j.reason, i.body, i.ref_key, i.ref_size, i.ref_sha256,
+SELECT :id, j.id, j.webhook, :receiver, j.state, 0, :now, j.created_at, :retries, j.worker, j.delay_ms,
+       j.execution_ms, r.error, j.reason, i.body, i.ref_key, i.ref_size, i.ref_sha256,
        r.output, r.ref_key, r.ref_size, r.ref_sha256
 FROM jobs j LEFT JOIN inputs i ON i.seq = j.seq LEFT JOIN results r ON r.seq = j.seq
 WHERE j.seq = :seq
@@ -44,44 +48,55 @@ def note_end(conn: Conn, seq: int, view: JobView, now: float) -> None:
     """The job has just ended so: whoever it named is to be told. Its result must be stored already."""
     if view.webhook is not None:
         values = {"id": delivery_id(view.id, view.attempt, view.state), "seq": seq, "now": now}
-        conn.run(_INSERT, values | {"retries": view.retries})
+        conn.run(_INSERT, values | {"receiver": receiver_of(view.webhook), "retries": view.retries})
+
+
+def receiver_of(url: str) -> str:
+    """Who is asked: those of one host share its places."""
+    return urlsplit(url).netloc.lower()
 
 
 # ---- delivery -----------------------------------------------------------------------------------
 
-# First the ids alone: a row may hold 2 MB, and those under way are not wanted.
-_DUE = "SELECT id FROM webhooks WHERE next_at <= :now ORDER BY next_at LIMIT :limit"
 _ROW = """
-SELECT id, job, url, state, tries, created_at, retries, worker, delay_ms, execution_ms, error, reason,
-       input, input_key, input_size, input_sha256, output, output_key, output_size, output_sha256
+SELECT id, job, url, receiver, state, tries, created_at, retries, worker, delay_ms, execution_ms, error,
+       reason, input, input_key, input_size, input_sha256, output, output_key, output_size, output_sha256
 FROM webhooks WHERE id = :id
 """
 
 
-def due_webhooks(conn: Conn, now: float, limit: int, under_way: Collection[str] = ()) -> tuple[Delivery, ...]:
-    """The oldest first, without those that are under way: they stay due until they were tried."""
-    due = conn.run(_DUE, {"now": now, "limit": limit + len(under_way)}).fetchall()
-    wanted = [one for (one,) in due if one not in under_way][:limit]
-    return tuple(_delivery(conn.run(_ROW, {"id": one}).fetchone()) for one in wanted)
+def due_webhook(
+    conn: Conn, now: float, under_way: Collection[str] = (), full: Collection[str] = ()
+) -> Delivery | None:
+    """The oldest that is due, not under way (it stays due until it was tried), and for none of the receivers
+    that are full. None where there is none."""
+    due = (
+        select(webhooks.c.id)
+        .where(webhooks.c.next_at <= now, webhooks.c.id.not_in(under_way), webhooks.c.receiver.not_in(full))
+        .order_by(webhooks.c.next_at)
+        .limit(1)
+    )
+    found = conn.execute(due).scalar()
+    return None if found is None else _delivery(conn.run(_ROW, {"id": found}).fetchone())
 
 
 def _delivery(row: tuple[Any, ...]) -> Delivery:
     view = JobView(
         id=row[1],
         endpoint="",
-        state=JobState(row[3]),
-        created_at=row[5],
-        retries=row[6],
-        worker=row[7],
-        delay_ms=None if row[8] is None else max(row[8], 0),
-        execution_ms=row[9],
-        error=row[10],
-        reason=row[11],
+        state=JobState(row[4]),
+        created_at=row[6],
+        retries=row[7],
+        worker=row[8],
+        delay_ms=None if row[9] is None else max(row[9], 0),
+        execution_ms=row[10],
+        error=row[11],
+        reason=row[12],
         webhook=row[2],
-        output=row[16],
-        output_ref=_ref(*row[17:20]),
+        output=row[17],
+        output_ref=_ref(*row[18:21]),
     )
-    return Delivery(row[0], row[2], row[4], view, input=row[12], input_ref=_ref(*row[13:16]))
+    return Delivery(row[0], row[2], row[3], row[5], view, input=row[13], input_ref=_ref(*row[14:17]))
 
 
 def _ref(key: str | None, size: int | None, sha256: str | None) -> Ref | None:

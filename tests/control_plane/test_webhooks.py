@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, story, world
@@ -18,7 +21,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from stoker.control import store
 from stoker.control.types import Submission
-from stoker.control.webhooks import AT_ONCE
+from stoker.control.webhooks import AT_ONCE, full
 from stoker.outbound.errors import UrlRefused
 from stoker.wire.messages import Outcome
 
@@ -140,8 +143,7 @@ async def test_a_webhook_outlives_the_record_and_a_new_control_process_delivers_
         await posted(w, 1)
         w.moved += 2_000  # its retention has passed, and so has the time of the next try
         assert [body["id"] for _, _, body, _ in await posted(w, 2)] == [job.id] * 2
-        rows = await w.commits.read(lambda conn: store.due_webhooks(conn, w.now() + 1e6, 10))
-        assert rows == ()
+        assert await w.commits.read(lambda conn: store.due_webhook(conn, w.now() + 1e6)) is None
 
 
 @story
@@ -177,6 +179,23 @@ async def test_a_store_of_objects_that_is_down_does_not_use_up_a_try() -> None:
         w.artifacts.down = False
         ((_, _, body, _),) = await posted(w, 1)
         assert body["output"] == "large"
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), max_size=200))
+def test_places_are_shared_out_so_that_one_is_left_for_whoever_has_none(wanted: list[str]) -> None:
+    places = Counter[str]()
+    for receiver in wanted:
+        if places.total() < AT_ONCE and receiver not in full(places):
+            places[receiver] += 1
+        assert places[receiver] <= AT_ONCE // 2
+    assert "new" not in full(places)
+    if len(places) < 5:
+        assert places.total() < AT_ONCE
+
+
+def test_one_receiver_alone_gets_half_of_the_places() -> None:
+    assert full({"a": AT_ONCE // 2 - 1}) == []
+    assert full({"a": AT_ONCE // 2}) == ["a"]
 
 
 async def cancelled(w: World, given: Submission = HOOKED) -> str:
@@ -274,7 +293,7 @@ async def test_a_slow_look_at_the_outbox_sends_nothing_twice() -> None:
 
 
 @story
-async def test_a_receiver_that_hangs_holds_no_other_up() -> None:
+async def test_receivers_that_hang_hold_no_other_up_however_much_waits_for_them() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         quick: list[str] = []
 
@@ -286,8 +305,8 @@ async def test_a_receiver_that_hangs_holds_no_other_up() -> None:
             return 200
 
         w.plane.webhooks._post = post
-        slow = Submission(input=b"{}", webhook="https://slow.test/")
-        jobs = [await w.plane.submit("default", "echo", given, sync=False) for given in [slow] * 8 + [HOOKED]]
+        slow = [Submission(input=b"{}", webhook=f"https://slow-{n}.test/") for n in range(3)]
+        jobs = [await w.plane.submit("default", "echo", one, sync=False) for one in [*slow * AT_ONCE, HOOKED]]
         began = w.loop.time()
         await w.plane.purge("default", "echo")
         while not quick:  # noqa: ASYNC110

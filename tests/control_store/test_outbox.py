@@ -16,7 +16,13 @@ OUTPUT = Ref("echo/job-1/1/output.json", 2_000_000, "cd")
 
 
 def due(bench: Any, now: float = 1e6, limit: int = 10) -> tuple[Delivery, ...]:
-    return store.due_webhooks(bench.store.writer, now, limit)
+    found: list[Delivery] = []
+    while len(found) < limit:
+        told = store.due_webhook(bench.store.writer, now, {one.id for one in found})
+        if told is None:
+            break
+        found.append(told)
+    return tuple(found)
 
 
 def tried(bench: Any, delivery: Delivery, now: float, delivered: bool) -> None:
@@ -204,10 +210,26 @@ def test_those_under_way_are_not_given_again_and_one_that_cannot_be_tried_lets_o
         bench.cancel(at, f"job-{bench.drawn}")
     first, second, third = due(bench)
     read = bench.store.writer
-    assert store.due_webhooks(read, 1e6, 1, {first.id}) == (second,)
-    assert store.due_webhooks(read, 1e6, 5, {first.id, third.id}) == (second,)
-    assert store.due_webhooks(read, 1e6, 0, {first.id}) == ()
+    assert store.due_webhook(read, 1e6, {first.id}) == second
+    assert store.due_webhook(read, 1e6, {first.id, second.id}) == third
+    assert store.due_webhook(read, 1e6, {first.id, second.id, third.id}) is None
     bench.do(lambda conn: store.webhook_later(conn, first.id, 20.0))
     assert [told.id for told in due(bench, 1e6)] == [second.id, third.id, first.id]
     assert [told.tries for told in due(bench, 1e6)] == [0, 0, 0]
     assert len(due(bench, 19.9)) == 2
+
+
+def test_of_receivers_that_are_full_none_is_given(bench: Any) -> None:
+    for url in (URL, "https://Other.example:8443/a?b", URL):
+        bench.submit(10.0, webhook=url)
+        bench.cancel(10.0 + bench.drawn, f"job-{bench.drawn}")
+    first, other, last = due(bench)
+    assert [told.receiver for told in (first, other, last)] == [
+        "caller.example",
+        "other.example:8443",
+        "caller.example",
+    ]
+    read = bench.store.writer
+    assert store.due_webhook(read, 1e6, (), ["caller.example"]) == other
+    assert store.due_webhook(read, 1e6, {first.id}, ["other.example:8443"]) == last
+    assert store.due_webhook(read, 1e6, (), ["other.example:8443", "caller.example"]) is None
