@@ -75,6 +75,7 @@ class ContainerSpawner:
         self._living: set[ContainerProcess] = set()
         shutil.rmtree(self._folder, ignore_errors=True)
         if engine.facts.name:
+            self._folder.mkdir(mode=0o700)
             self._copy_package()
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> ContainerProcess:
