@@ -56,7 +56,7 @@ class Images:
             if (pin := self._pins.get(wanted.key)) is not None:
                 return await self._pinned(wanted, pin)
             found = await self._here_or_pulled(wanted.image, wanted)
-            self._keep(wanted.key, {"id": found["Id"], "digest": (found.get("RepoDigests") or [""])[0]})
+            self._keep(wanted.key, {"id": found["Id"], "digest": _digest(wanted.image, found)})
             return str(found["Id"])
 
     async def _pinned(self, wanted: Wanted, pin: dict[str, str]) -> str:
@@ -95,6 +95,16 @@ class Images:
         new = self._file.with_suffix(".new")
         new.write_text(json.dumps(self._pins, indent=1), encoding="utf-8")
         new.replace(self._file)
+
+
+def _digest(image: str, found: dict[str, Any]) -> str:
+    """The name by which its registry knows it for ever; "" where none does. An image that came from several
+    registries has one of each, and the credentials are for this one."""
+    names: list[str] = found.get("RepoDigests") or []
+    above, slash, last = image.partition("@")[0].rpartition("/")
+    repository = f"/{above}{slash}{last.partition(':')[0]}"
+    ours = [name for name in names if f"/{name.partition('@')[0]}".endswith(repository)]
+    return (ours or names or [""])[0]
 
 
 def _load(file: Path) -> dict[str, dict[str, str]]:

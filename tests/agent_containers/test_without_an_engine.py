@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from stoker.agent.container_engine import EngineError, NotThere, addresses, connect
 from stoker.agent.container_images import Images, wanted_by
 from stoker.agent.container_oom import counter, kills
+from stoker.agent.container_plan import Engine
 from stoker.agent.container_pull import in_words
 from stoker.agent.container_spawner import ContainerSpawner, OnHost
 from stoker.agent.files import ScratchFolders
@@ -87,6 +89,24 @@ async def test_a_pull_that_fails_and_a_torn_file(engine: FakeEngine, tmp_path: P
     engine.registry.clear()
     with pytest.raises(EngineError, match=r"^image a/b:1 cannot be pulled: manifest unknown$"):
         await Images(engine, tmp_path / "i.json").resolve(wanted_by(spec()))
+
+
+@pytest.mark.parametrize("image", ["b:1", "a/b:1", "here:5000/a/b", "here:5000/a/b:1"])
+async def test_a_pin_is_what_its_own_registry_calls_it(
+    engine: FakeEngine, tmp_path: Path, image: str
+) -> None:
+    digests = ["elsewhere:5000/x/ab@sha256:7", f"docker.io/{image.removesuffix(':1')}@sha256:8"]
+    engine.here[image] = {"Id": "sha256:9", "RepoDigests": digests}
+    await Images(engine, tmp_path / "i.json").resolve(wanted_by(replace(spec(), image=image)))
+    (pin,) = json.loads((tmp_path / "i.json").read_text()).values()
+    assert pin["digest"] == digests[1]
+
+
+def test_another_user_finds_no_container_of_the_agents(engine: Any, tmp_path: Path) -> None:
+    """Whoever saw its folder could be faster at its socket than the container, and get its jobs."""
+    engine.facts = Engine("docker", "28.0.1")
+    ContainerSpawner(engine, OnHost(tmp_path, tmp_path), "n", ScratchFolders(tmp_path / "scratch"))
+    assert (tmp_path / "containers").stat().st_mode & 0o777 == 0o700
 
 
 async def test_a_node_without_an_engine(tmp_path: Path) -> None:
