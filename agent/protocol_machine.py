@@ -13,13 +13,17 @@ stands between: jobs wait here until the program takes them, and its posts becom
 - A poll is held: an answer at once makes a stock worker ask a thousand times a second. Only in Leaving it is
   let go, since the program ends when its polls have returned.
 - No job is handed to a program that was told to stop: it would take the job, and never run it.
-- Lost is what the program can no longer be running, by what it says itself: a job-take with
-  `job_in_progress=0`; a batch that is larger than what runs allows, once a job was told to stop; two pings in
-  a row without the job, after a job-take has shown that it had arrived.
+- Lost is what the program can no longer be running, by what it says itself: `job_in_progress=0` in two
+  job-takes in a row (some versions of the stock worker ask once more before they count what they have just
+  been given, so the first is answered at once); a batch that is larger than what runs allows, once a job was
+  told to stop; two pings in a row without the job, after a job-take has shown that it had arrived, and of a
+  program whose pings have ever named a job.
 - What is said of a job that is not open (a late progress, a second result) changes nothing.
-- How many jobs it takes at once is the room of a job-take while nothing runs; that is told.
-  Its own modifier changes the number as it likes, so a job may find less room than was told: it waits here,
-  and its time begins when it is handed over.
+- How many jobs it takes at once is the room of a job-take while nothing runs; that is told. Programs that
+  know no batches ask for each job alone, so what they ask for beside what runs counts, too. Its own modifier
+  changes the number as it likes, so a job may find less room than was told: it waits here, and its time
+  begins when it is handed over.
+- A program that runs nothing and asks for nothing, while a job waits, is stuck: it is replaced.
 """
 
 from __future__ import annotations
@@ -53,10 +57,10 @@ from stoker.agent.protocol_events import (
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
 
-TAKE_HOLD_S = 30.0
+TAKE_HOLD_S = 25.0
 STOP_HOLD_S = 60.0
-"""Both below the 90 s after which a stock worker gives its poll up. After an empty answer about stops it
-sleeps for a second, in which a cancel cannot reach it: that is why this one is longer."""
+"""Below the 30 s and the 90 s after which stock workers give their polls up. After an empty answer about
+stops they sleep for a second, in which a cancel cannot reach them: that is why this one is longer."""
 
 LEAVE_HOLD_S = 1.0
 """Of a poll that comes after SIGTERM: a program that ignores the signal must not spin."""
@@ -66,12 +70,16 @@ TELL_AGAIN_S = 0.5
 
 MISSING_MAX = 2
 
+STUCK_S = 60.0
+"""How long a program that runs no job may leave one waiting. No stock worker pauses for more than 5 s."""
+
 LOST = (
     "the worker went on without a result for this job: it could not be written as JSON, could not be"
     " delivered, or the job was dropped before it ran; its log says which"
 )
 STOPPED = "the job was stopped"
 RETIRES = "the handler asked for a fresh worker (refresh_worker)"
+STUCK = f"the worker runs no job and has not asked for one for {STUCK_S:g} s, although one waits"
 
 Phase = Literal["starting", "serving", "draining", "leaving"]
 
@@ -79,11 +87,12 @@ Phase = Literal["starting", "serving", "draining", "leaving"]
 @dataclass(frozen=True, slots=True)
 class Open:
     """At the program. `text` is kept until its delivery is known. `settled`: a later job-take has shown that
-    the program counts it."""
+    the program counts it; `doubted`: the last one has said that it runs nothing."""
 
     key: AttemptKey
     text: bytes | None
     settled: bool = False
+    doubted: bool = False
     missing: int = 0
     stopping: bool = False
     told_at: float | None = None
@@ -103,12 +112,16 @@ class Poll:
 @dataclass(frozen=True, slots=True)
 class State:
     """`slots` is what the endpoint allows; `at_once` how many the program takes, known when nothing runs;
-    `told` what was last said of that."""
+    `told` what was last said of that. `batches`, `names`: it has asked for several jobs at once, its pings
+    have named one. `stuck_at`: when it counts as stuck, if it asks for nothing until then."""
 
     slots: int = 1
     told: int | None = None
     phase: Phase = "starting"
     at_once: int = 0
+    batches: bool = False
+    names: bool = False
+    stuck_at: float | None = None
     waiting: tuple[Waiting, ...] = ()
     open: tuple[Open, ...] = ()
     take: Poll | None = None
@@ -127,13 +140,15 @@ def step(state: State, event: Event) -> Stepped:
     after, commands = _happened(state, event)
     after, given = _hand_over(after)
     after, told = _tell_stops(after, event.at)
+    after, replaced = _replace_if_stuck(after, event.at)
     after, left = _leave_if_drained(after)
-    return after, (*commands, *given, *told, *left)
+    return after, (*commands, *given, *told, *replaced, *left)
 
 
 def wake_at(state: State) -> float | None:
     """When the machine wants a Tick, if nothing else happens."""
     times = [poll.until for poll in (state.take, state.stop) if poll is not None]
+    times += [state.stuck_at] if state.stuck_at is not None else []
     if state.stop is not None:
         times += [one.told_at + TELL_AGAIN_S for one in state.open if one.told_at is not None]
     return min(times, default=None)
@@ -185,10 +200,19 @@ def _take(state: State, event: TakeAsked) -> Stepped:
         told = min(state.slots, event.room) if event.busy is False else state.slots
         state = replace(state, phase="serving", told=told)
         commands += (Say(Frame("ready", {"concurrency": told})),)
+    state = replace(state, batches=state.batches or event.many)
+    if event.busy is False and any(one.text is None and not one.doubted for one in state.open):
+        return _doubt(state), (*commands, GiveJobs(event.request))
     state, said = _counted(state, event)
     hold = LEAVE_HOLD_S if state.phase == "leaving" else TAKE_HOLD_S
     poll = Poll(event.request, event.at + hold, event.room, event.many)
     return replace(state, take=poll), (*commands, *said)
+
+
+def _doubt(state: State) -> State:
+    """It is asked once more, at once."""
+    doubted = tuple(replace(one, doubted=True) if one.text is None else one for one in state.open)
+    return replace(state, open=doubted, take=None)
 
 
 def _counted(state: State, event: TakeAsked) -> Stepped:
@@ -197,13 +221,24 @@ def _counted(state: State, event: TakeAsked) -> Stepped:
         return state, ()
     arrived = [one for one in state.open if one.text is None]
     if not event.busy:
-        state, said = _lose(replace(state, at_once=event.room), arrived)
-        return _tell_slots(state, said)
+        state, said = _lose(state, arrived)
+        return _tell_slots(replace(state, at_once=_at_once(state, event)), said)
     surplus = len(arrived) - max(state.at_once - event.room, 0) if state.at_once else 0
     told = [one for one in arrived if one.told_at is not None]
     state, said = _lose(state, told[: max(surplus, 0)])
-    settled = tuple(replace(one, settled=True) if one.text is None else one for one in state.open)
-    return replace(state, open=settled), said
+    settled = tuple(
+        replace(one, settled=True, doubted=False) if one.text is None else one for one in state.open
+    )
+    state = replace(state, open=settled)
+    if state.batches:
+        return state, said
+    return _tell_slots(replace(state, at_once=_at_once(state, event)), said)
+
+
+def _at_once(state: State, event: TakeAsked) -> int:
+    if state.batches:
+        return event.room
+    return max(state.at_once, event.room + sum(one.text is None for one in state.open))
 
 
 def _tell_slots(state: State, said: tuple[Command, ...]) -> Stepped:
@@ -321,20 +356,27 @@ def _ended(state: State, one: Open, said: Say, retire: bool) -> Stepped:
     state = replace(state, open=tuple(other for other in state.open if other is not one))
     if not retire or state.phase not in ("starting", "serving"):
         return state, (said,)
-    back = tuple(Say(_about("returned", other.key, reason=RETIRES)) for other in state.waiting)
-    retiring = replace(state, phase="draining", waiting=())
-    return retiring, (Say(Frame("retire", {"reason": RETIRES})), *back, said)
+    state, retired = _retire(state, RETIRES)
+    return state, (*retired, said)
+
+
+def _retire(state: State, why: str) -> Stepped:
+    back = tuple(Say(_about("returned", other.key, reason=why)) for other in state.waiting)
+    return replace(state, phase="draining", waiting=()), (Say(Frame("retire", {"reason": why})), *back)
 
 
 # -- losses and stops
 
 
 def _pinged(state: State, jobs: frozenset[str]) -> Stepped:
+    names = state.names or any(one.key.job in jobs for one in state.open)
+    if not names:  # of some versions they cannot, in a folder that they may not write to
+        return state, ()
     seen = tuple(
         replace(one, missing=0 if one.key.job in jobs else one.missing + 1) if one.settled else one
         for one in state.open
     )
-    state = replace(state, open=seen)
+    state = replace(state, open=seen, names=True)
     return _lose(state, [one for one in seen if one.missing >= MISSING_MAX])
 
 
@@ -350,6 +392,16 @@ def _cancel(state: State, key: AttemptKey) -> Stepped:
         return replace(state, waiting=left), (_failed(key, STOPPED),)
     stopping = tuple(replace(one, stopping=True) if one.key == key else one for one in state.open)
     return replace(state, open=stopping), ()
+
+
+def _replace_if_stuck(state: State, at: float) -> Stepped:
+    if state.phase != "serving" or state.take is not None or state.open or not state.waiting:
+        return (state if state.stuck_at is None else replace(state, stuck_at=None)), ()
+    if state.stuck_at is None:
+        return replace(state, stuck_at=at + STUCK_S), ()
+    if at < state.stuck_at:
+        return state, ()
+    return _retire(replace(state, stuck_at=None), STUCK)
 
 
 def _leave_if_drained(state: State) -> Stepped:

@@ -40,6 +40,7 @@ class World:
         self.stopped = False  # no job may be given any more
         self.left = False
         self.signals = 0
+        self.doubts: set[AttemptKey] = set()  # of which the last poll said that nothing runs
 
     def happens(self, event: Any) -> Any:
         before = self.state
@@ -107,17 +108,26 @@ class World:
         if s.phase == "serving" and s.take is not None:
             assert all(one.key.job in opened for one in s.waiting)
         assert {poll.request for poll in (s.take, s.stop) if poll} == set(self.held)
-        assert self.m.wake_at(s) is None or self.held
+        waits = s.phase == "serving" and s.take is None and s.waiting and not s.open
+        assert bool(waits) == (s.stuck_at is not None)
+        assert self.m.wake_at(s) is None or self.held or waits
 
     # -- what happens to it
 
     def take(self, room: int = 1, busy: bool | None = False, many: bool = False) -> Any:
         self.requests += 1
         self.held[self.requests] = ("GiveJobs", self.at, room)
-        arrived = [one.key for one in self.state.open if one.text is None]
+        arrived = {one.key for one in self.state.open if one.text is None}
+        known = arrived <= self.doubts
+        over = set(self.over)
         commands = self.happens(self.m.TakeAsked(self.at, self.requests, room, many, busy))
-        if busy is False:
-            assert set(arrived) <= self.over, "the program runs nothing, and a job of it goes on"
+        if busy is False and known:
+            assert arrived <= self.over, "the program runs nothing, and a job of it goes on"
+        if busy is False and not known:
+            assert self.over == over, "one word of the program is not enough"
+            assert self.requests not in self.held, "it is asked once more at once"
+        if busy is not None:
+            self.doubts = set() if busy else arrived
         return commands
 
     def stop_poll(self) -> Any:
@@ -251,11 +261,35 @@ def less_room_beside_what_runs_is_no_news(m: Any) -> None:
     assert kinds(world.take(2, busy=True, many=True)) == []
 
 
+def what_programs_without_batches_ask_for_beside_what_runs_is_told(m: Any) -> None:
+    world = World(m, slots=3)
+    world.take()
+    told = []
+    for number in range(4):
+        world.asks(f"j{number}")
+        world.handed()
+        told += [c.frame.fields for c in world.take(busy=True) if type(c).__name__ == "Say"]
+    assert told == [{"n": 2}, {"n": 3}], "as many as the endpoint allows"
+    for number in range(4):
+        world.happens(m.Posted(world.at, f"j{number}", Finished(b"1")))
+    assert kinds(world.take()) == ["GiveJobs"], "idle, it asks for one as ever"
+
+
+def what_asks_for_batches_tells_its_room_when_nothing_runs(m: Any) -> None:
+    world = World(m, slots=4)
+    world.take(2, many=True)
+    world.asks("j1")
+    world.handed()
+    assert kinds(world.take(2, busy=True, many=True)) == [], "a result may have been dropped"
+    assert kinds(world.take(1, busy=True)) == ["GiveJobs"]
+
+
 def fewer_slots_are_told_before_a_lost_job_frees_one(m: Any) -> None:
     world = World(m, slots=4)
     world.take(3, many=True)
     world.asks("j1")
     world.handed()
+    world.take(2, many=True)
     assert kinds(world.take(2, many=True)) == ["slots", "failed"]
 
 
@@ -296,9 +330,31 @@ def an_answer_that_found_nobody_is_given_again(m: Any) -> None:
 
 def a_dropped_result_is_noticed_at_the_next_take(m: Any) -> None:
     world = serving(m, "j1")
+    (again,) = world.take(busy=False)
+    assert again.jobs == (), "asked once more, at once"
     (said,) = world.take(busy=False)
     assert (said.frame.kind, said.frame.fields["error"]) == ("failed", m.LOST)
     assert said.frame.fields["retryable"] is False
+
+
+def a_take_that_was_sent_before_its_job_was_counted_accuses_nobody(m: Any) -> None:
+    world = serving(m, "j1")
+    world.take(busy=False)
+    assert world.take(busy=True) == ()
+    world.take(busy=False)
+    assert world.take(busy=True) == (), "nor does another one, later"
+    assert kinds(world.happens(m.Posted(world.at, "j1", Finished(b"1")))) == ["done"]
+
+
+def a_job_that_came_after_the_doubt_is_not_lost_with_it(m: Any) -> None:
+    world = serving(m, "j1", room=3)
+    world.take(3, busy=False, many=True)
+    world.asks("j2")
+    assert kinds(world.take(3, busy=False, many=True))[0] == "failed"
+    world.handed()
+    world.take(3, busy=False, many=True)
+    (said,) = world.take(3, busy=False, many=True)
+    assert said.frame.job == "j2"
 
 
 def a_job_on_its_way_is_not_lost(m: Any) -> None:
@@ -337,8 +393,16 @@ def two_pings_without_a_job_that_had_arrived(m: Any) -> None:
     assert (said.frame.kind, said.frame.job) == ("failed", "j2")
 
 
+def pings_that_never_name_a_job_accuse_nobody(m: Any) -> None:
+    world = serving(m, "j1", "j2", room=3)
+    for named in (frozenset(), frozenset({"of another worker"})):
+        for _ in range(3):
+            assert world.happens(m.Pinged(world.at, named)) == ()
+
+
 def pings_accuse_no_job_that_may_not_have_arrived(m: Any) -> None:
     world = serving(m, "j1")
+    world.happens(m.Pinged(world.at, frozenset({"j1"})))
     for _ in range(3):
         assert world.happens(m.Pinged(world.at, frozenset())) == ()
 
@@ -438,6 +502,33 @@ def an_unfit_program_does_not_start(m: Any) -> None:
     assert serving(m).happens(m.Unfit(0.0, "late")) == ()
 
 
+def a_program_that_asks_for_nothing_is_replaced(m: Any) -> None:
+    world = serving(m, "j1")
+    world.happens(m.Posted(world.at, "j1", Finished(b"1")))
+    world.asks("j2")
+    assert m.wake_at(world.state) == m.STUCK_S
+    world.asks("j3")
+    world.at = m.STUCK_S - 1
+    assert world.happens(m.Tick(world.at)) == ()
+    world.at = m.STUCK_S
+    commands = world.happens(m.Tick(world.at))
+    assert kinds(commands) == ["retire", "returned", "returned", "Terminate"]
+    assert [c.frame.fields["reason"] for c in commands[:3]] == [m.STUCK] * 3
+
+
+def one_that_runs_a_job_or_asks_after_a_while_is_not_stuck(m: Any) -> None:
+    world = serving(m, "j1")
+    world.asks("j2")
+    assert m.wake_at(world.state) is None, "it is busy"
+    world.happens(m.Posted(world.at, "j1", Finished(b"1")))
+    world.at = m.STUCK_S - 1
+    assert kinds(world.take()) == ["GiveJobs"]
+    world.handed()
+    world.happens(m.Posted(world.at, "j2", Finished(b"1")))
+    world.asks("j3")
+    assert m.wake_at(world.state) == world.at + m.STUCK_S, "it is counted anew"
+
+
 def who_posts_had_the_job(m: Any) -> None:
     world = World(m)
     world.take()
@@ -463,7 +554,7 @@ EXAMPLES = [
 ALL = [*EXAMPLES, by_random_walks]
 
 MUTANTS = [
-    ("a poll is answered at once", "TAKE_HOLD_S = 30.0", "TAKE_HOLD_S = 0.0"),
+    ("a poll is answered at once", "TAKE_HOLD_S = 25.0", "TAKE_HOLD_S = 0.0"),
     (
         "a drained program gets jobs",
         'if state.phase != "serving" or state.take is None:',
@@ -472,6 +563,45 @@ MUTANTS = [
     ("a batch is filled over", "len(jobs) < state.take.room", "len(jobs) <= state.take.room"),
     ("two attempts of a job at once", "if one.key.job not in taken and", "if"),
     ("what is on its way is lost", "if one.text is None]\n    if not event.busy", "]\n    if not event.busy"),
+    (
+        "one word is enough to lose a job",
+        "if event.busy is False and any(one.text is None and not one.doubted for one in state.open):",
+        "if False:",
+    ),
+    ("a doubt is for ever", "settled=True, doubted=False)", "settled=True)"),
+    (
+        "a doubtful poll is held",
+        "_doubt(state), (*commands, GiveJobs(event.request))",
+        "_doubt(state), commands",
+    ),
+    ("pings that name nothing accuse", "if not names:", "if False:"),
+    (
+        "a program is never stuck",
+        "    return _retire(replace(state, stuck_at=None), STUCK)",
+        "    return state, ()",
+    ),
+    (
+        "a busy program is stuck",
+        "state.take is not None or state.open or not",
+        "state.take is not None or not",
+    ),
+    ("who asks again stays suspect", "replace(state, stuck_at=None)), ()", "state), ()"),
+    (
+        "nobody wakes for a stuck program",
+        "times += [state.stuck_at] if state.stuck_at is not None else []",
+        "",
+    ),
+    (
+        "only batches tell how many",
+        "    if state.batches:\n        return state, said\n",
+        "    return state, said\n",
+    ),
+    (
+        "what runs counts for nothing",
+        "event.room + sum(one.text is None for one in state.open)",
+        "event.room",
+    ),
+    ("batches are added up, too", "    if state.batches:\n        return state, said\n", ""),
     ("silence counts as idle", "if event.busy is None:", "if event.busy is ...:"),
     (
         "a surplus accuses anyone",
@@ -496,13 +626,13 @@ MUTANTS = [
     ("it leaves while a job runs", 'state.phase != "draining" or state.open:', 'state.phase != "draining":'),
     (
         "the slot is free before it retires",
-        "return retiring, (Say(Frame(",
-        "return retiring, (said, Say(Frame(",
+        "return state, (*retired, said)",
+        "return state, (said, *retired)",
     ),
     (
         "what waits is forgotten by one that retires",
-        '{"reason": RETIRES})), *back, said)',
-        '{"reason": RETIRES})), said)',
+        '{"reason": why})), *back)',
+        '{"reason": why})),)',
     ),
     ("it retires twice", 'if not retire or state.phase not in ("starting", "serving"):', "if not retire:"),
     ("pieces have one number", "replace(one, pieces=one.pieces + 1)", "one"),

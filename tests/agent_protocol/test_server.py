@@ -252,7 +252,7 @@ async def test_an_unfit_program_says_why(seat: Seat) -> None:
 async def test_the_exit_comes_last_and_lets_everything_go(seat: Seat) -> None:
     await seat.open("j1")
     seat.process.pause()
-    take = seat.get("job-take", job_in_progress=1)
+    take = seat.get("job-take-batch", batch_size=2, job_in_progress=1)
     piece = seat.post("job-stream", "j1", {"output": "x" * 1_500_000})
     await until(lambda: seat.process._outbox)
     seat.process.on_exit(WorkerExit(-9, "killed"))
