@@ -33,7 +33,7 @@ class Child(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A command that is no python worker, where it starts, and its environment beside the marks."""
+    """A command that is no python worker, the folder it is for, and its environment beside the marks."""
 
     command: tuple[str, ...]
     folder: Path

@@ -21,22 +21,24 @@ from stoker.agent.birth import Program
 from stoker.agent.cgroups import Cgroup, Cgroups
 from stoker.agent.isolation import Host, Place, Plan, User, decide
 from stoker.agent.process_tree import kill_all, of_users
+from stoker.agent.program_folder import own_folder
 from stoker.agent.removal import remove_tree
 from stoker.agent.seams import SpawnFailed
 from stoker.agent.started_process import Bounds
 from stoker.agent.volumes import folder as volume_folder
-from stoker.agent.worker_environment import package_folder, working_folder
+from stoker.agent.worker_environment import package_folder, present, working_folder
 from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import WorkerSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one process holds."""
+    """What one process holds. It starts in `folder`."""
 
     worker: str
     user: User | None
     home: Path
+    folder: Path
     plan: Plan
     cgroup: Cgroup | None
 
@@ -77,29 +79,32 @@ class Holdings:
         undo.callback(self._users.free, spec.worker, user)
         home = self._home(spec.worker, user)
         undo.callback(remove_tree, home)
+        folder = self._folder_of(spec, home, program, user)
         plan = decide(
             self._host,
             spec,
-            self._place(spec, home, program),
+            self._place(home, folder, program),
             user=user,
             volume=self._volume(spec, user),
             forked=forked,
         )
-        return Kept(spec.worker, user, home, plan, self._cgroup(home.name, plan, undo))
+        return Kept(spec.worker, user, home, folder, plan, self._cgroup(home.name, plan, undo))
 
-    def _place(self, spec: WorkerSpec, home: Path, program: Program | None) -> Place:
-        folder = str(program.folder) if program is not None else self._working(spec, home)
+    def _place(self, home: Path, folder: Path, program: Program | None) -> Place:
+        source = folder if program is None else program.folder
         others = [path for path in self._writable if not self._users.other or _open_to_all(path)]
         writable = (home, self._folder / "scratch", *others)
         return Place(
-            folder,
+            str(folder),
             tuple(str(path) for path in writable if path.is_dir()),
-            (folder, package_folder(), sys.prefix, *_parts_of_the_package()),
+            (str(source), package_folder(), sys.prefix, *_parts_of_the_package()),
         )
 
-    def _working(self, spec: WorkerSpec, home: Path) -> str:
+    def _folder_of(self, spec: WorkerSpec, home: Path, program: Program | None, user: User | None) -> Path:
         try:
-            return str(working_folder(spec.handler, home))
+            if program is None:
+                return working_folder(spec.handler, home)
+            return own_folder(present(program.folder), home, user)
         except OSError as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
 
@@ -158,7 +163,7 @@ class Holdings:
             raise
         groups = (self._host.user_range[0],) if self._host.user_range is not None else ()
         plan = Plan(user=user, groups=groups, rlimits={"CORE": (0, 0)})
-        return Kept(name, user, home, plan, None), lambda: self._free(bare, user)
+        return Kept(name, user, home, home, plan, None), lambda: self._free(bare, user)
 
     def give_back(self, kept: Kept) -> None:
         remove_tree(kept.home)

@@ -34,10 +34,8 @@ from stoker.agent.seams import SpawnFailed, WorkerWatcher
 from stoker.agent.started_process import GIVE_UP_S, LOOK_AGAIN_S, LocalProcess
 from stoker.agent.worker_environment import (
     marks,
-    present,
     python_environment,
     surrounded,
-    working_folder,
 )
 from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import Device, WorkerSpec
@@ -127,14 +125,13 @@ class LocalSpawner:
         volume = kept.plan.volume_path
         try:
             if program is None:
-                folder = working_folder(spec.handler, kept.home)
                 environment = python_environment(spec, device, kept.home, self._folder, volume)
                 command = self._command(*fds)
             else:
-                folder, command = present(program.folder), program.command
+                command = program.command
                 given = (spec, device, kept.home, self._folder, volume)
                 environment = surrounded(program.environment, *given)
-            return self._launch(kept, command, folder, environment, (ends.log_start, *fds))
+            return self._launch(kept, command, kept.folder, environment, (ends.log_start, *fds))
         except (OSError, ValueError) as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
         finally:
@@ -156,13 +153,12 @@ class LocalSpawner:
     def _forked(self, spec: WorkerSpec, device: Device | None, kept: Kept, ends: Ends, fork: Fork) -> Child:
         assert ends.theirs is not None
         try:
-            folder = working_folder(spec.handler, kept.home)
             volume = kept.plan.volume_path
             environment = python_environment(spec, device, kept.home, self._folder, volume)
             command = tuple(self._command(ends.theirs.fileno()))
             cgroup = None if kept.cgroup is None else kept.cgroup.procs
             given = (ends.theirs.fileno(), ends.log_start, kept.plan, cgroup)
-            return fork(Birth(self._module, command, folder, environment, *given))
+            return fork(Birth(self._module, command, kept.folder, environment, *given))
         except OSError as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be forked: {error}") from None
         finally:

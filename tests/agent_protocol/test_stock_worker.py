@@ -114,8 +114,8 @@ async def test_the_environment_of_a_worker(many: Any, monkeypatch: pytest.Monkey
     }
     assert env["TOKEN"] == "declared"
     assert env["RUNPOD_POD_ID"] == env["STOKER_WORKER"] == "w1"
-    assert got["folder"].endswith("tests/handlers_protocol")
-    assert got["home"] == [], "nobody's configuration lies there"
+    assert got["folder"] == f"{env['HOME']}/work", "its own"
+    assert got["home"] == ["work"], "nobody's configuration lies there"
 
 
 async def test_what_it_prints_is_heard(many: Any) -> None:
