@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import time
@@ -88,27 +87,36 @@ class Cgroups:
         except OSError as error:
             raise NoCgroups(f"{self._own} cannot be written to: {error.strerror}") from None
         self.controllers = self._enable()
+        if (kind := _kind(self.path)) != "domain":
+            self.close()
+            raise NoCgroups(f"the cgroups below {self._own} are {kind}: no process may enter them")
 
     def _enable(self) -> frozenset[str]:
         """Which of the wanted controllers the workers' cgroups have."""
         there = set((self._own / "cgroup.controllers").read_text().split()) & set(WANTED)
+        if not there or not self._stepped_aside():
+            return frozenset()
         for name in sorted(there):
             with contextlib.suppress(OSError):
-                self._switch_on(name)
-                (self.path / "cgroup.subtree_control").write_text(f"+{name}")
+                for folder in (self._own, self.path):
+                    (folder / "cgroup.subtree_control").write_text(f"+{name}")
         return frozenset(_words(self.path / "cgroup.subtree_control") & there)
 
-    def _switch_on(self, name: str) -> None:
-        switch = self._own / "cgroup.subtree_control"
+    def _stepped_aside(self) -> bool:
+        """Whether nobody is left beside the cgroups below; in the root of all there may be. With somebody
+        there the kernel refuses limits of memory, but not those of processes and processors: with these it
+        lets nobody into the cgroups below any more."""
+        if not (self._own / "cgroup.type").exists():
+            return True
+        if not _words(self._own / "cgroup.procs") <= {str(os.getpid())}:
+            return False
+        aside = self._own / "stoker-agent"
         try:
-            switch.write_text(f"+{name}")
-        except OSError as error:
-            if error.errno != errno.EBUSY or _words(self._own / "cgroup.procs") != {str(os.getpid())}:
-                raise
-            aside = self._own / "stoker-agent"
             aside.mkdir(exist_ok=True)
             (aside / "cgroup.procs").write_text("0")
-            switch.write_text(f"+{name}")
+        except OSError:
+            return False
+        return True
 
     def make(self, name: str, limits: Mapping[str, str]) -> Cgroup:
         """Raises OSError."""
@@ -169,6 +177,12 @@ def _is_whole(own: Path) -> bool:
         return (probe / "cgroup.kill").exists()
     finally:
         probe.rmdir()
+
+
+def _kind(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (path / "cgroup.type").read_text().strip()
+    return "domain"
 
 
 def _folders(path: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.agent import cgroups
 from stoker.agent.cgroups import Cgroups, NoCgroups, find_own
 from stoker.agent.process_tree import life
 
@@ -59,6 +60,30 @@ def test_limits_are_written_before_anybody_is_in(tmp_path: Path) -> None:
     assert "stoker-" in str(worker.procs)
 
 
+@pytest.mark.parametrize("others", ["", "1\n"])
+def test_limits_are_asked_for_where_nobody_else_is_beside_the_workers(tmp_path: Path, others: str) -> None:
+    own = a_tree(tmp_path / "own")
+    (own / "cgroup.type").write_text("domain\n")
+    (own / "cgroup.procs").write_text(f"{os.getpid()}\n{others}")
+    made = Cgroups(tmp_path / "data", own)
+    there = {path.relative_to(own).as_posix() for path in own.rglob("*")}
+    if others:
+        assert made.controllers == frozenset()
+        assert not {path for path in there if path.endswith("subtree_control")}, "it would bar the workers"
+    else:
+        assert (own / "stoker-agent" / "cgroup.procs").read_text() == "0"
+        assert {"cgroup.subtree_control", f"{made.path.name}/cgroup.subtree_control"} <= there
+
+
+def test_cgroups_that_nobody_may_enter_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "LEFT_S", 0)
+    own = a_tree(tmp_path / "own", controllers="")
+    made = Cgroups(tmp_path / "data", own)
+    (made.path / "cgroup.type").write_text("domain invalid\n")
+    with pytest.raises(NoCgroups, match=r"own are domain invalid: no process may enter them"):
+        Cgroups(tmp_path / "data", own)
+
+
 def test_a_kernel_that_kills_no_cgroups_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     with pytest.raises(NoCgroups, match=r"the kernel has no cgroup\.kill"):
@@ -72,12 +97,14 @@ def test_a_tree_that_is_gone_is_no_crash(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def own(tmp_path: Path) -> Path:
+    """This process's, which it may step aside from."""
     try:
-        Cgroups(tmp_path / "probe").close()
+        own = find_own()
+        Cgroups(tmp_path / "probe", own).close()
     except NoCgroups as why:
         pytest.skip(f"no cgroups here: {why}")
-    return tmp_path
+    return own
 
 
 CHILDREN = """
@@ -85,8 +112,8 @@ setsid sleep 100 & setsid setsid sleep 100 & sleep 100 & echo started; exec slee
 """
 
 
-def test_one_write_kills_all_and_the_folder_goes(here: Path) -> None:
-    made = Cgroups(here / "data")
+def test_one_write_kills_all_and_the_folder_goes(tmp_path: Path, own: Path) -> None:
+    made = Cgroups(tmp_path / "data", own)
     cgroup = made.make("w1.1", {})
     joined = f"echo 0 > {cgroup.procs}; {CHILDREN}"
     process = subprocess.Popen(["bash", "-c", joined], stdout=subprocess.PIPE)
@@ -108,8 +135,8 @@ def test_one_write_kills_all_and_the_folder_goes(here: Path) -> None:
         made.close()
 
 
-def test_what_an_earlier_agent_left_is_killed_and_removed(here: Path) -> None:
-    earlier, other = Cgroups(here / "data"), Cgroups(here / "other")
+def test_what_an_earlier_agent_left_is_killed_and_removed(tmp_path: Path, own: Path) -> None:
+    earlier, other = Cgroups(tmp_path / "data", own), Cgroups(tmp_path / "other", own)
     earlier.close()
     left = earlier.path.with_name(earlier.path.name + "0")  # of another life
     (left / "w1.1" / "made by the worker").mkdir(parents=True)
@@ -118,7 +145,7 @@ def test_what_an_earlier_agent_left_is_killed_and_removed(here: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"in\n"
     process.stdout.close()
-    later = Cgroups(here / "data")
+    later = Cgroups(tmp_path / "data", own)
     assert later.left == 1
     assert not left.exists()
     assert other.path.exists(), "another folder's"

@@ -357,6 +357,28 @@ async def test_a_forked_worker_is_in_its_cgroup_too(made: Made, cgroups: Cgroups
     await spawner.close()
 
 
+FORKS = """
+made = 0
+while made < 20:
+    try:
+        subprocess.Popen(["sleep", "99"])
+    except OSError:
+        break
+    made += 1
+say("ready", made=made)
+"""
+
+
+async def test_the_kernel_keeps_the_limits(made: Made, cgroups: Cgroups, in_cgroups: LocalSpawner) -> None:
+    if not {"memory", "pids", "cpu"} <= cgroups.controllers:
+        pytest.skip(f"cgroups of version 2 have only {sorted(cgroups.controllers)} here")
+    told = await made.said(in_cgroups, FORKS, limits=WorkerLimits(pids=6, cpus=0.5))
+    assert told["made"] == 5
+    _, watcher = made.start(in_cgroups, GROWS, worker="w2", limits=WorkerLimits(memory_bytes=100 << 20))
+    ended = await watcher.exit
+    assert (ended.status, ended.reason) == (-9, "killed: out of memory (limit 100 MiB)")
+
+
 # ---- bubblewrap -------------------------------------------------------------------------------
 
 TRIES = """
