@@ -1,0 +1,151 @@
+"""Both hosted models on another device, in a process of its own: prints, check by check, what went wrong.
+
+python checks_another_device.py FOLDER      {"a video": null, "a forgotten move": "RuntimeError: …", …}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import wave
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+import torch
+from another_device import Elsewhere, another_device
+from PIL import Image
+
+from stoker.models.talking_video import loading, memory, pipeline, sizes
+from stoker.models.talking_video.handler import TalkingVideo
+from stoker.models.talking_video.profiles import PROFILES
+from stoker.models.talking_video.speech import EncodedSpeech, Samples, TwoVoices
+from stoker.models.text_to_image import previews
+from stoker.models.text_to_image.handler import TextToImage
+from stoker.worker import Job
+from stoker.worker.testing import LocalJob
+
+SIDE, FRAMES = 32, 7
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """As a worker is told of one."""
+
+    torch_device: str
+    kind: str = "gpu"
+
+
+def made_inputs(folder: Path) -> dict[str, str]:
+    """A picture and half a second of a tone."""
+    Image.linear_gradient("L").convert("RGB").save(folder / "face.png")
+    tone = np.sin(np.arange(8_000) / 5) * 9_000
+    with wave.open(str(folder / "voice.wav"), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(16_000)
+        out.writeframes(tone.astype("<i2").tobytes())
+    return {"image": "http://here/face.png", "audio": "http://here/voice.wav"}
+
+
+def a_video(name: str, folder: Path) -> None:
+    """The handler's whole job."""
+    fetch = Job.fetch
+    sizes.BUCKETS = {"480p": (sizes.Bucket(64, 64),)}  # type: ignore[misc]
+    torch.cuda.mem_get_info = lambda device: (80 << 30, 80 << 30)  # type: ignore[assignment]
+    Job.fetch = lambda job, url, **limits: fetch(job, str(folder / Path(url).name), **limits)  # type: ignore[method-assign]
+    model = TalkingVideo()
+    model.setup(Gpu(name))  # type: ignore[arg-type]
+    model.profile = replace(model.profile, steps=1, shrink=2)
+    lies_there(model.talker.network, model.talker.autoencoder, model.talker.text_encoder)
+    given = {"prompt": "somebody speaks", "size": "480p", **made_inputs(folder)}
+    job = LocalJob(model.run, given).run()
+    assert job.error is None, job.error
+    assert job.files[0].path.stat().st_size > 1000
+
+
+def lies_there(*modules: Any) -> None:
+    for module in modules:
+        assert all(isinstance(one, Elsewhere) for one in module.parameters())
+
+
+def talker_of(name: str, placement: memory.Placement) -> Any:
+    folder = Path(os.environ["STOKER_WEIGHTS_DIR"]) / "talk-tiny"
+    return loading.load(folder, name, PROFILES["tiny"], memory.Plan(placement))
+
+
+def talked(talker: Any, masks: torch.Tensor | None = None) -> None:
+    scene = pipeline.see(talker, "two people", torch.zeros(3, SIDE, SIDE), masks)
+    samples = Samples(np.linspace(-1, 1, FRAMES * 640, dtype=np.float32), 0.0, 0.5)
+    one = EncodedSpeech(talker.speech_encoder, samples, FRAMES)
+    speech = one if masks is None else TwoVoices(one, one)
+    shown = list(pipeline.talk(talker, scene, speech, PROFILES["tiny"], "480p", 1, lambda step: True))
+    assert sum(len(frames.pixels) for frames in shown) == FRAMES
+    assert all(frames.pixels.device.type == "cpu" for frames in shown)
+
+
+def a_video_with_encoders_that_come_to_work(name: str, folder: Path) -> None:
+    talker = talker_of(name, memory.Placement.IN_TURN)
+    talked(talker)
+    assert not any(isinstance(one, Elsewhere) for one in talker.text_encoder.parameters())
+
+
+def a_video_of_two(name: str, folder: Path) -> None:
+    masks = torch.zeros(2, SIDE, SIDE)
+    masks[0, :, : SIDE // 2] = masks[1, :, SIDE // 2 :] = 1.0
+    talked(talker_of(name, memory.Placement.RESIDENT), masks)
+
+
+def a_picture(name: str, folder: Path) -> None:
+    """The handler's whole job, previews and both kinds of guidance."""
+    previews._FIT_SIDE, previews._FIT_PROMPTS = 256, ("a red flower",)  # type: ignore[misc]
+    model = TextToImage()
+    model.setup(Gpu(name))  # type: ignore[arg-type]
+    lies_there(model.pipe.transformer, model.pipe.vae, model.pipe.text_encoder_2)
+    small = {"prompt": "a lighthouse", "width": 256, "height": 256, "num_inference_steps": 1, "seed": 1}
+    for more in ({}, {"negative_prompt": "blurred"}):
+        job = LocalJob(model.run, small | more).run()
+        assert job.error is None, job.error
+        assert job.files[0].path.stat().st_size > 1000
+
+
+def a_forgotten_move(name: str, folder: Path) -> None:
+    talked(replace(talker_of(name, memory.Placement.RESIDENT), device="cpu"))
+
+
+def a_generator_of_the_cpu(name: str, folder: Path) -> None:
+    torch.randn(2, device=name, generator=torch.Generator("cpu"))
+
+
+CHECKS: tuple[Callable[[str, Path], None], ...] = (
+    a_video,
+    a_video_with_encoders_that_come_to_work,
+    a_video_of_two,
+    a_picture,
+    a_forgotten_move,
+    a_generator_of_the_cpu,
+)
+
+
+def main(folder: Path) -> None:
+    os.environ["STOKER_WEIGHTS_DIR"] = str(folder / "weights")
+    torch.set_num_threads(1)
+    found: dict[str, str | None] = {}
+    with another_device() as name:
+        for check in CHECKS:
+            title = check.__name__.replace("_", " ")
+            try:
+                check(name, folder)
+                found[title] = None
+            except Exception as error:
+                found[title] = f"{type(error).__name__}: {error}"
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
