@@ -1,0 +1,109 @@
+"""Older versions of the stock worker, which public ones pin. Each has a way of its own:
+
+1.6.2   knows no batches: asks for each job alone, for several of them beside each other; dies of SIGTERM
+1.7.4   asks for the next job before it counts the one that it was just given; gives a poll up after 30 s
+1.7.13  keeps the jobs that run in a file of the folder that it starts in
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from stoker.agent.protocol_machine import LOST
+from stoker.worker.frames import Frame
+
+PEERS = Path(__file__).parents[2] / ".peers"
+VERSIONS = (Path(__file__).parents[1] / "conformance" / "peers" / "older.txt").read_text().split()
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures("stock"),
+    pytest.mark.parametrize("version", VERSIONS),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def programs(stock: None, host: Any) -> AsyncIterator[dict[str, Any]]:
+    """They start beside each other."""
+    if not (PEERS / "older").exists():
+        why = PEERS / "older.why"
+        pytest.skip(
+            why.read_text().strip() if why.exists() else "there is no .peers/older; .ci/peers makes it"
+        )
+    started = {}
+    for version in VERSIONS:
+        older = {"PYTHONPATH": str(PEERS / "older" / version)}
+        started[version, "one"] = host.start("mixed.py", **older)
+        started[version, "several"] = host.start("loaded_model.py", AT_ONCE="8", **older)
+        started[version, "tokens"] = host.start("tokens.py", **older)
+    for program in started.values():
+        await program.until(lambda p=program: p.exit or [f for f in p.frames if f.kind == "ready"], 120)
+        assert program.exit is None, program.exit
+    yield started
+
+
+async def test_what_a_handler_returns(programs: dict[str, Any], version: str) -> None:
+    one = programs[version, "one"]
+    for value in ({"a": 1.5}, "hello", [1, 2], False, None):
+        assert await one.output({"do": "return", "value": value}) == value
+    failed = await one.end(one.run({"do": "return", "value": {"error": "bad thing", "x": 1}}))
+    assert (failed.fields["error"], json.loads(failed.body)) == ("bad thing", {"x": 1})
+    told = json.loads(await one.error({"do": "raise"}))
+    assert (told["error_message"], told["runpod_version"]) == ("no such voice: é", version)
+
+
+async def test_a_result_that_is_never_sent_is_noticed(programs: dict[str, Any], version: str) -> None:
+    one = programs[version, "one"]
+    assert await one.error({"do": "unserialisable"}) == LOST
+    assert await one.output({"do": "return", "value": 1}) == 1
+
+
+async def test_jobs_of_one_worker_beside_each_other(programs: dict[str, Any], version: str) -> None:
+    """None counts as lost while it runs."""
+    several = programs[version, "several"]
+    jobs = [several.run({"wait": wait}) for wait in [0.0] * 12 + [0.2] * 8 + [1.5] * 4]
+    assert {(await several.end(job)).kind for job in jobs} == {"done"}
+    told = [frame.fields for frame in several.frames if frame.kind in ("ready", "slots")]
+    assert max(fields.get("n", fields.get("concurrency")) for fields in told) > 1
+
+
+async def test_tokens(programs: dict[str, Any], version: str) -> None:
+    tokens = programs[version, "tokens"]
+    job = tokens.run({"tokens": 3, "pause": 0.01})
+    whole = json.loads((await tokens.end(job)).body)
+    assert [one["text"] for one in whole] == ["token 0", "token 1", "token 2"]
+    assert [json.loads(f.body) for f in tokens.about(job) if f.kind == "chunk"] == whole
+
+
+async def test_a_killed_one_has_a_successor_beside_one_that_runs(
+    programs: dict[str, Any], host: Any, version: str
+) -> None:
+    """They share nothing of what they know of jobs."""
+    several, one = programs[version, "several"], programs[version, "one"]
+    for program, given in ((several, {"wait": 60}), (one, {"do": "sleep", "s": 5})):
+        await program.told(program.run(given), "begun")
+    several.process.kill()
+    await several.exited()
+    successor = host.start("loaded_model.py", PYTHONPATH=str(PEERS / "older" / version))
+    await successor.ready()
+    assert (await successor.output({"prompt": "a"}))["image"] == "YWFh"
+    successor.process.kill()
+    await successor.exited()
+
+
+async def test_it_ends_after_its_job(programs: dict[str, Any], version: str) -> None:
+    one = programs[version, "one"]
+    job = one.run({"do": "sleep", "s": 0.3})
+    await one.told(job, "begun")
+    one.process.send(Frame("stop"))
+    assert (await one.end(job)).kind == "done"
+    ended = await asyncio.wait_for(one.exited(), 60)
+    assert ended.reason in ("exited with code 0", "stopped by the agent (SIGTERM)")
