@@ -2,15 +2,16 @@
 and nothing is compiled again when the strength changes.
 
     weight += scale * alpha / rank * up @ down        lora_down, lora_up (or lora_A, lora_B), alpha
-    weight += scale * diff      bias += scale * diff_b
+    weight += scale * diff      bias += scale * diff_b      modulation += scale * diff_m
 
 Names are Wan's own or diffusers', as in the weights (see `wan_weights`). Every key is either used or told by
-name: a LoRA of which half is dropped makes a video of sorts.
+name: a LoRA of which half is dropped makes a video of sorts. What is added to one parameter is computed when
+it is added: all of it at once would be as large as the network in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -21,18 +22,20 @@ from stoker.models.talking_video.wan_weights import WrongWeights, our_names
 __all__ = ["fuse", "fuse_file"]
 
 Changes: TypeAlias = dict[str, dict[str, torch.Tensor]]
-"""What changes each module, by the names of KINDS."""
+"""What changes each parameter, by the kinds of SUFFIXES."""
 
-KINDS: Final[Mapping[str, str]] = {
-    ".lora_down.weight": "down",
-    ".lora_A.weight": "down",
-    ".lora_up.weight": "up",
-    ".lora_B.weight": "up",
-    ".lora_B.bias": "bias",
-    ".alpha": "alpha",
-    ".diff": "weight",
-    ".diff_b": "bias",
+SUFFIXES: Final[Mapping[str, tuple[str, str]]] = {
+    ".lora_down.weight": ("down", ".weight"),
+    ".lora_A.weight": ("down", ".weight"),
+    ".lora_up.weight": ("up", ".weight"),
+    ".lora_B.weight": ("up", ".weight"),
+    ".alpha": ("alpha", ".weight"),
+    ".diff": ("diff", ".weight"),
+    ".lora_B.bias": ("diff", ".bias"),
+    ".diff_b": ("diff", ".bias"),
+    ".diff_m": ("diff", ".modulation"),
 }
+"""How a key ends; what that is, and which parameter of the module it changes, by Wan's names."""
 
 
 def fuse_file(network: Any, file: Path, scale: float) -> None:
@@ -44,54 +47,56 @@ def fuse_file(network: Any, file: Path, scale: float) -> None:
 
 def fuse(network: Any, state: Mapping[str, torch.Tensor], scale: float, name: str) -> None:
     weights: dict[str, torch.Tensor] = network.state_dict()
-    changes, unknown = _by_module(state, weights)
+    changes, unknown = _by_parameter(state, weights)
     if unknown or not changes:
         some = ", ".join(sorted(unknown)[:5]) or "none at all"
         raise WrongWeights(f"{name}: {len(unknown)} keys are of no LoRA of this network: {some}")
-    deltas = [delta for module, change in changes.items() for delta in _deltas(module, change, name)]
-    for key, delta in deltas:
-        if weights[key].shape != delta.shape:
-            raise WrongWeights(
-                f"{name}: {key} is changed by {tuple(delta.shape)}; it is {tuple(weights[key].shape)}"
-            )
+    for key, change in changes.items():
+        _check(key, change, weights[key].shape, name)
     with torch.no_grad():
-        for key, delta in deltas:
-            weights[key].copy_(weights[key].float() + scale * delta.to(weights[key].device))
+        for key, change in changes.items():
+            weights[key].copy_(weights[key].float() + scale * _delta(change, weights[key]))
 
 
-def _by_module(
+def _by_parameter(
     state: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]
 ) -> tuple[Changes, list[str]]:
-    """By our names of the modules, and the keys that nobody knows."""
-    suffixes = {key: next((suffix for suffix in KINDS if key.endswith(suffix)), "") for key in state}
-    theirs = {key: f"{key.removesuffix(suffix)}.weight" for key, suffix in suffixes.items()}
+    """By our names of the parameters, and the keys that nobody knows."""
+    ends = {key: next((suffix for suffix in SUFFIXES if key.endswith(suffix)), None) for key in state}
+    theirs = {key: key.removesuffix(end) + SUFFIXES[end][1] for key, end in ends.items() if end}
     ours = our_names(theirs.values())
     changes: Changes = {}
     unknown = []
     for key, value in state.items():
-        module, kind = ours[theirs[key]].removesuffix(".weight"), KINDS.get(suffixes[key])
-        if kind is None or f"{module}.{'bias' if kind == 'bias' else 'weight'}" not in weights:
+        end = ends[key]
+        if end is None or ours[theirs[key]] not in weights:
             unknown.append(key)
         else:
-            changes.setdefault(module, {})[kind] = value
+            changes.setdefault(ours[theirs[key]], {})[SUFFIXES[end][0]] = value
     return changes, unknown
 
 
-def _deltas(module: str, change: Mapping[str, torch.Tensor], name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """What is added to each parameter of a module, in float32."""
-    if ("up" in change) != ("down" in change):
+def _check(key: str, change: Mapping[str, torch.Tensor], shape: torch.Size, name: str) -> None:
+    """That it has both halves, and the parameter's shape."""
+    halves = change.keys() & {"up", "down", "alpha"}
+    if halves and not {"up", "down"} <= halves:
         raise WrongWeights(
-            f"{name}: {module} has {'up' if 'up' in change else 'down'} without its other half"
+            f"{name}: {key} is changed by {' and '.join(sorted(halves))} without the other half"
         )
-    weight = None
+    shapes = [change["diff"].shape] if "diff" in change else []
     if "up" in change:
-        up, down = change["up"].float(), change["down"].float()
+        shapes.append(torch.Size([len(change["up"]), *change["down"].shape[1:]]))
+    for found in shapes:
+        if found != shape:
+            raise WrongWeights(f"{name}: {key} is changed by {tuple(found)}; it is {tuple(shape)}")
+
+
+def _delta(change: Mapping[str, torch.Tensor], weight: torch.Tensor) -> torch.Tensor:
+    """What is added to a parameter, in float32, where the parameter is."""
+    there = {kind: value.to(weight.device, torch.float32) for kind, value in change.items()}
+    delta = there.get("diff", torch.zeros((), device=weight.device))
+    if "up" in there:
+        up, down = there["up"].flatten(1), there["down"].flatten(1)
         strength = float(change["alpha"]) / len(down) if "alpha" in change else 1.0
-        weight = strength * (up.flatten(1) @ down.flatten(1)).reshape(len(up), *down.shape[1:])
-    if "weight" in change:
-        diff = change["weight"].float()
-        weight = diff if weight is None else weight + diff
-    if weight is not None:
-        yield f"{module}.weight", weight
-    if "bias" in change:
-        yield f"{module}.bias", change["bias"].float()
+        delta = delta + strength * (up @ down).reshape(weight.shape)
+    return delta

@@ -128,6 +128,48 @@ def test_alpha_over_rank_scales_the_product_alone(network: Any, made: Callable[.
     torch.testing.assert_close(after["blocks.0.norm2.weight"], before["blocks.0.norm2.weight"] + 1.0)
 
 
+def test_modulation_is_changed_as_distilled_loras_of_wan_change_it(
+    network: Any, made: Callable[..., dict[str, Any]]
+) -> None:
+    import torch
+
+    from stoker.models.talking_video.lora import fuse
+
+    before = copied(network)
+    state = made({"blocks.1.self_attn.q": THEIRS["blocks.1.self_attn.q"]})
+    state |= {"blocks.1.diff_m": torch.ones(1, 6, 16), "head.diff_m": torch.full((1, 2, 16), 3.0)}
+    fuse(network, {f"diffusion_model.{key}": value for key, value in state.items()}, 0.5, "lora")
+    after = network.state_dict()
+    for key, more in (("blocks.1.scale_shift_table", 0.5), ("scale_shift_table", 1.5)):
+        torch.testing.assert_close(after[key], before[key] + more)
+    assert len(changed(network, before)) == 3
+
+
+def test_one_parameter_is_computed_at_a_time(network: Any, made: Callable[..., dict[str, Any]]) -> None:
+    """All that is added, at once, would be as large as the network in float32."""
+    import gc
+    import weakref
+
+    from stoker.models.talking_video import lora
+
+    alive: list[weakref.ref[Any]] = []
+    most = 0
+
+    def watched(change: Any, weight: Any) -> Any:
+        nonlocal most
+        delta = computed(change, weight)
+        alive.append(weakref.ref(delta))
+        gc.collect()
+        most = max(most, sum(one() is not None for one in alive))
+        return delta
+
+    computed = lora._delta
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lora, "_delta", watched)
+        lora.fuse(network, made(THEIRS), 1.0, "lora")
+    assert (len(alive), most) == (len(THEIRS), 1)
+
+
 def test_what_it_changes_of_the_velocity_follows_the_strength(
     network: Any, made: Callable[..., dict[str, Any]]
 ) -> None:
@@ -171,8 +213,11 @@ class TestRefused:
 
         state = made({"head.head": "proj_out", "blocks.1.self_attn.q": "blocks.1.attn1.to_q"})
         half = {key: value for key, value in state.items() if key != "head.head.lora_up.weight"}
-        with pytest.raises(WrongWeights, match="proj_out has down without its other half"):
+        with pytest.raises(WrongWeights, match=r"proj_out\.weight is changed by down without the other half"):
             fuse(network, half, 1.0, "lora")
+        lonely = {"blocks.0.self_attn.q.alpha": torch.tensor(2.0)}
+        with pytest.raises(WrongWeights, match="is changed by alpha without the other half"):
+            fuse(network, lonely, 1.0, "lora")
         wide = state | {"head.head.lora_up.weight": torch.zeros(17, 2)}
         with pytest.raises(
             WrongWeights, match=r"proj_out\.weight is changed by \(17, 16\); it is \(16, 16\)"
