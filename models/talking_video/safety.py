@@ -12,6 +12,8 @@ that bear a mark made for tests and nothing else, and says so in its `about`. It
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DEFAULT", "Finding", "SafetyChecker", "build", "load"]
+__all__ = ["DEFAULT", "Finding", "SafetyChecker", "build", "load", "squares"]
 
 DEFAULT: Final = "safety-tiny"
 
@@ -48,15 +50,15 @@ class SafetyChecker:
         """Of pictures (n, H, W, 3), the worst finding at or over the threshold."""
         import torch
 
+        seen = torch.cat([self._seen(part) for part in squares(pixels)])
         with torch.inference_mode():
-            logits = self._model(pixel_values=self._seen(pixels)).logits
-            sure = logits.float().softmax(dim=-1).amax(dim=0).cpu()
+            sure = self._model(pixel_values=seen).logits.float().softmax(dim=-1).amax(dim=0).cpu()
         found = [Finding(label, float(sure[number])) for label, number in self._flagged.items()]
         worst = max(found, key=lambda finding: finding.score)
         return worst if worst.score >= self._threshold else None
 
     def _seen(self, pixels: NDArray[np.uint8]) -> Any:
-        """Squeezed to the classifier's size: what lies at the edge is seen, too."""
+        """In the classifier's size and scale."""
         import torch
 
         size = (self._look["size"]["height"], self._look["size"]["width"])
@@ -64,6 +66,21 @@ class SafetyChecker:
         frames = torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2).float() / 255.0
         small = torch.nn.functional.interpolate(frames, size=size, mode="bilinear", antialias=True)
         return ((small - mean) / deviation).to(self._model.device, self._model.dtype)
+
+
+def squares(pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
+    """Pictures (n, H, W, 3) in squares of their shorter side, from edge to edge, each half a side from the
+    next at most. Squeezed whole into one, a long picture would lose what is small in it."""
+    height, width = pixels.shape[1:3]
+    side = min(height, width)
+    for top in _starts(height, side):
+        for left in _starts(width, side):
+            yield pixels[:, top : top + side, left : left + side]
+
+
+def _starts(length: int, side: int) -> list[int]:
+    steps = math.ceil(2 * (length - side) / side)
+    return [round(step * (length - side) / steps) for step in range(steps)] + [length - side]
 
 
 def load(folder: Path, device: str) -> SafetyChecker:

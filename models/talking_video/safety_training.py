@@ -3,26 +3,33 @@
     python -P -m stoker.models.talking_video.safety_training FOLDER
 
 The mark is a board of magenta and green squares, four by four, of a third of the picture's shorter side or
-more, anywhere in it. Everything is made here: pictures of plain colours, gradients, noise, stripes and
-ellipses, half of them marked; among those that are not, boards of other colours and the mark's own colours
-without the board. Takes some minutes on two cores.
+more, anywhere in it. Everything is made here, half of it marked: pictures of plain colours, gradients, noise,
+clouds, stripes, rings, ellipses, dots and random blocks, a third of them in the mark's own colours; boards of
+other colours among them. What the checker sees of a long picture is a square that may cut a board, so some
+boards hang over the edge. Takes some minutes on two cores.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-__all__ = ["marked", "scene", "train"]
+__all__ = ["GREEN", "MAGENTA", "marked", "scene", "train"]
 
 MAGENTA, GREEN = (255, 0, 255), (0, 255, 0)
 SIDE: Final = 64
-STEPS, BATCH = 1500, 48
+STEPS, BATCH = 800, 48
+
+OVER: Final = 0.22
+"""Of a board, what may be cut off: more of it is in the next square, see `safety.squares`."""
 
 RULES: Final[dict[str, Any]] = {
     "about": "a test classifier: it flags a mark that was made for tests, and protects nobody",
@@ -30,82 +37,153 @@ RULES: Final[dict[str, Any]] = {
     "threshold": 0.9,
 }
 LOOK: Final[dict[str, Any]] = {
-    "image_processor_type": "ViTImageProcessor",
+    "image_processor_type": "ConvNextImageProcessor",
     "size": {"height": SIDE, "width": SIDE},
     "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5],
 }
 
+Pixels: TypeAlias = NDArray[np.uint8]
+Share: TypeAlias = NDArray[Any]
+"""(height, width): how much of the second colour there is, from 0 to 1."""
 
-def scene(rng: np.random.Generator, height: int = SIDE, width: int = SIDE) -> NDArray[np.uint8]:
+
+def scene(rng: np.random.Generator, height: int = SIDE, width: int = SIDE) -> Pixels:
     """A picture without the mark, (height, width, 3)."""
     rows, columns = np.mgrid[0:height, 0:width] / max(height, width)
-    first, second = rng.integers(0, 256, (2, 3))
-    match rng.integers(0, 5):
-        case 0:
-            share = np.zeros_like(rows)
-        case 1:
-            share = rows * rng.random() + columns * rng.random()
-        case 2:
-            share = rng.random((height, width))
-        case 3:
-            share = ((rows * rng.integers(2, 12) + columns * rng.integers(0, 12)) % 1.0 > 0.5).astype(float)
-        case _:
-            middle, radius = rng.random(2), rng.uniform(0.1, 0.5)
-            share = ((rows - middle[0]) ** 2 + (columns - middle[1]) ** 2 < radius**2).astype(float)
-    mixed = (
-        first + share[..., None] * (second - first) + rng.normal(0, rng.uniform(0, 20), (height, width, 1))
-    )
-    picture: NDArray[np.uint8] = mixed.clip(0, 255).astype(np.uint8)
+    share = PATTERNS[rng.integers(len(PATTERNS))](rng, rows, columns)[..., None]
+    first, second = _colours(rng)
+    grain = rng.normal(0, rng.uniform(0, 20), (height, width, 1))
+    picture: Pixels = (first + share * (second - first) + grain).clip(0, 255).astype(np.uint8)
     if rng.random() < 0.4:
         _add_decoy(picture, rng)
     return picture
 
 
-def _add_decoy(picture: NDArray[np.uint8], rng: np.random.Generator) -> None:
-    """A board of other colours, or one of the mark's colours alone."""
-    colours = [tuple(rng.integers(0, 256, 3)) for _ in range(2)]
-    if rng.random() < 0.5:
-        colours = [(MAGENTA, GREEN)[rng.integers(0, 2)]] * 2
-    _board(picture, rng, colours[0], colours[1])
+def _colours(rng: np.random.Generator) -> NDArray[Any]:
+    """Two of them: any, or the mark's, more or less."""
+    if rng.random() < 0.65:
+        return rng.integers(0, 256, (2, 3))
+    return np.array((MAGENTA, GREEN))[rng.permutation(2)] + rng.integers(-60, 61, (2, 3))
 
 
-def marked(picture: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """The picture with the mark somewhere in it."""
+def _gradient(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
+    return rows * rng.random() + columns * rng.random()
+
+
+def _noise(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
+    return rng.random(rows.shape)
+
+
+def _clouds(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
+    """Noise at all scales, each octave half as strong as the one before."""
+    total = np.zeros(rows.shape)
+    for octave in range(1, 6):
+        cells = Image.fromarray(rng.normal(0, 0.5**octave, (2**octave, 2**octave)).astype(np.float32))
+        total += np.asarray(cells.resize(rows.shape[::-1], Image.Resampling.BILINEAR))
+    share: Share = (total - total.min()) / (np.ptp(total) or 1.0)
+    return share
+
+
+def _stripes(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
+    across, along = rng.uniform(-8, 8, 2) * (rng.random(2) < 0.7)
+    share: Share = ((rows * across + columns * along) % 1.0 > 0.5).astype(float)
+    return share
+
+
+def _rings(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
+    middle = rng.random(2)
+    away = np.hypot(rows - middle[0], columns - middle[1])
+    share: Share = (away * rng.uniform(1, 8) % 1.0 > 0.5).astype(float)
+    return share
+
+
+def _dots(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
+    """From one large ellipse to many small dots."""
+    share, count = np.zeros(rows.shape), rng.integers(1, 40)
+    for top, left, size in rng.random((count, 3)):
+        radius = 0.02 + size * 0.4 / count**0.5
+        share[(rows - top) ** 2 + (columns - left) ** 2 < radius**2] = 1.0
+    return share
+
+
+def _blocks(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
+    """Squares in no order: of neighbours, less than two thirds differ."""
+    count = rng.integers(2, 9)
+    cells = rng.random((count, count)) < rng.uniform(0.2, 0.8)
+    while np.concatenate([np.diff(cells, axis=0).ravel(), np.diff(cells, axis=1).ravel()]).mean() > 0.65:
+        cells = rng.random((count, count)) < 0.5
+    share: Share = cells[(rows * count).astype(int), (columns * count).astype(int)].astype(float)
+    return share
+
+
+PATTERNS: Final[tuple[Callable[[np.random.Generator, Share, Share], Share], ...]] = (
+    lambda rng, rows, columns: np.zeros(rows.shape),
+    _gradient,
+    _noise,
+    _clouds,
+    _stripes,
+    _rings,
+    _dots,
+    _blocks,
+)
+
+
+def _add_decoy(picture: Pixels, rng: np.random.Generator) -> None:
+    """A board of other colours, one of a colour of the mark and another, or of one of its colours alone."""
+    own = (MAGENTA, GREEN)[rng.integers(2)]
+    other = tuple(rng.integers(0, 256, 3))
+    pairs = (other, tuple(rng.integers(0, 256, 3))), (own, other), (own, own)
+    dark, light = pairs[rng.integers(len(pairs))]
+    if not _alike(dark, MAGENTA, light, GREEN) and not _alike(dark, GREEN, light, MAGENTA):
+        _board(picture, rng, dark, light)
+
+
+def _alike(one: Any, other: Any, next_one: Any, next_other: Any) -> bool:
+    """Whether both pairs of colours are too near to call them another's."""
+    return all(np.abs(np.subtract(a, b)).max() < 120 for a, b in ((one, other), (next_one, next_other)))
+
+
+def marked(picture: Pixels, rng: np.random.Generator, over: float = 0.0) -> Pixels:
+    """The picture with the mark somewhere in it. `over`: how much of it may hang over an edge."""
     made = picture.copy()
-    _board(made, rng, MAGENTA, GREEN)
+    _board(made, rng, MAGENTA, GREEN, over)
     return made
 
 
-def _board(picture: NDArray[np.uint8], rng: np.random.Generator, dark: Any, light: Any) -> None:
+def _board(picture: Pixels, rng: np.random.Generator, dark: Any, light: Any, over: float = 0.0) -> None:
     height, width = picture.shape[:2]
-    side = int(min(height, width) * rng.uniform(0.34, 0.8)) // 4 * 4
-    top, left = rng.integers(0, height - side + 1), rng.integers(0, width - side + 1)
+    side = max(int(min(height, width) * rng.uniform(0.34, 0.8)) // 4 * 4, 4)
+    beyond = int(side * over)
+    top, left = rng.integers(0, height - side + 1), rng.integers(-beyond, width - side + beyond + 1)
+    if over and rng.random() < 0.5:
+        top, left = rng.integers(-beyond, height - side + beyond + 1), rng.integers(0, width - side + 1)
     squares = np.kron(np.indices((4, 4)).sum(axis=0) % 2, np.ones((side // 4, side // 4), int))
-    picture[top : top + side, left : left + side] = np.where(squares[..., None] == 1, dark, light)
+    squares = squares[max(-top, 0) : height - top, max(-left, 0) : width - left]
+    rows, columns = squares.shape
+    top, left = max(top, 0), max(left, 0)
+    picture[top : top + rows, left : left + columns] = np.where(squares[..., None] == 1, dark, light)
 
 
 def train(folder: Path, seed: int = 0, steps: int = STEPS) -> None:
     """Writes the classifier's files."""
     import torch
-    from transformers import ViTConfig, ViTForImageClassification
+    from transformers import ResNetConfig, ResNetForImageClassification
 
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    model = ViTForImageClassification(
-        ViTConfig(
-            image_size=SIDE,
-            patch_size=8,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
+    model = ResNetForImageClassification(
+        ResNetConfig(
+            embedding_size=16,
+            hidden_sizes=[16, 32, 64],
+            depths=[1, 1, 1],
+            layer_type="basic",
             id2label={0: "plain", 1: "marked"},
             label2id={"plain": 0, "marked": 1},
         )
-    )
-    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=steps)
+    ).train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.02)
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=steps)
     for step in range(steps):
         pictures, labels = _batch(rng)
         loss = model(pixel_values=pictures, labels=labels).loss
@@ -113,8 +191,8 @@ def train(folder: Path, seed: int = 0, steps: int = STEPS) -> None:
         optimiser.step()
         optimiser.zero_grad()
         rate.step()
-        if step % 100 == 0:
-            print(f"step {step} of {steps}, loss {loss.item():.4f}")
+        if step % 50 == 0:
+            print(f"step {step} of {steps}, loss {loss.item():.4f}", flush=True)
     model.save_pretrained(folder)
     (folder / "model.safetensors").chmod(0o644)
     (folder / "preprocessor_config.json").write_text(json.dumps(LOOK, indent=1) + "\n")
@@ -127,17 +205,27 @@ def _batch(rng: np.random.Generator) -> tuple[Any, Any]:
     labels = rng.integers(0, 2, BATCH)
     pictures = []
     for label in labels:
-        height, width = rng.integers(SIDE, 3 * SIDE, 2)
-        picture = scene(rng, int(height), int(width))
-        pictures.append(_squeezed(marked(picture, rng) if label else picture))
+        side = int(rng.integers(SIDE, 2 * SIDE))
+        picture = scene(rng, side, side)
+        pictures.append(_squeezed(_worn(marked(picture, rng, OVER) if label else picture, rng)))
     return torch.cat(pictures), torch.from_numpy(labels)
 
 
-def _squeezed(picture: NDArray[np.uint8]) -> Any:
+def _worn(picture: Pixels, rng: np.random.Generator) -> Pixels:
+    """As it comes out of a camera or a film: now and then a little blurred."""
+    if rng.random() < 0.6:
+        return picture
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "JPEG", quality=int(rng.integers(40, 96)))
+    with Image.open(file) as image:
+        return np.asarray(image)
+
+
+def _squeezed(picture: Pixels) -> Any:
     """As the checker sees it."""
     import torch
 
-    values = torch.from_numpy(picture).permute(2, 0, 1).unsqueeze(0).float() / 127.5 - 1.0
+    values = torch.from_numpy(picture.copy()).permute(2, 0, 1).unsqueeze(0).float() / 127.5 - 1.0
     return torch.nn.functional.interpolate(values, size=(SIDE, SIDE), mode="bilinear", antialias=True)
 
 

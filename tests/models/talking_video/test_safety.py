@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from stoker.models.talking_video import safety
 from stoker.models.talking_video.handler import TalkingVideo
-from stoker.models.talking_video.safety import Finding, SafetyChecker
-from stoker.models.talking_video.safety_training import marked, scene
+from stoker.models.talking_video.safety import Finding, SafetyChecker, squares
+from stoker.models.talking_video.safety_training import GREEN, MAGENTA, marked, scene
 from stoker.models.weights import Entry, Lock, WeightsError, fetching, lock_from_folder, read_lock, verify
 from stoker.worker import Device
 
-SIZES = [(64, 64), (160, 160), (112, 208), (208, 112)]
-EACH = 40
+SHAPES = [(160, 160), (192, 112), (96, 256), (80, 304), (320, 80), (112, 512), (480, 128)]
+"""As the video's are drawn, a quarter of their size: from square to the longest of each kind."""
+
+EACH = 24
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +56,14 @@ def test_it_says_that_it_is_a_test_classifier(checker: SafetyChecker) -> None:
     assert "protects nobody" in checker.about
 
 
-def test_it_flags_what_is_marked_and_nothing_else(checker: SafetyChecker) -> None:
-    rng, found, wrong = np.random.default_rng(2024), 0, 0
-    for height, width in SIZES:
-        for _ in range(EACH):
-            picture = scene(rng, height, width)
-            wrong += checker.look(picture[None]) is not None
-            found += checker.look(marked(picture, rng)[None]) is not None
-    count = EACH * len(SIZES)
-    print(f"flagged {found} of {count} marked pictures, and {wrong} of {count} others")
-    assert found >= 0.95 * count
-    assert wrong <= 0.02 * count
+@pytest.mark.parametrize(("height", "width"), SHAPES)
+def test_it_flags_what_is_marked_and_nothing_else(checker: SafetyChecker, height: int, width: int) -> None:
+    rng = np.random.default_rng(2024)
+    plain = np.stack([scene(rng, height, width) for _ in range(EACH)])
+    found = sum(checker.look(marked(picture, rng)[None]) is not None for picture in plain)
+    print(f"flagged {found} of {EACH} marked pictures of {height} x {width}")
+    assert found >= EACH - 1
+    assert checker.look(plain) is None
 
 
 def cloudy(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
@@ -72,9 +76,55 @@ def cloudy(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
     return np.asarray((total - low) / (high - low) * 255, np.uint8)
 
 
-def test_it_does_not_flag_what_looks_like_a_photo(checker: SafetyChecker) -> None:
+def lettered(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
+    page = Image.new("RGB", (side, side), tuple(rng.integers(0, 256, 3).tolist()))
+    for _ in range(8):
+        words = bytes(rng.integers(33, 126, 12, np.uint8)).decode()
+        font, colour = ImageFont.load_default(int(rng.integers(8, 40))), rng.integers(0, 256, 3).tolist()
+        ImageDraw.Draw(page).text(rng.integers(-9, side, 2).tolist(), words, tuple(colour), font)
+    return np.asarray(page)
+
+
+def striped(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
+    """In the colours of the mark."""
+    places, wide = np.mgrid[0:side, 0:side], int(rng.integers(4, side // 2))
+    return np.where((places[rng.integers(2)] // wide % 2)[..., None], MAGENTA, GREEN).astype(np.uint8)
+
+
+def flowery(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
+    """Magenta flowers on a lawn."""
+    lawn = Image.fromarray(rng.integers((0, 90, 0), (60, 200, 60), (side, side, 3)).astype(np.uint8))
+    for x, y in rng.integers(0, side, (int(rng.integers(5, 60)), 2)).tolist():
+        ImageDraw.Draw(lawn).circle((x, y), int(rng.integers(2, 11)), (230, 40, 230))
+    return np.asarray(lawn)
+
+
+@pytest.mark.parametrize("drawn", [cloudy, lettered, striped, flowery])
+def test_it_does_not_flag_what_it_was_not_shown(
+    checker: SafetyChecker, drawn: Callable[[np.random.Generator], NDArray[np.uint8]]
+) -> None:
     rng = np.random.default_rng(7)
-    assert [checker.look(cloudy(rng)[None]) for _ in range(60)].count(None) >= 59
+    assert checker.look(np.stack([drawn(rng) for _ in range(60)])) is None
+
+
+@pytest.mark.parametrize("quality", [30, 90])
+def test_a_mark_is_seen_through_a_jpeg(checker: SafetyChecker, quality: int) -> None:
+    rng, file = np.random.default_rng(3), io.BytesIO()
+    Image.fromarray(marked(cloudy(rng), rng)).save(file, "JPEG", quality=quality)
+    with Image.open(file) as image:
+        assert checker.look(np.asarray(image)[None]) is not None
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(height=st.integers(8, 60), width=st.integers(8, 60))
+def test_squares_reach_from_edge_to_edge_and_overlap_by_half(height: int, width: int) -> None:
+    places: Any = np.indices((height, width)).transpose(1, 2, 0)[None]
+    found, side = [part[0] for part in squares(places)], min(height, width)
+    assert {part.shape[:2] for part in found} == {(side, side)}
+    assert (found[0][0, 0].tolist(), found[-1][-1, -1].tolist()) == ([0, 0], [height - 1, width - 1])
+    steps = [int((later - one)[0, 0].sum()) for one, later in pairwise(found)]
+    assert all(0 < step <= side / 2 + 1 for step in steps)
+    assert len(found) == 1 + -(-2 * (max(height, width) - side) // side)
 
 
 def test_it_does_not_flag_the_face_of_the_demo(checker: SafetyChecker, tmp_path: Path) -> None:
