@@ -110,7 +110,7 @@ def film_without_sound(path: Path, frames: int = 5) -> Path:
         stream: Any = out.add_stream("libx264", rate=25)
         stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
         for number in range(frames):
-            pixels = np.full((64, 64, 3), 10 * number, np.uint8)
+            pixels = np.full((64, 64, 3), 10 * number % 256, np.uint8)
             out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         out.mux(stream.encode(None))
     return path

@@ -64,7 +64,7 @@ def heard(path: Path, folder: Path, limits: Limits = DEFAULT) -> Voice:
         raise InvalidAudio(f"{gone}: it was cut off")
     try:
         with opened(path) as given, raw.open("wb") as out:
-            said = float(given.duration or 0) / av.time_base if wholeness.says_its_length(path) else 0.0
+            said = _said(given) if wholeness.says_its_length(path) else 0.0
             length, rate, loudness = _decoded(given, out, limits)
     except (av.error.FFmpegError, ValueError) as error:
         if isinstance(error, InvalidAudio):
@@ -83,6 +83,11 @@ def heard(path: Path, folder: Path, limits: Limits = DEFAULT) -> Voice:
 def opened(path: Path) -> av.container.InputContainer:
     """A file of a caller. Raises what PyAV raises."""
     return av.open(str(path), options=dict(OPTIONS))
+
+
+def _said(given: Any) -> float:
+    """Seconds of the sound, 0 for unknown: those of the file are its pictures', where it is a film."""
+    return float(sum((stream.duration or 0) * stream.time_base for stream in given.streams.audio[:1]))
 
 
 def _decoded(given: Any, out: Any, limits: Limits) -> tuple[int, int, float]:

@@ -196,6 +196,22 @@ def test_a_film_without_sound_is_refused(tmp_path: Path) -> None:
     assert refusal(film_without_sound(tmp_path / "film.mp4")) == "there is no sound in it"
 
 
+def test_of_a_film_that_is_longer_than_its_sound_the_sound_counts(tmp_path: Path) -> None:
+    silent = film_without_sound(tmp_path / "film.mp4", frames=75)
+    said = write_sound(tmp_path / "voice.m4a", tone(48_000, 48_000), 48_000)
+    path = tmp_path / "talking.mp4"
+    with av.open(str(silent)) as film, av.open(str(said)) as voice, av.open(str(path), "w") as out:
+        tracks = [(source, out.add_stream_from_template(source.streams[0])) for source in (film, voice)]
+        for source, track in tracks:
+            for packet in source.demux(0):
+                if packet.dts is not None:
+                    packet.stream = track
+                    out.mux(packet)
+    with av.open(str(path)) as both:
+        assert both.duration == 3 * av.time_base
+    assert hear(path).frames == 25
+
+
 def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     sound = tone(16_000, 16_000)
     sound[0, 8_000] = np.nan
