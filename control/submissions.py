@@ -122,6 +122,8 @@ def _url(field: str, value: object) -> str:
     allowed = f"an http or https URL of at most {URL_LENGTH} characters"
     if not isinstance(value, str) or not is_http_url(value):
         raise wrong(field, value, allowed)
+    if "@" in urlsplit(value).netloc:  # nothing would be sent there; and it is not repeated
+        raise BadRequest(f"{field} must not hold a user name or a password")
     return value
 
 

@@ -72,6 +72,11 @@ BODIES = [
     (body(s3Config=S3 | {"accessSecret": 3}), ["s3Config.accessSecret is of type int"]),
     (body(s3Config=S3 | {"endpointUrl": "s3://x"}), ["s3Config.endpointUrl", "s3://x", "http or https URL"]),
     (body(s3Config=S3 | {"objectPath": 1}), ["s3Config.objectPath", "1", "a string"]),
+    (body(webhook="https://me:hush@x/"), ["webhook must not hold a user name or a password"]),
+    (
+        body(s3Config=S3 | {"endpointUrl": "https://hush@x/"}),
+        ["s3Config.endpointUrl must not hold a user name"],
+    ),
 ]
 
 
@@ -88,6 +93,7 @@ async def test_a_wrong_body_is_a_400_that_says_what_is_wrong(
     for word in words:
         assert word in told["error"]
     assert len(told["error"]) < 1_000
+    assert "hush" not in told["error"]
     assert plane.submitted == []
 
 
