@@ -5,8 +5,8 @@
              distilled/       a LoRA that a profile may name
              vae  text_encoder  tokenizer  image_encoder  audio_encoder
 
-The network is built on torch's meta device and its files assigned to it: it is in memory once. On a GPU
-`memory` decides beforehand what stays there; on a CPU nothing moves.
+The network is built on torch's meta device, and each tensor of its files goes where it belongs as it is
+read. On a GPU `memory` decides beforehand what stays there; on a CPU nothing moves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class DoesNotFit(MemoryError):
 
 
 def load(folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: Plan | None = None) -> Talker:
-    """bfloat16 on a GPU, float32 on a CPU. Never asks the network. `plan`: else decided by what is free.
+    """bfloat16 on a GPU, but float16 what looks at the picture, as published; float32 on a CPU. Never asks
+    the network. `plan`: else decided by what is free.
 
     Raises wan_weights.WrongWeights, DoesNotFit.
     """
@@ -56,12 +57,14 @@ def load(folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: 
     def part(kind: Any, name: str, dtype: Any = dtype, at: str = device) -> Any:
         return kind.from_pretrained(folder / name, local_files_only=True, dtype=dtype).to(at).eval()
 
+    loaded_at = "cpu" if plan.placement is Placement.BY_BLOCKS else device
+    looks = torch.float32 if device == "cpu" else torch.float16
     return Talker(
-        network=_placed(_network(folder, dtype, profile), device, plan.placement),
+        network=_placed(_network(folder, dtype, profile, loaded_at), device, plan.placement),
         autoencoder=_quickened(part(diffusers.AutoencoderKLWan, "vae", torch.float32), device),
         text_encoder=part(transformers.UMT5EncoderModel, "text_encoder", at=rest or device),
         tokenizer=transformers.AutoTokenizer.from_pretrained(folder / "tokenizer", local_files_only=True),
-        picture_encoder=part(transformers.CLIPVisionModel, "image_encoder", at=rest or device),
+        picture_encoder=part(transformers.CLIPVisionModel, "image_encoder", looks, rest or device),
         speech_encoder=part(transformers.Wav2Vec2Model, "audio_encoder", torch.float32),
         device=device,
         rest=rest,
@@ -100,18 +103,24 @@ def plan_for(folder: Path, profile: Profile, free: int) -> Plan:
 
 def parts_of(folder: Path) -> memory.Parts:
     """What each part weighs on a GPU, from the headers of its files."""
-    network = {name: count for one in ("transformer", "adapter") for name, count in _numbers(folder / one)}
+    from stoker.models.talking_video.wan_weights import kept_in_float32
+
+    network = {
+        name: count * (4 if kept_in_float32(name) else 2)
+        for one in ("transformer", "adapter")
+        for name, count in _numbers(folder / one)
+    }
     blocks: dict[str, int] = {}
-    for name, count in network.items():
+    for name, size in network.items():
         if name.startswith("blocks."):
             number = name.split(".")[1]
-            blocks[number] = blocks.get(number, 0) + 2 * count
+            blocks[number] = blocks.get(number, 0) + size
 
     def weight(part: str, width: int) -> int:
         return width * sum(count for _, count in _numbers(folder / part))
 
     return memory.Parts(
-        network=2 * sum(network.values()),
+        network=sum(network.values()),
         blocks=sum(blocks.values()),
         block=max(blocks.values(), default=0),
         autoencoder=weight("vae", 4),
@@ -143,38 +152,42 @@ def _placed(network: Any, device: str, placement: Placement) -> Any:
     projector = network.audio_proj
     del network.audio_proj
     network.enable_group_offload(
-        torch.device(device), offload_type="block_level", num_blocks_per_group=1, use_stream=device != "cpu"
+        torch.device(device),
+        offload_type="block_level",
+        num_blocks_per_group=1,
+        use_stream=torch.device(device).type == "cuda",
     )
     network.audio_proj = projector.to(device)
     return network
 
 
-def _network(folder: Path, dtype: torch.dtype, profile: Profile) -> Any:
+def _network(folder: Path, dtype: torch.dtype, profile: Profile, device: str = "cpu") -> Any:
     from stoker.models.talking_video.lora import fuse_file
 
-    network = _unchanged_network(folder, dtype)
+    network = _unchanged_network(folder, dtype, device)
     if profile.lora is not None:
         fuse_file(network, folder / profile.lora, profile.lora_scale)
     return network.eval()
 
 
-def _unchanged_network(folder: Path, dtype: torch.dtype) -> Any:
+def _unchanged_network(folder: Path, dtype: torch.dtype, device: str) -> Any:
     from stoker.models.talking_video.transformer import TalkingTransformer3DModel
     from stoker.models.talking_video.wan_weights import load_into
 
     config = json.loads((folder / "transformer" / "config.json").read_text())
     if config["_class_name"] == WHOLE:
-        return TalkingTransformer3DModel.from_pretrained(
+        whole = TalkingTransformer3DModel.from_pretrained(
             folder / "transformer", local_files_only=True, torch_dtype=dtype
         )
+        return whole.to(device)
     import torch
 
     known = {name: value for name, value in config.items() if not name.startswith("_")}
     with torch.device("meta"):
         network = TalkingTransformer3DModel(**known)
     folders = (folder / "transformer", folder / "adapter")
-    load_into(network, [file for one in folders for file in sorted(one.glob("*.safetensors"))], dtype)
-    return _with_rotary(network)
+    load_into(network, [file for one in folders for file in sorted(one.glob("*.safetensors"))], dtype, device)
+    return _with_rotary(network).to(device)
 
 
 def _with_rotary(network: Any) -> Any:

@@ -7,6 +7,9 @@ The audio's tokens are projected once for a chunk (`audio_tokens`), not once a s
 attend to that frame's audio alone, so the attention is cheap: frames become the batch. With two speakers each
 frame's tokens hold both voices, and places decide who hears which (see `speakers`).
 
+Whatever the network's dtype is, time, modulation, norms and the last layer are float32, as in the authors'
+code: guidance takes differences of velocities, and would multiply what rounding does to them.
+
 The names of the added parameters are those of InfiniteTalk's published weights.
 """
 
@@ -131,7 +134,12 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
 
     _no_split_modules: ClassVar[list[str]] = ["TalkingBlock"]
     _repeated_blocks: ClassVar[list[str]] = ["TalkingBlock"]
-    _keep_in_fp32_modules: ClassVar[list[str]] = [*WanTransformer3DModel._keep_in_fp32_modules, "norm_x"]
+    _keep_in_fp32_modules: ClassVar[list[str]] = [
+        *WanTransformer3DModel._keep_in_fp32_modules,
+        "norm_x",
+        "time_proj",
+        "proj_out",
+    ]
     _cp_plan = None
 
     @register_to_config  # type: ignore[untyped-decorator]
@@ -187,9 +195,11 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
         """
         rotary = self.rope(latents)
         hidden = self.patch_embedding(latents).flatten(2).transpose(1, 2).contiguous()
-        state, modulation, text, picture = self.condition_embedder(time, text, picture)
+        embedder = self.condition_embedder
+        picture, text = embedder.image_embedder(picture), embedder.text_embedder(text)
         context = torch.cat([picture, text], dim=1)
-        modulation = modulation.reshape(modulation.shape[0], 6, -1)
+        state = embedder.time_embedder(embedder.timesteps_proj(time).to(self.scale_shift_table.dtype))
+        modulation = embedder.time_proj(embedder.act_fn(state)).unflatten(1, (6, -1))
         for block in self.blocks:
             hidden = block(hidden, context, modulation, rotary, audio, places, masks)
         return self._velocity(hidden, state, latents.shape)
@@ -197,9 +207,9 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
     def _velocity(self, hidden: torch.Tensor, state: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """Tokens to latents again."""
         shift, scale = (self.scale_shift_table + state.unsqueeze(1)).chunk(2, dim=1)
-        hidden = (self.norm_out(hidden.float()) * (1 + scale) + shift).type_as(hidden)
+        normed = self.norm_out(hidden.float()) * (1 + scale) + shift
         patch: tuple[Any, ...] = tuple(self.config.patch_size)
         grid = [side // part for side, part in zip(shape[2:], patch, strict=True)]
-        pieces = self.proj_out(hidden).reshape(hidden.shape[0], *grid, *patch, -1)
+        pieces = self.proj_out(normed.type_as(shift)).reshape(hidden.shape[0], *grid, *patch, -1)
         out: torch.Tensor = pieces.permute(0, 7, 1, 4, 2, 5, 3, 6).flatten(6, 7).flatten(4, 5).flatten(2, 3)
         return out

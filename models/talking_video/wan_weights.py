@@ -9,13 +9,13 @@ name: a network with a few random layers would make a video of sorts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-__all__ = ["WrongWeights", "adapter_keys", "base_keys", "is_audio_key", "load_into", "our_names"]
+__all__ = ["WrongWeights", "is_audio_key", "kept_in_float32", "load_into", "our_names"]
 
 _PREFIXES: Final = ("model.diffusion_model.", "diffusion_model.", "transformer.")
 """What repackers put before every key."""
@@ -30,17 +30,6 @@ class WrongWeights(ValueError):
 
 def is_audio_key(key: str) -> bool:
     return key.startswith("audio_proj.") or ".audio_cross_attn." in key or ".norm_x." in key
-
-
-def base_keys(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Wan's weights by our names, whichever layout they have."""
-    plain = {_plain(key): value for key, value in state.items()}
-    if not _is_original(plain):
-        return plain
-    from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers
-
-    converted: dict[str, torch.Tensor] = convert_wan_transformer_to_diffusers(plain)
-    return converted
 
 
 def our_names(keys: Iterable[str]) -> dict[str, str]:
@@ -60,53 +49,45 @@ def _is_original(keys: Iterable[str]) -> bool:
     return any(part in key for key in keys for part in _ORIGINAL)
 
 
-def adapter_keys(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The adapter's weights by our names, and what it replaces of the base."""
-    plain = {_plain(key): value for key, value in state.items()}
-    ours = {key: value for key, value in plain.items() if is_audio_key(key)}
-    if not ours:
-        some = ", ".join(sorted(plain)[:3]) or "none at all"
-        raise WrongWeights(f"the adapter holds no audio weights; its keys are: {some} …")
-    return ours | base_keys({key: value for key, value in plain.items() if key not in ours})
+def kept_in_float32(key: str) -> bool:
+    """Whether a parameter is, by our name of it, whatever the network's dtype."""
+    from stoker.models.talking_video.transformer import TalkingTransformer3DModel
+
+    return not set(TalkingTransformer3DModel._keep_in_fp32_modules).isdisjoint(key.split("."))
 
 
-def load_into(network: Any, files: Iterable[Path], dtype: torch.dtype | None = None) -> None:
-    """The weights of these files, base and adapter in any order, into a network that has its own already.
+def load_into(
+    network: Any, files: Iterable[Path], dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> None:
+    """The weights of these files, base and adapter, into a network that has its own already; of a parameter
+    that two files have, the later one's.
 
-    With `dtype`, each file is turned into it as it is read, but for what diffusers keeps in float32: the
-    whole base in float32, as it is published, is never in memory.
+    Each tensor is turned into `dtype`, but for what is kept in float32, and put on the device as it is read:
+    the base in float32, as it is published, is never in memory, and on a GPU's host next to nothing is.
     """
-    from safetensors.torch import load_file
+    from safetensors import safe_open
 
-    expected: dict[str, torch.Tensor] = network.state_dict()
+    expected = {key: value.shape for key, value in network.state_dict().items()}
     missing, unknown = set(expected), set()
     for file in files:
-        raw = load_file(file)
-        audio = any(is_audio_key(_plain(key)) for key in raw)
-        state = adapter_keys(raw) if audio else base_keys(raw)
-        unknown |= state.keys() - expected.keys()
+        with safe_open(file, "pt") as opened:
+            names = our_names(opened.keys())
+            state = {}
+            for key, name in names.items():
+                if name in expected:
+                    _check_shape(name, opened.get_slice(key).get_shape(), expected[name], file)
+                    kept = torch.float32 if kept_in_float32(name) else dtype
+                    state[name] = opened.get_tensor(key).to(device, kept)
+        unknown |= set(names.values()) - expected.keys()
         missing -= state.keys()
-        _check_shapes(state, expected, file)
-        if dtype is not None:
-            state = {key: value.to(_kept_dtype(network, key, dtype)) for key, value in state.items()}
         network.load_state_dict(state, strict=False, assign=True)
     if missing or unknown:
         raise WrongWeights(f"weights do not fit: {_some('missing', missing)}{_some('unknown', unknown)}")
 
 
-def _kept_dtype(network: Any, key: str, dtype: torch.dtype) -> torch.dtype:
-    parts = key.split(".")
-    return torch.float32 if any(kept in parts for kept in network._keep_in_fp32_modules) else dtype
-
-
-def _check_shapes(
-    state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], file: Path
-) -> None:
-    for key in state.keys() & expected.keys():
-        if state[key].shape != expected[key].shape:
-            raise WrongWeights(
-                f"{file.name}: {key} is {tuple(state[key].shape)}; it must be {tuple(expected[key].shape)}"
-            )
+def _check_shape(name: str, found: Sequence[int], wanted: Sequence[int], file: Path) -> None:
+    if tuple(found) != tuple(wanted):
+        raise WrongWeights(f"{file.name}: {name} is {tuple(found)}; it must be {tuple(wanted)}")
 
 
 def _plain(key: str) -> str:

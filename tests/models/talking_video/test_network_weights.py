@@ -5,18 +5,26 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+import safetensors
 import torch
 from safetensors.torch import load_file, save_file
 
 from stoker.models.talking_video import loading
 from stoker.models.talking_video.profiles import PROFILES
 from stoker.models.talking_video.transformer import TalkingTransformer3DModel
-from stoker.models.talking_video.wan_weights import WrongWeights, adapter_keys, base_keys, is_audio_key
+from stoker.models.talking_video.wan_weights import (
+    WrongWeights,
+    is_audio_key,
+    kept_in_float32,
+    load_into,
+    our_names,
+)
 
 State: TypeAlias = dict[str, torch.Tensor]
 
@@ -140,18 +148,15 @@ def test_the_true_sizes_are_the_published_ones() -> None:
 
 
 def test_names_of_the_original_are_turned_into_ours(base: State) -> None:
-    found = base_keys(originally(base))
-    assert found.keys() == base.keys()
-    assert all(torch.equal(found[key], base[key]) for key in base)
+    assert our_names(originally(base)) == dict(zip(originally(base), base, strict=True))
 
 
 @pytest.mark.parametrize("prefix", ["", "model.diffusion_model.", "diffusion_model."])
 def test_what_repackers_put_before_a_name_is_taken_off(whole: State, prefix: str) -> None:
-    packed = {prefix + key: value for key, value in whole.items()}
-    assert adapter_keys(packed).keys() == whole.keys()
-    original = originally({key: value for key, value in whole.items() if not is_audio_key(key)})
-    packed = {prefix + key: value for key, value in original.items()}
-    assert base_keys(packed).keys() == {key for key in whole if not is_audio_key(key)}
+    assert our_names(prefix + key for key in whole) == {prefix + key: key for key in whole}
+    assert our_names(prefix + key for key in originally(whole)) == {
+        prefix + theirs: ours for theirs, ours in zip(originally(whole), whole, strict=True)
+    }
 
 
 @pytest.mark.parametrize("layout", ["diffusers", "original", "original, packed"])
@@ -211,6 +216,7 @@ def test_half_precision_keeps_what_must_stay_whole(
     network = loaded(published(halves(base), {"a.safetensors": adapter}), torch.bfloat16)
     dtypes = {key: value.dtype for key, value in network.state_dict().items()}
     assert dtypes["blocks.0.norm_x.weight"] == dtypes["scale_shift_table"] == torch.float32
+    assert dtypes["condition_embedder.time_proj.weight"] == dtypes["proj_out.bias"] == torch.float32
     assert dtypes["blocks.0.audio_cross_attn.kv_linear.weight"] == torch.bfloat16
     assert network.dtype == torch.bfloat16
     assert network.rope.freqs_cos.dtype == torch.float32
@@ -256,6 +262,50 @@ def test_what_does_not_fit_is_named(
         loaded(published({"b.safetensors": base}, {"a.safetensors": adapter}))
 
 
-def test_an_adapter_without_a_voice_is_refused(base: State) -> None:
-    with pytest.raises(WrongWeights, match=r"no audio weights; its keys are: blocks\.0\.attn1"):
-        adapter_keys(base)
+def test_an_adapter_without_a_voice_is_refused(published: Callable[..., Path], base: State) -> None:
+    with pytest.raises(WrongWeights, match=r"26 missing \(audio_proj\.norm\.bias"):
+        loaded(published({"b.safetensors": base}, {"a.safetensors": base}))
+
+
+def test_one_tensor_at_a_time_is_in_the_hosts_memory(
+    published: Callable[..., Path], base: State, adapter: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read, turned into its number format, and gone to the device before the next one is read."""
+    read: list[weakref.ref[torch.Tensor]] = []
+
+    class Watched:
+        def __init__(self, *given: Any) -> None:
+            self.opened = opening(*given)
+
+        def __enter__(self) -> Any:
+            self.file = self.opened.__enter__()
+            return self
+
+        def __exit__(self, *given: Any) -> None:
+            self.opened.__exit__(*given)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+        def get_tensor(self, key: str) -> torch.Tensor:
+            assert [one for one in read if one() is not None] == []
+            tensor = self.file.get_tensor(key)
+            read.append(weakref.ref(tensor))
+            return tensor
+
+    opening = safetensors.safe_open
+    monkeypatch.setattr(safetensors, "safe_open", Watched)
+    folder = published(halves(base), {"a.safetensors": adapter})
+    config = json.loads((folder / "transformer" / "config.json").read_text())
+    with torch.device("meta"):
+        network = TalkingTransformer3DModel(**{k: v for k, v in config.items() if not k.startswith("_")})
+    files = [
+        file for one in ("transformer", "adapter") for file in sorted((folder / one).glob("*.safetensors"))
+    ]
+    load_into(network, files, torch.bfloat16, "meta")
+    assert len(read) == len(base) + len(adapter)
+    dtypes = {key: value.dtype for key, value in network.state_dict().items()}
+    assert {key for key, dtype in dtypes.items() if dtype == torch.float32} == {
+        key for key in dtypes if kept_in_float32(key)
+    }
+    assert set(dtypes.values()) == {torch.float32, torch.bfloat16}
