@@ -21,16 +21,15 @@ from stoker.models.talking_video.chunks import STRIDE, Chunk, mirrored
 __all__ = ["AudioProjector", "rows_of_latents", "window_indices"]
 
 
-def window_indices(chunk: Chunk, length: int, end: int, window: int) -> torch.Tensor:
+def window_indices(chunk: Chunk, length: int, window: int) -> torch.Tensor:
     """Which of `length` audio frames each frame of the chunk hears: (frames, window), int64.
 
-    Beyond the audio's end it is mirrored, up to `end`, where the last chunk ends; a window is cut off at
-    the start of the video and at `end` by repeating the frame there. It depends on the frame's place in
-    the video alone, so a frame that two chunks share hears the same in both.
+    Before the start of the video the first frame is repeated; beyond the audio's end it is mirrored. It
+    depends on the frame's place in the video alone, so a frame that two chunks share hears the same in both.
     """
     half = window // 2
     places = [
-        [mirrored(min(max(frame + offset, 0), end - 1), length) for offset in range(-half, half + 1)]
+        [mirrored(max(frame + offset, 0), length) for offset in range(-half, half + 1)]
         for frame in range(chunk.first, chunk.first + chunk.frames)
     ]
     return torch.tensor(places)

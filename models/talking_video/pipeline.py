@@ -13,12 +13,13 @@ Nothing heavy is imported until it is needed. Frames are given as soon as their 
 from __future__ import annotations
 
 import contextlib
+import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stoker.models.talking_video.chunks import Chunk, plan
-from stoker.models.talking_video.profiles import Profile
+from stoker.models.talking_video.profiles import UNWANTED, Profile
 from stoker.models.talking_video.schedule import levels
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def see(talker: Talker, prompt: str, picture: torch.Tensor, masks: torch.Tensor 
     from stoker.models.talking_video.colour import colours_of
 
     with torch.inference_mode():
-        text, no_text = words_of(talker, [prompt, ""])
+        text, no_text = words_of(talker, [prompt, UNWANTED])
         return Scene(
             text=text,
             no_text=no_text,
@@ -137,10 +138,9 @@ def talk(
 
     if (scene.masks is None) != (len(voices_of(speech)) == 1):
         raise ValueError("two voices need the masks of two speakers, and one voice none")
-    chunks = list(plan(speech.frames, profile.shape))
     motion: torch.Tensor | None = None
-    for chunk in chunks:
-        made = chunk_frames(talker, scene, speech, chunk, chunks[-1], motion, profile, size, seed, on_step)
+    for chunk in plan(speech.frames, profile.shape):
+        made = chunk_frames(talker, scene, speech, chunk, motion, profile, size, seed, on_step)
         kept: list[torch.Tensor] = []
         for frames, shown in made:
             kept = _last(kept, frames, profile.shape.motion)
@@ -154,7 +154,6 @@ def chunk_frames(
     scene: Scene,
     speech: Speech | TwoVoices,
     chunk: Chunk,
-    last: Chunk,
     motion: torch.Tensor | None,
     profile: Profile,
     size: str,
@@ -173,7 +172,7 @@ def chunk_frames(
 
     with torch.inference_mode():
         known = _known(talker, scene, motion)
-        conditions = conditions_of(talker, scene, speech, chunk, last.first + last.frames)
+        conditions = conditions_of(talker, scene, speech, chunk)
         shape = (1, known.shape[1], chunk.latents, *known.shape[3:])
         steps = levels(profile.steps, profile.shift[size])
         latents = denoised(
@@ -215,13 +214,10 @@ def _known(talker: Talker, scene: Scene, motion: torch.Tensor | None) -> torch.T
     return encoded(talker.autoencoder, frames.transpose(0, 1).unsqueeze(0))
 
 
-def conditions_of(
-    talker: Talker, scene: Scene, speech: Speech | TwoVoices, chunk: Chunk, end: int
-) -> Conditions:
-    """`end`: the frame after the last chunk's last, where the mirrored audio stops."""
+def conditions_of(talker: Talker, scene: Scene, speech: Speech | TwoVoices, chunk: Chunk) -> Conditions:
     from stoker.models.talking_video.sampling import Conditions
 
-    audio, silence = voice_of(talker, speech, chunk, end)
+    audio, silence = voice_of(talker, speech, chunk)
     return Conditions(
         text=scene.text,
         no_text=scene.no_text,
@@ -233,26 +229,23 @@ def conditions_of(
     )
 
 
-def voice_of(
-    talker: Talker, speech: Speech | TwoVoices, chunk: Chunk, end: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The projected audio of a chunk, and what silence projects to: each (1, T, tokens, width), of two voices
-    with the tokens of both."""
+def voice_of(talker: Talker, speech: Speech | TwoVoices, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor]:
+    """The projected audio of a chunk, (1, T, tokens, width), of two voices with the tokens of both; and what
+    silence projects to, which is one voice's."""
     import torch
 
     from stoker.models.talking_video.audio_tokens import window_indices
 
     network = talker.network
     with torch.inference_mode():
-        places = window_indices(chunk, speech.frames, end, network.config.audio_window)
+        places = window_indices(chunk, speech.frames, network.config.audio_window)
         first, last = int(places.min()), int(places.max()) + 1
-        heard, silent = [], []
-        for voice in voices_of(speech):
-            features = voice.features(first, last)[places - first]
-            windows = features.unsqueeze(0).to(talker.device, network.dtype)
-            heard.append(network.audio_proj(windows))
-            silent.append(network.audio_proj(torch.zeros_like(windows)))
-        return torch.cat(heard, dim=2), torch.cat(silent, dim=2)
+        windows = [
+            voice.features(first, last)[places - first].unsqueeze(0).to(talker.device, network.dtype)
+            for voice in voices_of(speech)
+        ]
+        heard = torch.cat([network.audio_proj(one) for one in windows], dim=2)
+        return heard, network.audio_proj(torch.zeros_like(windows[0]))
 
 
 def voices_of(speech: Speech | TwoVoices) -> tuple[Speech, ...]:
@@ -279,11 +272,12 @@ def _still(talker: Talker, scene: Scene, frames: int) -> torch.Tensor:
 
 
 def words_of(talker: Talker, texts: Sequence[str]) -> tuple[torch.Tensor, ...]:
-    """Each text as (1, 512, width); what is beyond its end is zero, as Wan was trained."""
+    """Each text as (1, 512, width); what is beyond its end is zero, as Wan was trained. Entities of HTML are
+    the letters that they name, and white space of any kind and length is one space."""
     import torch
 
     given = talker.tokenizer(
-        list(texts),
+        [" ".join(html.unescape(html.unescape(text)).split()) for text in texts],
         padding="max_length",
         max_length=TEXT_TOKENS,
         truncation=True,

@@ -13,7 +13,16 @@ from typing import Final
 from stoker.models.talking_video.chunks import ChunkShape
 from stoker.models.talking_video.schedule import Guidance
 
-__all__ = ["PROFILES", "Profile"]
+__all__ = ["PROFILES", "UNWANTED", "Profile"]
+
+UNWANTED: Final = (
+    "bright tones, overexposed, static, blurred details, subtitles, style, works, paintings, images, static,"
+    " overall gray, worst quality, low quality, JPEG compression residue, ugly, incomplete, extra fingers,"
+    " poorly drawn hands, poorly drawn faces, deformed, disfigured, misshapen limbs, fused fingers,"
+    " still picture, messy background, three legs, many people in the background, walking backwards"
+)
+"""What the forwards without the prompt are told in its place: the words that InfiniteTalk was published
+with."""
 
 
 @dataclass(frozen=True, slots=True)

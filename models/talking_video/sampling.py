@@ -32,9 +32,10 @@ class Stopped(Exception):
 class Conditions:
     """What a chunk is made from.
 
-    text, no_text (1, 512, text_dim): the prompt's and the empty prompt's; picture (1, 257, image_dim); still
-    (1, 4 + channels, T, h, w): the mask and the latents of the picture followed by nothing; audio, silence
-    (1, T, tokens, audio_dim): projected; masks (3, R) of two speakers and the background, None with one.
+    text, no_text (1, 512, text_dim): of the prompt, and of what stands in its place; picture
+    (1, 257, image_dim); still (1, 4 + channels, T, h, w): the mask and the latents of the picture followed by
+    nothing; audio (1, T, tokens, audio_dim) and silence, projected; masks (3, R) of two speakers and the
+    background, None with one. Silence is one voice's however many speak: nobody is told apart in it.
     """
 
     text: torch.Tensor
@@ -45,11 +46,12 @@ class Conditions:
     silence: torch.Tensor
     masks: torch.Tensor | None = None
 
-    def of(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor]:
-        """The text and the audio of a forward."""
+    def of(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """The text, the audio and the masks of a forward."""
         text = self.text if forward in ("all", "text") else self.no_text
-        audio = self.audio if forward in ("all", "audio") else self.silence
-        return text, audio
+        if forward in ("all", "audio"):
+            return text, self.audio, self.masks
+        return text, self.silence, None
 
 
 def chunk_seed(seed: int, chunk: int) -> int:
@@ -82,8 +84,7 @@ def denoised(
         seen = torch.cat([latents, conditions.still], dim=1).to(network.dtype)
 
         def velocity(forward: Forward, time: torch.Tensor = time, seen: torch.Tensor = seen) -> torch.Tensor:
-            text, audio = conditions.of(forward)
-            masks = conditions.masks
+            text, audio, masks = conditions.of(forward)
             told: torch.Tensor = network(seen, time, text, conditions.picture, audio, masks=masks)
             return told.float()
 

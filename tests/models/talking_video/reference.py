@@ -110,16 +110,15 @@ def angles_of_video(grid: tuple[int, int, int], width: int) -> Array:
 # What is heard
 
 
-def windows(features: Array, first: int, frames: int, end: int, size: int) -> Array:
-    """(frames, size, layers, width). The audio is played on, backwards and forwards, until `end`."""
+def windows(features: Array, first: int, frames: int, size: int) -> Array:
+    """(frames, size, layers, width). After its end the audio is played backwards, and forwards again."""
     played: list[Array] = []
-    while len(played) < end:
+    while len(played) < first + frames + size:
         played += [*features, *features[::-1]]
-    played = played[:end]
     rows = []
     for frame in range(first, first + frames):
         places = [frame + offset for offset in range(-(size // 2), size // 2 + 1)]
-        rows.append([played[min(max(place, 0), end - 1)] for place in places])
+        rows.append([played[max(place, 0)] for place in places])
     return np.array(rows)
 
 

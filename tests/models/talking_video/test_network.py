@@ -6,6 +6,7 @@ float64 here, so that the comparison is to ten digits and not to six.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from mutants import mutant
 
 from stoker.models.talking_video import audio_tokens, speakers, transformer
 from stoker.models.talking_video.chunks import Chunk
+from stoker.models.talking_video.wan_weights import kept_in_float32
 
 CONFIG: dict[str, Any] = {
     "num_attention_heads": 2,
@@ -79,25 +81,26 @@ def agree(ours: torch.Tensor, theirs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunk", "length", "end"),
+    ("chunk", "length"),
     [
-        (Chunk(0, 0, 17, 0, 17), 40, 41),
-        (Chunk(1, 12, 17, 5, 12), 40, 41),
-        (Chunk(2, 24, 17, 5, 11), 40, 41),
-        (Chunk(0, 0, 81, 0, 5), 5, 81),
-        (Chunk(0, 0, 1, 0, 1), 1, 1),
-        (Chunk(3, 216, 81, 9, 30), 255, 297),
+        (Chunk(0, 0, 17, 0, 17), 40),
+        (Chunk(1, 12, 17, 5, 12), 40),
+        (Chunk(2, 24, 17, 5, 11), 40),
+        (Chunk(0, 0, 81, 0, 5), 5),
+        (Chunk(0, 0, 81, 0, 81), 81),
+        (Chunk(0, 0, 1, 0, 1), 1),
+        (Chunk(3, 216, 81, 9, 30), 255),
     ],
 )
-def test_windower(chunk: Chunk, length: int, end: int) -> None:
-    check_windower(audio_tokens, chunk, length, end)
+def test_windower(chunk: Chunk, length: int) -> None:
+    check_windower(audio_tokens, chunk, length)
 
 
-def check_windower(module: Any, chunk: Chunk, length: int, end: int) -> None:
+def check_windower(module: Any, chunk: Chunk, length: int) -> None:
     features = drawn(length, 2, 3)
     for size in (1, 3, 5):
-        places = module.window_indices(chunk, length, end, size)
-        theirs = reference.windows(features.numpy(), chunk.first, chunk.frames, end, size)
+        places = module.window_indices(chunk, length, size)
+        theirs = reference.windows(features.numpy(), chunk.first, chunk.frames, size)
         np.testing.assert_array_equal(features[places].numpy(), theirs)
 
 
@@ -413,9 +416,9 @@ MUTANTS: list[tuple[str, ModuleType, str, str]] = [
         "self.proj1(first.flatten(2))",
     ),
     (
-        "the window is clamped at the audio",
+        "the window is clamped at the audio's end",
         audio_tokens,
-        "min(max(frame + offset, 0), end - 1)",
+        "mirrored(max(frame + offset, 0), length)",
         "min(max(frame + offset, 0), length - 1)",
     ),
     (
@@ -452,7 +455,7 @@ def _masks(module: Any) -> None:
 
 
 def _middle_chunk(module: Any) -> None:
-    check_windower(module, Chunk(2, 24, 17, 5, 11), 38, 41)
+    check_windower(module, Chunk(2, 24, 17, 5, 11), 38)
 
 
 CHECKS: dict[str, list[Callable[[Any], None]]] = {
@@ -492,6 +495,33 @@ def test_without_its_ear_it_is_diffusers_transformer_bit_for_bit(
     theirs = wan(latents, time, text, picture, return_dict=False)[0]
     assert ours.float().std() > 1e-3
     assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_time_and_the_last_layer_are_float32_whatever_the_rest_is(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are kept in a GPU's number format: modulation to the last bit, and velocities not rounded."""
+    monkeypatch.undo()
+    whole = with_random_weights(transformer.TalkingTransformer3DModel(**CONFIG)).float()
+    half = copy.deepcopy(whole)
+    for name, parameter in half.named_parameters():
+        parameter.data = parameter.data.to(torch.float32 if kept_in_float32(name) else dtype)
+    assert half.dtype == dtype
+    steered: list[torch.Tensor] = []
+    for network in (whole, half):
+        network.blocks[0].register_forward_pre_hook(lambda module, given: steered.append(given[2]))
+    latents, given, _ = inputs_of(whole, (3, 4, 6), "one speaker", 2)
+    time, *rest = given
+    out = [
+        network(latents.to(network.dtype), time.float(), *(value.to(network.dtype) for value in rest))
+        for network in (whole, half)
+    ]
+    assert torch.equal(*steered)
+    assert [one.dtype for one in out] == [torch.float32] * 2
+    assert not torch.equal(out[1], out[1].to(dtype).float())
+    error = (out[1] - out[0]).std() / out[0].std()
+    assert error < 0.05
 
 
 def test_with_its_ear_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,50 @@ def test_steps_lead_from_the_noise_to_what_the_network_sees(
     assert all(later <= now for now, later in pairwise(network.times))
 
 
+@pytest.mark.parametrize(
+    ("guidance", "told"),
+    [
+        (
+            Guidance(5, 4),
+            [("prompt", "voices", "masks"), ("none", "voices", "masks"), ("none", "silence", None)],
+        ),
+        (Guidance(1, 2), [("prompt", "voices", "masks"), ("prompt", "silence", None)]),
+        (Guidance(1, 1), [("prompt", "voices", "masks")]),
+    ],
+)
+def test_what_each_forward_is_told(guidance: Guidance, told: list[tuple[str, str, str | None]]) -> None:
+    """Silence is one voice's, and nobody is looked for in it, with two speakers as with one."""
+    names: dict[int, str] = {}
+
+    def named(name: str) -> torch.Tensor:
+        value = torch.zeros(1)
+        names[id(value)] = name
+        return value
+
+    heard: list[tuple[str, str, str | None]] = []
+
+    class Listening:
+        dtype = torch.float32
+
+        def __call__(self, seen: Any, time: Any, text: Any, picture: Any, audio: Any, masks: Any) -> Any:
+            assert names[id(picture)] == "picture"
+            heard.append((names[id(text)], names[id(audio)], None if masks is None else names[id(masks)]))
+            return torch.zeros(1, 4, 2, 1, 1)
+
+    latents = torch.zeros(1, 4, 2, 1, 1)
+    given = Conditions(
+        text=named("prompt"),
+        no_text=named("none"),
+        picture=named("picture"),
+        still=latents,
+        audio=named("voices"),
+        silence=named("silence"),
+        masks=named("masks"),
+    )
+    denoised(Listening(), given, latents, latents[:, :, :1], [1.0, 0.0], guidance, lambda done: True)
+    assert heard == told
+
+
 def test_it_stops_after_the_step_at_which_it_is_told_to() -> None:
     clean, noise = torch.zeros(1, 4, 2, 1, 1), torch.ones(1, 4, 2, 1, 1)
     network = Straight(clean, noise)

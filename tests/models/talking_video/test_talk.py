@@ -13,7 +13,7 @@ import torch
 from stoker.models.talking_video import pipeline
 from stoker.models.talking_video.chunks import ChunkShape, count, plan, video_frames
 from stoker.models.talking_video.pipeline import Step, chunk_frames, see, talk
-from stoker.models.talking_video.profiles import PROFILES
+from stoker.models.talking_video.profiles import PROFILES, UNWANTED
 from stoker.models.talking_video.sampling import Stopped
 from stoker.models.talking_video.schedule import Guidance
 from stoker.models.talking_video.speech import PER_FRAME, EncodedSpeech, Samples, Stretch, TwoVoices
@@ -105,7 +105,7 @@ def test_a_chunk_made_alone_equals_that_of_the_whole(
     made: dict[int, list[torch.Tensor]] = {}
 
     def noting(*arguments: Any) -> Iterator[Any]:
-        given[arguments[3].index] = arguments[5]
+        given[arguments[3].index] = arguments[4]
         for frames, shown in chunk_frames(*arguments):
             made.setdefault(arguments[3].index, []).append(frames)
             yield frames, shown
@@ -114,9 +114,8 @@ def test_a_chunk_made_alone_equals_that_of_the_whole(
     shot(talker, scene, speech)
     before = None if index == 0 else torch.cat(made[index - 1])[-PROFILE.shape.motion :]
     assert before is None or torch.equal(given[index], before)
-    chunks = list(plan(LONG, PROFILE.shape))
-    where = (chunks[index], chunks[-1], before)
-    alone = chunk_frames(talker, scene, speech, *where, PROFILE, "480p", 1, lambda step: True)
+    chunk = list(plan(LONG, PROFILE.shape))[index]
+    alone = chunk_frames(talker, scene, speech, chunk, before, PROFILE, "480p", 1, lambda step: True)
     assert torch.equal(torch.cat([frames for frames, _ in alone]), torch.cat(made[index]))
 
 
@@ -160,7 +159,7 @@ def test_an_audio_frame_reaches_the_latents_whose_windows_hold_it(
     chunk = next(plan(LONG, PROFILE.shape))
     other = speech.values.clone()
     other[8] += 1.0
-    before, after = (pipeline.voice_of(talker, each, chunk, LONG)[0] for each in (speech, Spoken(other)))
+    before, after = (pipeline.voice_of(talker, each, chunk)[0] for each in (speech, Spoken(other)))
     changed = (before != after).flatten(2).any(2)[0].tolist()
     # Frames 6 to 10 have it in their windows; latent 2 stands for frames 5 to 8, latent 3 for 9 to 12.
     assert changed == [False, False, True, True, False]
@@ -245,9 +244,9 @@ def test_two_speakers_are_heard_where_their_masks_are(talker: Any, scene: Any, s
     turned = replace(scene, masks=pipeline.token_masks(masks.flip(0)), stills={})
     assert pipeline.token_masks(masks).sum(1).tolist() == [8.0, 8.0, 0.0]
     (chunk,) = plan(5, PROFILE.shape)
-    heard, silent = pipeline.voice_of(talker, TwoVoices(first, second), chunk, 5)
-    assert heard.shape[2] == silent.shape[2] == 2 * talker.network.config.audio_tokens
-    alone = [pipeline.voice_of(talker, voice, chunk, 5)[0] for voice in (first, second)]
+    heard, silent = pipeline.voice_of(talker, TwoVoices(first, second), chunk)
+    assert heard.shape[2] == 2 * silent.shape[2] == 2 * talker.network.config.audio_tokens
+    alone = [pipeline.voice_of(talker, voice, chunk)[0] for voice in (first, second)]
     assert torch.equal(heard, torch.cat(alone, dim=2))
     shown = shot(talker, two, TwoVoices(first, second))
     assert torch.equal(shown, shot(talker, two, TwoVoices(first, second)))
@@ -257,6 +256,21 @@ def test_two_speakers_are_heard_where_their_masks_are(talker: Any, scene: Any, s
         (turned, TwoVoices(first, second)),
     ):
         assert not torch.equal(shown, shot(talker, other_scene, voices))
+
+
+def test_without_a_prompt_it_is_told_what_is_unwanted(talker: Any, scene: Any) -> None:
+    said, unwanted, nothing = pipeline.words_of(talker, ["somebody speaks", UNWANTED, ""])
+    assert torch.equal(scene.text, said)
+    assert torch.equal(scene.no_text, unwanted)
+    assert not torch.equal(unwanted, nothing)
+
+
+def test_white_space_and_entities_of_a_prompt_change_nothing(talker: Any) -> None:
+    plain, other, more = pipeline.words_of(
+        talker, ["Tom & Ann talk", "  Tom &amp; Ann\n\ttalk ", "Tom &amp;amp; Ann talk"]
+    )
+    assert torch.equal(plain, other)
+    assert torch.equal(plain, more)
 
 
 def test_voices_and_masks_must_agree(talker: Any, scene: Any, speech: Spoken) -> None:
