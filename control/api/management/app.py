@@ -8,6 +8,7 @@ The first two are told by `audited`, and whether a body can be read at all by `g
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import zip_longest
 from typing import Any
 
@@ -16,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.api.answers import unexpected
 from stoker.control.api.management import (
@@ -42,17 +43,8 @@ VERSION = "0.1.0"
 """Of the interface's description, not of Stoker."""
 
 
-class ManagementApp(FastAPI):
-    """A FastAPI whose requests pass its front first, and whose document holds what it really answers."""
-
-    front: Audited
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self
-        await self.front(scope, receive, send)
-
-    async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await super().__call__(scope, receive, send)
+class Routes(FastAPI):
+    """A FastAPI whose document holds what it really answers. It holds nothing of a plane."""
 
     def openapi(self) -> dict[str, Any]:
         """FastAPI writes a 422 to every operation with parameters; here those are 400. And a parameter that
@@ -76,8 +68,21 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {**rest, **choices[0]} if len(choices) == 1 else schema
 
 
-def make_management_app(plane: Plane) -> FastAPI:
-    app = ManagementApp(
+def make_management_app(plane: Plane) -> ASGIApp:
+    """Each request takes its plane along, as `request.state.plane`."""
+    front = Audited(plane, Gate(routes()))
+
+    async def managed(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["plane"] = plane
+        await front(scope, receive, send)
+
+    return managed
+
+
+@cache
+def routes() -> Routes:
+    """Building them takes longer than most requests, so all planes of a process share them."""
+    app = Routes(
         title="Stoker management API",
         version=VERSION,
         redoc_url=None,
@@ -85,8 +90,6 @@ def make_management_app(plane: Plane) -> FastAPI:
         swagger_ui_oauth2_redirect_url=None,
         dependencies=[Depends(no_others)],
     )
-    app.front = Audited(plane, Gate(app.routed))
-    app.state.plane = plane
     app.include_router(templates.router)
     app.include_router(endpoints.router)
     app.include_router(volumes.router)
@@ -128,7 +131,7 @@ def _methods(request: Request) -> list[str]:
     """Of all operations at this path, as the document names them."""
     parts = request.url.path.removeprefix(request.scope.get("root_path", "")).split("/")
     found: set[str] = set()
-    for path, operations in request.app.openapi()["paths"].items():
+    for path, operations in routes().openapi()["paths"].items():
         pairs = list(zip_longest(path.split("/"), parts, fillvalue=""))
         if all(known == given or known.startswith("{") for known, given in pairs):
             found |= {method.upper() for method in operations}

@@ -25,7 +25,7 @@ async def known(request: Request) -> Caller:
     token = given[7:].strip() if given[:7].lower() == "bearer " else given
     if not token or token.lower() == "bearer":
         raise Unauthorized("no token provided")
-    plane: Plane = request.app.state.plane
+    plane: Plane = request.state.plane
     caller = await plane.find_caller(token)
     if caller is None:
         raise Unauthorized("invalid api key")
@@ -38,7 +38,7 @@ async def _caller(request: Request, _: Annotated[object, Security(_BEARER)]) -> 
 
 
 async def _management(request: Request) -> Management:
-    plane: Plane = request.app.state.plane
+    plane: Plane = request.state.plane
     return plane.management
 
 
