@@ -84,6 +84,10 @@ def check_place(out: Path, endings: tuple[str, ...], what: str) -> None:
         raise CliError(f"{out} must end in one of {', '.join(endings)}")
     if not out.parent.is_dir():
         raise CliError(f"there is no folder {out.parent.absolute()} to write the {what} to; make it")
+    if out.is_dir():
+        raise CliError(f"{out} is a folder; name a file to write the {what} to")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise CliError(f"nothing can be written to {out.parent.absolute()}: permission denied")
 
 
 def download(url: str, out: Path, what: str) -> None:
@@ -98,7 +102,7 @@ def download(url: str, out: Path, what: str) -> None:
     except httpx.HTTPError as error:
         raise CliError(f"the {what} at {url} could not be downloaded: {error}") from error
     except OSError as error:
-        raise CliError(f"{out} could not be written: {error.strerror}") from error
+        raise CliError(f"{out} could not be written: {error.strerror}; the {what} is at {url}") from error
     finally:
         part.unlink(missing_ok=True)
 

@@ -65,6 +65,11 @@ class Billed(StrEnum):
     volume = "volume"
 
 
+class Size(StrEnum):
+    small = "480p"
+    large = "720p"
+
+
 class Bucket(StrEnum):
     hour = "hour"
     day = "day"
@@ -254,7 +259,7 @@ def talk(
     audio: Annotated[str, typer.Argument(help="The voice: a file or a URL.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write; .mp4.")],
     prompt: Annotated[str, typer.Option(help="What the video shows.")] = "a person talks to the camera",
-    size: Annotated[str, typer.Option(help="480p or 720p.")] = "480p",
+    size: Annotated[Size, typer.Option(help="Of the video; 720p costs twice as much.")] = Size.small,
     check: Annotated[bool, typer.Option(help="Look for what the safety checker flags.")] = True,
     url: Url = URL,
     endpoint: str = "talking-video",
@@ -264,7 +269,7 @@ def talk(
     from stoker.cli.talk import TalkRequest, run
 
     _log_to_stderr(logging.WARNING)
-    request = TalkRequest(image, audio, out, prompt, size, check, url, endpoint)
+    request = TalkRequest(image, audio, out, prompt, size.value, check, url, endpoint)
     run(request, data_dir, plain_console(stderr=True))
 
 

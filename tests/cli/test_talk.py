@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -127,6 +129,36 @@ def test_another_ending_is_refused_before_anything_is_asked(
     assert service.asked == []
 
 
+def test_a_folder_in_the_videos_place_is_named_before_anything_is_asked(
+    service: Service, face: Path, voice: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out.mp4").mkdir()
+    with pytest.raises(CliError, match=r"out\.mp4 is a folder; name a file to write the video to"):
+        ask(service, face, voice, tmp_path / "out.mp4")
+    assert service.asked == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_asked(
+    service: Service, face: Path, voice: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(CliError, match=r"nothing can be written to .*: permission denied"):
+        ask(service, face, voice, face.parent / "out.mp4")
+    assert service.asked == []
+
+
+@pytest.mark.parametrize("size", ["1080p", "", "480"])
+def test_another_size_is_refused_before_anything_is_asked(
+    service: Service, face: Path, tmp_path: Path, size: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["talk", str(face), "http://a.test/v", "-o", str(tmp_path / "o.mp4"), "--size", size])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert all(word in said for word in (f"'{size}'", "480p", "720p", "--size"))
+    assert service.asked == []
+
+
 def test_a_job_that_failed_is_told_and_nothing_is_written(
     service: Service, face: Path, voice: Path, tmp_path: Path
 ) -> None:
@@ -175,6 +207,22 @@ def test_a_result_that_is_gone_leaves_what_was_there(service: Service, tmp_path:
         hosted_call.download(f"{service.url}/signed", out, "video")
     assert out.read_bytes() == b"the one before"
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_video_that_finds_no_room_is_told_where_it_is(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paid for: whoever has made room can fetch it."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(
+        CliError, match=r"could not be written: No space left .*; the video is at http.*/signed"
+    ):
+        hosted_call.download(f"{service.url}/signed", tmp_path / "out.mp4", "video")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
