@@ -3,7 +3,9 @@
     take ── user ── home ── volume's folder ── plan (agent.isolation) ── cgroup ──> Kept
     give_back, when nothing of the worker is left: home and cgroup removed, the user free for the next
 
-A template holds a user and a home, too. What an earlier agent of the same folder left goes at the start.
+A template holds a user and a home, too. The user is its workers' as well; the home stays as long as one of
+them lives, for what its imports wrote down of it is theirs: some look there for their caches. What an earlier
+agent of the same folder left goes at the start.
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ import contextlib
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import stoker
 from stoker.agent.birth import Program
 from stoker.agent.cgroups import Cgroup, Cgroups
-from stoker.agent.isolation import Host, Place, Plan, User, decide
+from stoker.agent.isolation import Host, Place, Plan, User, decide, unforkable
 from stoker.agent.process_tree import kill_all, of_users
 from stoker.agent.program_folder import own_folder
 from stoker.agent.removal import remove_tree
@@ -33,14 +36,15 @@ from stoker.wire.messages import WorkerSpec
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one process holds. It starts in `folder`."""
+    """What one process holds. It starts in `folder`. `shared` is its template's home."""
 
     worker: str
     user: User | None
     home: Path
     folder: Path
     plan: Plan
-    cgroup: Cgroup | None
+    cgroup: Cgroup | None = None
+    shared: Path | None = None
 
 
 class Holdings:
@@ -58,6 +62,7 @@ class Holdings:
         self._folder, self._users, self._host, self._cgroups = folder, users, host, cgroups
         self._writable = tuple(writable)
         self._taken = 0
+        self._lodgers: Counter[Path] = Counter()
 
     def clear(self) -> None:
         """At the agent's start: nothing that is there can be ours."""
@@ -70,15 +75,17 @@ class Holdings:
         spec: WorkerSpec,
         program: Program | None,
         undo: contextlib.ExitStack,
-        *,
-        forked: bool,
-        user: User | None,
+        template: Kept | None,
     ) -> Kept:
-        """For one process; `undo` gives it back. A forked one has its template's `user`."""
-        user = self._users.join(spec.worker, user) if user is not None else self._users.take(spec.worker)
+        """For one process; `undo` gives it back. A forked one has its template's user."""
+        user = self._user(spec.worker, template)
         undo.callback(self._users.free, spec.worker, user)
         home = self._home(spec.worker, user)
-        undo.callback(remove_tree, home)
+        undo.callback(self._leave, home)
+        shared = None if template is None else template.home
+        if shared is not None:
+            self._lodgers[shared] += 1
+            undo.callback(self._leave, shared)
         folder = self._folder_of(spec, home, program, user)
         plan = decide(
             self._host,
@@ -86,9 +93,18 @@ class Holdings:
             self._place(home, folder, program),
             user=user,
             volume=self._volume(spec, user),
-            forked=forked,
+            forked=template is not None,
         )
-        return Kept(spec.worker, user, home, folder, plan, self._cgroup(home.name, plan, undo))
+        return Kept(spec.worker, user, home, folder, plan, self._cgroup(home.name, plan, undo), shared)
+
+    def _user(self, worker: str, template: Kept | None) -> User | None:
+        if template is not None and template.user is not None:
+            return self._users.join(worker, template.user)
+        return self._users.take(worker)
+
+    def unforkable(self, spec: WorkerSpec) -> str:
+        """Why a fork would not do for this worker on this host; "" where it would."""
+        return unforkable(self._host, spec)
 
     def _place(self, home: Path, folder: Path, program: Program | None) -> Place:
         source = folder if program is None else program.folder
@@ -140,7 +156,7 @@ class Holdings:
         )
 
     def _home(self, worker: str, user: User | None) -> Path:
-        """The process's HOME, for as long as it lives. A worker that is started again gets another."""
+        """The process's HOME. A worker that is started again gets another."""
         self._taken += 1
         home = self._folder / "homes" / f"{worker}.{self._taken}"
         try:
@@ -150,10 +166,17 @@ class Holdings:
                 os.chown(home, *user)
         except OSError as error:
             raise SpawnFailed(f"no home for worker {worker}: {error}") from None
+        self._lodgers[home] += 1
         return home
 
-    def of_template(self, name: str) -> tuple[Kept, Callable[[], None]]:
-        """And what gives its user back. Its home stays. Raises SpawnFailed."""
+    def _leave(self, home: Path) -> None:
+        self._lodgers[home] -= 1
+        if not self._lodgers[home]:
+            del self._lodgers[home]
+            remove_tree(home)
+
+    def of_template(self, name: str, *, volume: bool) -> tuple[Kept, Callable[[], None]]:
+        """And what gives it back. Raises SpawnFailed."""
         bare = name.rstrip("-")
         user = self._users.take(bare)
         try:
@@ -161,12 +184,15 @@ class Holdings:
         except BaseException:
             self._users.free(bare, user)
             raise
-        groups = (self._host.user_range[0],) if self._host.user_range is not None else ()
+        groups = (self._host.user_range[0],) if volume and self._host.user_range is not None else ()
         plan = Plan(user=user, groups=groups, rlimits={"CORE": (0, 0)})
-        return Kept(name, user, home, home, plan, None), lambda: self._free(bare, user)
+        kept = Kept(name, user, home, home, plan)
+        return kept, lambda: self.give_back(replace(kept, worker=bare))
 
     def give_back(self, kept: Kept) -> None:
-        remove_tree(kept.home)
+        self._leave(kept.home)
+        if kept.shared is not None:
+            self._leave(kept.shared)
         if kept.cgroup is not None:
             kept.cgroup.remove()
         self._free(kept.worker, kept.user)

@@ -26,7 +26,7 @@ from pathlib import Path
 from stoker.agent.birth import Birth, Child, Ends, Fork, LogSink, Program, Started, make_ends
 from stoker.agent.cgroups import Cgroups
 from stoker.agent.holdings import Holdings, Kept
-from stoker.agent.isolation import Host, User
+from stoker.agent.isolation import Host
 from stoker.agent.launching import launch, order
 from stoker.agent.log_tail import LogTail
 from stoker.agent.process_tree import become_subreaper, kill_leftovers, reap_strays
@@ -89,12 +89,12 @@ class LocalSpawner:
         watcher: WorkerWatcher,
         program: Program | None = None,
         fork: Fork | None = None,
-        user: User | None = None,
+        template: Kept | None = None,
     ) -> LocalProcess:
         """As the seam's `spawn`; with a program that is run instead of the python worker, or with a fork of
-        something that is there already, and of this user."""
+        this template."""
         with contextlib.ExitStack() as undo:
-            kept = self._holdings.take(spec, program, undo, forked=fork is not None, user=user)
+            kept = self._holdings.take(spec, program, undo, template)
             ends = make_ends(frames=program is None)
             undo.callback(ends.close_ours)
             child: Child
@@ -166,11 +166,9 @@ class LocalSpawner:
 
     def start_template(
         self, spec: WorkerSpec, device: Device | None, command: Started
-    ) -> tuple[Child, User | None, Callable[[], None]]:
-        """A process beside the workers, its user, and what is to be called when nothing of it is left. What
-        its imports wrote down of their HOME is its children's for as long as they live, so that folder stays
-        until an agent starts here again."""
-        kept, give_back = self._holdings.of_template(spec.worker)
+    ) -> tuple[Child, Kept, Callable[[], None]]:
+        """A process beside the workers, what it holds, and what gives it back when nothing is left."""
+        kept, give_back = self._holdings.of_template(spec.worker, volume=bool(spec.volume))
         try:
             environment = {**python_environment(spec, device, kept.home, self._folder), **command.environment}
             arguments = [self._python, "-P", "-m", *command.arguments]
@@ -179,7 +177,10 @@ class LocalSpawner:
         except BaseException:
             give_back()
             raise
-        return child, kept.user, give_back
+        return child, kept, give_back
+
+    def unforkable(self, spec: WorkerSpec) -> str:
+        return self._holdings.unforkable(spec)
 
     def _command(self, fd: int) -> Sequence[str]:
         return [self._python, "-P", "-m", self._module, "--fd", str(fd)]

@@ -22,7 +22,8 @@ from typing import Any, Protocol
 from stoker.agent import zygote
 from stoker.agent.birth import Birth, Started
 from stoker.agent.exit_words import exit_words
-from stoker.agent.isolation import SHARED_UMASK, User
+from stoker.agent.holdings import Kept
+from stoker.agent.isolation import SHARED_UMASK
 from stoker.agent.local_process import LOOK_AGAIN_S, LocalSpawner
 from stoker.agent.log_pipe import READ_MAX
 from stoker.agent.log_tail import LogTail
@@ -124,7 +125,7 @@ class TemplateProcess:
         self._owner = owner
         self._tail = LogTail()
         self.spare: Spare | None = None
-        self.user: User | None
+        self.kept: Kept
         self._spares: set[Spare] = set()
         self._names: tuple[str, ...] = ()
         self._origins: dict[str, str] = {}
@@ -137,7 +138,7 @@ class TemplateProcess:
             undo.callback(os.close, self._log_end)
             try:
                 command = _command(theirs.fileno(), log_start, preload)
-                self._child, self.user, self._give_back = local.start_template(spec, device, command)
+                self._child, self.kept, self._give_back = local.start_template(spec, device, command)
             finally:
                 theirs.close()
                 os.close(log_start)

@@ -47,6 +47,8 @@ class ZygoteSpawner:
         wanted = zygote.import_set(
             spec.preload, spec.env, accelerated=accelerated, volume=bool(spec.volume), name=spec.worker
         )
+        if why := self._local.unforkable(spec):
+            wanted = zygote.Fresh(why)
         if isinstance(wanted, zygote.Fresh):
             self._say(spec, wanted.why)
             return self._local.spawn(spec, device, watcher)
@@ -127,7 +129,7 @@ class TemplateOf:
             return self._fresh(why)(spec, device, watcher)
         spare = self._life.take_spare()
         try:
-            process = self._local.start(spec, device, watcher, fork=spare.become, user=self._life.user)
+            process = self._local.start(spec, device, watcher, fork=spare.become, template=self._life.kept)
         except SpawnFailed as error:
             self._life.put_back(spare)
             return self._fresh(str(error))(spec, device, watcher)

@@ -263,7 +263,7 @@ async def test_a_forked_worker_has_its_templates_user(made: Made, new_watcher: A
     (made.folder / "handler.py").write_text(
         "import os, resource\ndef handler(job):\n"
         "    told = 'NoNewPrivs:\\t1' in open('/proc/self/status').read()\n"
-        "    return [os.getuid(), told, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]\n"
+        "    return [os.getuid(), os.getgroups(), told, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]\n"
     )
     handler = f"{made.folder}/handler.py:handler"
     for n in range(2):
@@ -275,11 +275,31 @@ async def test_a_forked_worker_has_its_templates_user(made: Made, new_watcher: A
         process.send(Frame("setup", {"handler": handler, "device": None, "concurrency": 1}))
         await watcher.next("ready")
         process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b"{}"))
-        assert json.loads((await watcher.next("done")).body) == [RANGE[0], True, 88]
+        assert json.loads((await watcher.next("done")).body) == [RANGE[0], [], True, 88]
     assert users.of("w0") == users.of("w1") == (RANGE[0], RANGE[0])
     await spawner.close()
     assert users.of("w0") is None
     assert not users.in_use((RANGE[0], RANGE[0]))
+
+
+@root_only
+async def test_a_limit_of_processes_needs_a_user_of_its_own(
+    made: Made, new_watcher: Any, caplog: Any
+) -> None:
+    """Siblings that are forked have one user, and would count as one."""
+    users, host = own_users()
+    spawner = ZygoteSpawner(made.spawner(users, host=host, module="stoker.worker.runtime"))
+    made.spawners[-1] = spawner
+    (made.folder / "handler.py").write_text("def handler(job):\n    return 1\n")
+    handler, limits = f"{made.folder}/handler.py:handler", WorkerLimits(pids=64)
+    for name in ("w1", "w2"):
+        watcher = new_watcher()
+        spec = WorkerSpec(name, "e", 1, handler, preload=("json",), limits=limits)
+        process = spawner.spawn(spec, None, watcher)
+        process.send(Frame("setup", {"handler": handler, "device": None, "concurrency": 1}))
+        await watcher.next("ready")
+    assert (users.of("w1"), users.of("w2")) == ((RANGE[0], RANGE[0]), (RANGE[0] + 1, RANGE[0] + 1))
+    assert "workers of endpoint e start in fresh interpreters: its limit of processes needs a" in caplog.text
 
 
 GROWS = """

@@ -283,10 +283,11 @@ def handler(job):
 
 async def test_a_further_worker_costs_little_memory(host: Host) -> None:
     size = 64 << 20
-    host.install("large", f"DATA = bytearray(b'x') * {size}\n")
+    host.install("large", f"DATA = bytearray(b'x') * {size}\nKEPT = [[] for _ in range(400_000)]\n")
     source = """
-import large
+import gc, large
 def handler(job):
+    gc.collect()
     sum(large.DATA[::4096])
     text = open("/proc/self/smaps_rollup").read()
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_Dirty"))
@@ -302,6 +303,11 @@ UNFIT = {
         "import threading\nwait = threading.Event().wait\n"
         "threading.Thread(target=wait, daemon=True, name='ticker').start()",
         "importing bad leaves a thread running (ticker)",
+    ),
+    "a thread of native code": (
+        "import ctypes\nlib = ctypes.CDLL(None)\n"
+        "lib.pthread_create(ctypes.byref(ctypes.c_ulong()), None, lib.pause, None)",
+        "importing bad leaves a thread running (of native code)",
     ),
     "a device": ("FILE = open('/dev/full')", "importing bad leaves the device /dev/full open"),
     "a file": ("FILE = open('/etc/hostname')", "importing bad leaves /etc/hostname open"),
@@ -760,6 +766,23 @@ def handler(job):
                 "a handler of that user could look into it"
             )
         await host.spawner.close()
+
+
+async def test_a_templates_home_stays_for_its_workers_and_no_longer(host: Host) -> None:
+    """Libraries note as they are imported where their caches lie."""
+    host.install("caches", "import os\nCACHE = os.path.expanduser('~/cache')\n")
+    source = "import caches, os\ndef handler(job):\n    os.makedirs(caches.CACHE)\n    return caches.CACHE\n"
+    process, watcher = await host.ready(host.write(source), "caches")
+    cache = Path(await host.answer(process, watcher))
+    await host.a_spare()
+    os.kill(host.template_pid, signal.SIGKILL)
+    await host.until(lambda: not host.template._lives)
+    assert cache.is_dir()
+    process.kill()
+    await watcher.exit
+    await host.until(lambda: not cache.parent.exists())
+    await host.spawner.close()
+    assert list((host.folder / "data" / "homes").iterdir()) == []
 
 
 async def test_a_spare_that_was_reaped_as_a_leftover_holds_nothing_up(host: Host) -> None:
