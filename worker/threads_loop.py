@@ -103,10 +103,10 @@ class ThreadsLoop:
             self._stopped = True
 
     def _begin(self) -> None:
-        """After all that came with them: it may be their cancel."""
+        """After all that came with them: it may be their cancel. The modifier is asked before a job runs."""
         for attempt, body in self._new:
-            self._pool.submit(self._context.copy().run, self._run, attempt, body)
             self._slots.ask(self.send)
+            self._pool.submit(self._context.copy().run, self._run, attempt, body)
         self._new.clear()
 
     def _run(self, attempt: Attempt, body: bytes) -> None:

@@ -301,3 +301,23 @@ def test_a_lower_number_lets_the_jobs_that_run_end(start_worker: Any, tmp_path: 
     slots, *ends = [agent.next() for _ in range(4)]
     assert (slots.kind, slots.fields["n"]) == ("slots", 1)
     assert {(frame.kind, frame.job) for frame in ends} == {("done", "a"), ("done", "b"), ("done", "c")}
+
+
+@pytest.mark.parametrize("mode", ["", "async "])
+def test_a_modifier_is_asked_in_the_context_of_setup(start_worker: Any, tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "looks_where.py"
+    path.write_text(
+        "from contextvars import ContextVar\n"
+        "where = ContextVar('where')\n"
+        "class Handler:\n"
+        "    def setup(self, device):\n"
+        "        where.set('setup')\n"
+        f"    {mode}def run(self, job):\n"
+        "        where.set(job.id)\n"
+        "    def concurrency_modifier(self, current):\n"
+        "        return 2 if where.get() == 'setup' else 1\n"
+    )
+    agent = start_worker(f"{path}:Handler")
+    assert agent.setup(concurrency=2).fields["concurrency"] == 2
+    agent.run(job="j")
+    assert agent.next().kind == "done"
