@@ -5,7 +5,8 @@ Pure: no clock, no disk, no stream. The shell is `agent.reports`; the file is `a
 - Everything is kept until a cumulative acknowledgement covers it, and sent again after a reconnect.
 - Progress is a last value: while it waits it is replaced, and it gets a number when it leaves, at most once a
   second for each attempt. The last value waiting leaves ahead of the attempt's outcome.
-- Outcomes, chunks and usage are worth the disk: the rest says nothing to control once this agent has died.
+- Outcomes, chunks, usage and what was given back are worth the disk: the rest says nothing to control once
+  this agent has died.
 - Usage that follows on from a span that was never sent makes that one longer: an outage of control costs few.
 - When it is full, the shell stops reading its workers; when it is half empty, it reads on.
 """
@@ -104,7 +105,7 @@ def size_of(body: ReportBody) -> int:
 
 def durable(body: ReportBody) -> bool:
     """Whether it means something to control after the agent has died."""
-    return isinstance(body, Outcome | Chunk | Usage)
+    return isinstance(body, Outcome | Chunk | Usage | Refused)
 
 
 def reloaded(bodies: Iterable[ReportBody], at: float) -> Outbox:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, ReportBody, Span, Usage
+from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, ReportBody, Span, Usage
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class MemoryDisk:
 
 
 def encode(bodies: Sequence[ReportBody]) -> bytes:
-    """The payload for these reports; only outcomes, chunks and usage have a form on disk."""
+    """The payload for these reports; only those that `outbox.durable` names have a form on disk."""
     return b"".join(json.dumps(_packed(body)).encode() + b"\n" for body in bodies)
 
 
@@ -95,7 +95,8 @@ def _packed(body: ReportBody) -> dict[str, Any]:
             fields[name] = base64.b64encode(fields[name]).decode()
     if isinstance(body, Usage):
         return {"kind": "usage", "span": fields}  # apart: it has a kind of its own
-    return {"kind": "chunk" if isinstance(body, Chunk) else "outcome", **fields}
+    kind = "chunk" if isinstance(body, Chunk) else "refused" if isinstance(body, Refused) else "outcome"
+    return {"kind": kind, **fields}
 
 
 def _unpacked(fields: dict[str, Any]) -> ReportBody:
@@ -106,6 +107,8 @@ def _unpacked(fields: dict[str, Any]) -> ReportBody:
     if kind == "chunk":
         ref = _ref(fields.get("ref"))
         return Chunk(**{**fields, "value": base64.b64decode(fields["value"]), "ref": ref})
+    if kind == "refused":
+        return Refused(**fields)
     output = fields["output"]
     fields["output"] = None if output is None else base64.b64decode(output)
     fields["output_ref"] = _ref(fields["output_ref"])

@@ -14,7 +14,7 @@ from dataclasses import replace
 from stoker.agent import outbox, outbox_disk
 from stoker.agent.alarm import Alarm
 from stoker.agent.seams import OutboxDisk
-from stoker.wire.messages import AttemptKey, HeldAttempt, Outcome, Report, ReportBody
+from stoker.wire.messages import AttemptKey, HeldAttempt, Outcome, Refused, Report, ReportBody
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +64,13 @@ class Reports:
         self._check_pressure()
 
     def reporting(self) -> tuple[HeldAttempt, ...]:
-        """Attempts whose outcome waits here, also those of an earlier life."""
+        """Attempts whose outcome waits here, or that they are given back, also those of an earlier life. One
+        that was left out would be taken for lost, and count."""
         bodies = (item.body for item in self._box.items)
         return tuple(
-            HeldAttempt(body.job, body.attempt, body.worker, "reporting")
+            HeldAttempt(body.job, body.attempt, body.worker if isinstance(body, Outcome) else "", "reporting")
             for body in bodies
-            if isinstance(body, Outcome)
+            if isinstance(body, Outcome | Refused)
         )
 
     # -- for the session

@@ -120,7 +120,7 @@ def dropped_is_dropped(m: Any) -> None:
 
 
 def the_disk_is_for_what_waits_long(m: Any) -> None:
-    box = filled(m, WorkerState("w1", "e", 1, "ready"), Released("j1", 1), Refused("j2", 1, "busy"))
+    box = filled(m, WorkerState("w1", "e", 1, "ready"), Released("j1", 1))
     assert m.disk_at(box) is None
     box = m.add(box, outcome(), 5.0)
     assert m.disk_at(box) == 6.0
@@ -135,6 +135,11 @@ def the_disk_is_for_what_waits_long(m: Any) -> None:
     box = m.saved(box, 7.5)
     box = m.add(box, chunk(1, "j3"), 6.4)
     assert m.disk_at(box) == 8.5
+
+
+def what_was_given_back_outlives_the_agent(m: Any) -> None:
+    back = Refused("j1", 1, "the agent is shutting down", leaving=True)
+    assert m.to_save(filled(m, Released("j1", 1), back)) == (back,)
 
 
 def what_is_acknowledged_leaves_the_disk(m: Any) -> None:
@@ -260,10 +265,12 @@ EXAMPLES = [
     usage_that_was_never_sent_grows,
     usage_grows_without_gaps_and_within_its_hour,
     usage_outlives_the_agent,
+    what_was_given_back_outlives_the_agent,
 ]
 ALL = [*EXAMPLES, lambda m: by_random_walks(m, 40)]
 
 MUTANTS = [
+    ("given back in memory only", "Outcome | Chunk | Usage | Refused)", "Outcome | Chunk | Usage)"),
     (
         "sent and forgotten",
         "box.items, box.size, sent, box.progress, box.saved, box.saved_at, told)",

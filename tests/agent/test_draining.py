@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 
-from stoker.wire.messages import FromControl
+from stoker.agent import outbox_disk
+from stoker.wire.messages import FromControl, Refused
 
 
 def now() -> float:
@@ -80,6 +81,32 @@ def test_the_grace_is_what_was_asked_for(play, a_worker, a_job):
         assert (await host.control.outcome("j1")).end == "completed"
 
     play(story, settings={"grace_s": 15.0})
+
+
+def test_what_could_not_be_given_back_is_given_back_by_the_next_life(play, a_worker, a_job):
+    """Control is away while the agent ends."""
+
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", b'{"run_s": 60}'))
+        await host.holds_work()
+        host.control.up = False
+        host.control.stream.cut()
+        host.agent.stop()
+        await host.until(lambda: host.disk.data and outbox_disk.decode(host.disk.data))
+        assert host.control.bodies(Refused) == []
+        await asyncio.sleep(30)
+        host.control.up = True
+        second = host.new_agent()
+        running = asyncio.create_task(second.run())
+        said = await host.control.refused("j1")
+        assert (said.reason, said.leaving) == ("the agent is shutting down", True)
+        held = host.control.hellos[-1].attempts
+        assert [(one.job, one.attempt, one.phase) for one in held] == [("j1", 1, "reporting")]
+        second.stop()
+        await running
+
+    play(story)
 
 
 def comes_back_after(play, said: FromControl, away_s: float) -> float:

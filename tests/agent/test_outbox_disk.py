@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from stoker.agent.outbox_disk import MemoryDisk, OutboxFile, decode, encode
-from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Span, Usage
+from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, Span, Usage
 
 BODIES = [
     Chunk("j1", 1, 0, b'"\xc3\xa9\\n"'),
@@ -27,6 +27,7 @@ BODIES = [
         log=("one", "tw\u00f6"),
     ),
     Usage("w1", "b1", 7, "worker", "running", 1_000, 61_000, "echo", 2, ("gpu-0",)),
+    Refused("j3", 1, "the agent is shutting down", leaving=True),
 ]
 
 

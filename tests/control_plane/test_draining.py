@@ -14,7 +14,7 @@ from scripted_agent import ScriptedAgent
 
 from stoker.control.errors import Unavailable
 from stoker.control.types import JobState
-from stoker.wire.messages import FromAgent, FromControl, Refused
+from stoker.wire.messages import FromAgent, FromControl, HeldAttempt, Refused
 from stoker.wire.streams import StreamEnded
 
 ABOUT_TO_GO = "no capacity: every connected node is about to go"
@@ -59,6 +59,30 @@ async def test_what_it_hands_back_runs_elsewhere_and_is_no_retry() -> None:
         assert (again.job, again.attempt) == (assign.job, 2)
         await second.completes(again)
         view = await waiting
+        assert (view.state, view.retries) == (JobState.COMPLETED, 0)
+
+
+@story
+async def test_what_a_node_could_hand_back_only_after_it_came_back_is_no_retry_either() -> None:
+    """It was cut off when it ended, and its jobs were thought lost."""
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        assign = await agent.assigned()
+        await agent.leaves()
+        await asyncio.sleep(20)
+        assert (await w.plane.status("default", "echo", job.id)).state is JobState.IN_QUEUE
+        again = w.agent(boot="boot-2")
+        await again.connect(tasks, attempts=(HeldAttempt(job.id, 1, "", "reporting"),))
+        await again.report(Refused(job.id, assign.attempt, "the agent is shutting down", leaving=True))
+        await again.staffed()
+        second = await again.assigned()
+        assert second.attempt == 2
+        assert w.store.writer.raw.execute("SELECT failures, suspect FROM jobs").fetchall() == [(0, 0)]
+        await again.completes(second)
+        view = await w.plane.wait("default", "echo", job.id, 30)
         assert (view.state, view.retries) == (JobState.COMPLETED, 0)
 
 
