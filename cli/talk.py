@@ -6,6 +6,7 @@ Files of this machine are brought along (`POST files`); URLs are passed on as th
 from __future__ import annotations
 
 import mimetypes
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,7 @@ class TalkRequest:
 def run(request: TalkRequest, data_dir: Path, console: Console) -> JobRecord:
     hosted_call.check_place(request.out, (".mp4",), "video")
     for given in (request.image, request.audio):
-        if not _is_url(given) and not Path(given).is_file():
-            raise CliError(f"there is no file {given}; give a file or an http URL")
+        _check_given(given)
     began = time.monotonic()
 
     def given_input(stoker: Client) -> dict[str, object]:
@@ -52,6 +52,17 @@ def run(request: TalkRequest, data_dir: Path, console: Console) -> JobRecord:
     hosted_call.download(record.output["video_url"], request.out, "video")
     console.print(f"{request.out}: {hosted_call.cost_and_time(record, time.monotonic() - began)}")
     return record
+
+
+def _check_given(given: str) -> None:
+    if _is_url(given):
+        return
+    if not Path(given).is_file():
+        raise CliError(f"there is no file {given}; give a file or an http URL")
+    if not os.access(given, os.R_OK):
+        raise CliError(f"{given} cannot be read: permission denied")
+    if not Path(given).stat().st_size:
+        raise CliError(f"{given} is empty")
 
 
 def advance_of(event: Event) -> Advance | None:

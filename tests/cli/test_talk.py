@@ -121,6 +121,16 @@ def test_a_missing_file_is_named_before_anything_is_asked(
     assert service.asked == []
 
 
+@pytest.mark.parametrize("name", ["face.png", "voice.mp3"])
+def test_an_empty_file_is_named_before_anything_is_asked(
+    service: Service, face: Path, voice: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(CliError, match=rf"{name} is empty"):
+        ask(service, face, voice, tmp_path / "out.mp4")
+    assert service.asked == []
+
+
 def test_another_ending_is_refused_before_anything_is_asked(
     service: Service, face: Path, voice: Path, tmp_path: Path
 ) -> None:
