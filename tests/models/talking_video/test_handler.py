@@ -37,7 +37,7 @@ FRAMES, CHUNKS = 32, 3
 
 
 class Served(BaseHTTPRequestHandler):
-    """Every file under a wrong media type; /slow is not answered until the server goes, /moved leads away."""
+    """Every file under a wrong media type; /slow is not answered until the server goes."""
 
     files: dict[str, bytes]
     ended: threading.Event
