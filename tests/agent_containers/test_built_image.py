@@ -1,4 +1,4 @@
-"""deploy/Dockerfile.cuda built for real, on a base of this host's Python, off the network; then its agent."""
+"""Dockerfile.cuda built for real, on a base of this host's Python, off the network; then its agent."""
 
 from __future__ import annotations
 
@@ -18,10 +18,17 @@ from container_engine_here import IMAGE, add_python
 from stack import Stack, queue_endpoint
 from wheels_here import make_wheels
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 BASE, BUILT = "stoker-test-base:1", "stoker-test-agent:1"
+LOOKS = """
+import os
+for top, _, names in os.walk("/"):
+    for name in {"server.key", "stack.py", "model.safetensors", "Makefile"}.intersection(names):
+        print(top, name)
+"""
+"""What is in the checkout, and not to be in the image."""
 PIP = "[global]\nno-index = true\nfind-links = /wheels\n"
 
 
@@ -52,7 +59,8 @@ def build(docker: list[str], context: Path) -> None:
         if (ROOT / name).exists():
             (context / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, context / name, follow_symlinks=False)
-    recipe = str(context / "deploy" / "Dockerfile.cuda")
+    (context / "server.key").write_text("of the operator's")
+    recipe = str(context / "Dockerfile.cuda")
     options = ["--network", "none", "--build-arg", f"BASE={BASE}", "-f", recipe, "-t", BUILT]
     command = [*docker, "build", *options, str(context)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -69,7 +77,7 @@ class Built(Stack):
         Path(data).mkdir()
         # fmt: off
         command = [
-            "docker", "-H", self.address, "run", "--rm", "--network", "host", "--pid", "host", "--init",
+            "docker", "-H", self.address, "run", "--rm", "--network", "host", "--pid", "host",
             "-v", f"{data}:/var/lib/stoker", "-v", f"{engine}:/var/run/docker.sock",
             "-e", f"STOKER_JOIN_TOKEN={self.join}", "-e", f"STOKER_HOST_DATA_DIR={data}",
             BUILT, "--control", self.facts["grpc"],
@@ -100,6 +108,8 @@ def test_the_agents_image(stack: Built, tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     make_base(docker, tmp_path / "base")
     build(docker, tmp_path / "context")
+    looks = ["run", "--rm", "--entrypoint", "python", BUILT, "-c", LOOKS]
+    assert subprocess.run([*docker, *looks], check=True, capture_output=True).stdout == b""
     stack.start_agent()
     record = stack.runsync("echo", {"n": 1})
     assert (record["status"], record["output"]) == ("COMPLETED", {"n": 1}), stack.log("agent")
