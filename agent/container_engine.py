@@ -270,7 +270,8 @@ class ContainerEngine:
             try:
                 found = [name for name in os.listdir(f"/proc/{pid}/root/dev") if _GPU.fullmatch(name)]
             except OSError as error:
-                return f"its devices cannot be looked at ({error.strerror}): the agent needs the host's pids"
+                need = "the agent's own container needs --pid host and --cap-add SYS_PTRACE"
+                return f"its devices cannot be looked at ({error.strerror}): {need}"
             if len(found) >= wanted:
                 return None
             return "it got no GPU" if not found else f"it got {len(found)} of {wanted} GPUs"
