@@ -1,8 +1,8 @@
-"""kill -9 of control, agent and workers at random while 2,000 jobs come in: each ends, once.
+"""kill -9 of control, agent, workers and zygotes at random while 2,000 jobs come in: each ends, once.
 
-    callers ──(a portion of submissions for each kill)──> control ──> agent ──> workers
+    callers ──(a portion of submissions for each kill)──> control ──> agent ──> zygote, its spare ──> workers
        '── ask again when refused or cut off              ^ killed, started again by the test: control, agent
-                                                          '──────── killed, replaced by the agent: workers
+                                                          '──────── killed, replaced by the agent: the others
 
 Afterwards every accepted job has ended, once, and three tellers agree: HTTP, the store's rows, and the file
 in which the handlers noted each attempt that they began. The seed is printed; STOKER_SEED takes another.
@@ -40,8 +40,8 @@ PATIENCE_S = 90.0
 """For one call that is refused or cut off, asked again until it is answered."""
 
 ENDPOINTS = [
-    queue_endpoint(name, "mixed_work.py", workersMin=1, workersMax=2, maxAttempts=10)
-    for name in ("left", "right")
+    queue_endpoint(name, "mixed_work.py", workersMin=1, workersMax=2, maxAttempts=10, **more)
+    for name, more in (("left", {}), ("right", {"preload": ["xml.dom.minidom"]}))
 ]
 KINDS = (
     *["quick"] * 70,
@@ -144,22 +144,30 @@ class Callers:
 def living_workers(stack: Stack) -> list[psutil.Process]:
     """At least one: the agent may just be starting it."""
     pause, deadline = threading.Event(), time.monotonic() + 30.0
-    agent = psutil.Process(stack.agent.pid)
     while time.monotonic() < deadline:
-        with contextlib.suppress(psutil.Error):
-            found = [one for one in agent.children() if "stoker.worker.runtime" in one.cmdline()]
-            if found:
-                return found
+        if found := children(stack, "stoker.worker.runtime"):
+            return found
         pause.wait(0.02)
     raise AssertionError("the agent started no worker in 30 s")
 
 
+def children(stack: Stack, module: str) -> list[psutil.Process]:
+    """The agent's that run this module. A spare shows its template's until it is a worker."""
+    found = []
+    with contextlib.suppress(psutil.Error):
+        for one in psutil.Process(stack.agent.pid).children():
+            with contextlib.suppress(psutil.Error):
+                found += [one] if module in one.cmdline() else []
+    return found
+
+
 def kill_one(stack: Stack, rng: random.Random) -> str:
-    victim = rng.choice(["control", "agent", "both", "worker", "worker"])
-    if victim == "worker":
+    victim = rng.choice(["control", "agent", "both", "worker", "worker", "zygote", "zygote"])
+    zygotes = children(stack, "stoker.worker.template") if victim == "zygote" else []
+    if victim in ("worker", "zygote"):
         with contextlib.suppress(psutil.NoSuchProcess):
-            rng.choice(living_workers(stack)).kill()
-        return victim
+            rng.choice(zygotes or living_workers(stack)).kill()
+        return "zygote" if zygotes else "worker"
     named = ["control", "agent"] if victim == "both" else [victim]
     for name in named:
         stack.kill(name)
@@ -266,6 +274,7 @@ def test_two_thousand_jobs_outlive_kills_at_random(tmp_path: Path) -> None:
         for one in submitting:
             one.result()
         assert len(callers.accepted) == JOBS
+        assert killed["zygote"], killed
         ends = pool.map(callers.ends_of, [range(first, JOBS, CALLERS) for first in range(CALLERS)])
         records = {n: record for part in ends for n, record in part.items()}
         with httpx.Client(trust_env=False) as files:
