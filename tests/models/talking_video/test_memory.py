@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 from stoker.models.talking_video import memory
 from stoker.models.talking_video.memory import GIB, Network, Parts, Placement, Plan, Work, decide, needs
+from stoker.models.talking_video.sizes import BUCKETS
 
 INFINITETALK = Parts(
     network=int(35.3 * GIB),
@@ -117,6 +121,69 @@ def test_the_work_grows_with_the_size_and_the_chunk_and_is_that_of_no_length() -
     assert small.coding < large.coding
     assert memory.work_of(WAN, "480p", 17).sampling < small.sampling
     assert memory.work_of(replace(WAN, width=0), "480p", 81).coding == small.coding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["480p", "720p"])
+def test_the_estimates_are_above_what_the_true_sizes_hold_and_not_far(
+    size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted on the meta device: what lives at a time beside the weights, in the largest bucket."""
+    import torch
+    from live_bytes import LiveBytes
+
+    from stoker.models.talking_video.frames_from_latents import decoded, encoded
+    from stoker.models.talking_video.sampling import denoised
+    from stoker.models.talking_video.schedule import Guidance
+
+    bucket = max(BUCKETS[size], key=lambda one: one.height * one.width)
+    high, wide = bucket.height // 8, bucket.width // 8
+    # On the meta device it would be the one that writes all products down; a GPU's does not.
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda query, *_, **__: torch.empty_like(query)
+    )
+    with torch.device("meta"), torch.no_grad():
+        network, autoencoder = true_parts()
+        latents = torch.empty(1, 16, 21, high, wide)
+        with LiveBytes(network) as sampling:
+            given = conditions(high, wide)
+            denoised(
+                network, given, latents, latents[:, :, :3], [1.0, 0.5, 0.0], Guidance(), lambda done: True
+            )
+        with LiveBytes(autoencoder) as decoding:
+            for _ in decoded(autoencoder, latents[:, :, :4]):
+                pass
+        with LiveBytes(autoencoder) as encoding:
+            encoded(autoencoder, torch.empty(1, 3, 81, bucket.height, bucket.width))
+    coding = max(decoding.most, encoding.most)
+    for counted, planned in ((sampling.most, WORKS[size].sampling), (coding, WORKS[size].coding)):
+        assert counted <= planned <= 1.5 * counted
+
+
+def true_parts() -> tuple[Any, Any]:
+    """Of the network, two of its forty blocks: one is at work at a time."""
+    import diffusers
+    import torch
+
+    from stoker.models.talking_video.transformer import TalkingTransformer3DModel
+    from stoker.models.talking_video.wan_weights import kept_in_float32
+
+    network = TalkingTransformer3DModel(num_layers=2)
+    for name, parameter in network.named_parameters():
+        parameter.data = parameter.data.to(torch.float32 if kept_in_float32(name) else torch.bfloat16)
+    return network, diffusers.AutoencoderKLWan().eval()
+
+
+def conditions(high: int, wide: int) -> Any:
+    import torch
+
+    from stoker.models.talking_video.sampling import Conditions
+
+    def half(*shape: int) -> Any:
+        return torch.empty(shape, dtype=torch.bfloat16)
+
+    text, picture, audio = half(1, 512, 4096), half(1, 257, 1280), half(1, 21, 32, 768)
+    return Conditions(text, text, picture, torch.empty(1, 20, 21, high, wide), audio, audio)
 
 
 class TestLoading:
