@@ -250,7 +250,7 @@ def _check(store: Store, now: float) -> None:
 
 
 def _create(conn: Conn, now: float) -> None:
-    schema.metadata.create_all(conn.sql)
+    schema.metadata.create_all(conn.sql, checkfirst=False)
     conn.execute(
         insert(schema.meta),
         {"name": "schema_version", "value": str(schema.SCHEMA_VERSION).encode()},
