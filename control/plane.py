@@ -276,7 +276,7 @@ class Plane:
             execution_timeout_ms=claimed.execution_timeout_ms,
             ttl_s=max(claimed.expires_at - self._clock(), 0.0),
             grant=self._artifacts.grant(prefix),
-            prices=endpoint.run.prices if endpoint else (),
+            prices=self.staffing.runs(endpoint, claimed.worker).prices if endpoint else (),
             files_grant=self._own_grant(claimed.s3, prefix) if claimed.s3 else None,
             private_inputs=self._settings.allow_private_addresses,
         )

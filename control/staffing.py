@@ -277,6 +277,13 @@ class Staffing:
         known = self._known[endpoint]
         known.runs = dict(sorted((known.runs | dict(runs)).items())[-VERSIONS:])
 
+    def runs(self, endpoint: Endpoint, worker: str) -> EndpointVersion:
+        """What this worker runs: an earlier version, until it is replaced."""
+        known = self._floor.workers.get(worker)
+        if known is None or known.version == endpoint.version:
+            return endpoint.run
+        return self._known[endpoint.id].runs.get(known.version, endpoint.run)
+
     def _run_by(self, worker: FloorWorker) -> Endpoint | None:
         """The endpoint as it is, or was when this worker's version was made."""
         endpoint = self._endpoints().get(worker.endpoint)

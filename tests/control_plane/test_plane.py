@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from scripted_agent import ScriptedAgent
 
 from stoker.control.errors import InvalidInput, NotFound
 from stoker.control.types import EndpointVersion, JobState, Submission
-from stoker.wire.messages import Chunk, HeldAttempt, HeldWorker, Outcome, Progress, Refused, Released
+from stoker.wire.messages import Chunk, HeldAttempt, HeldWorker, Outcome, Price, Progress, Refused, Released
 
 SCHEMA = {"type": "object", "required": ["x"], "properties": {"x": {"type": "integer"}}}
 
@@ -158,6 +159,28 @@ async def test_a_lost_worker_is_tried_again_three_times_at_most() -> None:
         assert view.error is not None
         assert "SIGKILL" in view.error
         assert view.retries == 2
+
+
+@story
+async def test_a_job_costs_what_the_version_that_runs_it_costs() -> None:
+    """What an older worker measures may be nothing that the newest version has a price for."""
+    first, second = (
+        EndpointVersion("/h/echo.py:handler", prices=(Price(m, 1),)) for m in ("pixels", "words")
+    )
+    old = endpoint(workers_min=1, run=first)
+    async with world(old) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        [worker] = await agent.staffed()
+        job = await w.plane.submit("default", "echo", one(), sync=False)
+        assert (await agent.assigned()).prices == first.prices
+        w.plane.staffing.know("echo", {1: first})
+        w.plane.endpoints.put(replace(old, version=2, run=second))
+        again = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.report(Outcome(job.id, 1, worker, "completed", b"1"))
+        assign = await agent.assigned()
+        assert (assign.job, assign.worker, assign.prices) == (again.id, worker, first.prices)
+        await agent.completes(assign)
 
 
 @story
