@@ -1,6 +1,6 @@
 """The first program of every worker process: `python -I -S launch.py`, its order marshalled on descriptor 0.
 
-    order -> cgroup -> volume -> limits -> user -> no new privileges -> tie to the agent -> exec
+    order -> cgroup, first to go -> volume -> limits -> user -> no new privileges -> tie to the agent -> exec
 
 It runs without the worker's environment, since what an endpoint declares may bring code into an interpreter,
 and until the user is set this is the agent's. The order of the steps is that of what each needs: a cgroup and
@@ -31,6 +31,8 @@ CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 CAPABILITY_VERSION_3 = 0x20080522
 SIGKILL, SIGPIPE, SIGXFSZ, SIG_DFL = 9, 13, 25, 0
+FIRST_TO_GO = 500
+"""Of 1000, which the kernel adds to what part of the memory a process holds, in a thousand."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -59,6 +61,7 @@ def _prepare(order: Mapping[str, Any]) -> None:
     if order["cgroup"]:
         with open(order["cgroup"], "w", encoding="ascii") as file:
             file.write("0")
+    first_to_go()
     if order["mount"]:
         mount(*order["mount"])
     limit(order["limits"])
@@ -70,6 +73,19 @@ def _prepare(order: Mapping[str, Any]) -> None:
     if order["umask"] is not None:
         os.umask(order["umask"])
     no_new_privileges()
+
+
+def first_to_go() -> None:
+    """A host that runs out of memory loses this process, and what it starts, before the agent: for a worker
+    without a limit of its own nothing else sees to that. One that is more likely to go already stays so."""
+    path = "/proc/self/oom_score_adj"
+    try:
+        with open(path, encoding="ascii") as file:
+            now = int(file.read())
+        if now < FIRST_TO_GO:
+            _write(path, str(FIRST_TO_GO))
+    except OSError:  # a host that does not let anybody choose: the largest goes, which is mostly a worker, too
+        return
 
 
 def limit(limits: Mapping[str, Sequence[int]]) -> None:

@@ -100,6 +100,12 @@ async def test_no_descriptor_but_the_socket_comes_along(start: Any) -> None:
     assert given["session"] is True
 
 
+async def test_a_host_without_memory_loses_workers_before_their_agent(start: Any) -> None:
+    _, watcher = start('say("ready", score=open("/proc/self/oom_score_adj").read())')
+    assert int((await watcher.next("ready")).fields["score"]) >= 500
+    assert int(Path("/proc/self/oom_score_adj").read_text()) < 500, "the agent's own is as it was"
+
+
 async def test_the_working_folder_is_the_handlers(start: Any, tmp_path: Path) -> None:
     _, watcher = start('say("ready", cwd=os.getcwd())', handler=f"{tmp_path}/handler.py:run")
     assert (await watcher.next("ready")).fields["cwd"] == str(tmp_path)
