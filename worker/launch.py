@@ -84,7 +84,7 @@ def first_to_go() -> None:
             now = int(file.read())
         if now < FIRST_TO_GO:
             _write(path, str(FIRST_TO_GO))
-    except OSError:  # a host that does not let anybody choose: the largest goes, which is mostly a worker, too
+    except OSError:  # not to be chosen here: the largest goes, which is mostly a worker, too
         return
 
 
