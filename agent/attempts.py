@@ -195,6 +195,8 @@ class Attempts:
                 self._spawn(self._when_clean(attempt, frame), f"memory after {attempt.assign.job}")
             case "done":
                 self._done(attempt, frame)
+            case "failed" if running and (why := attempt.worker.going):
+                self._tell(attempt, ev.WorkerGone(_now(), why, True, attempt.tail))
             case "failed":
                 attempt.ended = attempt.ended or _now()
                 attempt.worker.served()

@@ -70,6 +70,13 @@ class Worker:
     def wanted(self) -> bool:
         return self._standing.wanted
 
+    @property
+    def going(self) -> str:
+        """Why it was told to end at once, where it was. The signal reaches all that its handlers started, so
+        what they fail of now need not be of their own."""
+        state = None if self._life is None else self._life.state
+        return state.why if isinstance(state, process.Terminating | process.Killed) else ""
+
     def held(self) -> HeldWorker:
         spec = self.spec
         return HeldWorker(

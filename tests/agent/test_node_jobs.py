@@ -166,6 +166,27 @@ def test_a_done_after_the_timeout_changes_nothing(play, a_worker, a_job):
     play(story)
 
 
+def test_a_neighbour_that_fails_of_the_signal_is_handed_back_uncounted(play, a_worker, a_job):
+    """It reaches everything that was started on that worker, a helper of the neighbour's too."""
+
+    async def story(host):
+        await host.control.ready(a_worker(concurrency=3))
+        stuck = b'{"run_s": 600, "ignore_cancel": true, "ignore_term": true}'
+        await host.control.assign(
+            a_job("j1", stuck, execution_timeout_ms=5000),
+            a_job("j2", b'{"run_s": 99}'),
+            a_job("j3", b'{"run_s": 8}'),
+        )
+        await host.control.until(lambda: host.spawner.of("w1").signals == ["TERM"])
+        about = {"job": "j2", "attempt": 1, "error": "the helper ended", "retryable": False}
+        host.spawner.of("w1").say(Frame("failed", about))
+        assert "did not stop" in (await host.control.refused("j2")).reason
+        assert (await host.control.outcome("j3")).end == "completed", "a result is one"
+        assert (await host.control.outcome("j1")).end == "timed_out"
+
+    play(story)
+
+
 def test_neighbours_of_a_kill_are_handed_back_uncounted(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker(concurrency=2))
