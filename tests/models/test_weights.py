@@ -341,9 +341,11 @@ class TestInfiniteTalk:
     def test_each_part_has_its_source(self, name: str) -> None:
         entry = weights.read_lock().entry(name)
         sources = {file.path.partition("/")[0]: entry.origin_of(file).source for file in entry.files}
-        wan = "huggingface:Wan-AI/Wan2.1-I2V-14B-480P-Diffusers"
-        parts = ("transformer", "vae", "text_encoder", "tokenizer", "image_encoder")
-        assert all(sources.pop(part) == wan for part in parts)
+        own, shared = (
+            f"huggingface:Wan-AI/Wan2.1-{model}-Diffusers" for model in ("I2V-14B-480P", "T2V-1.3B")
+        )
+        assert all(sources.pop(part) == own for part in ("transformer", "image_encoder"))
+        assert all(sources.pop(part) == shared for part in ("vae", "text_encoder", "tokenizer"))
         assert sources.pop("adapter") == "huggingface:MeiGen-AI/InfiniteTalk"
         assert sources.pop("audio_encoder") == "huggingface:TencentGameMate/chinese-wav2vec2-base"
         assert set(sources) == ({"distilled"} if name.endswith("fast") else set())
@@ -362,6 +364,19 @@ class TestInfiniteTalk:
             with pytest.raises(WeightsRefused, match="its digest is unknown") as caught:
                 use()
             assert str(caught.value).endswith(f"stoker weights lock {name}")
+
+
+def test_what_is_public_of_the_real_models_is_locked() -> None:
+    """Each digest with its size, and the commit of the repository that it was published at."""
+    lock = weights.read_lock()
+    for name in ("flux-1-dev", "flux-1-schnell", "infinitetalk", "infinitetalk-fast"):
+        entry = lock.entry(name)
+        known = [file for file in entry.files if file.sha256]
+        assert known, name
+        for file in known:
+            assert file.size, file.path
+            assert len(entry.origin_of(file).commit or "") == 40, file.path
+    assert not lock.entry("flux-1-schnell").unknown
 
 
 def test_the_profiles_of_the_pipelines_have_their_files_in_the_lock() -> None:
