@@ -20,7 +20,8 @@ from stoker.agent.reports import Reports
 from stoker.agent.workers import Worker
 from stoker.control import records, store
 from stoker.control.bells import Bells
-from stoker.control.floor import Floor
+from stoker.control.dispatch import Dispatch
+from stoker.control.floor import Floor, FloorNode
 from stoker.control.intake import Intake
 from stoker.control.node_session import NodeSession
 from stoker.control.nodes import Nodes
@@ -241,6 +242,27 @@ def a_webhook_says_something_else_each_time(patch: Patch) -> None:
 def a_webhook_is_given_up_at_once(patch: Patch) -> None:
     real = store.webhook_tried
     patch(store, "webhook_tried", lambda conn, job, now, delivered: real(conn, job, now, True))
+
+
+@planted
+def a_worker_that_stops_holds_no_device(patch: Patch) -> None:
+    real = FloorNode.held
+
+    def held(self: FloorNode, holders: Any) -> dict[str, float]:
+        return real(self, [one for one in holders if getattr(one, "state", "") != "stopping"])
+
+    patch(FloorNode, "held", held)
+
+
+@planted
+def free_slots_are_looked_at_late(patch: Patch) -> None:
+    """Each job begins in the end."""
+    real = Dispatch.look
+
+    def look(self: Dispatch, endpoint: str) -> None:
+        asyncio.get_running_loop().call_later(20.0, real, self, endpoint)
+
+    patch(Dispatch, "look", look)
 
 
 # ---- the agent ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 
 from callers import OWN, Caller, look_around, purge
 from faults import WATCHED_S, breaks, mend
+from idle_hands import watch_for_idle_hands
 from virtual_loop import VirtualLoop, run
 from wishes import ACCOUNT, Request, draw
 from witness import Tale, Violation
@@ -87,6 +88,7 @@ async def _story(world: World, rng: Random) -> None:
         world.loop.call_later(delay, world.start_agent, host, context=world.context)
     if rng.random() < 0.3:
         await asyncio.sleep(WATCHED_S)
+    idle = asyncio.ensure_future(watch_for_idle_hands(world))
     breaking = asyncio.ensure_future(breaks(world, Random(rng.random())))
     names = [endpoint.id for endpoint in world.endpoints]
     requests = [draw(rng, number, names) for number in range(rng.choice([6, 10, 14]))]
@@ -109,6 +111,7 @@ async def _story(world: World, rng: Random) -> None:
     done.set()
     await _within(world, CALM_S, around, "whoever looks around")
     await _ends(world, requests)
+    idle.cancel()
     await _calm(world)
     await _accounts(world, requests, names)
     world.witness.ledger.check()

@@ -5,7 +5,7 @@ The first thing that may not be ends the story as a `Violation`, with its senten
 - the store, at every commit: states move as they may, attempts count up by claims alone, an end is for ever
   (but for a caller's retry), a result never changes, and no record goes before its time;
 - handlers: each attempt runs once, on a slot of its own; not past its timeout, its ttl, its node's lease; and
-  not on once its job is over, as soon as its agent can know;
+  not on once its job is over, as soon as its agent can know; a GPU has one worker's process at a time;
 - outcomes: what was acknowledged is settled in the store; what was made is delivered, or overtaken;
 - callers: an end that is told is one that the store has had, and only what is over is said to be gone;
 - the books: see `ledger`.
@@ -237,6 +237,10 @@ class Witness:
             self.fail(f"{host} gave {key} to a worker that had {beside} of {slots} jobs")
         self.ever_ran.add(key)
         self.running[key] = (host, self.loop.time())
+
+    def started(self, host: str, worker: str, beside: list[str]) -> None:
+        if beside:
+            self.fail(f"{host} started {worker} on a GPU that {', '.join(beside)} had not left")
 
     def left(self, host: str, key: AttemptKey) -> None:
         self.note("{} ends the run of {} attempt {}", host, key.job, key.attempt)

@@ -27,6 +27,8 @@ class RunWatch(Protocol):
 
     def left(self, host: str, key: AttemptKey) -> None: ...
 
+    def started(self, host: str, worker: str, beside: list[str]) -> None: ...
+
 
 class Ledger(dict[AttemptKey, Any]):
     """The jobs in one worker process; whatever takes one out of it has ended the handler's run. `slots`: how
@@ -100,6 +102,8 @@ class SimSpawner(FakeSpawner):
         start = self._start_of(spec.endpoint)
         if start.spawn_error is not None:
             raise SpawnFailed(start.spawn_error)
+        beside = [one.spec.worker for one in self.processes if set(one.spec.devices) & set(spec.devices)]
+        self._watch.started(self._host, spec.worker, beside)
         pid = 1000 + len(self.spawned)
         process = SimProcess(pid, spec, start, watcher, self.processes.remove)
         process.watched(self._host, self._watch)
