@@ -1,13 +1,13 @@
 """Runs the tests that want a GPU, and the benchmarks, on a machine that has one and reaches no registry.
 
-    python bench/on_a_gpu.py pack                                       here: wheels into .whl/
+    python bench/on_a_gpu.py pack [3.12]                                here: wheels into .whl/
     python3 bench/on_a_gpu.py run -m pytest tests/models -m gpu         there, with .whl/ beside the sources
     python3 bench/on_a_gpu.py run bench/talking_video.py gpu            there
 
 The machine brings Python, torch, transformers and what these need (PRESENT). The models want a few packages
-more (PACKED), in the versions of constraints.txt; `pack` fetches them for that machine, whatever this one is.
-`run` unpacks them into .whl/site, says which versions of the rest it found, and
-becomes the Python that it was asked for. Nothing is installed for anybody else.
+more (PACKED), in the versions of constraints.txt; `pack` fetches them for that machine's Python on x86-64.
+`run` unpacks them into .whl/site, says which versions of the rest it found, and becomes the Python that it is
+asked for. Nothing is installed for anybody else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 WHEELS = ROOT / ".whl"
 SITE = WHEELS / "site"
 
-PACKED = ("diffusers", "av", "importlib_metadata", "zipp", "pytest", "pytest-asyncio")
+JSONSCHEMA = ("jsonschema", "jsonschema-specifications", "referencing", "rpds-py", "attrs")
+PACKED = ("diffusers", "av", "importlib_metadata", "zipp", "pytest", "pytest-asyncio", *JSONSCHEMA)
 PRESENT = (
     "torch",
     "transformers",
@@ -39,7 +40,7 @@ PRESENT = (
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
 
-def pack(python: str) -> None:
+def pack(python: str = "3.12") -> None:
     """The wheels of PACKED; older ones are removed, for two of a name cannot be unpacked."""
     pinned = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
@@ -83,16 +84,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    packing = verbs.add_parser("pack", help="fetch the wheels")
-    packing.add_argument("--python", default="3.12", help="that machine's")
-    running = verbs.add_parser("run", help="run Python with them")
-    running.add_argument("arguments", nargs=argparse.REMAINDER, help="of Python")
+    parser.add_argument("verb", choices=["pack", "run"])
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of `run`: Python's own")
     options = parser.parse_args()
-    if options.verb == "pack":
-        pack(options.python)
-    else:
+    if options.verb == "run":
         run(options.arguments)
+    pack(*options.arguments[:1])
 
 
 if __name__ == "__main__":
