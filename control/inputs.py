@@ -20,6 +20,9 @@ KEPT_SCHEMAS = 256
 TOLD_ERRORS = 3
 """So many fields are named in one message; who sends more wrong ones learns of them next time."""
 
+INPUT_URL_LENGTH = 8_192
+"""What a worker fetches: signed URLs hold whole tokens."""
+
 NOT_BLANK = r"\S"
 """The one pattern that has words of its own: text that is more than white space."""
 _INK = "at least one letter that is not white space"
@@ -31,7 +34,7 @@ _FORMATS = FormatChecker(formats=())
 
 @_FORMATS.checks("uri")
 def _is_url(value: object) -> bool:
-    return not isinstance(value, str) or is_http_url(value)
+    return not isinstance(value, str) or is_http_url(value, INPUT_URL_LENGTH)
 
 
 _compiled: OrderedDict[int, tuple[Schema, Draft202012Validator]] = OrderedDict()

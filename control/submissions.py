@@ -127,9 +127,9 @@ def _url(field: str, value: object) -> str:
     return value
 
 
-def is_http_url(value: str) -> bool:
+def is_http_url(value: str, longest: int = URL_LENGTH) -> bool:
     """Only its form: whether the address may be visited is for the outbound guard to say."""
-    if len(value) > URL_LENGTH or any(letter <= " " or letter == "\x7f" for letter in value):
+    if len(value) > longest or any(letter <= " " or letter == "\x7f" for letter in value):
         return False
     try:
         parts = urlsplit(value)

@@ -2,7 +2,8 @@
 
 The control plane checks the same schema before it queues a job; this is for a handler that runs without one.
 What schemas of ours hold is known here: an object of strings, integers, numbers and booleans with ranges,
-patterns, enumerations and defaults. Numbers follow JSON: 1024.0 is an integer, true is no number.
+patterns, enumerations, defaults and one format, `uri`. Numbers follow JSON: 1024.0 is an integer, true is no
+number.
 """
 
 from __future__ import annotations
@@ -73,8 +74,10 @@ def _number_fits(given: Any, rule: Mapping[str, Any]) -> bool:
 
 
 def _string_fits(given: str, rule: Mapping[str, Any]) -> bool:
-    """A pattern may stand anywhere in the text, as JSON Schema has it."""
+    """A pattern may stand anywhere in the text, as JSON Schema has it; the format is that of a URL."""
     if len(given) < rule.get("minLength", 0) or not re.search(rule.get("pattern", ""), given):
+        return False
+    if "format" in rule and not re.fullmatch(r"(?i:https?)://\S+", given):
         return False
     return given in rule.get("enum", [given])
 
@@ -96,6 +99,8 @@ def _allowed(rule: Mapping[str, Any]) -> str:
         return " or ".join(rule["enum"])
     if rule["type"] == "boolean":
         return "true or false"
+    if "format" in rule:
+        return "an http or https URL"
     if rule["type"] == "string":
         return "text with at least one letter that is not white space" if "pattern" in rule else "text"
     kind = "an integer" if rule["type"] == "integer" else "a number"

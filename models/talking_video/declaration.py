@@ -54,12 +54,12 @@ SCHEMA: Final[dict[str, Any]] = {
         },
         "image": {
             "type": "string",
-            "pattern": r"^https?://\S+$",
+            "format": "uri",
             "description": "URL of the picture to animate: png, jpeg or webp.",
         },
         "audio": {
             "type": "string",
-            "pattern": r"^https?://\S+$",
+            "format": "uri",
             "description": "URL of the voice: wav, mp3, flac, ogg or m4a, 0.2 s to 10 minutes.",
         },
         "size": {

@@ -119,3 +119,12 @@ def test_a_schema_that_is_none_is_refused_when_it_is_declared() -> None:
     check_schema(IMAGE_SCHEMA)
     with pytest.raises(ValueError, match="the input schema is not valid at"):
         check_schema(one(type="integr"))
+
+
+@pytest.mark.parametrize("length", [3_000, 8_192])
+def test_a_url_may_be_as_long_as_a_worker_fetches(length: int) -> None:
+    """Signed ones hold tokens of some thousand letters."""
+    url = "https://store.test/face.png?signature=".ljust(length, "a")
+    check_input(one(type="string", format="uri"), {"x": url})
+    with pytest.raises(BadRequest, match="x must be an http or https URL"):
+        check_input(one(type="string", format="uri"), {"x": url.ljust(8_193, "a")})
