@@ -35,9 +35,6 @@ ACK_S = 0.02
 MESSAGE_INPUTS = 4 * 1024 * 1024
 """Bytes of inputs in one message; the stream takes 64 MiB, and a node should begin before the last came."""
 
-INBOX_MOST = 256
-"""Messages that wait for the store: past this, the agent's stream is not read."""
-
 SILENCE_S = 60.0
 """An agent that sends nothing for so long is gone, whatever the connection says."""
 
@@ -68,8 +65,9 @@ class NodeSession:
         self._loop = asyncio.get_running_loop()
         self._ack_timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
-        self._inbox: list[FromAgent] = []
-        self._came, self._taken = asyncio.Event(), asyncio.Event()
+        self._reason = ""
+        self._handling = False
+        self._heard_at = self._loop.time()
 
     # -- what the plane decides; all return at once
 
@@ -95,77 +93,67 @@ class NodeSession:
         self._wake.set()
 
     def end(self, reason: str) -> None:
-        self._stream.end(reason)
+        """Nothing more is handled. The first reason stands."""
+        self._reason = self._reason or reason
+        self._stream.end(self._reason)
 
     # -- the connection
 
     async def run(self) -> str:
-        """Until the stream ends; returns the reason."""
-        reason = "ended"
+        """Until the stream ends; returns the reason.
+
+        What is being committed then is brought to its end: it may have ended jobs that callers wait for, and
+        claimed others for other nodes.
+        """
+        handling = asyncio.create_task(self._handle_all(), name=f"handle what {self.node} reports")
+        sending = asyncio.create_task(self._send_all(), name=f"send to {self.node}")
+        watching = asyncio.create_task(self._watch_silence(), name=f"watch the silence of {self.node}")
+        tasks = (handling, sending, watching)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._send_all(), name=f"send to {self.node}")
-                tasks.create_task(self._receive_all(), name=f"receive from {self.node}")
-                tasks.create_task(self._handle_all(), name=f"handle what {self.node} reports")
-        except* StreamEnded as ended:
-            reason = str(ended.exceptions[0])
-        except* Exception as broke:
-            log.error("the session of node %s failed", self.node, exc_info=broke)
-            reason = "control failed in this session"
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            self.end(_first_end(tasks))
         finally:
-            self._stream.end(reason if reason != "ended" else "the session is over")
+            self.end("the session is over")
+            sending.cancel()
+            watching.cancel()
+            await asyncio.wait(tasks)
             if self._ack_timer is not None:
                 self._ack_timer.cancel()
-        return reason
+            self._log_failures(tasks)
+        return self._reason
 
-    async def _receive_all(self) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(SILENCE_S):
-                    message = await self._stream.receive()
-            except TimeoutError:
-                raise StreamEnded(f"no message for {SILENCE_S:.0f} s") from None
-            self._inbox.append(message)
-            self._came.set()
-            if len(self._inbox) >= INBOX_MOST:
-                self._taken.clear()
-                await self._taken.wait()
+    def _log_failures(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, StreamEnded):
+                log.error("the session of node %s failed", self.node, exc_info=error)
 
     async def _handle_all(self) -> None:
         """Whatever came while one transaction was under way makes up the next."""
-        while True:
-            await self._came.wait()
-            self._came.clear()
-            messages, self._inbox = self._inbox, []
-            self._taken.set()
+        while not self._reason:
+            messages = [await self._stream.receive(), *self._stream.more()]
+            self._handling = True
             await self._received(messages)
+            self._handling, self._heard_at = False, self._loop.time()
+
+    async def _watch_silence(self) -> None:
+        """Nothing is read while something is handled, and that is nobody's silence."""
+        while True:
+            left = SILENCE_S if self._handling else self._heard_at + SILENCE_S - self._loop.time()
+            if left <= 0:
+                raise StreamEnded(f"no message for {SILENCE_S:.0f} s")
+            await asyncio.sleep(left)
 
     async def _received(self, messages: Sequence[FromAgent]) -> None:
         reports = [report for message in messages for report in message.reports]
         beats = [message.beat for message in messages if message.beat is not None]
         self.draining = self.draining or any(message.draining for message in messages)
-        await self._finish(self._handle(self, reports, beats[-1] if beats else None))
+        await self._handle(self, reports, beats[-1] if beats else None)
         report = reports[-1].number if reports else self._acked.report
         beat = beats[-1].number if beats else self._acked.beat
         self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
         if self._ack_timer is None:
             self._ack_timer = self._loop.call_later(ACK_S, self._ack_is_due)
-
-    async def _finish(self, handling: Coroutine[Any, Any, None]) -> None:
-        """Brings what is being committed to its end, also when the stream ends meanwhile.
-
-        The commit may have ended jobs that callers wait for, and claimed others for other nodes.
-        """
-        work = asyncio.ensure_future(handling)
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            await asyncio.wait([work])
-            if not work.cancelled() and work.exception() is not None:
-                log.warning(
-                    "what node %s had reported failed as its stream ended: %s", self.node, work.exception()
-                )
-            raise
 
     def _ack_is_due(self) -> None:
         self._ack_timer = None
@@ -192,6 +180,13 @@ class NodeSession:
             await self._stream.send(message)
             if message.stopping:
                 raise StreamEnded("control is stopping")
+
+
+def _first_end(tasks: Sequence[asyncio.Task[None]]) -> str:
+    error = next((task.exception() for task in tasks if task.done()), None)
+    if error is None or isinstance(error, StreamEnded):
+        return str(error or "ended")
+    return "control failed in this session"
 
 
 def _slice(assigns: list[Assign]) -> tuple[tuple[Assign, ...], list[Assign]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from stoker.wire.codec import Decoder, WholeDecoder, encode
@@ -68,6 +68,13 @@ class Box(Generic[T]):
                 return None
             self._filled.clear()
             await self._filled.wait()
+        return self._next()
+
+    def take_rest(self) -> list[T]:
+        """Whatever there is."""
+        return [self._next() for _ in range(len(self._things))]
+
+    def _next(self) -> T:
         thing, size = self._things.popleft()
         self._size -= size
         if self._size < self._limit:
@@ -101,6 +108,9 @@ class DuplexStream(Generic[In, Out]):
         if got is None:
             raise StreamEnded(self._reason or "ended")
         return got
+
+    def more(self) -> Sequence[In]:
+        return self._inbox.take_rest()
 
     async def send(self, message: Out) -> None:
         """Raises WireError, and sends nothing, when the message cannot be written."""

@@ -12,6 +12,7 @@ the real shells with `memory_pair`. Both obey the same contract tests:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
@@ -30,6 +31,9 @@ class Stream(Protocol[In_co, Out_contra]):
     """Receives `In`, sends `Out`."""
 
     async def receive(self) -> In_co: ...
+
+    def more(self) -> Sequence[In_co]:
+        """What else has come, without waiting."""
 
     async def send(self, message: Out_contra) -> None: ...
 
@@ -74,6 +78,16 @@ class MemoryStream(Generic[In, Out]):
         if isinstance(got, _Ended):
             self._ended = self._ended or got.reason
             raise StreamEnded(got.reason)
+        return got
+
+    def more(self) -> Sequence[In]:
+        got: list[In] = []
+        while not self._inbox.empty():
+            thing = self._inbox.get_nowait()
+            if isinstance(thing, _Ended):
+                self._ended = self._ended or thing.reason
+            else:
+                got.append(thing)
         return got
 
     async def send(self, message: Out) -> None:

@@ -50,6 +50,19 @@ async def test_messages_arrive_in_order_each_once(pair: Pair) -> None:
     assert [await pair.agent.receive() for _ in range(500)] == [ack(n) for n in range(500)]
 
 
+async def test_what_has_come_already_is_given_at_once(pair: Pair) -> None:
+    for n in range(3):
+        await pair.agent.send(beat(n))
+    pair.agent.end("done")
+    got = [await pair.control.receive()]
+    while len(got) < 3:
+        got += pair.control.more() or [await pair.control.receive()]
+    assert got == [beat(n) for n in range(3)]
+    with pytest.raises(StreamEnded):
+        await pair.control.receive()
+    assert not pair.control.more()
+
+
 async def test_large_messages_among_small_ones(pair: Pair) -> None:
     up = FromAgent(reports=(Report(1, Progress("job", 1, bytes(range(256)) * (5 * MIB // 256))),))
     down = FromControl(assigns=(Assign("job", 1, "w", b"y" * 5 * MIB),))

@@ -1,0 +1,103 @@
+"""One session alone: what it makes of messages that come together, of a silent agent, and of its own end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plane_world import story
+
+from stoker.control.node_session import SILENCE_S, NodeSession
+from stoker.wire.messages import Beat, FromAgent, Released, Report
+from stoker.wire.streams import memory_pair
+
+
+def report(number: int) -> FromAgent:
+    return FromAgent(reports=(Report(number, Released("job", number)),))
+
+
+class Handler:
+    """Handles each batch for so many seconds, and notes which reports it had."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.batches: list[list[int]] = []
+        self.done = 0
+
+    async def __call__(self, _: NodeSession, reports: Sequence[Report], beat: Beat | None) -> None:
+        self.batches.append([report.number for report in reports])
+        await asyncio.sleep(self.seconds)
+        self.done += 1
+
+
+@story
+async def test_what_comes_while_one_batch_is_handled_makes_up_the_next() -> None:
+    agent, control = memory_pair()
+    handler = Handler(1.0)
+    running = asyncio.create_task(NodeSession("n", 1, control, handler).run())
+    await agent.send(report(1))
+    await asyncio.sleep(0.5)
+    for number in (2, 3, 4):
+        await agent.send(report(number))
+    message = await agent.receive()
+    while message.ack is None or message.ack.report < 4:
+        message = await agent.receive()
+    assert handler.batches == [[1], [2, 3, 4]]
+    agent.end("left")
+    assert await running == "left"
+
+
+@story
+async def test_an_agent_that_says_nothing_for_a_minute_is_gone() -> None:
+    agent, control = memory_pair()
+    session = NodeSession("n", 1, control, Handler(0.0))
+    loop = asyncio.get_running_loop()
+    running = asyncio.create_task(session.run())
+    await asyncio.sleep(SILENCE_S - 1)
+    await agent.send(FromAgent(beat=Beat(1)))
+    heard_at = loop.time()
+    assert await running == "no message for 60 s"
+    assert SILENCE_S <= loop.time() - heard_at < SILENCE_S + 1
+
+
+@story
+async def test_a_slow_store_is_not_the_agents_silence() -> None:
+    agent, control = memory_pair()
+    handler = Handler(3 * SILENCE_S)
+    running = asyncio.create_task(NodeSession("n", 1, control, handler).run())
+    await agent.send(report(1))
+    await asyncio.sleep(3 * SILENCE_S + 1)
+    assert handler.done == 1
+    assert not running.done()
+    agent.end("left")
+    await running
+
+
+@story
+async def test_a_batch_is_handled_to_its_end_and_no_other_is_begun() -> None:
+    agent, control = memory_pair()
+    handler = Handler(5.0)
+    session = NodeSession("n", 1, control, handler)
+    running = asyncio.create_task(session.run())
+    await agent.send(report(1))
+    await asyncio.sleep(1.0)
+    await agent.send(report(2))
+    session.end("a newer session took over")
+    assert await running == "a newer session took over"
+    assert (handler.batches, handler.done) == ([[1]], 1)
+
+
+@story
+async def test_a_session_that_is_cancelled_waits_for_what_is_being_committed() -> None:
+    agent, control = memory_pair()
+    handler = Handler(5.0)
+    running = asyncio.create_task(NodeSession("n", 1, control, handler).run())
+    await agent.send(report(1))
+    await asyncio.sleep(1.0)
+    running.cancel()
+    await asyncio.wait((running,))
+    assert running.cancelled()
+    assert handler.done == 1
