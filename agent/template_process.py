@@ -82,8 +82,13 @@ class Spare:
         return self
 
     def wait(self) -> int:
+        """Whoever looks for leftovers may have reaped it, in its template's session or at the agent's end:
+        then it was killed."""
         if self.returncode is None:
-            _, status = os.waitpid(self.pid, 0)
+            try:
+                _, status = os.waitpid(self.pid, 0)
+            except ChildProcessError:
+                status = signal.SIGKILL
             self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
@@ -105,8 +110,7 @@ class Spare:
 
     def _exited(self) -> None:
         self._unwatch()
-        with contextlib.suppress(ChildProcessError):  # reaped as a leftover: a spare's status is nobody's
-            self.wait()
+        self.wait()
         self._lost(self)
 
 

@@ -633,6 +633,19 @@ async def test_a_spare_that_is_slow_to_leave_its_template_outlives_it(host: Host
     await host.until(lambda: not host.template._lives)
 
 
+async def test_a_spare_that_dies_in_the_session_of_its_dead_template(host: Host, gone: Any) -> None:
+    """Whoever looks for what the template left finds the worker there, and may reap it first."""
+    host.install("late", IS_LATE.format(go=str(host.folder / "never")))
+    process, watcher = host.spawn(host.write(ECHO), "late")
+    await host.until(lambda: process.pid)
+    os.kill(host.template_pid, signal.SIGKILL)
+    await host.until(lambda: host.template._life is None)
+    os.kill(process.pid, signal.SIGKILL)
+    assert gone(process.pid)
+    async with asyncio.timeout(30):
+        assert (await watcher.exit).status == -signal.SIGKILL
+
+
 async def test_a_spare_that_cannot_become_a_worker_says_why(host: Host) -> None:
     await host.ready(host.write(ECHO), "json")
     spare = await host.a_spare()
