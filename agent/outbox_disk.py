@@ -8,13 +8,17 @@ and it loads as nothing: control requeues what the agent no longer holds.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import hashlib
+import itertools
 import json
 import logging
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +35,36 @@ class OutboxFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._numbers = itertools.count(1)
+        self._writing = threading.Lock()
+        self._written = 0
 
     def save(self, data: bytes) -> None:
+        self._write(next(self._numbers), data)
+
+    def save_soon(self, data: Callable[[], bytes], done: Callable[[Exception | None], None]) -> None:
+        """In a thread that ends with the process, which it does not hold up."""
+        number, loop = next(self._numbers), asyncio.get_running_loop()
+
+        def work() -> None:
+            error: Exception | None = None
+            try:
+                self._write(number, data())
+            except Exception as failed:
+                error = failed
+            with suppress(RuntimeError):  # the loop is closed: nobody is to be told
+                loop.call_soon_threadsafe(done, error)
+
+        threading.Thread(target=work, name="outbox", daemon=True).start()
+
+    def _write(self, number: int, data: bytes) -> None:
+        """Nothing where a later one is there already."""
+        with self._writing:
+            if number > self._written:
+                self._replace(data)
+                self._written = number
+
+    def _replace(self, data: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         beside = self._path.with_name(self._path.name + ".new")
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -74,6 +106,14 @@ class MemoryDisk:
             raise OSError(28, "No space left on device")
         self.data = data
         self.saves += 1
+
+    def save_soon(self, data: Callable[[], bytes], done: Callable[[Exception | None], None]) -> None:
+        try:
+            self.save(data())
+        except OSError as error:
+            done(error)
+        else:
+            done(None)
 
     def load(self) -> bytes | None:
         return self.data

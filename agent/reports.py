@@ -1,7 +1,8 @@
 """The shell of the outbox: takes reports from all parts of the agent, and keeps its file up to date.
 
 The session takes batches from here and hands acknowledgements back; `wake` tells it that something may be
-there to send. Nothing here waits.
+there to send. Nothing here waits: a disk that takes seconds must not hold up the ladders of attempts, which
+run on the same loop. Only `save` does, for whoever may not go on before.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from stoker.agent import outbox, outbox_disk
 from stoker.agent.alarm import Alarm
@@ -27,6 +29,7 @@ class Reports:
         self._on_pressure = on_pressure
         self._box = outbox.Outbox()
         self._under_pressure = False
+        self._saving: outbox.Outbox | None = None  # what is being written beside
         self._save_alarm = Alarm(self._saves)
         self._send_alarm = Alarm(lambda _at: self.wake.set())
         self.wake = asyncio.Event()
@@ -44,6 +47,7 @@ class Reports:
         self._box = outbox.reloaded(bodies, self._now())
 
     def close(self) -> None:
+        self._saving = None
         self._save_alarm.set(None)
         self._send_alarm.set(None)
 
@@ -106,15 +110,37 @@ class Reports:
         try:
             self._disk.save(outbox_disk.encode(outbox.to_save(self._box)))
         except OSError as error:
-            log.error("the outbox cannot be written, its reports are in memory only: %s", error)
-            self._box = replace(self._box, saved_at=self._now())
+            self._not_saved(error)
         else:
             self._box = outbox.saved(self._box, self._now())
+        self._saving = None  # what is there now is newer
+        self._save_alarm.set(outbox.disk_at(self._box))
 
     def _saves(self, at: float) -> None:
+        if self._saving is not None:
+            return
         if outbox.due_for_disk(self._box, at):
-            self.save()
+            box = self._saving = self._box
+            self._disk.save_soon(
+                lambda: outbox_disk.encode(outbox.to_save(box)), partial(self._is_saved, box)
+            )
+        else:
+            self._save_alarm.set(outbox.disk_at(self._box))
+
+    def _is_saved(self, box: outbox.Outbox, error: Exception | None) -> None:
+        """What has come since then is not on disk yet."""
+        if self._saving is not box:
+            return
+        self._saving, now = None, self._now()
+        if error is not None:
+            self._not_saved(error)
+        else:
+            self._box = replace(self._box, saved=outbox.saved(box, now).saved, saved_at=now)
         self._save_alarm.set(outbox.disk_at(self._box))
+
+    def _not_saved(self, error: Exception) -> None:
+        log.error("the outbox cannot be written, its reports are in memory only: %s", error)
+        self._box = replace(self._box, saved_at=self._now())
 
     def _check_pressure(self) -> None:
         if not self._under_pressure and outbox.must_pause(self._box):

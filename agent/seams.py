@@ -189,6 +189,10 @@ class OutboxDisk(Protocol):
     def save(self, data: bytes) -> None:
         """Raises OSError when the disk is full."""
 
+    def save_soon(self, data: Callable[[], bytes], done: Callable[[Exception | None], None]) -> None:
+        """The same beside the caller, who is told on the loop's thread. Of two saves under way the later
+        stays."""
+
     def load(self) -> bytes | None: ...
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
+import threading
 
 import pytest
 
 from stoker.agent.outbox_disk import MemoryDisk, OutboxFile, decode, encode
+from stoker.agent.reports import Reports
 from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, Span, Usage
 
 BODIES = [
@@ -105,3 +108,137 @@ def test_it_is_on_disk_before_it_takes_the_old_ones_place(tmp_path, monkeypatch)
     monkeypatch.setattr(os, "rename", lambda a, b: (calls.append("rename"), rename(a, b)))
     OutboxFile(tmp_path / "outbox").save(b"x")
     assert calls == ["fsync", "rename", "fsync"]
+
+
+# ---- a disk that takes long ------------------------------------------------------------------------
+
+
+async def save_beside(disk, data):
+    """The error that it is told, or None."""
+    done = asyncio.get_running_loop().create_future()
+    disk.save_soon(data, done.set_result)
+    return await done
+
+
+async def test_a_save_beside_is_told_when_it_is_there_or_why_it_is_not(tmp_path, monkeypatch):
+    disk = OutboxFile(tmp_path / "outbox")
+    assert await save_beside(disk, lambda: b"one") is None
+    assert disk.load() == b"one"
+    monkeypatch.setattr(os, "rename", lambda *_: os.stat("/nowhere"))
+    assert isinstance(await save_beside(disk, lambda: b"two"), FileNotFoundError)
+    assert disk.load() == b"one"
+
+
+async def test_what_was_asked_for_last_stays_whoever_is_faster(tmp_path):
+    disk, begun, go = OutboxFile(tmp_path / "outbox"), threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        go.wait(30)
+        return b"older"
+
+    saving = asyncio.ensure_future(save_beside(disk, slow))
+    await asyncio.to_thread(begun.wait, 30)
+    disk.save(b"newer")
+    go.set()
+    assert await saving is None
+    assert disk.load() == b"newer"
+
+
+class SlowDisk(MemoryDisk):
+    """What is saved beside is there once `finish` says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = []
+
+    def save_soon(self, data, done):
+        self.begun.append((data, done))
+
+    def finish(self, error=None):
+        data, done = self.begun.pop()
+        assert not self.begun, "one at a time"
+        if error is None:
+            self.data = data()
+        done(error)
+
+    @property
+    def jobs(self):
+        return [body.job for body in decode(self.data or b"")]
+
+
+def made(job):
+    return Outcome(job, 1, "w1", "completed", b"{}", wait_ms=1, execution_ms=2)
+
+
+@pytest.fixture
+def beside(in_time):
+    """Runs a story in virtual time, with a slow disk and the reports that lie there."""
+
+    def run(story):
+        async def whole():
+            disk = SlowDisk()
+            reports = Reports(disk, lambda _: None)
+            await story(disk, reports)
+            reports.close()
+
+        in_time(whole())
+
+    return run
+
+
+def test_what_comes_while_the_disk_is_slow_is_written_next(beside):
+    async def story(disk, reports):
+        reports.add(made("j1"))
+        await asyncio.sleep(2.0)
+        reports.add(made("j2"))
+        await asyncio.sleep(30.0)
+        assert disk.jobs == []
+        disk.finish()
+        assert disk.jobs == ["j1"]
+        await asyncio.sleep(2.0)
+        disk.finish()
+        assert disk.jobs == ["j1", "j2"]
+        await asyncio.sleep(30.0)
+        assert disk.begun == []
+
+    beside(story)
+
+
+def test_who_may_not_go_on_before_it_is_there_waits_and_the_slow_one_changes_nothing(beside):
+    async def story(disk, reports):
+        reports.add(made("j1"))
+        await asyncio.sleep(2.0)
+        reports.add(made("j2"))
+        reports.save()
+        assert disk.jobs == ["j1", "j2"]
+        ((_, done),) = disk.begun
+        done(None)
+        disk.begun.clear()
+        await asyncio.sleep(30.0)
+        assert disk.begun == [], "all of it is there"
+
+    beside(story)
+
+
+def test_what_could_not_be_written_is_tried_again(beside):
+    async def story(disk, reports):
+        reports.add(made("j1"))
+        await asyncio.sleep(2.0)
+        disk.finish(OSError(28, "No space left on device"))
+        await asyncio.sleep(2.0)
+        disk.finish()
+        assert disk.jobs == ["j1"]
+
+    beside(story)
+
+
+def test_an_end_while_the_disk_is_slow_leaves_no_timer(beside):
+    async def story(disk, reports):
+        reports.add(made("j1"))
+        await asyncio.sleep(2.0)
+        reports.close()
+        disk.finish()
+        assert not reports._save_alarm.is_set
+
+    beside(story)
