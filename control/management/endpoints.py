@@ -42,7 +42,8 @@ CANCEL_BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """As it is told; `since` is when it came to be, 0.0 where that is not known. THROTTLED is on no node."""
+    """As it is told; `since` is when it came to be, 0.0 where that is not known. THROTTLED is on no node.
+    `log`: the last words of its last process, until another is ready."""
 
     id: str
     status: str
@@ -52,6 +53,7 @@ class Worker:
     node: str
     gpus: tuple[str, ...]
     since: float
+    log: tuple[str, ...] = ()
 
 
 class ManagedEndpoints:
@@ -259,7 +261,9 @@ def _worker(held: FloorWorker, endpoint: Endpoint, node: FloorNode | None) -> Wo
     gpus = tuple(one.name for one in devices if one.uuid in held.devices and one.kind != "cpu")
     stale = held.version != endpoint.version
     status = "RUNNING" if held.busy else _STATUS.get(held.state, "EXITED")
-    return Worker(held.worker, status, held.reason, stale, held.version, held.node, gpus, held.since)
+    return Worker(
+        held.worker, status, held.reason, stale, held.version, held.node, gpus, held.since, held.log_tail
+    )
 
 
 _STATUS = {"starting": "INITIALIZING", "ready": "IDLE", "unhealthy": "UNHEALTHY"}

@@ -13,7 +13,7 @@ from scripted_agent import ScriptedAgent
 from working_agent import WorkingAgent
 
 from stoker.control import store
-from stoker.wire.messages import Device
+from stoker.wire.messages import Device, WorkerState
 
 IMAGE = "ghcr.io/example/worker:1.2"
 
@@ -61,6 +61,23 @@ async def told_workers(api: Managed, made: dict[str, Any]) -> list[dict[str, Any
     answer = await api.http.get(f"/endpoints/{made['id']}", params={"includeWorkers": "true"})
     told: list[dict[str, Any]] = answer.json()["workers"]
     return told
+
+
+@story
+async def test_a_worker_that_does_not_start_shows_its_last_words_until_it_does() -> None:
+    async with at_work(cold_s=60.0) as (api, agent):
+        made = await endpoint(api, workersMin=1)
+        await asyncio.sleep(1.0)
+        [spec] = agent.specs.values()
+        said, about = ("Traceback", "ImportError: no name"), (spec.worker, spec.endpoint, spec.version)
+        assert "logs" not in (await told_workers(api, made))[0]
+        await agent.report(WorkerState(*about, "unhealthy", "crash loop: ImportError: no name", said))
+        await asyncio.sleep(0.1)
+        (worker,) = await told_workers(api, made)
+        assert (worker["status"], worker["logs"]) == ("UNHEALTHY", list(said))
+        await agent.report(WorkerState(*about, "ready"))
+        await asyncio.sleep(0.1)
+        assert "logs" not in (await told_workers(api, made))[0]
 
 
 @story

@@ -183,6 +183,9 @@ class WorkerTold(Told):
     gpu: WorkerGpu | None = None
     machineId: Annotated[str | None, Field(description="The node; a throttled worker has none.")] = None
     lastStartedAt: str | None = None
+    logs: Annotated[
+        list[str] | None, Field(description="The last lines of its last process, until another is ready.")
+    ] = None
 
 
 class EndpointTold(Told):
@@ -301,6 +304,7 @@ def worker_told(worker: Worker, endpoint: Endpoint) -> WorkerTold:
         gpu=gpu,
         machineId=worker.node or None,
         lastStartedAt=_time(worker.since),
+        logs=list(worker.log) or None,
     )
 
 
