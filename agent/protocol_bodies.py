@@ -15,7 +15,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final, TypeAlias
+
+import msgspec
 
 from stoker.worker.frames import BODY_MAX
 
@@ -47,8 +49,6 @@ class Piece:
 
 Post: TypeAlias = Finished | Failed | Progressed | Piece
 
-_SPACE: Final = re.compile(r"[ \t\n\r]*")
-
 
 class NotAnObject(ValueError):
     """The text is no JSON object; the words say why."""
@@ -63,84 +63,72 @@ def too_large(size: int) -> Failed:
 def read_done(body: bytes) -> Post:
     """What was posted to job-done."""
     try:
-        found = members(body)
+        found = read(body)
     except NotAnObject as wrong:
         return Failed(f"the worker posted a result that {wrong}")
-    output = found["output"][1] if "output" in found else None
-    if found.get("status", (None,))[0] == "IN_PROGRESS":
-        return Progressed(b"null" if output is None else output)
-    retire = bool(found.get("stopPod", (False,))[0])
-    error, text = found.get("error", (None, b""))
-    if error:
-        return Failed(error if isinstance(error, str) else text.decode(), output, retire)
+    output = bytes(found.output) or None
+    if bytes(found.status) == b'"IN_PROGRESS"':
+        return Progressed(output or b"null")
+    retire, error = bytes(found.stopPod) not in _NOTHING, bytes(found.error)
+    if error not in _NOTHING:
+        words = msgspec.json.decode(error, type=str) if error.startswith(b'"') else error.decode()
+        return Failed(words, output, retire)
     return Finished(output, retire)
 
 
 def read_piece(body: bytes) -> Post:
     """What was posted to job-stream."""
     try:
-        found = members(body)
+        return Piece(bytes(read(body).output) or b"null")
     except NotAnObject as wrong:
         return Failed(f"the worker posted a partial output that {wrong}")
-    return Piece(found["output"][1] if "output" in found else b"null")
 
 
-def members(body: bytes) -> dict[str, tuple[Any, bytes]]:
-    """Each member's value and its text. Raises NotAnObject, with words that end a sentence."""
+class Members(msgspec.Struct):
+    """Each as text, empty where it is missing. Whatever else there is is passed over."""
+
+    output: msgspec.Raw = msgspec.Raw()
+    status: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+    stopPod: msgspec.Raw = msgspec.Raw()  # the field's word
+
+
+_READER: Final = msgspec.json.Decoder(Members)
+"""It looks at every character and makes no values: a list of twenty million lists would take 2 GB and hold
+the agent up for seconds."""
+
+_NOTHING: Final = (b"", b"null", b"false", b"0", b'""', b"[]", b"{}")
+
+
+def read(body: bytes) -> Members:
+    """Raises NotAnObject, with words that end a sentence."""
     try:
-        text = body.decode()
-        found, end = _object(text, _skip(text, 0))
-        if _skip(text, end) != len(text):
-            raise ValueError(f"more follows at character {end}")
+        body.decode()
+        return _READER.decode(body)
     except RecursionError:
         raise NotAnObject("is nested too deeply") from None
     except UnicodeDecodeError as error:
         raise NotAnObject(f"is not UTF-8: {error.reason} at byte {error.start}") from None
-    except IndexError:
-        raise NotAnObject("is not a JSON object: it is cut short") from None
-    except ValueError as error:
-        raise NotAnObject(f"is not a JSON object: {error}") from None
-    return found
+    except msgspec.DecodeError as error:
+        raise NotAnObject(f"is not a JSON object: {_words(str(error), body)}") from None
 
 
-def _object(text: str, at: int) -> tuple[dict[str, tuple[Any, bytes]], int]:
-    found: dict[str, tuple[Any, bytes]] = {}
-    at = _skip(text, _expect(text, at, "{"))
-    if text[at] == "}":
-        return found, at + 1
-    while True:
-        _expect(text, at, '"')
-        name, at = _DECODER.raw_decode(text, at)
-        begin = _skip(text, _expect(text, _skip(text, at), ":"))
-        value, end = _DECODER.raw_decode(text, begin)
-        found[name] = value, text[begin:end].encode()
-        at = _skip(text, end)
-        if text[at] == "}":
-            return found, at + 1
-        at = _skip(text, _expect(text, at, ","))
+def _words(said: str, body: bytes) -> str:
+    if place := _PLACE.search(said):
+        near = max(int(place[1]) - 2, 0)
+        if name := _NO_VALUE.match(body, near):
+            return f"{name[1].decode()} is no JSON value"
+    if "truncated" in said:
+        return "it is cut short, or holds half of a surrogate pair"
+    return said.removeprefix("JSON is malformed: ")
 
 
-def _skip(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    assert space is not None
-    return space.end()
-
-
-def _expect(text: str, at: int, sign: str) -> int:
-    if text[at] != sign:
-        raise ValueError(f"{sign} is missing at character {at}")
-    return at + 1
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_PLACE: Final = re.compile(r"\(byte (\d+)\)")
+_NO_VALUE: Final = re.compile(rb"[^NI]{0,2}(NaN|Infinity)")
 
 
 def job_text(job: str, given: bytes, more: Mapping[str, object]) -> bytes:
-    """A job as it is handed over. `more` are members beside `id` and `input`: s3Config, policy."""
+    """A job as it is handed over. `more` are members beside `id` and `input`: s3Config."""
     head = json.dumps({"id": job, **more}, ensure_ascii=False, separators=(",", ":")).encode()
     return head[:-1] + b',"input":' + (given or b"null") + b"}"
 
