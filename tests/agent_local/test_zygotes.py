@@ -27,7 +27,7 @@ from stoker.agent.process_tree import become_subreaper, marked, process_table
 from stoker.agent.seams import SpawnFailed
 from stoker.agent.worker_users import WorkerUsers
 from stoker.agent.zygotes import TemplateOf, ZygoteSpawner
-from stoker.wire.messages import WorkerLimits, WorkerSpec
+from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
 from stoker.worker.frames import Frame
 
 ECHO = "def handler(job):\n    return job.input\n"
@@ -59,11 +59,13 @@ class Host:
         path.write_text(source)
         return f"{path}:handler"
 
-    def spawn(self, handler: str, *preload: str, **fields: Any) -> tuple[Any, Any]:
+    def spawn(
+        self, handler: str, *preload: str, device: Device | None = None, **fields: Any
+    ) -> tuple[Any, Any]:
         self.spawned += 1
         watcher = self.new_watcher()
         spec = WorkerSpec(f"w{self.spawned}", "e", 1, handler, preload=preload, **fields)
-        process = self.spawner.spawn(spec, None, watcher)
+        process = self.spawner.spawn(spec, device, watcher)
         setup = {"handler": handler, "device": None, "concurrency": 1}
         process.send(Frame("setup", setup))
         return process, watcher
@@ -230,6 +232,16 @@ async def test_it_is_the_same_as_a_fresh_one(tmp_path: Path, new_watcher: Any) -
     assert len(fresh["fds"]) == 4
     assert forked == fresh
     assert again == fresh
+
+
+async def test_each_sees_its_own_devices(host: Host) -> None:
+    source = "import os\ndef handler(job):\n    return os.environ['CUDA_VISIBLE_DEVICES']\n"
+    for uuids in (("GPU-1",), ("GPU-3", "GPU-2"), ("GPU-1",)):
+        device = Device(uuids[0], "gpu", "a GPU", 0)
+        assert await host.ask(source, "json", device=device, devices=uuids) == ",".join(uuids)
+    assert host.template._count == 1
+    assert await host.ask(source, "json") == ""
+    assert len(host.spawner._sets) == 2
 
 
 async def test_another_set_has_another_template(host: Host) -> None:
