@@ -17,7 +17,8 @@ from stoker.agent.seams import WorkerExit
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
-BODY = {"content-type": "application/x-www-form-urlencoded"}
+BODY = {"content-type": "application/x-www-form-urlencoded", "x-request-id": "a job of before"}
+"""As the stock worker sends them: neither says what it should."""
 
 
 class Child:
@@ -146,6 +147,18 @@ async def test_a_wrong_key_is_told_so_slowly(server: ProtocolServer, seat: Seat,
     assert seat.watcher.frames == []
 
 
+@pytest.mark.parametrize("call", ["job-done", "job-stream"])
+async def test_a_worker_ends_no_job_of_another(server: ProtocolServer, seat: Seat, call: str) -> None:
+    other = Seat(server, seat.client, "w2")
+    await seat.open("j1")
+    before = list(seat.watcher.frames)
+    assert (await other.post(call, "j1", {"output": "mine"})).status_code == 200, "told, and ignored"
+    other.worker = "w1"  # by its path, with the key of w2
+    assert (await other.post(call, "j1", {"output": "mine"})).status_code == 401
+    assert seat.watcher.frames == before
+    assert other.watcher.frames == []
+
+
 async def test_a_bearer_key_will_do(seat: Seat) -> None:
     assert (await seat.get("ping", key=f"Bearer {seat.key}")).status_code == 200
 
@@ -216,6 +229,20 @@ async def test_who_hangs_up_gets_no_job(seat: Seat) -> None:
     await seat.held(0)
     seat.run("j1")
     assert (await seat.get("job-take", job_in_progress=0)).json()["id"] == "j1"
+
+
+async def test_a_program_that_asks_for_nothing_is_replaced(
+    seat: Seat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing happens at it, so nothing but time can tell."""
+    monkeypatch.setattr(protocol_machine, "STUCK_S", 0.01)
+    await seat.open("j1")
+    assert (await seat.post("job-done", "j1", {"output": 1})).status_code == 200
+    seat.run("j2")
+    await until(lambda: seat.child.signals)
+    await until(lambda: "returned" in seat.watcher.kinds)
+    assert seat.watcher.kinds == ["ready", "begun", "done", "retire", "returned"]
+    assert seat.watcher.frames[-1].job == "j2"
 
 
 async def test_a_newer_poll_replaces_an_older_one(seat: Seat) -> None:
