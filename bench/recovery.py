@@ -91,6 +91,7 @@ class Times:
 
 CASES = [
     Case("async handler", "async", "waits", "cancel"),
+    Case("async handler", "async", "waits", "timeout"),
     Case("Python loop that asks", "fresh", "asks", "cancel"),
     Case("Python loop that asks", "fresh", "asks", "timeout"),
     Case("Python loop that does not", "fresh", "deaf", "cancel", COOPERATIVE_S),
@@ -125,7 +126,7 @@ def measure(stack: Stack, case: Case, note: Path) -> Times:
     with watched(pids) as fds:
         began = told["began"] + TIMEOUT_S if case.by == "timeout" else time.monotonic()
         if case.by == "cancel":
-            stack.http.post(f"/{case.endpoint}/cancel/{job}")
+            stack.http.post(f"/{case.endpoint}/cancel/{job}").raise_for_status()
         elif case.by == "kill":
             os.kill(pids[0], signal.SIGKILL)
         gone = None if case.grace_s == 0 and case.by != "kill" else until_gone(fds)

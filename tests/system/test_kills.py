@@ -50,6 +50,9 @@ def test_a_killed_agent_takes_its_workers_along_and_the_job_is_tried_again(tmp_p
         job = stack.run("waits", given(tmp_path))
         worker = psutil.Process(stack.first_chunk("waits", job)["pid"])
         assert any("stoker.worker" in line for line in stack.left_over())  # it is seen while it lives
+        folders = [path for name in ("scratch", "homes") for path in (tmp_path / "agent" / name).iterdir()]
+        assert len(folders) == 2, "its job's and its own"
+        first = stack.agent.pid
         stack.kill("agent")
         gone, alive = psutil.wait_procs([worker], timeout=5)
         assert (gone, alive) == ([worker], [])
@@ -59,6 +62,8 @@ def test_a_killed_agent_takes_its_workers_along_and_the_job_is_tried_again(tmp_p
         assert record["status"] == "COMPLETED"
         assert record["output"] == {"attempt": 2}
         assert runs(tmp_path) == ["1", "2"]
+        assert not [path for path in folders if path.exists()]
+        assert not list(Path("/sys/fs/cgroup").glob(f"**/stoker-*-{first}.*"))
         stays_ended(stack, job, record)
 
 
