@@ -3,6 +3,7 @@ mouth moves with the voice."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,7 @@ def test_it_is_made_the_same_without_torch() -> None:
     runs = [
         subprocess.run(
             [sys.executable, "-P", "-c", script],
-            env={"PYTHONHASHSEED": seed},
+            env=os.environ | {"PYTHONHASHSEED": seed},
             capture_output=True,
             check=True,
             timeout=120,
