@@ -38,11 +38,11 @@ class HuggingFaceHub:
 
     def resolve(self, repo: str, revision: str | None) -> tuple[str, tuple[HubFile, ...]]:
         from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError
+        from huggingface_hub.errors import HTTPError
 
         try:
             info = HfApi().model_info(repo, revision=revision, files_metadata=True)
-        except (HfHubHTTPError, OSError) as error:
+        except (HTTPError, OSError) as error:
             raise WeightsError(f"cannot ask the hub about {repo}: {error}") from error
         files = tuple(
             HubFile(found.rfilename, found.size, found.lfs.sha256 if found.lfs else None)
@@ -52,11 +52,11 @@ class HuggingFaceHub:
 
     def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError
+        from huggingface_hub.errors import HTTPError
 
         try:
             hf_hub_download(repo, path, revision=commit, local_dir=folder)
-        except (HfHubHTTPError, OSError) as error:
+        except (HTTPError, OSError) as error:
             raise WeightsError(f"cannot bring {path} of {repo} at {commit}: {error}") from error
 
     def tidy(self, folder: Path) -> None:

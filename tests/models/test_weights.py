@@ -404,3 +404,16 @@ def test_the_weights_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STOKER_WEIGHTS_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     assert weights.weights_folder() == Path("/cache/stoker/weights")
+
+
+@pytest.mark.parametrize("call", ["resolve", "download"])
+def test_a_hub_that_cannot_be_reached_is_told_in_a_sentence(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
+    hub = weights.HuggingFaceHub()
+    with pytest.raises(WeightsError, match="cannot .* they/talk"):
+        if call == "resolve":
+            hub.resolve("they/talk", None)
+        else:
+            hub.download("they/talk", "config.json", "0" * 40, tmp_path)
