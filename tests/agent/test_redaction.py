@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
+from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from mutants import mutant
+
+from stoker.agent import redaction
 from stoker.agent.attempt_log import LINE_MAX, shown
 from stoker.agent.log_tail import LINE_MAX as BYTES_OF_A_LINE
 from stoker.agent.log_tail import LogTail
@@ -129,3 +135,47 @@ def test_a_text_of_several_lines_keeps_them():
     assert hidden_in("Traceback\n  token hf_abcdef\nError: hf_abcdef", ["hf_abcdef"]) == (
         "Traceback\n  token ***\nError: ***"
     )
+
+
+KEY = "hf_abcdefghijklmnop"
+CASES = [
+    (["x abcd-efgh 1 abcd"], ["abcd", "abcd-efgh", "1"], ["x *** 1 ***"]),
+    ([quote("a b/c d", safe=""), quote("a b/c d"), quote_plus("a b/c d")], ["a b/c d"], ["***"] * 3),
+    ([json.dumps('say "ü"'), repr("it's \"this\"")], ['say "ü"', "it's \"this\""], ['"***"', "'***'"]),
+    ([base64.b64encode(f"{at}{KEY}{at}".encode()).decode() for at in ("", "a", "ab")], [KEY],
+     ["***A==", "YW***Bh", "YWJ***YWI="]),
+    ([f"the key is {KEY[:12]}", "between", f"{KEY[7:]} it was"], [KEY],
+     ["the key is ***", "between", "*** it was"]),
+    (["a", f"cut {KEY[:12]}", "b"], [KEY], ["a", f"cut {KEY[:12]}", "b"]),
+    (["a", f"{'x' * 3000}{KEY[:12]}", "b"], [KEY], ["a", f"{'x' * 3000}***", "b"]),
+    ([f"{KEY[:5]} and {KEY[:8]}"], [KEY], [f"{KEY[:5]} and {KEY[:8]}"]),
+]  # fmt: skip
+MUTANTS = [
+    ("the shortest first", "key=len, reverse=True", "key=len"),
+    ("short ones, too", "if len(secret) >= SECRET_MIN)", "if True)"),
+    ("no form of URLs", "written |= {write(", "{write("),
+    ("no escapes of JSON", "written |= {json", "{json"),
+    ("no repr", "written = {repr(secret)[1:-1]}", "written = {secret}"),
+    ("no base64", "*_encoded(", "*str("),
+    ("base64 begins in one way", "for before in range(3)", "for before in range(1)"),
+    ("base64 tells its neighbour", "-(-before * 8 // 6)", "before * 8 // 6"),
+    ("no first part", "        line = _without_first_part(line, form, part)\n", ""),
+    ("no last part", "        line = _without_last_part(line, form, part)\n", ""),
+    ("parts anywhere", "if n in (0, last) or", "if True or"),
+    ("long lines are not cut", "or len(line) >= WHOLE_MOST", ""),
+    ("any part is one", "min(PART_MOST, len(form) // 2)", "min(PART_MOST, len(form) // 4)"),
+]
+
+
+def holds(module):
+    return all(list(module.hide(lines, secrets)) == left for lines, secrets, left in CASES)
+
+
+def test_the_cases_hold():
+    for lines, secrets, left in CASES:
+        assert list(hide(lines, secrets)) == left
+
+
+@pytest.mark.parametrize(("old", "new"), [pytest.param(*change, id=words) for words, *change in MUTANTS])
+def test_a_mutant_is_noticed(old, new):
+    assert not holds(mutant(redaction, old, new))
