@@ -65,6 +65,7 @@ def _endpoint(
     account: str,
 ) -> Endpoint:
     chosen = _chosen(given).get(found.id)
+    _check_settings(found, given)
     env = {**found.env, **({PIPELINE: chosen.name} if chosen else {})}
     env |= {name: given[name] for name in (*found.more_weights, *found.settings) if given.get(name)}
     prices = (*(Price(price["metric"], price["nano_usd"]) for price in found.prices), *more_prices)
@@ -80,6 +81,15 @@ def _endpoint(
         workers_max=1,
         idle_timeout_s=3600,
     )
+
+
+def _check_settings(found: ModelDeclaration, given: Mapping[str, str]) -> None:
+    """Before anything starts: a worker would end at each of its starts, and tell nobody at a terminal."""
+    for name, read in found.settings.items():
+        try:
+            read(given.get(name) or "")
+        except ValueError as error:
+            raise CliError(str(error)) from None
 
 
 def _chosen(given: Mapping[str, str]) -> dict[str, PipelineEntry]:

@@ -5,7 +5,7 @@ Declarations import no torch and load nothing, so that a process without any mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ class ModelDeclaration:
     one and its weights; `registry.choose_pipeline` decides.
     `more_weights` are entries of weights.lock that each pipeline needs beside its own, by the names of the
     environment variables that may name others. `settings` are other variables of the operator's that its
-    workers are given.
+    workers are given, each with what reads it; that raises ValueError for a value that is none.
     `preload` names what a worker may be forked with, already imported. `env` is what its workers are given:
     what libraries read as they are imported must stand there, for the handler comes too late for it.
     """
@@ -35,6 +35,6 @@ class ModelDeclaration:
     default_pipeline: str
     gpu_pipeline: str
     more_weights: Mapping[str, str] = field(default_factory=dict)
-    settings: tuple[str, ...] = ()
+    settings: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from stoker.models.declaration import ModelDeclaration
-from stoker.models.talking_video.limits import ENVIRONMENT as LIMITS
+from stoker.models.talking_video.limits import ENVIRONMENT, Limits
 
 __all__ = ["DECLARATION", "ENV", "HANDLER", "METRICS", "PRELOAD", "PRICES", "SCHEMA"]
 
@@ -84,7 +84,7 @@ DECLARATION: Final = ModelDeclaration(
     default_pipeline="talk-tiny",
     gpu_pipeline="infinitetalk",
     more_weights=MappingProxyType({"STOKER_SAFETY_CHECKER": "safety-tiny"}),
-    settings=(LIMITS,),
+    settings=MappingProxyType({ENVIRONMENT: Limits.parse}),
     preload=PRELOAD,
     env=ENV,
 )

@@ -90,6 +90,12 @@ def test_a_model_gets_the_settings_that_it_declares_and_no_others() -> None:
     assert dict(video.run.env) == {"HF_HUB_OFFLINE": "1", "STOKER_VIDEO_LIMITS": "audio_most_s=60"}
 
 
+def test_settings_that_are_none_are_refused_before_anything_starts() -> None:
+    with pytest.raises(CliError, match="STOKER_VIDEO_LIMITS knows no 'audio'; it knows audio_least_s,"):
+        hosted_endpoints(["talking-video"], {"STOKER_VIDEO_LIMITS": "audio=3"})
+    assert hosted_endpoints(["text-to-image"], {"STOKER_VIDEO_LIMITS": "audio=3"}), "no model of its"
+
+
 def test_an_alias_may_name_a_hosted_endpoint() -> None:
     config = Config(aliases={"flux": "text-to-image"})
     assert [endpoint.id for endpoint in declared(config, ["text-to-image"], {})] == ["text-to-image"]
