@@ -72,14 +72,15 @@ class Checked:
 
 @functools.cache
 def video_encoder(device: str) -> str:
-    """NVENC beside a GPU where it works: its name is in every build, and only encoding shows a card."""
+    """NVENC beside a GPU where it works: its name is in every build, and only encoding shows a card, and a
+    driver that knows the options."""
     if device == "cpu":
         return SOFTWARE
     frame = av.VideoFrame.from_ndarray(np.zeros((256, 256, 3), np.uint8), format="rgb24")
     try:
         context = av.CodecContext.create(HARDWARE, "w")
         context.width, context.height, context.pix_fmt = 256, 256, "yuv420p"  # type: ignore[attr-defined]
-        context.time_base = Fraction(1, FPS)
+        context.time_base, context.options = Fraction(1, FPS), dict(QUALITY[HARDWARE])
         context.encode(frame.reformat(format="yuv420p"))  # type: ignore[attr-defined]
     except (av.error.FFmpegError, ValueError):
         return SOFTWARE

@@ -336,6 +336,7 @@ def test_beside_a_gpu_that_does_not_encode_the_cpu_does(monkeypatch: pytest.Monk
     video_encoder.cache_clear()
     assert video_encoder("cpu") == "libx264"
     monkeypatch.setattr(film, "HARDWARE", "no_such_encoder")
+    monkeypatch.setitem(film.QUALITY, "no_such_encoder", {})
     assert video_encoder("cuda") == "libx264"
     video_encoder.cache_clear()
 
@@ -350,8 +351,17 @@ def test_without_a_card_its_encoder_is_not_chosen() -> None:
 def test_an_encoder_that_works_is_chosen_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     video_encoder.cache_clear()
     monkeypatch.setattr(film, "HARDWARE", "mpeg4")  # one that works everywhere
+    monkeypatch.setitem(film.QUALITY, "mpeg4", {"b": "100000"})
     assert video_encoder("cuda") == "mpeg4"
     assert video_encoder("cpu") == "libx264"
+    video_encoder.cache_clear()
+
+
+def test_an_encoder_that_does_not_take_its_options_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    video_encoder.cache_clear()
+    monkeypatch.setattr(film, "HARDWARE", "mpeg4")
+    monkeypatch.setitem(film.QUALITY, "mpeg4", {"b": "as a newer driver has it"})
+    assert video_encoder("cuda") == "libx264"
     video_encoder.cache_clear()
 
 
