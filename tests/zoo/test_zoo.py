@@ -216,7 +216,8 @@ async def test_what_it_writes_elsewhere_goes_with_it_or_stays_as_it_was(zoo: Any
     (tmp_path / "kept").touch()
     spec = await zoo.cage(Case("writes_outside.py", "completed"))
     await zoo.told(spec)
-    home = await zoo.output(spec, {"others": str(tmp_path)})
+    told = await zoo.output(spec, {"others": str(tmp_path), "tries": []})
+    home = told["home"]
     assert os.listdir(tmp_path) == ["kept"]
     assert os.listdir(home) == ["left"]
     await zoo.free(spec)
@@ -228,3 +229,20 @@ async def test_what_it_writes_elsewhere_goes_with_it_or_stays_as_it_was(zoo: Any
 @pytest.mark.parametrize("case", SHUT_IN, ids=name)
 async def test_workers_with_users_of_their_own(zoo_of_others: Any, case: Case) -> None:
     await of_a_job(zoo_of_others, case)
+
+
+async def test_another_user_writes_into_no_folder_of_the_agents_or_of_a_neighbour(zoo_of_others: Any) -> None:
+    zoo = zoo_of_others
+    spec = await zoo.cage(Case("writes_outside.py", "completed"))
+    await zoo.told(spec)
+    homes, scratch = zoo.folder / "agent" / "homes", zoo.folder / "scratch"
+    neighbours = [home for home in homes.iterdir() if not home.name.startswith(f"{spec.worker}.")]
+    assert neighbours, "the good one's"
+    tries = [
+        str(folder) for folder in ("/etc", zoo.folder, zoo.folder / "agent", homes, scratch, *neighbours)
+    ]
+    told = await zoo.output(spec, {"others": str(zoo.folder), "tries": tries})
+    assert told["written"] == []
+    await zoo.next_job()
+    await zoo.free(spec)
+    zoo.nothing_is_left()
