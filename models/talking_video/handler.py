@@ -168,7 +168,8 @@ class TalkingVideo:
 
         shown = 0
         try:
-            for frames in talk(self.talker, scene, speech, self.profile, request.size, seed, on_step):
+            given = (self.talker, scene, speech, self.profile, request.size, seed)
+            for frames in talk(*given, on_step, lambda: not job.cancelled):
                 job.raise_if_cancelled()
                 if request.enable_safety_checker:
                     self._look_at(frames)

@@ -132,15 +132,17 @@ def talk(
     size: str,
     seed: int,
     on_step: OnStep,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> Iterator[Frames]:
-    """All frames of the video, in order. Raises sampling.Stopped when `on_step` says so."""
+    """All frames of the video, in order. Raises sampling.Stopped when `on_step`, or within a step `go_on`,
+    says so."""
     import torch
 
     if (scene.masks is None) != (len(voices_of(speech)) == 1):
         raise ValueError("two voices need the masks of two speakers, and one voice none")
     motion: torch.Tensor | None = None
     for chunk in plan(speech.frames, profile.shape):
-        made = chunk_frames(talker, scene, speech, chunk, motion, profile, size, seed, on_step)
+        made = chunk_frames(talker, scene, speech, chunk, motion, profile, size, seed, on_step, go_on)
         kept: list[torch.Tensor] = []
         for frames, shown in made:
             kept = _last(kept, frames, profile.shape.motion)
@@ -159,6 +161,7 @@ def chunk_frames(
     size: str,
     seed: int,
     on_step: OnStep,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> Iterator[tuple[torch.Tensor, Frames | None]]:
     """One chunk alone: each group of its frames as decoded, and what of it is given out.
 
@@ -183,6 +186,7 @@ def chunk_frames(
             steps,
             profile.guidance,
             lambda done: on_step(Step(chunk, done, profile.steps)),
+            go_on,
         )
         place = chunk.first
         for group in decoded(talker.autoencoder, latents):

@@ -25,7 +25,7 @@ TIME_SCALE = 1000.0
 
 
 class Stopped(Exception):
-    """`on_step` asked to stop; there are no latents."""
+    """`on_step` or `go_on` said to stop; there are no latents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,16 @@ def denoised(
     levels: Sequence[float],
     guidance: Guidance,
     on_step: Callable[[int], bool],
+    go_on: Callable[[], bool] = lambda: True,
 ) -> torch.Tensor:
     """Clean latents (1, channels, T, h, w), of which the first are `known`. `on_step` is told how many
-    steps are done and says whether to go on. Raises Stopped."""
+    steps are done and says whether to go on; `go_on` is asked within them, before each block of the network:
+    a step of three forwards may take half a minute. Raises Stopped."""
+
+    def before_block() -> None:
+        if not go_on():
+            raise Stopped
+
     latents, kept = noise.clone(), known.shape[2]
     latents[:, :, :kept] = known
     for done, (now, later) in enumerate(pairwise(levels), start=1):
@@ -85,7 +92,9 @@ def denoised(
 
         def velocity(forward: Forward, time: torch.Tensor = time, seen: torch.Tensor = seen) -> torch.Tensor:
             text, audio, masks = conditions.of(forward)
-            told: torch.Tensor = network(seen, time, text, conditions.picture, audio, masks=masks)
+            told: torch.Tensor = network(
+                seen, time, text, conditions.picture, audio, masks=masks, before_block=before_block
+            )
             return told.float()
 
         latents = latents + (later - now) * combine(guidance, velocity)

@@ -15,6 +15,7 @@ The names of the added parameters are those of InfiniteTalk's published weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -187,11 +188,13 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
         audio: torch.Tensor,
         places: torch.Tensor | None = None,
         masks: torch.Tensor | None = None,
+        before_block: Callable[[], None] = lambda: None,
     ) -> torch.Tensor:
         """The velocity, (B, out, T, H, W), of latents (B, in, T, H, W) at `time` (B,), 0 to 1000.
 
         text (B, tokens, text_dim), picture (B, 257, image_dim): the encoders' outputs; audio (B, T, tokens,
         audio_dim): the projector's, of two speakers (B, T, 2 * tokens, audio_dim), with `places` or `masks`.
+        `before_block` may raise: a forward takes seconds.
         """
         rotary = self.rope(latents)
         hidden = self.patch_embedding(latents).flatten(2).transpose(1, 2).contiguous()
@@ -201,6 +204,7 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
         state = embedder.time_embedder(embedder.timesteps_proj(time).to(self.scale_shift_table.dtype))
         modulation = embedder.time_proj(embedder.act_fn(state)).unflatten(1, (6, -1))
         for block in self.blocks:
+            before_block()
             hidden = block(hidden, context, modulation, rotary, audio, places, masks)
         return self._velocity(hidden, state, latents.shape)
 

@@ -466,6 +466,24 @@ def test_a_cancel_inside_a_chunk_ends_it_there(
     assert path_of(run(model, short).job).read_bytes() == before
 
 
+def test_a_cancel_inside_a_step_ends_it_there(model: TalkingVideo, request_: dict[str, Any]) -> None:
+    """A step of the true network takes longer than a worker is given to stop by itself."""
+    job = LocalJob(model.run, request_, network=True)
+    entered = []
+
+    def cancel(*_: object) -> None:
+        entered.append(1)
+        job.cancel()
+
+    hook = model.talker.network.blocks[0].register_forward_pre_hook(cancel)
+    try:
+        job.run()
+    finally:
+        hook.remove()
+    assert (job.error, len(entered)) == ("cancelled: cancelled by the test", 1)
+    assert (job.progress, job.chunks) == ([], [])
+
+
 def marked_face() -> bytes:
     return png(safety_training.marked(np.asarray(face(), np.uint8), np.random.default_rng(5)))
 

@@ -62,7 +62,9 @@ class Straight:
     def __init__(self, clean: torch.Tensor, noise: torch.Tensor) -> None:
         self.velocity, self.times, self.seen = noise - clean, list[float](), list[torch.Tensor]()
 
-    def __call__(self, seen: torch.Tensor, time: torch.Tensor, *told: Any, masks: Any) -> torch.Tensor:
+    def __call__(
+        self, seen: torch.Tensor, time: torch.Tensor, *told: Any, masks: Any, before_block: Any
+    ) -> torch.Tensor:
         self.times.append(float(time))
         self.seen.append(seen)
         return self.velocity
@@ -125,7 +127,8 @@ def test_what_each_forward_is_told(guidance: Guidance, told: list[tuple[str, str
     class Listening:
         dtype = torch.float32
 
-        def __call__(self, seen: Any, time: Any, text: Any, picture: Any, audio: Any, masks: Any) -> Any:
+        def __call__(self, seen: Any, time: Any, text: Any, picture: Any, audio: Any, **rest: Any) -> Any:
+            masks = rest["masks"]
             assert names[id(picture)] == "picture"
             heard.append((names[id(text)], names[id(audio)], None if masks is None else names[id(masks)]))
             return torch.zeros(1, 4, 2, 1, 1)

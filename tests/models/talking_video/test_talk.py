@@ -187,6 +187,31 @@ def test_a_cancel_within_a_chunk_ends_it_there(
     assert seen == set(range(stop_at[0])), "nothing of the stopped chunk is shown"
 
 
+def test_a_cancel_within_a_step_ends_it_before_the_next_block(
+    talker: Any, scene: Any, speech: Spoken
+) -> None:
+    told: list[Step] = []
+    blocks = len(talker.network.blocks)
+    left = blocks + 1
+
+    def go_on() -> bool:
+        nonlocal left
+        left -= 1
+        return left > 0
+
+    entered: list[int] = []
+    hook = talker.network.blocks[0].register_forward_pre_hook(lambda *given: entered.append(1))
+    made = talk(talker, scene, speech, PROFILE, "480p", 1, lambda step: told.append(step) is None, go_on)
+    try:
+        with pytest.raises(Stopped):
+            next(made)
+    finally:
+        hook.remove()
+    assert left == 0, "asked before each block, and no more after it said no"
+    assert len(entered) == 1, "the second forward was not begun"
+    assert told == []
+
+
 def test_the_first_frames_come_before_the_second_chunk_begins(
     talker: Any, scene: Any, speech: Spoken
 ) -> None:
