@@ -58,6 +58,19 @@ def _frame(sound: Sound, rate: int, form: str, layout: str) -> Any:
     return frame
 
 
+def with_gap(source: Path, target: Path, after: int, samples: int) -> Path:
+    """The same packets; from a time on, in samples of the track, so much later."""
+    with av.open(str(source)) as given, av.open(str(target), "w") as out:
+        track = out.add_stream_from_template(given.streams[0])
+        for packet in given.demux(0):
+            if packet.pts is None or packet.dts is None:
+                continue
+            late = samples if packet.pts >= after else 0
+            packet.pts, packet.dts, packet.stream = packet.pts + late, packet.dts + late, track
+            out.mux(packet)
+    return target
+
+
 def read_sound(path: Any) -> tuple[Sound, int]:
     """(channels, samples) and the rate: the first sound track of a file."""
     parts = []

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker.models.talking_video.chunks import FPS
-from stoker.models.talking_video.voice import opened
+from stoker.models.talking_video.voice import opened, sounding
 
 __all__ = ["Film", "FilmBroken", "about", "checked", "video_encoder"]
 
@@ -203,7 +203,7 @@ class _Sound:
         self._written = 0
 
     def _decode(self, stream: Any) -> Iterator[Any]:
-        for frame in self._source.decode(stream):
+        for frame in sounding(self._source, stream):
             frame.pts = None
             yield from self._resampler.resample(frame)
         yield from self._resampler.resample(None)

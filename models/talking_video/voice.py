@@ -25,7 +25,7 @@ from stoker.models.talking_video.chunks import video_frames
 from stoker.models.talking_video.limits import DEFAULT, Limits
 from stoker.models.talking_video.speech import RATE, Samples
 
-__all__ = ["InvalidAudio", "Voice", "heard", "opened"]
+__all__ = ["InvalidAudio", "Voice", "heard", "opened", "sounding"]
 
 LOUDNESS: Final = -23.0
 SILENCE: Final = -70.0
@@ -39,6 +39,9 @@ BLOCK: Final = 1 << 20
 
 OPTIONS: Final = {"format_whitelist": "wav,mp3,flac,ogg,mov", "protocol_whitelist": "file"}
 """FFmpeg reads play lists, too: files that name other files and addresses."""
+
+GAP: Final = 0.1
+"""Seconds: what time stamps leave out less of is rounding."""
 
 SLACK: Final = 2304
 """Samples that a file may have more or less than it says: two packets of an MP3, one of any other format."""
@@ -85,6 +88,31 @@ def opened(path: Path) -> av.container.InputContainer:
     return av.open(str(path), options=dict(OPTIONS))
 
 
+def sounding(given: Any, stream: Any) -> Iterator[Any]:
+    """The frames of a track, and silence where its time stamps leave some out: what is said afterwards
+    stays at its time. Of the formats that are taken, only MP4 has stamps of its own; in any other, what is
+    left out is missing."""
+    stamped, end = "mp4" in given.format.name, None
+    for frame in given.decode(stream):
+        if stamped and frame.pts is not None:
+            start = round(frame.pts * frame.time_base * frame.sample_rate)
+            if end is not None and start - end > GAP * frame.sample_rate:
+                yield from _silence(frame, start - end)
+            end = start + frame.samples
+        yield frame
+
+
+def _silence(like: Any, samples: int) -> Iterator[Any]:
+    """A second at a time: a file may claim to say nothing for a year."""
+    while samples > 0:
+        frame = av.AudioFrame(like.format.name, like.layout.name, min(samples, like.sample_rate))
+        for plane in frame.planes:
+            plane.update(bytes(plane.buffer_size))
+        frame.sample_rate = like.sample_rate
+        samples -= frame.samples
+        yield frame
+
+
 def _said(given: Any) -> float:
     """Seconds of the sound, 0 for unknown: those of the file are its pictures', where it is a film."""
     return float(sum((stream.duration or 0) * stream.time_base for stream in given.streams.audio[:1]))
@@ -97,7 +125,7 @@ def _decoded(given: Any, out: Any, limits: Limits) -> tuple[int, int, float]:
     stream = given.streams.audio[0]
     resampler, meter = av.AudioResampler(format="flt", layout="mono", rate=RATE), _Meter()
     length, rate = 0, 0
-    for frame in given.decode(stream):
+    for frame in sounding(given, stream):
         rate = rate or frame.sample_rate
         length += frame.samples
         if length > limits.audio_most_s * rate:

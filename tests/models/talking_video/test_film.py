@@ -19,7 +19,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from media_files import Sound, film_without_sound, lag, read_sound, tone, write_sound
+from media_files import Sound, film_without_sound, lag, read_sound, tone, with_gap, write_sound
 from numpy.typing import NDArray
 
 from stoker.models.talking_video import film
@@ -213,6 +213,17 @@ def test_a_voice_that_begins_at_once_does_not_crack(tmp_path: Path) -> None:
     begun.finish()
     found, wanted = read_sound(tmp_path / "video.mp4")[0][0, :12_348], read_sound(given)[0][0, :12_348]
     assert np.abs(found - wanted).max() < 0.05
+
+
+def test_silence_that_the_time_stamps_leave_out_is_in_the_film(tmp_path: Path) -> None:
+    said, late = beeps(96_000, 48_000), 47 * 1024
+    whole = write_sound(tmp_path / "whole.m4a", said, 48_000)
+    begun = Film(tmp_path, with_gap(whole, tmp_path / "voice.m4a", late, 24_000), 96, 64, FRAMES)
+    begun.add(pictures())
+    begun.finish()
+    found = read_sound(tmp_path / "video.mp4")[0][0]
+    assert lag(found[:late], said[0, :late]) == 0
+    assert lag(found[late:], said[0, late:]) == 24_000
 
 
 def test_sound_beyond_the_last_frame_is_cut_off(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from media_files import FORMATS, Sound, clicks, film_without_sound, lag, loudness, tone, write_sound
+from media_files import FORMATS, Sound, clicks, film_without_sound, lag, loudness, tone, with_gap, write_sound
 
 from stoker.models.talking_video.limits import Limits
 from stoker.models.talking_video.voice import QUIET, InvalidAudio, Voice, heard
@@ -210,6 +210,25 @@ def test_of_a_film_that_is_longer_than_its_sound_the_sound_counts(tmp_path: Path
     with av.open(str(path)) as both:
         assert both.duration == 3 * av.time_base
     assert hear(path).frames == 25
+
+
+def test_silence_that_the_time_stamps_leave_out_is_heard(tmp_path: Path) -> None:
+    """A call that was broken off for half a second: what is said afterwards stays at its time."""
+    said, late = clicks(96_000, 48_000), 47 * 1024
+    whole = write_sound(tmp_path / "whole.m4a", said, 48_000)
+    voice = hear(with_gap(whole, tmp_path / "voice.m4a", late, 24_000))
+    assert (voice.frames, voice.seconds) == (62, 2.5)
+    found, before = np.asarray(voice.samples.values), np.asarray(hear(whole).samples.values)
+    place = late // 3
+    assert lag(found[:place], before[:place]) == 0
+    assert lag(found[place:], before[place:]) == 8_000
+
+
+def test_a_gap_that_is_longer_than_a_voice_may_be_is_found_before_it_is_filled(tmp_path: Path) -> None:
+    whole = write_sound(tmp_path / "whole.m4a", tone(96_000, 48_000), 48_000)
+    path = with_gap(whole, tmp_path / "voice.m4a", 48_128, 48_000 * 3600)
+    assert refusal(path, Limits(audio_most_s=3.0)).startswith("it has more than 3 s")
+    assert (tmp_path / "voice.m4a.scratch" / "voice.f32").stat().st_size < 4 * 16_000 * 5
 
 
 def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
