@@ -270,6 +270,19 @@ async def test_pings_of_its_own_and_of_an_orphan(seat: Seat) -> None:
     assert (await seat.get("ping", job_id="a,b")).status_code == 401
 
 
+async def test_a_job_that_pings_no_longer_name_is_lost(seat: Seat) -> None:
+    for job in ("j1", "j2"):
+        seat.run(job)
+    taken = await seat.get("job-take-batch", batch_size=3, job_in_progress=0)
+    assert len(taken.json()) == 2
+    seat.get("job-take-batch", batch_size=1, job_in_progress=1)
+    await seat.held()
+    for named in ("j1,j2", "j2", "j2"):
+        assert (await seat.get("ping", job_id=named)).status_code == 200
+    await until(lambda: seat.watcher.kinds[-1] == "failed")
+    assert [f.job for f in seat.watcher.frames if f.kind == "failed"] == ["j1"]
+
+
 async def test_an_unfit_program_says_why(seat: Seat) -> None:
     query = {"status": "unhealthy", "check": "cuda", "reason": "no driver"}
     assert (await seat.get("ping", **query)).status_code == 200
