@@ -206,11 +206,11 @@ class Attempts:
                 again = retryable or attempt.beside_others
                 self._tell(attempt, ev.HandlerFailed(_now(), error, again, attempt.tail))
             case "retire":
-                self._spoiled(attempt, str(frame.fields["reason"]))
+                self._spoiled(attempt, attempt.worker.said(frame, "reason"))
             case "begun":
                 self._begun(attempt)
             case "returned":
-                why = str(frame.fields["reason"])
+                why = attempt.worker.said(frame, "reason")
                 self._tell(attempt, ev.WorkerGone(_now(), why, True, attempt.tail))
             case "progress" | "chunk" | "file" | "fetch" if running:
                 self._news(attempt, frame)

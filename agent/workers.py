@@ -246,7 +246,7 @@ class Worker:
                 case "slots":
                     self._slots_are(int(frame.fields["n"]))
                 case "setup_failed":
-                    self.tell(process.SetupFailed(_now(), self._said(frame, "error")))
+                    self.tell(process.SetupFailed(_now(), self.said(frame, "error")))
                 case "retire":
                     self._retire(frame)
                 case _:
@@ -261,13 +261,13 @@ class Worker:
         assert self._life is not None
         spoiled = frame.fields.get("lost") is True
         if self.running or self._life.wear.jobs:
-            self._replace(self._said(frame, "reason"), spoiled=spoiled)
+            self._replace(self.said(frame, "reason"), spoiled=spoiled)
         if spoiled:
             self._life.spoiled = True
             self._context.frame(self, frame)
 
-    def _said(self, frame: Frame, field: str) -> str:
-        """The words of user code."""
+    def said(self, frame: Frame, field: str) -> str:
+        """The words of user code, as others may read them."""
         return redaction.hidden_in(str(frame.fields[field]), self.secrets)
 
     def _replace(self, why: str, *, spoiled: bool = False) -> None:

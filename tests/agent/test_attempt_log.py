@@ -12,6 +12,7 @@ from stoker.agent.attempt_log import BYTES_MAX, LINE_MAX, LINES_MAX, shown
 from stoker.agent.fake_spawner import Start
 from stoker.agent.worker_life import BROUGHT_MAX, Secrets
 from stoker.wire.messages import Grant, Refused
+from stoker.worker.frames import Frame
 
 
 def script(**words):
@@ -147,6 +148,18 @@ def test_the_words_of_a_failure_hide_what_logs_hide(play, a_worker, a_job):
         assert "cannot log in with ***" in host.control.news("w2")[-1].reason
 
     play(story, starts={"e2": Start(setup_error="cannot log in with hf_abcdef")})
+
+
+def test_the_words_that_hand_neighbours_back_hide_it_too(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker(concurrency=2, env={"HF_TOKEN": "hf_abcdef"}))
+        await host.control.assign(a_job("j1", script(run_s=60)), a_job("j2", script(run_s=60)))
+        await host.holds_work()
+        about = {"job": "j1", "attempt": 1, "reason": "its context went with hf_abcdef", "lost": True}
+        host.spawner.of("w1").say(Frame("retire", about))
+        assert (await host.control.refused("j2")).reason == "its context went with ***"
+
+    play(story)
 
 
 def test_a_worker_remembers_the_last_secrets_that_jobs_brought():
