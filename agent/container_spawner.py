@@ -50,7 +50,7 @@ class OnHost:
 
 class ContainerSpawner:
     """`data` is the agent's data folder, `agent` labels its containers. Of a volume's folder the group
-    becomes `volume_group`, where workers are not the agent's own user."""
+    becomes what `users` say, where workers are not the agent's own user."""
 
     def __init__(
         self,
@@ -62,14 +62,13 @@ class ContainerSpawner:
         limits: Limits | None = None,
         users: WorkerUsers | None = None,
         volumes: OnHost | None = None,
-        volume_group: int | None = None,
         log_sink: LogSink | None = None,
     ) -> None:
         self._engine, self._data, self._volumes = engine, data, volumes
         self._folder = data.inside / "containers"
         self._agent, self._scratch = agent, scratch
         self._limits = limits or Limits()
-        self._users, self._volume_group = users or WorkerUsers(), volume_group
+        self._users = users or WorkerUsers()
         self._log_sink = log_sink
         self.images = Images(engine, data.inside / "images.json")
         self._living: set[ContainerProcess] = set()
@@ -129,7 +128,7 @@ class ContainerSpawner:
         except OSError as error:
             raise SpawnFailed(f"no folder for the container {name}: {error.strerror}") from None
         undo.callback(self._scratch.close, spec.worker)
-        groups = () if self._volume_group is None or not volume else (self._volume_group,)
+        group = self._users.group_of(spec.volume) if volume else None
         return replace(
             place,
             frames=self._data.path(frames),
@@ -137,7 +136,7 @@ class ContainerSpawner:
             scratch=str(scratch),
             scratch_source=self._data.path(scratch),
             user=user or (0, 0),
-            groups=groups,
+            groups=() if group is None else (group,),
         )
 
     def _volume(self, spec: WorkerSpec) -> str:
@@ -148,8 +147,9 @@ class ContainerSpawner:
         path = volume_folder(None if root is None else root.inside, spec.volume)
         assert root is not None
         try:
-            if self._volume_group is not None and path.stat().st_gid != self._volume_group:
-                os.chown(path, -1, self._volume_group)
+            group = self._users.group_of(spec.volume)
+            if group is not None and path.stat().st_gid != group:
+                os.chown(path, -1, group)
                 path.chmod(0o2770)
         except OSError as error:
             raise SpawnFailed(f"volume {spec.volume} cannot be shared: {error.strerror}") from None

@@ -22,7 +22,7 @@ from pathlib import Path
 import stoker
 from stoker.agent.birth import Program
 from stoker.agent.cgroups import Cgroup, Cgroups
-from stoker.agent.isolation import Host, Place, Plan, User, decide, unforkable
+from stoker.agent.isolation import Host, Place, Plan, User, decide, groups, unforkable
 from stoker.agent.process_tree import kill_all, of_users
 from stoker.agent.program_folder import own_folder
 from stoker.agent.removal import remove_tree
@@ -92,7 +92,7 @@ class Holdings:
             spec,
             self._place(home, folder, program),
             user=user,
-            volume=self._volume(spec, user),
+            volume=self._volume(spec),
             forked=template is not None,
         )
         return Kept(spec.worker, user, home, folder, plan, self._cgroup(home.name, plan, undo), shared)
@@ -124,14 +124,14 @@ class Holdings:
         except OSError as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
 
-    def _volume(self, spec: WorkerSpec, user: User | None) -> str:
+    def _volume(self, spec: WorkerSpec) -> str:
         """The volume's folder, which its workers' group may write to; "" without a volume."""
         if not spec.volume:
             return ""
         root = Path(self._host.volume_root) if self._host.volume_root else None
         path = volume_folder(root, spec.volume)
-        group = self._host.user_range[0] if self._host.user_range is not None else user and user[1]
-        if group and path.stat().st_gid != group:
+        group = self._users.group_of(spec.volume)
+        if group is not None and path.stat().st_gid != group:
             os.chown(path, -1, group)
             path.chmod(0o2770)
         return str(path)
@@ -175,18 +175,17 @@ class Holdings:
             del self._lodgers[home]
             remove_tree(home)
 
-    def of_template(self, name: str, *, volume: bool) -> tuple[Kept, Callable[[], None]]:
+    def of_template(self, spec: WorkerSpec) -> tuple[Kept, Callable[[], None]]:
         """And what gives it back. Raises SpawnFailed."""
-        bare = name.rstrip("-")
+        bare = spec.worker.rstrip("-")
         user = self._users.take(bare)
         try:
             home = self._home(bare, user)
         except BaseException:
             self._users.free(bare, user)
             raise
-        groups = (self._host.user_range[0],) if volume and self._host.user_range is not None else ()
-        plan = Plan(user=user, groups=groups, rlimits={"CORE": (0, 0)})
-        kept = Kept(name, user, home, home, plan)
+        plan = Plan(user=user, groups=groups(self._host, spec), rlimits={"CORE": (0, 0)})
+        kept = Kept(spec.worker, user, home, home, plan)
         return kept, lambda: self.give_back(replace(kept, worker=bare))
 
     def give_back(self, kept: Kept) -> None:

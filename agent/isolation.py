@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stoker.agent.volumes import MOUNT_POINT
+from stoker.agent.volumes import MOUNT_POINT, group
 from stoker.wire.messages import WorkerLimits, WorkerSpec
 
 Sandbox = Literal["auto", "on", "off"]
@@ -117,7 +117,7 @@ def decide(
     mount = Mount(volume) if mounted else None
     return Plan(
         user=user,
-        groups=_groups(host, user, volume),
+        groups=groups(host, spec),
         rlimits=_rlimits(host, limits, forked=forked),
         wrapper=_wrapper(host, place, mount) if wraps else (),
         mount=None if wraps else mount,
@@ -133,9 +133,9 @@ def _no_mounts(host: Host, *, wraps: bool, forked: bool) -> str:
     return host.no_mounts_in_a_fork if forked else host.no_mounts
 
 
-def _groups(host: Host, user: User | None, volume: str) -> tuple[int, ...]:
-    """Workers of different users share a volume by the range's first group."""
-    return (host.user_range[0],) if volume and user is not None and host.user_range is not None else ()
+def groups(host: Host, spec: WorkerSpec) -> tuple[int, ...]:
+    """Workers of different users share a volume by its group."""
+    return (group(spec.volume),) if spec.volume and host.user_range is not None else ()
 
 
 def unforkable(host: Host, spec: WorkerSpec) -> str:
@@ -212,7 +212,7 @@ def facts(host: Host) -> dict[str, str]:
 def _user_words(host: Host) -> str:
     if host.user_range is not None:
         first, last = host.user_range
-        return f"yes: one of its own for each worker ({first}-{last}); forked ones have their template's"
+        return f"yes: one of its own for each worker ({first}-{last}); forked ones share their endpoint's"
     if host.user is not None:
         return f"yes: user {host.user[0]}, the same for all workers"
     return "no: workers run as the agent's own user (--worker-users gives each its own, to an agent of root)"

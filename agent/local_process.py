@@ -168,7 +168,7 @@ class LocalSpawner:
         self, spec: WorkerSpec, device: Device | None, command: Started
     ) -> tuple[Child, Kept, Callable[[], None]]:
         """A process beside the workers, what it holds, and what gives it back when nothing is left."""
-        kept, give_back = self._holdings.of_template(spec.worker, volume=bool(spec.volume))
+        kept, give_back = self._holdings.of_template(spec)
         try:
             environment = {**python_environment(spec, device, kept.home, self._folder), **command.environment}
             arguments = [self._python, "-P", "-m", *command.arguments]

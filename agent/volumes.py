@@ -4,6 +4,8 @@
 
 - A name is one name, never a path. The folder is made when a worker first wants it, and removed when control
   says that the volume is gone (`agent.volume_watch`).
+- Workers that have users of their own share it by a group of its own, a number of its name: the same on all
+  nodes that have the folder from one place, and nobody's who has another volume.
 - A link in its place is refused: whoever writes in the root could else hand out any folder of the host.
 
 Not here: how a worker comes to see it (`agent.isolation`; `agent.container_plan` for containers).
@@ -11,6 +13,7 @@ Not here: how a worker comes to see it (`agent.isolation`; `agent.container_plan
 
 from __future__ import annotations
 
+import hashlib
 import re
 import stat
 from pathlib import Path
@@ -28,6 +31,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
+
+
+def group(name: str) -> int:
+    """Of the volume's folder and of whoever may use it: above all ids that hosts give to users and groups."""
+    return 1 << 30 | int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") >> 2
 
 
 def folder(root: Path | None, name: str) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from stoker.agent import volumes
 from stoker.agent.isolation import User
 from stoker.agent.seams import SpawnFailed
 
@@ -66,6 +67,12 @@ class WorkerUsers:
             del self._taken[worker]
         if not self.in_use(user):
             self._free.append(user[0])
+
+    def group_of(self, volume: str) -> int | None:
+        """Which one a volume's folder must belong to, that its workers may write there; None: any."""
+        if self._between is not None:
+            return volumes.group(volume)
+        return None if self._named is None else self._named[1]
 
     def in_use(self, user: User) -> bool:
         return any(user in others for others in self._taken.values())

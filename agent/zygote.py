@@ -2,7 +2,8 @@
 
 Pure: no clock, no process. The shell is `agent.zygotes`. One template stands for one `ImportSet`: the names
 that an endpoint preloads, the environment that it declares (libraries read variables as they are imported),
-whether its workers have an accelerator, and whether a volume: its group is the template's already.
+whether its workers have an accelerator; and, where workers have users of their own, one endpoint with its
+volume: a template's user and groups are its children's.
 
     Absent --needed--> Importing --ready--> Ready --nobody of the set is left, LINGER_S--> Absent
       ^                   |  | refused                 |
@@ -50,7 +51,7 @@ class ImportSet:
     preload: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
     accelerated: bool = False
-    volume: bool = False
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +66,16 @@ def import_set(
     env: Mapping[str, str],
     *,
     accelerated: bool,
-    volume: bool = False,
+    owner: str = "",
     name: str = "",
 ) -> ImportSet | Fresh:
-    """Which set a worker of this specification belongs to."""
+    """Which set a worker of this specification belongs to. `owner` is with whom it may share a user."""
     for variable in sorted(env):
         if variable.startswith(BRINGS_CODE) and variable not in HARMLESS:
             return Fresh(f"its endpoint declares {variable}, which may bring code of its own into a template")
     if len(name.encode()) > MARK_ROOM:
         return Fresh(f"its name is longer than {MARK_ROOM} bytes")
-    return ImportSet(tuple(sorted(set(preload))), tuple(sorted(env.items())), accelerated, volume)
+    return ImportSet(tuple(sorted(set(preload))), tuple(sorted(env.items())), accelerated, owner)
 
 
 def unfit(names: Iterable[str], origins: Mapping[str, str], folder: str, own: Iterable[str]) -> str | None:

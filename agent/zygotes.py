@@ -44,8 +44,9 @@ class ZygoteSpawner:
         if not spec.preload:
             return self._local.spawn(spec, device, watcher)
         accelerated = device is not None and device.kind != "cpu"
+        owner = f"{spec.endpoint} {spec.volume}" if self._local.users.own else ""
         wanted = zygote.import_set(
-            spec.preload, spec.env, accelerated=accelerated, volume=bool(spec.volume), name=spec.worker
+            spec.preload, spec.env, accelerated=accelerated, owner=owner, name=spec.worker
         )
         if why := self._local.unforkable(spec):
             wanted = zygote.Fresh(why)
@@ -88,6 +89,7 @@ class TemplateOf:
         self._waiting: deque[WaitingWorker] = deque()
         self._example: tuple[WorkerSpec, Device | None] | None = None
         self._count = 0
+        self._discarded = False
 
     # -- workers
 
@@ -173,6 +175,8 @@ class TemplateOf:
     # -- the template
 
     def _tell(self, event: zygote.Event) -> None:
+        if self._discarded:
+            return
         self._state, commands = zygote.step(self._state, event)
         for command in commands:
             match command:
@@ -229,6 +233,9 @@ class TemplateOf:
 
     def discard(self) -> None:
         """The agent's own end: nobody waits any more, nothing starts again."""
+        self._discarded = True
+        self._alarm.set(None)
+        self._patience.set(None)
         for worker in list(self._waiting):
             worker.kill()
         for life in self._lives:
@@ -238,8 +245,6 @@ class TemplateOf:
     async def ended(self) -> None:
         await asyncio.gather(*(life.ended for life in self._lives))
         await asyncio.sleep(0)  # the exits of those who waited
-        self._alarm.set(None)
-        self._patience.set(None)
 
 
 def _now() -> float:

@@ -107,7 +107,6 @@ def container_spawner(
     scratch: ScratchFolders,
     given: Mapping[str, str],
     users: WorkerUsers,
-    volume_group: int | None,
 ) -> ContainerSpawner:
     return ContainerSpawner(
         engine,
@@ -117,7 +116,6 @@ def container_spawner(
         limits=container_limits(given),
         users=users,
         volumes=shown.volumes,
-        volume_group=volume_group,
     )
 
 

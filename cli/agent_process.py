@@ -110,8 +110,7 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             grace_s=options.grace_s,
         )
         scratch = ScratchFolders(folder / "scratch", shut.users)
-        group = user_range[0] if user_range is not None else None if user is None else user[1]
-        containers = container_spawner(engine, seen, node, scratch, given, shut.users, group)
+        containers = container_spawner(engine, seen, node, scratch, given, shut.users)
         pods = pod_containers(engine, containers.images, seen, node, sampler.inventory(), given)
         kept_volumes = None if volumes is None else FoldersOnDisk(volumes)
         first = _AnnounceOnce(connector(options), sampler.inventory(), options.ready_fd)

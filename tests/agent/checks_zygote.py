@@ -118,7 +118,7 @@ def a_set_is_its_imports_its_environment_and_its_kind(m: Any) -> None:
     assert one == m.import_set(("numpy", "torch"), {"B": "2", "A": "1"}, accelerated=True)
     assert one != m.import_set(("numpy", "torch"), {"A": "1", "B": "3"}, accelerated=True)
     assert one != m.import_set(("numpy", "torch"), {"A": "1", "B": "2"}, accelerated=False)
-    assert one != m.import_set(("numpy", "torch"), {"A": "1", "B": "2"}, accelerated=True, volume=True)
+    assert one != m.import_set(("numpy", "torch"), {"A": "1", "B": "2"}, accelerated=True, owner="e")
 
 
 def what_brings_code_is_started_fresh(m: Any) -> None:
