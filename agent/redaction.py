@@ -48,9 +48,11 @@ def secrets_of(env: Mapping[str, str], hidden: Iterable[str] = ()) -> tuple[str,
 
 def hide(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
     """The longest first: one may be a part of another."""
+    if not lines:
+        return ()
     long = (secret for secret in secrets if len(secret) >= SECRET_MIN)
     forms = sorted({form for secret in long for form in _forms(secret)}, key=len, reverse=True)
-    if not lines or not forms:
+    if not forms:
         return tuple(lines)
     text = "\n".join(lines)
     for form in forms:
