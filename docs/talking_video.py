@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 COLUMNS, ROWS, SIDE, GAP = 4, 2, 160, 4
 WIDTH, HEIGHT = 656, 120
 PAPER, INK, AXIS = (255, 255, 255), (64, 84, 132), (190, 190, 190)
-COLOURS = 64
+COLOURS = 256
 
 
 def grid(film: Path) -> Image.Image:
@@ -56,7 +56,8 @@ def waveform(film: Path) -> Image.Image:
 def main() -> None:
     film = Path(sys.argv[1])
     for made, name in ((grid(film), "talking-video-frames.png"), (waveform(film), "talking-video-sound.png")):
-        made.quantize(COLOURS).save(HERE / name, optimize=True)
+        few = made.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)  # of rare colours, too: lips and eyes
+        few.save(HERE / name, optimize=True)
         print(f"{HERE / name}: {(HERE / name).stat().st_size} bytes")
 
 
