@@ -672,6 +672,19 @@ async def test_a_spare_that_cannot_become_a_worker_says_why(host: Host) -> None:
     assert ended.log_tail == (f"[Errno 2] No such file or directory: '{host.folder / 'removed'}'",)
 
 
+async def test_nothing_starts_again_while_the_agent_ends(host: Host) -> None:
+    await host.ready(host.write(ECHO), "json")
+    template = host.template
+    os.kill(host.template_pid, signal.SIGKILL)
+    await host.until(lambda: template._life is None)
+    closing = asyncio.create_task(host.spawner.close())
+    await asyncio.sleep(0)  # it waits for the worker's end, and just now the template's back-off is over
+    template._tell(zygote.Tick(asyncio.get_running_loop().time() + 10))
+    async with asyncio.timeout(30):
+        await closing
+    assert template._count == 1
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_kills_at_any_moment_leave_nothing(
     host: Host, seed: int, monkeypatch: pytest.MonkeyPatch
