@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from conftest import Host
 from container_engine_here import IMAGE
 
 from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_plan import Limits, Plan
+from stoker.agent.container_spawner import OnHost
 from stoker.agent.seams import SpawnFailed
+from stoker.agent.volumes import group
+from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import AttemptKey, Device, WorkerLimits
 from stoker.worker.frames import Frame
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +58,25 @@ async def test_a_volume_is_the_same_for_all_workers_of_its_name(host: Any) -> No
     second = host.python("looks_around", "/here", volume="other")
     assert await output(second, {"folders": ["/runpod-volume"]}) == {"/runpod-volume": []}
     assert (host.folder.parent / "volumes" / "shared" / "a").read_text() == "kept"
+
+
+async def test_workers_with_users_of_their_own_share_a_volume_by_its_group(
+    engine: ContainerEngine, tmp_path: Path
+) -> None:
+    volumes = tmp_path / "volumes"
+    volumes.mkdir()
+    given = {"users": WorkerUsers(between=(190_000, 190_003)), "volumes": OnHost(volumes, volumes)}
+    host = Host(engine, tmp_path / "data", limits=Limits(nproc=4096), **given)
+    try:
+        for name in ("a", "b"):
+            worker = host.python("looks_around", "/here", volume="shared")
+            told = await output(worker, {"write": name, "folders": ["/runpod-volume"]})
+            assert name in told["/runpod-volume"]
+        owners = {path.stat().st_uid for path in (volumes / "shared").iterdir()}
+        assert owners == {190_000, 190_001}
+        assert (volumes / "shared").stat().st_gid == group("shared")
+    finally:
+        await host.spawner.close()
 
 
 async def test_a_worker_sees_no_other_workers_scratch(host: Any) -> None:
