@@ -376,15 +376,34 @@ def test_an_encoder_that_does_not_take_its_options_is_not_chosen(monkeypatch: py
     video_encoder.cache_clear()
 
 
-def test_ffprobe_agrees(made: Made) -> None:
+def probed(path: Path) -> dict[str, Any]:
     if shutil.which("ffprobe") is None:
         pytest.skip("there is no ffprobe (package ffmpeg)")
     asked = ["ffprobe", "-v", "error", "-of", "json", "-show_streams", "-show_format", "-count_frames"]
-    told = subprocess.run([*asked, str(made.path)], check=True, capture_output=True, text=True)
+    told = subprocess.run([*asked, str(path)], check=True, capture_output=True, text=True)
     assert told.stderr == ""
-    probed = json.loads(told.stdout)
-    video, sound = probed["streams"]
+    found: dict[str, Any] = json.loads(told.stdout)
+    video, sound = found["streams"]
     assert (video["codec_name"], sound["codec_name"]) == ("h264", "aac")
     assert (video["nb_read_frames"], video["r_frame_rate"]) == (str(FRAMES), "25/1")
-    assert {float(video["duration"]), float(sound["duration"]), float(probed["format"]["duration"])} == {2.28}
-    assert json.loads(probed["format"]["tags"]["comment"]) == MADE
+    assert (float(video["start_time"]), float(video["duration"])) == (0.0, 2.28)
+    assert json.loads(found["format"]["tags"]["comment"]) == MADE
+    return found
+
+
+def test_ffprobe_agrees(made: Made) -> None:
+    found = probed(made.path)
+    video, sound = found["streams"]
+    assert {float(video["duration"]), float(sound["duration"]), float(found["format"]["duration"])} == {2.28}
+    assert float(sound["start_time"]) == 0.0
+
+
+def test_ffprobe_agrees_of_the_pieces(made: Made, tmp_path: Path) -> None:
+    """What the encoder puts before the sound lies before the first frame, and what fills its last packet
+    after the last: neither moves what is heard."""
+    (tmp_path / "pieces.mp4").write_bytes(b"".join(made.pieces))
+    _, sound = probed(tmp_path / "pieces.mp4")["streams"]
+    packet = 1024 / made.rate
+    assert float(sound["start_time"]) == pytest.approx(-packet, abs=1e-5)
+    end = float(sound["start_time"]) + float(sound["duration"])
+    assert 2.28 <= end < 2.28 + packet
