@@ -32,7 +32,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         dockerStartCmd=command,
         concurrency=8,
     )
-    with running(tmp_path_factory.mktemp("stack"), language_model, program("pictures", "pictures")) as stack:
+    programs = (language_model, program("pictures", "pictures"), program("speech", "speech"))
+    with running(tmp_path_factory.mktemp("stack"), *programs) as stack:
         yield stack
 
 
@@ -119,3 +120,16 @@ def test_a_worker_that_asks_for_a_fresh_one(stack: Stack) -> None:
     assert "refresh_worker" not in asks["output"]
     assert asks["output"]["loaded_in"] != after["output"]["loaded_in"]
     assert after.get("retries", 0) == 0
+
+
+# ---- speech
+
+
+def test_what_it_downloads_lies_in_a_folder_of_its_own(stack: Stack) -> None:
+    before = sorted(PROGRAMS.iterdir())
+    record = stack.runsync("speech", {"audio": "hello"})
+    assert record["status"] == "COMPLETED", record
+    output = record["output"]
+    assert (output["text"], output["left"]) == ("HELLO", [record["id"]])
+    assert output["beside"].startswith('"""A plain generator'), "the endpoint's files are there"
+    assert sorted(PROGRAMS.iterdir()) == before
