@@ -10,7 +10,7 @@ It starts nothing and claims nothing. A refusal is a sentence that the caller of
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -345,13 +345,16 @@ def offer(workers: Iterable[FreeWorker], nodes: Mapping[str, NodeLoad], most: in
     worker answers fastest; the others grow idle and may be stopped. The rest is decided by name.
     """
     jobs = {node: load.jobs for node, load in nodes.items()}
-    given: Counter[str] = Counter()
+    given: dict[str, int] = defaultdict(int)
 
     def rank(worker: FreeWorker) -> tuple[int, float, float, str]:
         name, node = worker.slot.worker, worker.slot.node
         load = jobs[node] / max(nodes[node].devices, 1)
         return worker.busy + given[name], load, -worker.last_used, name
 
+    if most == 1:  # as every submission asks
+        first = min(workers, key=rank, default=None)
+        return [] if first is None else [replace(first.slot, free=1)]
     # Ranks only fall behind as slots are given, so one that is first and still true is the next.
     heap = [(rank(worker), worker) for worker in workers]
     heapq.heapify(heap)

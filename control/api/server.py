@@ -92,6 +92,7 @@ async def serve_http(app: ASGIApp, host: str, port: int, *, grace_s: int = GRACE
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nobody asks for a caller's address
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=grace_s,
         backlog=BACKLOG,

@@ -363,6 +363,12 @@ def test_every_offer_spreads_before_it_shares(
     assert offer(shuffled, nodes, most) == offer(workers, nodes, most), "who comes first does not matter"
 
 
+@given(floors())
+def test_one_slot_is_the_first_of_many(floor: tuple[list[FreeWorker], dict[str, NodeLoad]]) -> None:
+    workers, nodes = floor
+    assert jobs_of(offer(workers, nodes, 1)) == jobs_of(offer(workers, nodes, 99))[:1]
+
+
 def test_the_longest_idle_stop_first() -> None:
     assert choose_stops({"a": 1.0, "b": 3.0, "c": 2.0}, 2) == ["b", "c"]
     assert choose_stops({"a": 1.0}, 0) == []
