@@ -13,7 +13,12 @@ import psutil
 import pytest
 
 TESTS = Path(__file__).parents[1]
-STOCK, SERVER, MACHINE = "test_stock_worker.py", "test_server.py", "test_texts.py"
+STOCK, SERVER, TEXTS, OLDER = (
+    "test_stock_worker.py",
+    "test_server.py",
+    "test_texts.py",
+    "test_older_versions.py",
+)
 SYSTEM, HERE = "../system/test_protocol_workers.py", "test_rows.py"
 
 JOB_DONE = {
@@ -35,7 +40,7 @@ JOB_DONE = {
         "test_an_async_handler_is_stopped_and_its_neighbours_go_on",
     ),
     "--rp_debugger": (HERE, "test_the_debuggers_report_is_part_of_the_output"),
-    "every body, as bytes": (MACHINE, "test_every_row_of_job_done"),
+    "every body, as bytes": (TEXTS, "test_every_row_of_job_done"),
 }
 
 DELIVERY = {
@@ -69,10 +74,29 @@ DELIVERY = {
     "the process ends in a job": (SYSTEM, "test_a_killed_program_is_replaced_and_its_job_runs_again"),
 }
 
+WIRE = {
+    "the variables and templates": (TEXTS, "test_the_environment_of_the_protocol"),
+    "what is declared, but for the protocol": (
+        TEXTS,
+        "test_what_is_declared_wins_but_for_the_protocol_itself",
+    ),
+    "a clean home: no configuration wins over the key": (STOCK, "test_the_environment_of_a_worker"),
+    "job-take": (SERVER, "test_a_take_is_held_until_a_job_comes"),
+    "job-take-batch": (SERVER, "test_a_batch_is_a_list_within_its_size"),
+    "job-stop": (SERVER, "test_a_stop_is_told_at_once"),
+    "job-stream": (SERVER, "test_a_large_piece_is_answered_when_it_was_taken"),
+    "job-done, whatever its headers say": (SERVER, "test_a_result_twice_counts_once"),
+    "ping": (SERVER, "test_a_job_that_pings_no_longer_name_is_lost"),
+    "ping: unhealthy": (SERVER, "test_an_unfit_program_says_why"),
+    "the key as it is, and with Bearer": (SERVER, "test_a_bearer_key_will_do"),
+    "the job as it was sent": (STOCK, "test_the_job_as_the_handler_gets_it"),
+    "versions that public workers pin": (OLDER, "test_jobs_of_one_worker_beside_each_other"),
+}
 
-@pytest.mark.parametrize("row", [*JOB_DONE, *DELIVERY])
+
+@pytest.mark.parametrize("row", [*JOB_DONE, *DELIVERY, *WIRE])
 def test_every_row_has_its_test(row: str) -> None:
-    file, name = {**JOB_DONE, **DELIVERY}[row]
+    file, name = {**JOB_DONE, **DELIVERY, **WIRE}[row]
     assert f"def {name}(" in (TESTS / "agent_protocol" / file).read_text()
 
 
