@@ -253,10 +253,10 @@ MUTANTS = [
     ("the environment does not count", "tuple(sorted(env.items())), accelerated", "(), accelerated"),
     (
         "the kind does not count",
-        "tuple(sorted(env.items())), accelerated, volume)",
-        "tuple(sorted(env.items())), False, volume)",
+        "tuple(sorted(env.items())), accelerated, owner)",
+        "tuple(sorted(env.items())), False, owner)",
     ),
-    ("the volume does not count", "accelerated, volume)", "accelerated)"),
+    ("the owner does not count", "accelerated, owner)", "accelerated)"),
     ("any variable goes", 'BRINGS_CODE = ("PYTHON", "LD_")', 'BRINGS_CODE = ("PYTHONPATH", "LD_PRELOAD")'),
     ("letters are bytes", "len(name.encode()) > MARK_ROOM", "len(name) > MARK_ROOM"),
     ("hidden modules go", "set(names) & set(own)", "set()"),
