@@ -419,9 +419,6 @@ def _become_a_part() -> dict[str, str]:
     _log_to_stderr(logging.INFO)
     given = take_secrets(os.environ)
     wipe("STOKER_")
-    # gRPC reads this when it is imported. Its sockets are looked after by the thread that waits for them
-    # anyway, and not by a pool of threads: a message wakes half as many.
-    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
     return given
 
 
