@@ -65,7 +65,7 @@ async def test_workers_with_users_of_their_own_share_a_volume_by_its_group(
 ) -> None:
     volumes = tmp_path / "volumes"
     volumes.mkdir()
-    given = {"users": WorkerUsers(between=(190_000, 190_003)), "volumes": OnHost(volumes, volumes)}
+    given = {"users": WorkerUsers(between=(190_020, 190_023)), "volumes": OnHost(volumes, volumes)}
     host = Host(engine, tmp_path / "data", limits=Limits(nproc=4096), **given)
     try:
         for name in ("a", "b"):
@@ -73,7 +73,7 @@ async def test_workers_with_users_of_their_own_share_a_volume_by_its_group(
             told = await output(worker, {"write": name, "folders": ["/runpod-volume"]})
             assert name in told["/runpod-volume"]
         owners = {path.stat().st_uid for path in (volumes / "shared").iterdir()}
-        assert owners == {190_000, 190_001}
+        assert owners == {190_020, 190_021}
         assert (volumes / "shared").stat().st_gid == group("shared")
     finally:
         await host.spawner.close()
