@@ -126,7 +126,7 @@ def what_a_hello_lacks_is_forgotten(patch: Patch) -> None:
 def a_resent_chunk_is_appended(patch: Patch) -> None:
     real = store.apply_reports
 
-    def appending(conn: Any, *, node: str, session: int, reports: Any, now: float) -> Any:
+    def appending(conn: Any, *, reports: Any, **more: Any) -> Any:
         changed = []
         for report in reports:
             body = report.body
@@ -136,8 +136,8 @@ def a_resent_chunk_is_appended(patch: Patch) -> None:
                     (body.job, body.attempt),
                 ).fetchone()
                 report = replace(report, body=replace(body, n=n))  # noqa: PLW2901
-            changed += real(conn, node=node, session=session, reports=[report], now=now).changed
-        return replace(real(conn, node=node, session=session, reports=[], now=now), changed=tuple(changed))
+            changed += real(conn, reports=[report], **more).changed
+        return replace(real(conn, reports=[], **more), changed=tuple(changed))
 
     patch(store, "apply_reports", appending)
 
@@ -186,8 +186,8 @@ def reports_are_acknowledged_before_the_commit(patch: Patch) -> None:
 def an_outcome_is_acknowledged_and_dropped(patch: Patch) -> None:
     real = store.apply_reports
 
-    def forgetful(conn: Any, *, node: str, session: int, reports: Any, now: float) -> Any:
-        return real(conn, node=node, session=session, reports=reports[1:], now=now)
+    def forgetful(conn: Any, *, reports: Any, **more: Any) -> Any:
+        return real(conn, reports=reports[1:], **more)
 
     patch(store, "apply_reports", forgetful)
 

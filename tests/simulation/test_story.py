@@ -59,6 +59,7 @@ def test_every_planted_bug_is_found() -> None:
     told = simulate("--plants", "--number", str(PLANTED_SEEDS))
     print(told.stdout)
     assert told.returncode == 0, told.stdout + told.stderr
+    assert "unexpected keyword" not in told.stdout, "a plant no longer fits what it replaces"
 
 
 def fresh() -> int:
