@@ -37,8 +37,12 @@ def own_folder(source: Path, home: Path, user: User | None) -> Path:
         return source
     made = home / "work"
     made.mkdir(mode=0o700)
-    for name in names:
-        os.symlink(source / name, made / name)
-    if user is not None:
-        os.chown(made, *user)
+    fd = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:  # by its descriptor: the home is its user's, whose other workers may put a link in its place by now
+        for name in names:
+            os.symlink(source / name, name, dir_fd=fd)
+        if user is not None:
+            os.chown(fd, *user)
+    finally:
+        os.close(fd)
     return made

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -45,8 +46,10 @@ def endpoint() -> Iterator[Path]:
 
 @pytest.fixture
 async def spawn(endpoint: Path, new_watcher: Any) -> AsyncIterator[Any]:
-    """Starts the program, by a spawner with these options; says the process and its watcher."""
+    """Starts the program, by a spawner with these options; says the process and its watcher. Each is another
+    worker: what is left of one is known by its name, and goes when it ends."""
     spawners: list[LocalSpawner] = []
+    numbers = itertools.count(1)
 
     def started(program: tuple[str, ...] = (), **options: Any) -> tuple[LocalProcess, Any]:
         data = endpoint.parent / "data"
@@ -55,7 +58,7 @@ async def spawn(endpoint: Path, new_watcher: Any) -> AsyncIterator[Any]:
             spawners.append(LocalSpawner(data, **options))
         watcher = new_watcher()
         command = program or (SYSTEM_PYTHON, "-B", "program.py")
-        spec = WorkerSpec("w1", "e", 1, str(endpoint), kind="protocol")
+        spec = WorkerSpec(f"w{next(numbers)}", "e", 1, str(endpoint), kind="protocol")
         return spawners[0].start(spec, None, watcher, Program(command, endpoint, {})), watcher
 
     yield started
@@ -109,6 +112,28 @@ def test_a_folder_with_too_many_names_is_started_in_itself(
     assert "has more than 2 names" in caplog.text
     monkeypatch.setattr(program_folder, "LINKS_MAX", 3)
     assert own_folder(endpoint, home, None) == home / "work"
+
+
+def test_a_link_that_is_put_in_its_place_meanwhile_leads_nowhere(
+    endpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where workers have one user, another of them may change what is in this one's home."""
+    home, victim = endpoint.parent, endpoint.parent / "victim"
+    victim.mkdir()
+    symlink = os.symlink
+
+    def after_a_swap(*given: Any, **more: Any) -> None:
+        if not (home / "away").exists():
+            (home / "work").rename(home / "away")
+            symlink(victim, home / "work")
+        symlink(*given, **more)
+
+    monkeypatch.setattr(os, "symlink", after_a_swap)
+    chowned: list[Any] = []
+    monkeypatch.setattr(os, "chown", lambda what, *_: chowned.append(os.stat(what).st_ino))
+    own_folder(endpoint, home, (190_004, 190_004))
+    assert list(victim.iterdir()) == []
+    assert chowned == [(home / "away").stat().st_ino]
 
 
 async def test_a_folder_that_is_not_there_is_named(spawn: Any, endpoint: Path) -> None:
