@@ -22,6 +22,7 @@ from pathlib import Path
 
 import stoker
 import stoker.worker
+from stoker.agent import volumes
 from stoker.agent.birth import LogSink, Program
 from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_images import Images
@@ -30,7 +31,6 @@ from stoker.agent.container_process import Container, ContainerProcess
 from stoker.agent.files import ScratchFolders
 from stoker.agent.log_tail import LogTail
 from stoker.agent.seams import Spawner, SpawnFailed, WorkerProcess, WorkerWatcher
-from stoker.agent.volumes import folder as volume_folder
 from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import Device, WorkerSpec
 
@@ -144,15 +144,9 @@ class ContainerSpawner:
         if not spec.volume:
             return ""
         root = self._volumes
-        path = volume_folder(None if root is None else root.inside, spec.volume)
+        group = self._users.group_of(spec.volume)
+        path = volumes.shared(None if root is None else root.inside, spec.volume, group)
         assert root is not None
-        try:
-            group = self._users.group_of(spec.volume)
-            if group is not None and path.stat().st_gid != group:
-                os.chown(path, -1, group)
-                path.chmod(0o2770)
-        except OSError as error:
-            raise SpawnFailed(f"volume {spec.volume} cannot be shared: {error.strerror}") from None
         return root.path(path)
 
     def _frames_folder(self, name: str, undo: contextlib.ExitStack) -> Path:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import stoker
+from stoker.agent import volumes
 from stoker.agent.birth import Program
 from stoker.agent.cgroups import Cgroup, Cgroups
 from stoker.agent.isolation import Host, Place, Plan, User, decide, groups, unforkable
@@ -28,7 +29,6 @@ from stoker.agent.program_folder import own_folder
 from stoker.agent.removal import remove_tree
 from stoker.agent.seams import SpawnFailed
 from stoker.agent.started_process import Bounds
-from stoker.agent.volumes import folder as volume_folder
 from stoker.agent.worker_environment import package_folder, present, working_folder
 from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import WorkerSpec
@@ -129,12 +129,7 @@ class Holdings:
         if not spec.volume:
             return ""
         root = Path(self._host.volume_root) if self._host.volume_root else None
-        path = volume_folder(root, spec.volume)
-        group = self._users.group_of(spec.volume)
-        if group is not None and path.stat().st_gid != group:
-            os.chown(path, -1, group)
-            path.chmod(0o2770)
-        return str(path)
+        return str(volumes.shared(root, spec.volume, self._users.group_of(spec.volume)))
 
     def _cgroup(self, name: str, plan: Plan, undo: contextlib.ExitStack) -> Cgroup | None:
         if self._cgroups is None or plan.cgroup is None:

@@ -14,6 +14,7 @@ Not here: how a worker comes to see it (`agent.isolation`; `agent.container_plan
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import stat
 from pathlib import Path
@@ -57,4 +58,18 @@ def folder(root: Path | None, name: str) -> Path:
         raise SpawnFailed(f"volume {name} has no folder {path}: {error.strerror}") from None
     if not stat.S_ISDIR(mode):
         raise SpawnFailed(f"volume {name}: {path} is no folder")
+    return path
+
+
+def shared(root: Path | None, name: str, group: int | None) -> Path:
+    """The same, where this group may write, too; None: whoever may now. Raises SpawnFailed."""
+    path = folder(root, name)
+    try:
+        if group is not None and path.stat().st_gid != group:
+            os.chown(path, -1, group)
+            path.chmod(0o2770)
+    except OSError as error:
+        raise SpawnFailed(
+            f"volume {name} cannot be shared: {path} cannot belong to group {group}: {error.strerror}"
+        ) from None
     return path

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from stoker.agent.holdings import Holdings
+from stoker.agent.isolation import Host
 from stoker.agent.seams import SpawnFailed
-from stoker.agent.volumes import folder
+from stoker.agent.volumes import folder, group, shared
+from stoker.agent.worker_users import WorkerUsers
+from stoker.wire.messages import WorkerSpec
 
 
 def test_it_is_made_once_and_kept(tmp_path: Path) -> None:
@@ -40,3 +47,23 @@ def test_no_root_and_a_root_that_is_gone(tmp_path: Path) -> None:
         folder(None, "weights")
     with pytest.raises(SpawnFailed, match="No such file or directory"):
         folder(tmp_path / "gone", "weights")
+
+
+def test_a_group_that_this_host_does_not_have_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a container whose groups are others' on the host, and of some network file systems."""
+
+    def refused(path: object, user: int, to: int) -> None:
+        if user == -1:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "chown", refused)
+    number = group("weights")
+    with pytest.raises(SpawnFailed, match=f"weights cannot be shared: .* group {number}: Invalid argument"):
+        shared(tmp_path, "weights", number)
+    between, spec = (190_000, 190_003), WorkerSpec("w1", "e", 1, "no_module:handler", volume="weights")
+    host = Host(user_range=between, volume_root=str(tmp_path))
+    holdings = Holdings(tmp_path / "data", WorkerUsers(between=between), host, None, ())
+    with contextlib.ExitStack() as undo, pytest.raises(SpawnFailed, match="volume weights cannot be shared"):
+        holdings.take(spec, None, undo, None)
