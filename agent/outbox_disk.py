@@ -55,7 +55,10 @@ class OutboxFile:
             with suppress(RuntimeError):  # the loop is closed: nobody is to be told
                 loop.call_soon_threadsafe(done, error)
 
-        threading.Thread(target=work, name="outbox", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="outbox", daemon=True).start()
+        except RuntimeError as none_left:  # of threads, on this host; the next save may find one
+            loop.call_soon(done, none_left)
 
     def _write(self, number: int, data: bytes) -> None:
         """Nothing where a later one is there already."""

@@ -129,6 +129,18 @@ async def test_a_save_beside_is_told_when_it_is_there_or_why_it_is_not(tmp_path,
     assert disk.load() == b"one"
 
 
+async def test_a_host_without_a_thread_to_spare_is_told_too(tmp_path, monkeypatch):
+    def none_left(self):
+        raise RuntimeError("can't start new thread")
+
+    disk = OutboxFile(tmp_path / "outbox")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        assert isinstance(await save_beside(disk, lambda: b"one"), RuntimeError)
+    assert await save_beside(disk, lambda: b"two") is None
+    assert disk.load() == b"two"
+
+
 async def test_what_was_asked_for_last_stays_whoever_is_faster(tmp_path):
     disk, begun, go = OutboxFile(tmp_path / "outbox"), threading.Event(), threading.Event()
 
