@@ -35,7 +35,7 @@ Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
 
 AT_ONCE = 32
 """Deliveries under way: a receiver that does not answer holds one of them for ten seconds. No receiver gets
-more than half of those that the others leave, so there is always one for whoever has none."""
+more than half of those that the others leave: that many which never answer leave places for the rest."""
 
 LARGE_AT_ONCE = 2
 """Of those with a spilled payload: each is in memory several times over, and may have 40 MB."""
