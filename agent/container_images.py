@@ -99,12 +99,19 @@ class Images:
 
 def _digest(image: str, found: dict[str, Any]) -> str:
     """The name by which its registry knows it for ever; "" where none does. An image that came from several
-    registries has one of each, and the credentials are for this one."""
+    registries has one of each, and the credentials are for this one. Where it names no registry, the engine
+    may have found it at any that it asks for such images, and at the Docker Hub first."""
     names: list[str] = found.get("RepoDigests") or []
     above, slash, last = image.partition("@")[0].rpartition("/")
-    repository = f"/{above}{slash}{last.partition(':')[0]}"
-    ours = [name for name in names if f"/{name.partition('@')[0]}".endswith(repository)]
+    repository = f"{above}{slash}{last.partition(':')[0]}"
+    ours = [name for name in names if _on_hub(name.partition("@")[0]) == _on_hub(repository)]
+    ours += [name for name in names if name.partition("@")[0].endswith(f"/{repository}")]
     return (ours or names or [""])[0]
+
+
+def _on_hub(repository: str) -> str:
+    """As short as Docker writes one of its own registry; another's as it is."""
+    return repository.removeprefix("docker.io/").removeprefix("library/")
 
 
 def _load(file: Path) -> dict[str, dict[str, str]]:

@@ -102,6 +102,19 @@ async def test_a_pin_is_what_its_own_registry_calls_it(
     assert pin["digest"] == digests[1]
 
 
+@pytest.mark.parametrize("image", ["b:1", "library/b", "docker.io/library/b:1"])
+@pytest.mark.parametrize("told", ["b", "docker.io/library/b"])
+async def test_a_pin_of_the_docker_hub_is_not_another_registrys_of_that_name(
+    engine: FakeEngine, tmp_path: Path, image: str, told: str
+) -> None:
+    """It would be sent this one's credentials."""
+    digests = ["elsewhere:5000/b@sha256:7", "elsewhere:5000/library/b@sha256:7", f"{told}@sha256:8"]
+    engine.here[image] = {"Id": "sha256:9", "RepoDigests": digests}
+    await Images(engine, tmp_path / "i.json").resolve(wanted_by(replace(spec(), image=image)))
+    (pin,) = json.loads((tmp_path / "i.json").read_text()).values()
+    assert pin["digest"] == digests[2]
+
+
 def test_another_user_finds_no_container_of_the_agents(engine: Any, tmp_path: Path) -> None:
     """Whoever saw its folder could be faster at its socket than the container, and get its jobs."""
     engine.facts = Engine("docker", "28.0.1")
