@@ -199,9 +199,8 @@ def _sharing(handles: list[Any], host_pids: bool) -> str:
 
 def _held_by_process(handle: Any) -> dict[int, int] | None:
     """Bytes by process id; None where the driver names a process and not what it holds."""
-    running = nvml.nvmlDeviceGetComputeRunningProcesses_v3(
-        handle
-    )  # without a version, an old driver is no NVMLError
+    # Named without its version, it does not fail with an NVMLError where the driver is an old one.
+    running = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
     if any(one.usedGpuMemory is None for one in running):
         return None
     return {int(one.pid): int(one.usedGpuMemory) for one in running}

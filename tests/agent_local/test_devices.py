@@ -223,7 +223,7 @@ def test_a_driver_that_hangs_is_missed_until_it_answers(library: Path) -> None:
 
 def test_what_is_asked_meanwhile_has_its_turn(library: Path) -> None:
     with Follower(library) as driver:
-        driver.set("slow 0 100", "used 0 5")
+        driver.set("slow 0 20", "used 0 5")
         assert driver.ask("both GPU-0") == [WELL, 5]
         driver.set("hang 0 1")
         assert driver.ask("both GPU-0") == ["Missed(why='no answer in time')", None]
