@@ -24,8 +24,11 @@ ROOT = Path(__file__).resolve().parents[1]
 WHEELS = ROOT / ".whl"
 SITE = WHEELS / "site"
 
+DIFFUSERS = ("diffusers", "importlib_metadata", "zipp", "lazy-importer")
+REQUESTS = ("requests", "charset-normalizer", "urllib3", "certifi")
+PYTEST = ("pytest", "pytest-asyncio", "pytest-timeout", "pluggy", "iniconfig")
 JSONSCHEMA = ("jsonschema", "jsonschema-specifications", "referencing", "rpds-py", "attrs")
-PACKED = ("diffusers", "av", "importlib_metadata", "zipp", "pytest", "pytest-asyncio", *JSONSCHEMA)
+PACKED = (*DIFFUSERS, *REQUESTS, "av", *PYTEST, *JSONSCHEMA)
 PRESENT = (
     "torch",
     "transformers",
