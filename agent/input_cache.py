@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,6 +37,8 @@ AT_ONCE = 64
 
 AT_ONCE_OF_A_HOST = 8
 """Of these: one that is slow, or wants to be, holds up its own alone."""
+
+_AFTER_HOST = re.compile(r"[/?#].*", re.DOTALL)
 
 LIMITS = Limits(size=16 << 30, seconds=3600.0, silence=30.0)
 """What no transfer may exceed, whatever its guests would take."""
@@ -144,7 +147,7 @@ class InputCache:
 
     def _turn_of(self, url: str) -> asyncio.Semaphore:
         """Of its host; it lives as long as somebody waits for it or has it."""
-        host = url.partition("://")[2].partition("/")[0].lower()
+        host = _AFTER_HOST.sub("", url.partition("://")[2]).lower()
         return self._turns.setdefault(host, asyncio.Semaphore(AT_ONCE_OF_A_HOST))
 
     async def _brought(self, key: str, wish: InputWish, transfer: Transfer) -> Held:
