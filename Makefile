@@ -42,6 +42,7 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	@.ci/packages gcc ffmpeg
+	@.ci/peers "$(PYTHON)"
 	$(PYTEST) tests -m slow --timeout 600 -o faulthandler_timeout=600
 
 simulate: $(STAMP)
