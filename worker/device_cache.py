@@ -12,17 +12,28 @@ from types import TracebackType
 
 
 def give_back(error: BaseException | None = None) -> None:
-    """Never raises. The frames of the handler's error are emptied first: they hold its tensors."""
+    """Never raises. The frames of the handler's error are emptied first, and those of the errors that it was
+    raised after or because of: they hold its tensors."""
     cuda = sys.modules.get("torch.cuda")
     try:
         if cuda is None or not cuda.is_initialized():
             return
-        if error is not None:
-            _clear(error.__traceback__)
-        _clear(sys.exc_info()[2])
+        for one in _with_those_before(error, sys.exc_info()[1]):
+            _clear(one.__traceback__)
         cuda.empty_cache()
     except Exception as problem:
         print(f"the device's memory could not be given back: {problem!r}", file=sys.stderr)
+
+
+def _with_those_before(*errors: BaseException | None) -> list[BaseException]:
+    found: dict[int, BaseException] = {}
+    left = list(errors)
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in found:
+            found[id(one)] = one
+            left += [one.__context__, one.__cause__]
+    return list(found.values())
 
 
 def _clear(traceback: TracebackType | None) -> None:

@@ -75,6 +75,33 @@ def test_a_cancelled_job_gives_back_what_its_frames_held(monkeypatch: pytest.Mon
     assert link.sent == [("failed", 1)]
 
 
+@pytest.mark.parametrize(
+    "by", ["cancelled, while another error was handled", "cancelled, because of another error"]
+)
+def test_what_the_frames_of_an_error_before_it_held_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """A loop that is stopped deep within a network: the job's own end is raised where that is caught."""
+    torch = Torch(monkeypatch)
+
+    def network() -> None:
+        activations = torch.tensor()
+        raise LookupError(activations is None)
+
+    def handler(job: Job) -> None:
+        link.attempt.cancel("cancelled")
+        try:
+            network()
+        except LookupError as stopped:
+            if "because" in by:
+                raise RuntimeError("it was stopped") from stopped
+            job.raise_if_cancelled()
+
+    link = Link(torch)
+    sync_loop.run_attempt(handler, link.attempt, b"{}", aggregate=False)
+    assert torch.held == [0]
+
+
 async def test_an_asynchronous_one_does_too(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = Torch(monkeypatch)
     link = Link(torch)
