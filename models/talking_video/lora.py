@@ -83,6 +83,9 @@ def _check(key: str, change: Mapping[str, torch.Tensor], shape: torch.Size, name
         raise WrongWeights(
             f"{name}: {key} is changed by {' and '.join(sorted(halves))} without the other half"
         )
+    if "up" in change and change["up"].shape[1] != len(change["down"]):
+        ranks = f"{change['up'].shape[1]} and {len(change['down'])}"
+        raise WrongWeights(f"{name}: the two halves that change {key} have the ranks {ranks}")
     shapes = [change["diff"].shape] if "diff" in change else []
     if "up" in change:
         shapes.append(torch.Size([len(change["up"]), *change["down"].shape[1:]]))

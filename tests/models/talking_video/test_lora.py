@@ -223,6 +223,11 @@ class TestRefused:
             WrongWeights, match=r"proj_out\.weight is changed by \(17, 16\); it is \(16, 16\)"
         ):
             fuse(network, wide, 1.0, "lora")
+        before = copied(network)
+        uneven = state | {"head.head.lora_up.weight": torch.zeros(16, 3)}
+        with pytest.raises(WrongWeights, match=r"change proj_out\.weight have the ranks 3 and 2"):
+            fuse(network, uneven, 1.0, "lora")
+        assert changed(network, before) == set()
 
     def test_a_file_without_any(self, network: Any, tmp_path: Path) -> None:
         from safetensors.torch import save_file
