@@ -175,7 +175,8 @@ async def test_a_later_agent_removes_what_an_earlier_one_left(host: Any, address
     later = await asyncio.to_thread(connect, [address])
     assert await later.remove_all("agent-2") == 0, "another agent's"
     assert await later.remove_all("agent-1") == 1
-    assert (await worker.exited()).status in (-9, LOST), "podman may forget how it ended"
+    ended = (await worker.exited()).status
+    assert ended in (-9, -15, LOST), "podman asks before it kills, and may forget how it ended"
     await asyncio.to_thread(later.close)
 
 
