@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -417,6 +417,14 @@ class Nodes:
         log.error("every node is asked to connect anew: %s", error)
         for session in self._sessions.values():
             session.end("what was stored is in doubt")
+
+    def lapse(self, lost: Mapping[str, int]) -> None:
+        """The store has closed these sessions. Where the wall clock was set forward their streams still stand:
+        a node that is there says Hello again at once, and what is not there is no place for a job."""
+        for node, number in lost.items():
+            session = self._sessions.get(node)
+            if session is not None and session.session == number:
+                session.end("by the clock of control, no word from it for too long")
 
     async def stop(self) -> None:
         """Tells every agent that this process goes. Returns when their sessions are over, and soon."""

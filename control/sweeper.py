@@ -21,6 +21,8 @@ from stoker.control.errors import ControlError, Unavailable
 from stoker.control.nodes import Nodes
 from stoker.control.settings import PlaneSettings
 from stoker.control.staffing import Staffing
+from stoker.control.store import Conn
+from stoker.control.types import Changed
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +90,14 @@ class Sweeper:
 
     async def _lapse(self) -> None:
         now = self._clock()
-        silent = now - self._settings.silence_s
-        self._nodes.apply(
-            await self._commits.commit(lambda conn: store.noted(conn, store.lost_nodes(conn, silent, now)))
-        )
+
+        def lapse(conn: Conn) -> tuple[dict[str, int], tuple[Changed, ...]]:
+            lost, changed = store.lost_nodes(conn, now - self._settings.silence_s, now)
+            return lost, store.noted(conn, changed)
+
+        lost, changed = await self._commits.commit(lapse)
+        self._nodes.lapse(lost)
+        self._nodes.apply(changed)
 
     # -- the object store
 

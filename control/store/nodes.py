@@ -127,16 +127,19 @@ def _resume(conn: Conn, node: str, key: AttemptKey) -> list[Changed]:
 # ---- losing a node ------------------------------------------------------------------------------
 
 
-def lost_nodes(conn: Conn, silent_before: float, now: float) -> tuple[Changed, ...]:
-    """Nodes not heard of since `silent_before` lose their jobs, and their session is over."""
+def lost_nodes(conn: Conn, silent_before: float, now: float) -> tuple[dict[str, int], tuple[Changed, ...]]:
+    """Nodes not heard of since `silent_before` lose their jobs, and their session is over: which they are,
+    each with the session that was open, and what changed."""
     holds = exists().where(jobs.c.node == nodes.c.id, jobs.c.state == JobState.IN_PROGRESS.value)
-    silent = select(nodes.c.id, nodes.c.seen_at).where(
+    silent = select(nodes.c.id, nodes.c.session, nodes.c.seen_at).where(
         nodes.c.seen_at < silent_before, (nodes.c.alive == 1) | holds
     )
+    lost: dict[str, int] = {}
     changed: list[Changed] = []
-    for node, seen_at in conn.execute(silent).all():
+    for node, session, seen_at in conn.execute(silent).all():
+        lost[node] = session
         changed += _lose(conn, node, now, f"no word from it for {now - seen_at:.0f} s")
-    return tuple(changed)
+    return lost, tuple(changed)
 
 
 def requeue_node(conn: Conn, node: str, session: int, now: float, why: str) -> tuple[Changed, ...]:

@@ -300,6 +300,23 @@ async def test_a_silent_node_loses_its_jobs_after_a_minute() -> None:
 
 
 @story
+async def test_a_clock_that_is_set_forward_leaves_no_place_that_is_none() -> None:
+    """The store has lost the nodes by its clock: their streams end, and who is there says Hello again."""
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.staffed()
+        for number in range(13):  # control must have watched for a minute
+            await asyncio.sleep(5)
+            await agent.beat(number)
+        await asyncio.sleep(1)
+        assert w.plane.floor.workers
+        w.moved += 100.0
+        await asyncio.sleep(3)
+        assert not w.plane.floor.workers
+
+
+@story
 async def test_a_hosted_models_bad_input_is_refused_before_it_is_stored() -> None:
     run = EndpointVersion("m:h", schema=SCHEMA)
     async with world(endpoint("model", hosted=True, run=run)) as (w, _):

@@ -101,8 +101,9 @@ def test_a_superseded_hello_keeps_nothing(bench: Any) -> None:
 
 
 def lose(bench: Any, silent_before: float, now: float) -> tuple[Any, ...]:
-    changed: tuple[Any, ...] = bench.do(lambda conn: store.lost_nodes(conn, silent_before, now))
-    return changed
+    lost, changed = bench.do(lambda conn: store.lost_nodes(conn, silent_before, now))
+    assert set(lost.items()) <= set(bench.sessions.items())
+    return tuple(changed)
 
 
 def test_a_silent_node_loses_its_jobs_and_its_session(bench: Any) -> None:

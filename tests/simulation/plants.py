@@ -111,7 +111,7 @@ def a_requeue_raises_the_attempt(patch: Patch) -> None:
 @planted
 def a_broken_node_keeps_its_jobs(patch: Patch) -> None:
     patch(store, "requeue_node", lambda *_: ())
-    patch(store, "lost_nodes", lambda *_: ())
+    patch(store, "lost_nodes", lambda *_: ({}, ()))
 
 
 @planted
