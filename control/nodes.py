@@ -419,7 +419,7 @@ class Nodes:
             session.end("what was stored is in doubt")
 
     def lapse(self, lost: Mapping[str, int]) -> None:
-        """The store has closed these sessions. Where the wall clock was set forward streams still stand:
+        """The store has closed these sessions. Where the wall clock was set forward, streams still stand:
         a node that is there says Hello again at once, and what is not there is no place for a job."""
         for node, number in lost.items():
             session = self._sessions.get(node)
