@@ -38,7 +38,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	@.ci/packages gcc
 	@.ci/peers "$(PYTHON)"
-	$(PYTEST) tests -m "not slow" -n 3 --dist loadfile
+	$(PYTEST) tests -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(STAMP)
 	@.ci/packages gcc ffmpeg

@@ -16,6 +16,7 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the commands have it: its handlers make descriptors anew
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
