@@ -1,4 +1,5 @@
-"""One loaded flux-tiny for all tests of the image model; torch on one thread, and no network."""
+"""One loaded flux-tiny for all tests of the image model; torch on one thread, and no network. And the GPU,
+where there is one."""
 
 from __future__ import annotations
 
@@ -17,6 +18,16 @@ from stoker.worker.testing import LocalJob
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 SMALL = {"width": 256, "height": 256, "num_inference_steps": 2, "seed": 1}
+
+
+@pytest.fixture
+def gpu() -> Device:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip(f"there is no NVIDIA GPU that torch {torch.__version__} can use")
+    found = torch.cuda.get_device_properties(0)
+    return Device(uuid=f"GPU-{found.uuid}", kind="gpu", name=found.name)
 
 
 @pytest.fixture(scope="session")

@@ -16,16 +16,6 @@ from stoker.worker.testing import LocalJob
 INPUT = {"prompt": "a lighthouse", "width": 512, "height": 512, "num_inference_steps": 4, "seed": 1}
 
 
-@pytest.fixture
-def gpu() -> Device:
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip(f"there is no NVIDIA GPU that torch {torch.__version__} can use")
-    found = torch.cuda.get_device_properties(0)
-    return Device(uuid=f"GPU-{found.uuid}", kind="gpu", name=found.name)
-
-
 @pytest.mark.gpu
 def test_a_picture_on_a_gpu(gpu: Device, weights_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(weights_dir))

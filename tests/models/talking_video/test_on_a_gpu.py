@@ -21,16 +21,6 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture
-def gpu() -> Device:
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip(f"there is no NVIDIA GPU that torch {torch.__version__} can use")
-    found = torch.cuda.get_device_properties(0)
-    return Device(uuid=f"GPU-{found.uuid}", kind="gpu", name=found.name)
-
-
-@pytest.fixture
 def talk(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Jobs of one model; talk-tiny draws 64 x 64 for 640 x 640."""
     monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(tmp_path / "weights"))
