@@ -140,7 +140,7 @@ class ContainerEngine:
     def __init__(self, client: APIClient | None, engine: Engine) -> None:
         self.facts = engine
         self._client = client
-        self._inits = list(INITS)
+        self._init: str | None = INITS[0]
         self._doomed: set[str] = set()
         self._threads = ThreadPoolExecutor(THREADS, "containers")
 
@@ -201,14 +201,15 @@ class ContainerEngine:
         client: Any = self.client  # its calls have no types
         if self.facts.name != "podman":
             return str(client.create_container_from_config(docker_request(plan), name)["Id"])
-        while True:
-            request = podman_request(plan, name, self._inits[0])
+        answer: Any = None
+        for init in dict.fromkeys((self._init, *INITS)):
+            request = podman_request(plan, name, init)
             answer = client.post(
                 f"{client.base_url}/{LIBPOD}/containers/create", json=request, timeout=CALL_S
             )
-            if NO_INIT not in answer.text or len(self._inits) == 1:
+            if NO_INIT not in answer.text:
+                self._init = init  # several threads may find it at once
                 break
-            self._inits.pop(0)
         client._raise_for_status(answer)
         return str(answer.json()["Id"])
 

@@ -3,7 +3,8 @@
 drop      both ends learn of it, and lose what was under way
 sever     nothing passes any more and nobody learns of it; `deaf` names a side that ends all the same
 silence   what is sent arrives later, as TCP sends again
-doubled   messages arrive twice, as from a side that sends again
+doubled   messages arrive twice, as from a side that sends again; what the attempt before one came to is
+          told after that one was assigned, as by a node that was given up and was not dead
 swallow   the next message with an Assign or a Cancel is lost, and the connection with it
 poison    the next report of a kind is one that the store cannot take
 """
@@ -23,6 +24,9 @@ from stoker.wire.streams import MemoryStream, StreamEnded, _Ended
 
 TOO_LARGE = 1 << 70
 """More than a column holds: whoever stores it raises, and not because the disk is full."""
+
+
+OF_BEFORE = b'{"request": null, "attempt": 0}'
 
 
 class Wire(MemoryStream[Any, Any]):
@@ -75,11 +79,22 @@ class Link:
         doubled = network.doubled.get(self.host, 0.0)
         if doubled and _may_repeat(message) and network.rng.random() < doubled:
             self.later(sender, message)
+            if isinstance(message, FromControl):
+                self._ends_of_before(message)
 
     def later(self, sender: Wire, message: Any) -> None:
         side = int(sender is self.agent)
         at = self._last[side] = self.network.arrival(self, self._last[side])
         self.network.loop.call_at(at, self._arrive, sender, message, context=self.network.context)
+
+    def _ends_of_before(self, message: FromControl) -> None:
+        earlier = [
+            Outcome(one.job, one.attempt - 1, "a-worker-of-before", "completed", output=OF_BEFORE)
+            for one in message.assigns
+            if one.attempt > 1
+        ]
+        if earlier:
+            self.later(self.agent, FromAgent(reports=tuple(Report(1, one) for one in earlier)))
 
     def _arrive(self, sender: Wire, message: Any) -> None:
         receiver = sender.peer
