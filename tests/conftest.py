@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,18 @@ def _no_subreaper_afterwards() -> Iterator[None]:
     """A spawner makes this process a subreaper; the next module's tests expect orphans to go elsewhere."""
     yield
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails beside real processes shows what they said."""
+    report = yield
+    stacks = getattr(sys.modules.get("stack"), "LIVING", ())
+    if report.failed:
+        report.sections += [
+            (f"{name}.log of {item.name}", stack.log(name)) for stack in stacks for name in stack.logged()
+        ]
+    return report
 
 
 @pytest.fixture(scope="session")

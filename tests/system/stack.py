@@ -27,6 +27,10 @@ PROGRAMS = HANDLERS.with_name("handlers_protocol")
 SOURCE = Path(__file__).parents[2] / "src"
 
 
+LIVING: list[Stack] = []
+"""What runs now; a test that fails shows their logs."""
+
+
 def queue_endpoint(name: str, file: str, **fields: Any) -> str:
     """One `[[endpoints]]` section for a handler of tests/handlers, with one worker kept."""
     values = {
@@ -72,6 +76,7 @@ class Stack:
     # -- processes
 
     def start(self) -> None:
+        LIVING.append(self)
         self.start_control()
         self.start_agent()
 
@@ -119,7 +124,10 @@ class Stack:
         return process, json.loads(line)
 
     def log(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text()[-6000:]
+        return (self.folder / f"{name}.log").read_text(errors="replace")[-6000:]
+
+    def logged(self) -> list[str]:
+        return [name for name in ("control", "agent") if (self.folder / f"{name}.log").exists()]
 
     def kill(self, name: str) -> None:
         """SIGKILL to control or the agent alone."""
@@ -128,6 +136,8 @@ class Stack:
         process.wait()
 
     def stop(self) -> None:
+        if self in LIVING:
+            LIVING.remove(self)
         for name in ("agent", "control"):
             process = getattr(self, name, None)
             if process is None or process.poll() is not None:
