@@ -17,12 +17,12 @@ import contextlib
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from stoker.agent.beside import beside
 from stoker.agent.container_oom import counter, kills
 from stoker.agent.container_plan import (
     AGENT_LABEL,
@@ -132,6 +132,8 @@ def _in_words() -> Any:
         raise kind(str(error.explanation or error)) from None
     except (DockerException, RequestException, OSError) as error:
         raise EngineError(f"the container engine cannot be reached: {error}") from None
+    except (ValueError, KeyError) as error:
+        raise EngineError(f"the container engine's answer cannot be read: {error!r}") from None
 
 
 class ContainerEngine:
@@ -173,21 +175,15 @@ class ContainerEngine:
 
     async def pull(self, name: str, auth: RegistryAuth | None = None) -> None:
         """On a thread of its own: it may take minutes, and nothing waits for it at the agent's end."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
 
         def work() -> None:
-            error: Exception | None = None
             try:
                 with _in_words():
                     pull(self.client, name, auth)
-            except (EngineError, PullFailed) as refused:
-                error = EngineError(str(refused))
-            with contextlib.suppress(RuntimeError):  # the loop has gone
-                loop.call_soon_threadsafe(_settle, done, None, error)
+            except PullFailed as refused:
+                raise EngineError(str(refused)) from None
 
-        threading.Thread(target=work, name=f"pull {name}", daemon=True).start()
-        await done
+        await beside(f"pull {name}", work)
 
     # -- containers
 
@@ -216,36 +212,27 @@ class ContainerEngine:
     async def start(self, container: str, log_start: int) -> asyncio.Future[Ended]:
         """Once it runs. What it prints goes to the pipe `log_start`, which is closed here; the answer is done
         when it has ended, and holds an EngineError when the engine went."""
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[Ended] = loop.create_future()
         try:
             stream = await self.call(lambda: self.client.attach(container, stream=True))
         except BaseException:
             os.close(log_start)
             raise
-
-        def follow(counting: Path | None) -> None:
-            result, error = None, None
-            try:
-                with _in_words():
-                    _copy(stream, log_start)
-                    result = self._end_of(container, kills(counting))
-            except EngineError as gone:
-                error = gone
-            finally:
-                os.close(log_start)
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_settle, ended, result, error)
-
         try:
             counting = await self.call(lambda: self._started(container))
         except BaseException:
             await self.call(lambda: _close(stream))
             os.close(log_start)
             raise
-        name = f"container {container[:12]}"
-        threading.Thread(target=follow, args=(counting,), name=name, daemon=True).start()
-        return ended
+
+        def follow() -> Ended:
+            try:
+                with _in_words():
+                    _copy(stream, log_start)
+                    return self._end_of(container, kills(counting))
+            finally:
+                os.close(log_start)
+
+        return beside(f"container {container[:12]}", follow)
 
     def _started(self, container: str) -> Path | None:
         """What counts its ends for want of memory, where the engine itself does not know."""
@@ -327,12 +314,3 @@ def _close(stream: Any) -> None:
     """Its own `close` ends the socket, but leaves the response around it open."""
     stream.close()
     stream._response.close()
-
-
-def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -136,6 +137,9 @@ class ContainerProcess:
             status, reason = await self._run()
         except (EngineError, OSError) as error:
             status, reason = NEVER_RAN, f"the container of worker {spec.worker} cannot be run: {error}"
+        except Exception as error:  # whatever it is, the watcher waits for an end
+            log.exception("the container of worker %s", spec.worker)
+            status, reason = NEVER_RAN, f"the container of worker {spec.worker} cannot be run: {error!r}"
         self._over = True
         if self._pipe is not None:
             self._pipe.finish()
@@ -147,7 +151,7 @@ class ContainerProcess:
     async def _run(self) -> tuple[int, str]:
         image = await self._unless_stopped(self._images.resolve(wanted_by(self._container.spec)))
         if image is None:
-            return self._words(Ended(137 if self._killed else 143))
+            return self._stopped_early()
         container = await self._engine.create(self._container.plan(image), self._container.name)
         try:
             return await self._created(container)
@@ -159,7 +163,7 @@ class ContainerProcess:
 
     async def _created(self, container: str) -> tuple[int, str]:
         if self._stopped.done():
-            return self._words(Ended(137 if self._killed else 143))
+            return self._stopped_early()
         log_end, log_start = os.pipe()
         self._pipe = LogPipe(log_end, self._loop, self._tail)
         ended = await self._engine.start(container, log_start)
@@ -182,6 +186,10 @@ class ContainerProcess:
         task.cancel()
         await asyncio.wait({task})
         return None
+
+    def _stopped_early(self) -> tuple[int, str]:
+        """As if the signal had reached a container that runs."""
+        return self._words(Ended(128 + (signal.SIGKILL if self._killed else signal.SIGTERM)))
 
     def _words(self, ended: Ended) -> tuple[int, str]:
         memory = self._container.memory

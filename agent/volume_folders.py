@@ -11,7 +11,6 @@ name.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import secrets
@@ -22,14 +21,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
+from stoker.agent.beside import beside
 from stoker.agent.removal import remove_tree
 from stoker.agent.volumes import is_name
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 GONE = ".gone-"
 MOST = 5_000_000
@@ -47,7 +44,7 @@ class FoldersOnDisk:
     async def clear(self) -> None:
         for name in os.listdir(self._root):
             if name.startswith(GONE):
-                await _beside(f"remove {name}", partial(remove_tree, self._root / name))
+                await beside(f"remove {name}", partial(remove_tree, self._root / name))
 
     def close(self) -> None:
         """Ends the walk that is under way."""
@@ -57,7 +54,7 @@ class FoldersOnDisk:
         path = self._root / volume
         if not is_name(volume) or not path.is_dir():
             return None
-        return await _beside(f"measure {volume}", lambda: used_bytes(path, self._closed.is_set))
+        return await beside(f"measure {volume}", lambda: used_bytes(path, self._closed.is_set))
 
     async def remove(self, volume: str) -> bool:
         path = self._root / volume
@@ -65,7 +62,7 @@ class FoldersOnDisk:
             return False
         gone = self._root / f"{GONE}{volume}-{secrets.token_hex(4)}"
         path.rename(gone)
-        await _beside(f"remove {volume}", lambda: remove_tree(gone))
+        await beside(f"remove {volume}", lambda: remove_tree(gone))
         if gone.exists():
             log.error("some of volume %s could not be removed: it lies in %s", volume, gone)
         return True
@@ -116,25 +113,3 @@ def _entries(path: str, expected: tuple[int, int]) -> list[tuple[str, os.stat_re
         finally:
             os.close(opened)
     return found
-
-
-async def _beside(name: str, work: Callable[[], T]) -> T:
-    """What it returns or raises. When the caller is cancelled it goes on, and nobody hears of it."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if not ended.done():
-            ended.set_exception(error) if error is not None else ended.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result, failed = None, None
-        try:
-            result = work()
-        except BaseException as error:
-            failed = error
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, result, failed)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return await ended

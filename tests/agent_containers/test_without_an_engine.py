@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 from dataclasses import replace
@@ -10,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.container_engine import EngineError, NotThere, addresses, connect
+from stoker.agent.container_engine import ContainerEngine, EngineError, NotThere, addresses, connect
 from stoker.agent.container_images import Images, wanted_by
 from stoker.agent.container_oom import counter, kills
 from stoker.agent.container_plan import Engine
+from stoker.agent.container_process import Container, ContainerProcess
 from stoker.agent.container_pull import in_words
 from stoker.agent.container_spawner import ContainerSpawner, OnHost
 from stoker.agent.files import ScratchFolders
+from stoker.agent.log_tail import LogTail
 from stoker.agent.pod_containers import PodContainers
-from stoker.agent.seams import SpawnFailed
+from stoker.agent.seams import SpawnFailed, WorkerExit
 from stoker.cli.agent_containers import container_limits, shown
 from stoker.cli.errors import CliError
 from stoker.wire.messages import PodSpec, RegistryAuth, WorkerSpec
@@ -71,6 +74,56 @@ async def test_a_version_keeps_its_image_when_the_tag_moves_and_the_agent_starts
     assert await again.resolve(wanted_by(spec())) == "sha256:1"
     assert engine.pulled == ["a/b:1", "a/b@sha256:1"]
     assert await again.resolve(wanted_by(spec(version=2))) == "sha256:2"
+
+
+class Answer:
+    """Of an engine (or of a proxy before it) that does not speak as it should."""
+
+    status_code = 200
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def iter_lines(self) -> list[bytes]:
+        return [b"<html>"]
+
+
+class Garbled:
+    base_url, api_version, _auth_configs = "http://engine", "1.43", None
+
+    def post(self, *_: object, **__: object) -> Answer:
+        return Answer()
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_pull_whose_answer_nobody_can_read_is_over() -> None:
+    client: Any = Garbled()
+    engine = ContainerEngine(client, Engine("docker", "27.0"))
+    with pytest.raises(EngineError, match="answer cannot be read"):
+        async with asyncio.timeout(30):
+            await engine.pull("a/b:1", RegistryAuth("u", "p"))
+    engine.close()
+
+
+async def test_a_worker_whose_container_breaks_in_an_unknown_way_has_an_end(engine: FakeEngine) -> None:
+    class Broken:
+        async def resolve(self, _: object) -> str:
+            raise RuntimeError("nobody thought of this")
+
+    told: list[WorkerExit] = []
+
+    class Watcher:
+        def on_exit(self, ended: WorkerExit) -> None:
+            told.append(ended)
+
+    parts: tuple[Any, ...] = (engine, Broken(), Watcher(), LogTail())
+    await ContainerProcess(Container(spec(), lambda _: Any, "c", None, None), *parts).ended
+    assert [(ended.status, "nobody thought of this" in ended.reason) for ended in told] == [(125, True)]
 
 
 async def test_an_image_without_a_registry_that_has_gone(engine: FakeEngine, tmp_path: Path) -> None:
