@@ -70,6 +70,7 @@ class FrameSocket:
         self._paused = False
         self._writing = False
         self._ended = False  # the worker's end is closed, or of no further use
+        self._finishing = False
         loop.add_reader(sock, self._readable)
 
     def send(self, frame: Frame) -> None:
@@ -141,7 +142,8 @@ class FrameSocket:
             self._loop.remove_reader(self._socket)
 
     def pause(self) -> None:
-        if not self._paused:
+        """Nothing once it finishes: what a dead worker has sent has no other time to be heard."""
+        if not self._paused and not self._finishing:
             self._paused = True
             self._loop.remove_reader(self._socket)
 
@@ -159,7 +161,7 @@ class FrameSocket:
 
     def finish(self) -> None:
         """The worker is dead: hands on every frame that it had sent, then closes."""
-        self._paused = False
+        self._finishing, self._paused = True, False
         while self._held:
             self._on_frame(self._held.popleft())
         drained = 0

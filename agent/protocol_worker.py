@@ -159,7 +159,8 @@ class ProtocolProcess:
         self.child.kill()
 
     def pause(self) -> None:
-        self._paused = True
+        """Nothing once it is over: its last words have no other time to be heard."""
+        self._paused = not self._over
 
     def resume(self) -> None:
         if self._paused:

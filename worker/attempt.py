@@ -151,9 +151,9 @@ class Attempt:
             answer.set_result(frame)
 
     def _give_up(self, error: BaseException) -> None:
-        while self._waiting:
-            with suppress(KeyError):  # answered by another thread in between
-                answer = self._waiting.pop(next(iter(self._waiting)))
+        with suppress(KeyError):  # none is left; other threads take some, too
+            while True:
+                _, answer = self._waiting.popitem()
                 if answer.set_running_or_notify_cancel():
                     answer.set_exception(error)
 

@@ -7,13 +7,15 @@ import contextlib
 import os
 import resource
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stoker.worker.frames import Frame, FrameError
+from stoker.agent.frame_socket import FrameSocket
+from stoker.worker.frames import Frame, FrameError, encode
 
 MIB = 1024 * 1024
 
@@ -129,6 +131,22 @@ async def test_frames_held_while_paused_come_before_the_exit(start: Any) -> None
     process.pause()
     await watcher.exit
     assert watcher.frames.qsize() == 50
+
+
+async def test_a_full_outbox_loses_no_last_words_of_a_dead_worker() -> None:
+    ours, theirs = socket.socketpair()
+    heard: list[int] = []
+
+    def on_frame(frame: Frame) -> None:
+        heard.append(frame.fields["n"])
+        frames.pause()  # as whoever takes it does when it has no room for the next
+
+    frames = FrameSocket(ours, asyncio.get_running_loop(), on_frame, pytest.fail)
+    with theirs:
+        for n in range(3):
+            theirs.sendall(encode(Frame("done", {"n": n}))[0])
+    frames.finish()
+    assert heard == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -304,6 +304,23 @@ async def test_the_exit_comes_last_and_lets_everything_go(seat: Seat) -> None:
     assert seat.watcher.kinds[-1] == "chunk"
 
 
+async def test_a_full_outbox_loses_no_last_words_of_a_program(seat: Seat) -> None:
+    await seat.open("j1")
+    seat.process.pause()
+    posts = [seat.post("job-stream", "j1", {"output": n}) for n in range(2)]
+    await until(lambda: len(seat.process._outbox) == 2)
+    hear, before = seat.watcher.on_frame, len(seat.watcher.frames)
+
+    def heard(frame: Frame) -> None:
+        hear(frame)
+        seat.process.pause()  # as the agent does when it has no room for the next
+
+    seat.watcher.on_frame = heard  # type: ignore[method-assign]
+    seat.process.on_exit(WorkerExit(-9, "killed"))
+    assert seat.watcher.kinds[before:] == ["chunk", "chunk"]
+    assert [(await post).status_code for post in posts] == [200, 200]
+
+
 async def test_a_result_that_is_half_read_at_the_exit_counts(seat: Seat) -> None:
     await seat.open("j1")
     more = asyncio.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 
 import pytest
 
@@ -42,6 +43,31 @@ def test_the_first_end_wins() -> None:
     with pytest.raises(JobOver, match="the job j is over; no done can be sent for it any more"):
         link.attempt.done(None)
     assert link.kinds == ["done"]
+
+
+class TakenMeanwhile(dict[int, "Future[Frame]"]):
+    """Whoever looks into it finds it full, and empty a moment later: another thread was faster."""
+
+    def __len__(self) -> int:
+        length = super().__len__()
+        self.clear()
+        return length
+
+    def __iter__(self) -> Iterator[int]:
+        self.clear()
+        return super().__iter__()
+
+    def popitem(self) -> tuple[int, Future[Frame]]:
+        self.clear()
+        return super().popitem()
+
+
+def test_a_cancel_and_an_end_at_once_give_up_what_is_waited_for_once() -> None:
+    link = Recorder()
+    link.attempt._waiting = TakenMeanwhile({0: Future()})
+    link.attempt.cancel("by its caller")
+    link.attempt.failed(ValueError("told"))
+    assert link.kinds == ["failed"]
 
 
 def test_an_output_that_is_too_large_leaves_the_attempt_open_for_its_failure() -> None:
