@@ -32,13 +32,8 @@ from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame, is_large_piece
 
-WORDS = frozenset(
-    {"run_s", "output", "error", "retryable", "exit", "progress", "chunks", "files", "metrics", "log"}
-) | {
-    "ignore_cancel",
-    "ignore_term",
-    "slots",
-}
+WORDS = {"run_s", "output", "error", "retryable", "exit", "progress", "chunks", "files", "metrics", "log"}
+WORDS |= {"slots", "ignore_cancel", "ignore_term"}
 EXIT_S = 0.001
 """A process takes a moment to die and be reaped."""
 

@@ -13,7 +13,6 @@ import os
 import re
 import stat
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.agent.removal import remove_tree
@@ -37,16 +36,8 @@ RESERVE = 64 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
-@dataclass(frozen=True, slots=True)
-class FileFacts:
-    """`path` is where the file lay when it was judged, for words only."""
-
-    size: int
-    path: str
-
-
-def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> FileFacts:
-    """What is behind `fd`, when it is a regular file of `uid`'s below `scratch` and has no other name.
+def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> int:
+    """The size of the file behind `fd`: a regular one of `uid`'s, below `scratch`, with no other name.
 
     Raises FileRefused with a sentence. Callers read it: it names the file as seen from the scratch folder,
     and one outside by its bare name.
@@ -70,7 +61,7 @@ def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> FileFacts:
         raise FileRefused(f"{name} is a hard link: it has {facts.st_nlink} names; hand over a copy")
     if not inside:
         raise FileRefused(f"{name} lies outside the job's scratch folder; write it below job.scratch")
-    return FileFacts(facts.st_size, path)
+    return facts.st_size
 
 
 class ScratchFolders:
@@ -138,7 +129,7 @@ class ScratchFolders:
 
     def check(self, key: AttemptKey, fd: int) -> int:
         try:
-            return check_file(fd, self._path(key), self._owners.get(key, os.geteuid())).size
+            return check_file(fd, self._path(key), self._owners.get(key, os.geteuid()))
         except OSError as error:
             raise FileRefused(f"the file cannot be read: {error.strerror}") from None
 

@@ -178,7 +178,7 @@ def _wrapper(host: Host, place: Place, mount: Mount | None) -> tuple[str, ...]:
         elif name not in ("dev", "tmp") and f"/{name}" != MOUNT_POINT:
             made += ["--bind" if name == "proc" else "--ro-bind", f"/{name}", f"/{name}"]
     made += ["--dev-bind", "/dev", "/dev", "--tmpfs", "/tmp"]  # its own
-    for path in _outermost(place.readable):
+    for path in _hidden_by_tmp(place.readable):
         made += ["--ro-bind", path, path]
     for path in place.writable:
         made += ["--bind", path, path]
@@ -187,8 +187,8 @@ def _wrapper(host: Host, place: Place, mount: Mount | None) -> tuple[str, ...]:
     return (*made, "--remount-ro", "/", "--chdir", place.folder, "--")
 
 
-def _outermost(paths: Sequence[str]) -> list[str]:
-    """Those of /tmp only: all else is there already, below the folders of the root."""
+def _hidden_by_tmp(paths: Sequence[str]) -> list[str]:
+    """The worker has a /tmp of its own. All else is there already, below the folders of the root."""
     return sorted({path for path in paths if path.startswith("/tmp/")})
 
 

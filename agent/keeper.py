@@ -32,17 +32,16 @@ USERS_S = 0.5
 """How long whoever runs as a worker's user is killed: the next agent does it too, and gives them anew."""
 LIFE_MARK = "STOKER_AGENT_LIFE"
 
+SPARED_FROM = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""A terminal, or the stop of a whole service, sends these to the agent and the keeper alike."""
+
 
 def main(arguments: list[str]) -> int:
     agent, life = int(arguments[0]), arguments[1]
     cgroup = arguments[2] if len(arguments) > 2 else ""
     first, _, last = (arguments[3] if len(arguments) > 3 else "").partition("-")
     users = range(int(first), int(last) + 1) if first else range(0)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-    ):  # of a terminal, or of a whole service's stop
+    for number in SPARED_FROM:
         signal.signal(number, signal.SIG_IGN)
     try:
         death = os.pidfd_open(agent)
