@@ -12,9 +12,6 @@ from typing import Protocol
 from stoker.agent.isolation import Plan
 from stoker.agent.seams import SpawnFailed
 
-LogSink = Callable[[str, str], None]
-"""Hears (worker, line)."""
-
 
 class Child(Protocol):
     """A process that only this one may wait for; `subprocess.Popen` is one."""

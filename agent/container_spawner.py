@@ -21,9 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import stoker
-import stoker.worker
 from stoker.agent import volumes
-from stoker.agent.birth import LogSink, Program
+from stoker.agent.birth import Program
 from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_images import Images
 from stoker.agent.container_plan import Limits, Place, is_gpu, plan, refusal
@@ -62,14 +61,12 @@ class ContainerSpawner:
         limits: Limits | None = None,
         users: WorkerUsers | None = None,
         volumes: OnHost | None = None,
-        log_sink: LogSink | None = None,
     ) -> None:
         self._engine, self._data, self._volumes = engine, data, volumes
         self._folder = data.inside / "containers"
         self._agent, self._scratch = agent, scratch
         self._limits = limits or Limits()
         self._users = users or WorkerUsers()
-        self._log_sink = log_sink
         self.images = Images(engine, data.inside / "images.json")
         self._living: set[ContainerProcess] = set()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -104,7 +101,7 @@ class ContainerSpawner:
                 limits.of(spec.limits).memory,
                 _gpus(spec, device),
             )
-            process = ContainerProcess(container, self._engine, self.images, watcher, self._tail(spec.worker))
+            process = ContainerProcess(container, self._engine, self.images, watcher, LogTail())
             self._living.add(process)
             given_back = undo.pop_all()
         process.ended.add_done_callback(lambda _: self._gone(process, given_back))
@@ -163,12 +160,8 @@ class ContainerSpawner:
         package = self._folder / "package" / "stoker"
         package.mkdir(parents=True)
         shutil.copy(Path(stoker.__file__), package)
-        source = Path(stoker.worker.__file__).parent
+        source = Path(stoker.__file__).parent / "worker"
         shutil.copytree(source, package / "worker", ignore=shutil.ignore_patterns("__pycache__"))
-
-    def _tail(self, worker: str) -> LogTail:
-        sink = self._log_sink
-        return LogTail(None if sink is None else lambda line: sink(worker, line))
 
     async def close(self) -> None:
         """Kills and removes whatever is left; every watcher has heard of its end when this returns."""

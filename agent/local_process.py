@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from stoker.agent.birth import Birth, Child, Ends, Fork, LogSink, Program, Started, make_ends
+from stoker.agent.birth import Birth, Child, Ends, Fork, Program, Started, make_ends
 from stoker.agent.cgroups import Cgroups
 from stoker.agent.holdings import Holdings, Kept
 from stoker.agent.isolation import Host
@@ -31,16 +31,10 @@ from stoker.agent.launching import launch, order
 from stoker.agent.log_tail import LogTail
 from stoker.agent.process_tree import become_subreaper, kill_leftovers, reap_strays
 from stoker.agent.seams import SpawnFailed, WorkerWatcher
-from stoker.agent.started_process import GIVE_UP_S, LOOK_AGAIN_S, LocalProcess
-from stoker.agent.worker_environment import (
-    marks,
-    python_environment,
-    surrounded,
-)
+from stoker.agent.started_process import LocalProcess
+from stoker.agent.worker_environment import marks, python_environment, surrounded
 from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import Device, WorkerSpec
-
-__all__ = ["GIVE_UP_S", "LOOK_AGAIN_S", "LocalProcess", "LocalSpawner", "LogSink", "Program"]
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +53,6 @@ class LocalSpawner:
         *,
         python: str = sys.executable,
         module: str = "stoker.worker.runtime",
-        log_sink: LogSink | None = None,
         users: WorkerUsers | None = None,
         host: Host | None = None,
         cgroups: Cgroups | None = None,
@@ -68,7 +61,6 @@ class LocalSpawner:
         self._folder = folder.absolute()
         self._python = python
         self._module = module
-        self._log_sink = log_sink
         self._cgroups = cgroups
         self.users = users or WorkerUsers()
         self._holdings = Holdings(self._folder, self.users, host or Host(), cgroups, writable)
@@ -104,8 +96,7 @@ class LocalSpawner:
                 child = self._forked(spec, device, kept, ends, fork)
             try:
                 bounds = self._holdings.bounds(spec, kept, forked=fork is not None)
-                tail = self._tail(spec.worker)
-                process = LocalProcess(spec.worker, child, ends, watcher, tail, bounds)
+                process = LocalProcess(spec.worker, child, ends, watcher, LogTail(), bounds)
             except OSError as error:
                 child.kill()
                 child.wait()
@@ -131,23 +122,18 @@ class LocalSpawner:
                 command = program.command
                 given = (spec, device, kept.home, self._folder, volume)
                 environment = surrounded(program.environment, *given)
-            return self._launch(kept, command, kept.folder, environment, (ends.log_start, *fds))
+            return self._launch(kept, command, environment, (ends.log_start, *fds))
         except (OSError, ValueError) as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
         finally:
             ends.close_theirs()
 
     def _launch(
-        self,
-        kept: Kept,
-        command: Sequence[str],
-        folder: Path,
-        environment: Mapping[str, str],
-        fds: Sequence[int],
+        self, kept: Kept, command: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
     ) -> subprocess.Popen[bytes]:
         """The first of `fds` is its output."""
         procs = None if kept.cgroup is None else kept.cgroup.procs
-        given = order(kept.plan, command, folder, environment, procs)
+        given = order(kept.plan, command, kept.folder, environment, procs)
         return launch(given, marks(kept.worker, self._folder), fds[0], fds[1:])
 
     def _forked(self, spec: WorkerSpec, device: Device | None, kept: Kept, ends: Ends, fork: Fork) -> Child:
@@ -173,7 +159,7 @@ class LocalSpawner:
             environment = {**python_environment(spec, device, kept.home, self._folder), **command.environment}
             arguments = [self._python, "-P", "-m", *command.arguments]
             fds = (command.output, command.socket)
-            child = self._launch(kept, arguments, kept.home, environment, fds)
+            child = self._launch(kept, arguments, environment, fds)
         except BaseException:
             give_back()
             raise
@@ -184,10 +170,6 @@ class LocalSpawner:
 
     def _command(self, fd: int) -> Sequence[str]:
         return [self._python, "-P", "-m", self._module, "--fd", str(fd)]
-
-    def _tail(self, worker: str) -> LogTail:
-        sink = self._log_sink
-        return LogTail(None if sink is None else lambda line: sink(worker, line))
 
     # -- how it ends
 

@@ -15,14 +15,11 @@ LINE_MAX = 8192
 KEPT = 100
 WATCHED = 1000
 
-Sink = Callable[[str], None]
-
 
 class LogTail:
-    """`sink` hears each whole line. Without one, lines that will not be kept are not even decoded."""
+    """Lines that will not be kept are not even looked at."""
 
-    def __init__(self, sink: Sink | None = None) -> None:
-        self._sink = sink
+    def __init__(self) -> None:
         self._kept: deque[bytes] = deque(maxlen=KEPT)
         self._open = b""  # the line that has no end yet, cut
         self._count = 0  # of all lines so far
@@ -35,7 +32,7 @@ class LogTail:
             return
         whole[0] = self._open + whole[0]
         self._open = _last_writing(rest)[:LINE_MAX]
-        kept = whole if self._sink else whole[-WATCHED if self._watchers else -KEPT :]
+        kept = whole[-WATCHED if self._watchers else -KEPT :]
         self._count += len(whole) - len(kept)
         for line in kept:
             self._keep(_last_writing(line)[:LINE_MAX])
@@ -86,8 +83,6 @@ class LogTail:
     def _keep(self, line: bytes) -> None:
         self._count += 1
         self._kept.append(line)
-        if self._sink is not None:
-            self._sink(_text(line))
 
     @property
     def lines(self) -> tuple[str, ...]:

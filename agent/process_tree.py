@@ -32,6 +32,9 @@ LIFE_MARK = "STOKER_AGENT_LIFE"
 
 PR_SET_CHILD_SUBREAPER = 36
 
+LEFT_MS = 2000
+"""How long what an earlier agent left may take to die, each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -192,7 +195,7 @@ def reap_strays(workers: set[int]) -> None:
             _reap(seen.pid)
 
 
-def kill_leftovers(agent: str, wait_s: float = 2.0) -> int:
+def kill_leftovers(agent: str) -> int:
     """Ends the processes that an earlier agent of this data folder left; how many there were."""
     found = [
         seen for seen in process_table().values() if not seen.zombie and marked(seen.pid, AGENT_MARK, agent)
@@ -205,7 +208,7 @@ def kill_leftovers(agent: str, wait_s: float = 2.0) -> int:
             watched.register(fds[-1], select.POLLIN)
     kill_all(found)
     waiting = len(fds)
-    while waiting and (gone := watched.poll(wait_s * 1000)):
+    while waiting and (gone := watched.poll(LEFT_MS)):
         for fd, _ in gone:
             watched.unregister(fd)
         waiting -= len(gone)

@@ -24,10 +24,11 @@ from stoker.agent.birth import Birth, Started
 from stoker.agent.exit_words import exit_words
 from stoker.agent.holdings import Kept
 from stoker.agent.isolation import SHARED_UMASK
-from stoker.agent.local_process import LOOK_AGAIN_S, LocalSpawner
+from stoker.agent.local_process import LocalSpawner
 from stoker.agent.log_pipe import READ_MAX
 from stoker.agent.log_tail import LogTail
 from stoker.agent.process_tree import Family, kill_all, look
+from stoker.agent.started_process import LOOK_AGAIN_S
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker import template_words as words
 

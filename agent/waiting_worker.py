@@ -6,9 +6,9 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from stoker.agent.local_process import LocalProcess
 from stoker.agent.log_tail import Heard, LogTail
 from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.started_process import LocalProcess
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
 

@@ -21,8 +21,9 @@ from typing import Any
 
 from stoker.agent import zygote
 from stoker.agent.alarm import Alarm
-from stoker.agent.local_process import LocalProcess, LocalSpawner
+from stoker.agent.local_process import LocalSpawner
 from stoker.agent.seams import SpawnFailed, WorkerWatcher
+from stoker.agent.started_process import LocalProcess
 from stoker.agent.template_process import Spare, TemplateProcess
 from stoker.agent.waiting_worker import Make, WaitingWorker
 from stoker.wire.messages import Device, WorkerSpec

@@ -48,6 +48,7 @@ class Heard:
         self.frames: list[Frame] = []
         self.exit: WorkerExit | None = None
         self.process: Any = None
+        self.printed: Any = None
         self.moved = asyncio.Event()
 
     def on_frame(self, frame: Frame) -> None:
@@ -83,20 +84,16 @@ class Host:
         folder.mkdir(exist_ok=True)
         self.folder = folder
         self.scratch = ScratchFolders(folder / "scratch")
-        self.lines: list[str] = []
         self.engine = engine
-        self.containers = ContainerSpawner(
-            engine, OnHost(folder, folder), "agent-1", self.scratch, log_sink=self._line, **more
-        )
+        self.containers = ContainerSpawner(engine, OnHost(folder, folder), "agent-1", self.scratch, **more)
         local = LocalSpawner(folder)
         serving = lambda starter: lambda: ProtocolSpawner(starter, ProtocolServer(refuse_s=0.05))  # noqa: E731
         self.spawner = Contained(ByKind(local, serving(local)), self.containers, serving(self.containers))
         self._heard: list[Heard] = []
 
-    def _line(self, _: str, line: str) -> None:
-        self.lines.append(line)
-        for heard in self._heard:
-            heard.moved.set()
+    @property
+    def lines(self) -> list[str]:
+        return [line for heard in self._heard for line in heard.printed.lines()[1]]
 
     def start(self, device: Device | None = None, **fields: Any) -> Heard:
         heard = Heard()
@@ -104,6 +101,8 @@ class Host:
         fields = {"version": 1, "handler": "", "image": IMAGE, **fields}
         spec = WorkerSpec(worker=f"w{len(self._heard)}", endpoint="e1", **fields)
         heard.process = self.spawner.spawn(spec, device, heard)
+        heard.printed = heard.process.listen()
+        heard.printed.watch(heard.moved.set)
         return heard
 
     def python(self, name: str, folder: str = "/app", **fields: Any) -> Heard:

@@ -406,17 +406,6 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def test_a_sink_hears_every_line(tmp_path: Path, new_watcher: Any) -> None:
-    heard: list[tuple[str, str]] = []
-    (tmp_path / "sinner.py").write_text("print('one')\nprint('two')")
-    spawner = LocalSpawner(tmp_path / "d", module="sinner", log_sink=lambda *line: heard.append(line))
-    watcher = new_watcher()
-    spawner.spawn(WorkerSpec("w", "e", 1, "m:h", env={"PYTHONPATH": str(tmp_path)}), None, watcher)
-    await watcher.exit
-    assert heard == [("w", "one"), ("w", "two")]
-    await spawner.close()
-
-
 async def test_a_module_that_does_not_exist_says_so(tmp_path: Path, new_watcher: Any) -> None:
     spawner = LocalSpawner(tmp_path / "d", module="no_such_module")
     watcher = new_watcher()

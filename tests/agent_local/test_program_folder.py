@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from stoker.agent import program_folder
+from stoker.agent.birth import Program
 from stoker.agent.isolation_probe import probe
-from stoker.agent.local_process import LocalProcess, LocalSpawner, Program
+from stoker.agent.local_process import LocalSpawner
 from stoker.agent.program_folder import own_folder
 from stoker.agent.seams import SpawnFailed
+from stoker.agent.started_process import LocalProcess
 from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import WorkerSpec
 

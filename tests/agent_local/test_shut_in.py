@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
+from stoker.agent.birth import Program
 from stoker.agent.cgroups import Cgroups, NoCgroups
 from stoker.agent.files import ScratchFolders
 from stoker.agent.isolation import Host
 from stoker.agent.isolation_probe import probe
-from stoker.agent.local_process import LocalSpawner, Program
+from stoker.agent.local_process import LocalSpawner
 from stoker.agent.process_tree import process_table, user_of
 from stoker.agent.seams import SpawnFailed
 from stoker.agent.worker_users import WorkerUsers
