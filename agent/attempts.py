@@ -73,6 +73,7 @@ class Attempts:
         self._attempts: dict[AttemptKey, Attempt] = {}
         self._over: OrderedDict[AttemptKey, None] = OrderedDict()
         self._outcomes: dict[int, AttemptKey] = {}
+        self._discarded = False
         self.closed: str | None = None
         self.logs = LogFollow(self._attempts.get)
         self.moved = asyncio.Event()
@@ -162,7 +163,8 @@ class Attempts:
         )
 
     def discard(self) -> None:
-        """The agent's own end: timers and descriptors go."""
+        """The agent's own end: timers and descriptors go, and what a worker still says begins nothing."""
+        self._discarded = True
         for attempt in self._attempts.values():
             attempt.alarm.set(None)
             attempt.close()
@@ -178,7 +180,7 @@ class Attempts:
     def frame(self, worker: Worker, frame: Frame) -> None:
         """Raises KeyError, TypeError or ValueError when the worker broke the protocol."""
         attempt = self._attempts.get(AttemptKey(frame.job, frame.attempt))
-        if attempt is None or attempt.key not in worker.running:
+        if attempt is None or attempt.key not in worker.running or self._discarded:
             unwanted(worker, frame)
             return
         try:

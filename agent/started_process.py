@@ -173,10 +173,12 @@ class LocalProcess:
         self._signal_group(signal.SIGKILL)
         self._kill_cgroup()
         self._child.wait()
-        if self._frames is not None:
-            self._frames.finish()
         self._gave_up_at = self._loop.time() + GIVE_UP_S
-        self._clear_up()
+        try:
+            if self._frames is not None:
+                self._frames.finish()
+        finally:  # whatever its frames led to, somebody waits for its end
+            self._clear_up()
 
     def _clear_up(self) -> None:
         """Until nobody is left of what the worker started."""

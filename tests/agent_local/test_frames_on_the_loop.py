@@ -133,6 +133,20 @@ async def test_frames_held_while_paused_come_before_the_exit(start: Any) -> None
     assert watcher.frames.qsize() == 50
 
 
+async def test_the_exit_is_told_whatever_the_last_frames_led_to(start: Any) -> None:
+    process, watcher = start("say('progress')")
+    process.pause()
+    failures: list[Any] = []
+
+    def breaks(_: Frame) -> None:
+        raise RuntimeError("nothing begins any more")
+
+    process._frames._on_frame = breaks
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: failures.append(about["exception"]))
+    await watcher.exit
+    assert [str(failure) for failure in failures] == ["nothing begins any more"]
+
+
 async def test_a_full_outbox_loses_no_last_words_of_a_dead_worker() -> None:
     ours, theirs = socket.socketpair()
     heard: list[int] = []
