@@ -5,11 +5,14 @@
 
 A stretch reaches `behind_s` back and `ahead_s` forward of what is asked for, so memory is bounded however
 long the audio is, and what is said later than that changes nothing earlier. Level and offset are those of
-the whole audio, measured once: a stretch of silence stays silent.
+the whole audio, measured once, for the encoder's own norm over time too: a stretch that is quiet beside the
+rest stays quiet.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -23,6 +26,9 @@ __all__ = ["RATE", "EncodedSpeech", "Samples", "Speech", "Stretch", "TwoVoices",
 
 RATE: Final = 16_000
 PER_FRAME: Final = RATE // FPS
+
+FAINTEST: Final = 1e-3
+"""A stretch is taken to be no fainter beside the whole: what is silent has no level to divide by."""
 
 
 class Speech(Protocol):
@@ -92,13 +98,16 @@ class EncodedSpeech:
 
 
 def layers_of(encoder: Any, wave: torch.Tensor, frames: int) -> torch.Tensor:
-    """Every layer's output for a wave (1, samples): (frames, layers, width), float32.
+    """Every layer's output for a wave (1, samples): (frames, layers, width), float32. The wave is a stretch
+    of audio whose mean square, all in all, is 1.
 
     Convolutions need 400 samples at least: a shorter wave is followed by silence. Interpolation keeps the
     first and the last of their outputs where they are (`align_corners`), as the adapter was trained.
     """
+    level = wave.square().mean().sqrt().clamp(min=FAINTEST)
     wave = torch.nn.functional.pad(wave, (0, max(0, 400 - wave.shape[1])))
-    sounds = encoder.feature_extractor(wave.to(encoder.dtype)).float()
+    with _as_loud_as_in_the_whole(encoder, level):
+        sounds = encoder.feature_extractor(wave.to(encoder.dtype)).float()
     sounds = torch.nn.functional.interpolate(sounds, size=frames, mode="linear", align_corners=True)
     hidden, _ = encoder.feature_projection(sounds.transpose(1, 2).to(encoder.dtype))
     outputs: list[torch.Tensor] = []
@@ -109,6 +118,28 @@ def layers_of(encoder: Any, wave: torch.Tensor, frames: int) -> torch.Tensor:
         for hook in hooks:
             hook.remove()
     return torch.stack([output[0] for output in outputs], dim=1).float()
+
+
+@contextlib.contextmanager
+def _as_loud_as_in_the_whole(encoder: Any, level: torch.Tensor) -> Iterator[None]:
+    """The first convolution's channels are normed over all that the encoder is given (a GroupNorm of a group
+    for each). Given a stretch, that would make a pause as loud as speech, and speech would be heard in its
+    noise. So the stretch's deviations are those that the whole has if it sounds alike: at `level` 1."""
+
+    def normed(norm: Any, given: Any, output: torch.Tensor) -> torch.Tensor:
+        sounds = given[0].float()
+        variance, mean = torch.var_mean(sounds, dim=-1, correction=0, keepdim=True)
+        alike = (sounds - mean) * torch.rsqrt(variance / level.square() + norm.eps)
+        out: torch.Tensor = alike * norm.weight.unsqueeze(-1) + norm.bias.unsqueeze(-1)
+        return out.to(output.dtype)
+
+    norms = [part for part in encoder.feature_extractor.modules() if isinstance(part, torch.nn.GroupNorm)]
+    hooks = [norm.register_forward_hook(normed) for norm in norms]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _keep(outputs: list[torch.Tensor]) -> Any:
