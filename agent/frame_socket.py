@@ -162,12 +162,14 @@ class FrameSocket:
     def finish(self) -> None:
         """The worker is dead: hands on every frame that it had sent, then closes."""
         self._finishing, self._paused = True, False
-        while self._held:
-            self._on_frame(self._held.popleft())
         drained = 0
-        while not self._ended and drained < DRAIN_MAX and (count := self._read()):
-            drained += count
-        self.close()
+        try:
+            while self._held:
+                self._on_frame(self._held.popleft())
+            while not self._ended and drained < DRAIN_MAX and (count := self._read()):
+                drained += count
+        finally:
+            self.close()
 
     def close(self) -> None:
         self._stop_reading()
