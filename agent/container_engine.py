@@ -18,7 +18,6 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,10 +51,19 @@ CALL_S = 60
 OPEN_S = 5
 """An engine that hangs must not keep the agent from its plain processes."""
 
-THREADS = 4
+SWEEP_S = 5.0
+
+CALLS = 4
+"""At once, but for signals: none waits for containers that are being made."""
+
 
 LIBPOD = "v4.0.0/libpod"
-NO_INIT = "container-init binary not found"
+NO_INIT = re.compile("container-init binary|lookup init binary")
+"""Podman says the first up to 4.7 and of a path that it was given, the second where it looks itself."""
+
+API = "1.41"
+"""Of the Engine API, for the one call that asks which there is."""
+
 INITS = (
     None,
     "/usr/bin/catatonit",
@@ -86,7 +94,15 @@ def addresses(environment: Mapping[str, str], uid: int) -> list[str]:
         f"{own}/docker.sock",
         f"{own}/podman/podman.sock",
     ]
-    return [f"unix://{path}" for path in usual if Path(path).is_socket()]
+    return [f"unix://{path}" for path in usual if _is_socket(Path(path))]
+
+
+def _is_socket(path: Path) -> bool:
+    """That may be looked at: /run/podman is root's alone."""
+    try:
+        return path.is_socket()
+    except OSError:
+        return False
 
 
 def connect(where: list[str]) -> ContainerEngine:
@@ -104,18 +120,24 @@ def _open(address: str) -> tuple[APIClient, Engine]:
     from docker import APIClient
 
     with _in_words():
-        client = APIClient(address, version="auto", timeout=OPEN_S, num_pools=THREADS)
-        engine = _facts(client)
-        client.timeout = CALL_S
-        return client, engine
+        told = _ping(APIClient(address, version=API, timeout=OPEN_S))
+        client = APIClient(address, version=told["Api-Version"], timeout=CALL_S, num_pools=CALLS)
+        return client, _facts(client, told.get("Libpod-Api-Version"))
 
 
-def _facts(client: APIClient) -> Engine:
-    told = client.version()
-    parts = {part["Name"]: part["Version"] for part in told.get("Components") or []}
-    if (podman := parts.get("Podman Engine")) is not None:
+def _ping(client: Any) -> Mapping[str, str]:
+    """What it says of itself, at once. To tell its version in full, podman asks the host's package manager:
+    that takes a second, or many on a host that has just started."""
+    with contextlib.closing(client), client.get(f"{client.base_url}/_ping", timeout=OPEN_S) as answer:
+        client._raise_for_status(answer)
+        headers: Mapping[str, str] = answer.headers
+        return headers
+
+
+def _facts(client: APIClient, podman: str | None) -> Engine:
+    if podman is not None:
         return Engine("podman", podman, major(podman) >= PODMAN_WITH_CDI)
-    version = str(told["Version"])
+    version = str(client.version()["Version"])
     cdi = major(version) >= DOCKER_WITH_CDI and bool(client.info().get("CDISpecDirs"))
     return Engine("docker", version, cdi)
 
@@ -132,7 +154,7 @@ def _in_words() -> Any:
         raise kind(str(error.explanation or error)) from None
     except (DockerException, RequestException, OSError) as error:
         raise EngineError(f"the container engine cannot be reached: {error}") from None
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EngineError(f"the container engine's answer cannot be read: {error!r}") from None
 
 
@@ -144,26 +166,35 @@ class ContainerEngine:
         self._client = client
         self._init: str | None = INITS[0]
         self._doomed: set[str] = set()
-        self._threads = ThreadPoolExecutor(THREADS, "containers")
+        self._sweeping: asyncio.Task[None] | None = None
+        self._turns = asyncio.Semaphore(CALLS)
+        self._pulls: dict[tuple[str, RegistryAuth | None], asyncio.Future[None]] = {}
 
     @property
     def client(self) -> APIClient:
         assert self._client is not None
         return self._client
 
+    async def leave(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        await asyncio.to_thread(self.close)
+
     def close(self) -> None:
-        self._threads.shutdown()
         if self._client is not None:
             self._client.close()
 
     async def call(self, work: Callable[[], T]) -> T:
         """Of the client, on a thread. Raises EngineError, NotThere."""
+        async with self._turns:
+            return await self._at_once(work)
 
+    def _at_once(self, work: Callable[[], T]) -> asyncio.Future[T]:
         def told() -> T:
             with _in_words():
                 return work()
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, told)
+        return beside("call to the container engine", told)
 
     # -- images
 
@@ -174,16 +205,24 @@ class ContainerEngine:
         return found
 
     async def pull(self, name: str, auth: RegistryAuth | None = None) -> None:
-        """On a thread of its own: it may take minutes, and nothing waits for it at the agent's end."""
+        """On a thread of its own: it may take minutes, and nothing waits for it at the agent's end. It goes
+        on when nobody waits any more, and whoever asks for the same meanwhile waits for this one."""
+        asked = name, auth
+        if asked not in self._pulls:
+            pulling = self._pulls[asked] = beside(f"pull {name}", lambda: self._pull(name, auth))
+            pulling.add_done_callback(lambda done: self._pulled(asked, done))
+        await asyncio.shield(self._pulls[asked])
 
-        def work() -> None:
-            try:
-                with _in_words():
-                    pull(self.client, name, auth)
-            except PullFailed as refused:
-                raise EngineError(str(refused)) from None
+    def _pulled(self, asked: tuple[str, RegistryAuth | None], done: asyncio.Future[None]) -> None:
+        del self._pulls[asked]
+        done.exception()  # whoever waits has it; nobody may
 
-        await beside(f"pull {name}", work)
+    def _pull(self, name: str, auth: RegistryAuth | None) -> None:
+        try:
+            with _in_words():
+                pull(self.client, name, auth, stores_in_silence=self.facts.name == "podman")
+        except PullFailed as refused:
+            raise EngineError(str(refused)) from None
 
     # -- containers
 
@@ -203,7 +242,7 @@ class ContainerEngine:
             answer = client.post(
                 f"{client.base_url}/{LIBPOD}/containers/create", json=request, timeout=CALL_S
             )
-            if NO_INIT not in answer.text:
+            if not NO_INIT.search(answer.text):
                 self._init = init  # several threads may find it at once
                 break
         client._raise_for_status(answer)
@@ -244,7 +283,9 @@ class ContainerEngine:
         return int(self.client.inspect_container(container)["State"]["Pid"])
 
     def _end_of(self, container: str, kills: int | None) -> Ended:
-        code = int(self.client.wait(container, timeout=None)["StatusCode"])
+        code = int((told := self.client.wait(container, timeout=None))["StatusCode"])
+        if code < 0:
+            raise EngineError(f"the engine does not know how it ended: {told.get('Error')}")
         state = self.client.inspect_container(container)["State"]
         return Ended(code, bool(state.get("OOMKilled") or kills), str(state.get("Error") or ""))
 
@@ -273,7 +314,7 @@ class ContainerEngine:
     async def signal(self, container: str, name: str) -> None:
         """Nothing when it has ended."""
         with contextlib.suppress(EngineError):
-            await self.call(lambda: self.client.kill(container, name))
+            await self._at_once(lambda: self.client.kill(container, name))
 
     async def remove(self, container: str) -> None:
         """Now, or else before the next one is made. Raises EngineError when it is not now."""
@@ -281,19 +322,45 @@ class ContainerEngine:
             await self.call(lambda: self._remove(container))
         except EngineError:
             self._doomed.add(container)
+            if self._sweeping is None:
+                self._sweeping = asyncio.create_task(self._sweep(), name="sweep of containers")
             raise
+        self._doomed.discard(container)
 
     def _remove(self, container: str) -> None:
+        client: Any = self.client  # podman's own call has no types
         with contextlib.suppress(NotThere), _in_words():
-            self.client.remove_container(container, v=True, force=True)
+            if self.facts.name != "podman":
+                client.remove_container(container, v=True, force=True)
+                return
+            at_once = {"force": True, "volumes": True, "timeout": 0}  # else SIGTERM, and ten seconds
+            path = f"{client.base_url}/{LIBPOD}/containers/{container}"
+            client._raise_for_status(client.delete(path, params=at_once, timeout=CALL_S))
+
+    async def remove_doomed(self) -> bool:
+        """Whether there is none any more."""
+        for container in tuple(self._doomed):
+            with contextlib.suppress(EngineError):
+                await self.remove(container)
+        return not self._doomed
+
+    async def _sweep(self) -> None:
+        """None may be made for a long time: nothing is started where the memory of a GPU is still held."""
+        while self._doomed:
+            await asyncio.sleep(SWEEP_S)
+            await self.remove_doomed()
+        self._sweeping = None
 
     async def remove_all(self, agent: str) -> int:
-        """What an earlier agent of this data folder left; how many there were. Pods outlive their agent."""
+        """What an earlier agent of this data folder left; how many there were. Pods outlive their agent.
+        Raises EngineError when one cannot be removed now, after the others."""
         label = {"label": f"{AGENT_LABEL}={agent}"}
         listed = await self.call(lambda: self.client.containers(all=True, filters=label))
         found = [one for one in listed if POD_LABEL not in (one["Labels"] or {})]
-        for one in found:
-            await self.remove(one["Id"])
+        removed = (self.remove(one["Id"]) for one in found)
+        for error in await asyncio.gather(*removed, return_exceptions=True):
+            if error is not None:
+                raise error
         return len(found)
 
 

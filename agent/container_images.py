@@ -93,8 +93,11 @@ class Images:
 
     def _save(self) -> None:
         new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(self._pins, indent=1), encoding="utf-8")
-        new.replace(self._file)
+        try:
+            new.write_text(json.dumps(self._pins, indent=1), encoding="utf-8")
+            new.replace(self._file)
+        except OSError as error:
+            log.error("which images were pinned cannot be written, it is in memory only: %s", error)
 
 
 def _digest(image: str, found: dict[str, Any]) -> str:

@@ -40,6 +40,13 @@ NEVER_RAN = 125
 LOST = 255
 """Its engine went, or forgot it, before it told of an end."""
 
+KILL_AGAIN_S = 5.0
+"""An engine that hangs, or is just being started, loses a signal."""
+
+SIGNALS_S = 10.0
+"""Podman never answers a kill whose container was removed meanwhile: what is on its way is waited for, but
+not for ever."""
+
 
 @dataclass(frozen=True, slots=True)
 class Container:
@@ -76,6 +83,8 @@ class ContainerProcess:
         self._killed: str | None = None
         self._terminated = False
         self._stopped = self._loop.create_future()  # told to stop before it ran
+        self._left = self._loop.create_future()  # nothing more is to be heard of it
+        self._abandoned = self._loop.create_future()
         self._signals: set[asyncio.Task[None]] = set()
         self._pipe: LogPipe | None = None
         self.ended = self._loop.create_task(self._live(), name=f"container of {container.spec.worker}")
@@ -108,6 +117,11 @@ class ContainerProcess:
     def kill(self) -> None:
         self._kill("killed by the agent")
 
+    def abandon(self) -> None:
+        """A later agent removes its container: this one ends, and its engine does not answer."""
+        if not self._abandoned.done():
+            self._abandoned.set_result(None)
+
     def _broken(self, why: str) -> None:
         self._kill(f"broke the worker protocol ({why}) and was killed")
 
@@ -121,9 +135,15 @@ class ContainerProcess:
             if not self._stopped.done():
                 self._stopped.set_result(None)
             return
-        task = self._loop.create_task(self._engine.signal(self._id, name))
+        sent = self._engine.signal(self._id, name) if name != "SIGKILL" else self._kill_until_it_ends()
+        task = self._loop.create_task(sent)
         self._signals.add(task)
         task.add_done_callback(self._signals.discard)
+
+    async def _kill_until_it_ends(self) -> None:
+        while not self._left.done():
+            await self._engine.signal(self._id, "SIGKILL")
+            await asyncio.wait({self._left}, timeout=KILL_AGAIN_S)
 
     def _drain(self) -> None:
         if self._pipe is not None:
@@ -132,14 +152,13 @@ class ContainerProcess:
     # -- its life
 
     async def _live(self) -> None:
-        spec = self._container.spec
-        try:
-            status, reason = await self._run()
-        except (EngineError, OSError) as error:
-            status, reason = NEVER_RAN, f"the container of worker {spec.worker} cannot be run: {error}"
-        except Exception as error:  # whatever it is, the watcher waits for an end
-            log.exception("the container of worker %s", spec.worker)
-            status, reason = NEVER_RAN, f"the container of worker {spec.worker} cannot be run: {error!r}"
+        running = self._loop.create_task(self._end())
+        await asyncio.wait({running, self._abandoned}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            status, reason = running.result()
+        else:
+            running.cancel()
+            status, reason = LOST, "the agent ended, and its container engine did not answer"
         self._over = True
         if self._pipe is not None:
             self._pipe.finish()
@@ -147,6 +166,16 @@ class ContainerProcess:
         if self._door is not None:
             self._door.finish()
         self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
+
+    async def _end(self) -> tuple[int, str]:
+        container = f"the container of worker {self._container.spec.worker}"
+        try:
+            return await self._run()
+        except (EngineError, OSError) as error:
+            return NEVER_RAN, f"{container} cannot be run: {error}"
+        except Exception as error:  # whatever it is, the watcher waits for an end
+            log.exception("%s", container)
+            return NEVER_RAN, f"{container} cannot be run: {error!r}"
 
     async def _run(self) -> tuple[int, str]:
         image = await self._unless_stopped(self._images.resolve(wanted_by(self._container.spec)))
@@ -156,8 +185,9 @@ class ContainerProcess:
         try:
             return await self._created(container)
         finally:
-            if self._signals:  # podman never answers a kill whose container was removed meanwhile
-                await asyncio.wait(self._signals)
+            self._left.set_result(None)
+            if self._signals:
+                await asyncio.wait(self._signals, timeout=SIGNALS_S)
             with contextlib.suppress(EngineError):
                 await self._engine.remove(container)
 

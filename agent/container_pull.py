@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 QUIET_S = 120.0
 """An engine tells of every step of a pull. When it tells of none for so long, its registry hangs."""
 
+STORING_S = 900.0
+"""But podman stores in silence what it has read, and that may be gigabytes on a slow disk."""
+
 _NOT_LET_IN = re.compile(r"unauthorized|no basic auth|authentication required|denied|\b401\b|\b403\b", re.I)
 
 
@@ -25,7 +28,7 @@ class PullFailed(Exception):
     """The text is a sentence, without the password."""
 
 
-def pull(client: APIClient, name: str, auth: RegistryAuth | None) -> None:
+def pull(client: APIClient, name: str, auth: RegistryAuth | None, *, stores_in_silence: bool = False) -> None:
     """Raises PullFailed, and what `requests` raises when the engine itself has gone."""
     from docker.utils import parse_repository_tag
     from requests.exceptions import ConnectionError as Broken
@@ -33,6 +36,7 @@ def pull(client: APIClient, name: str, auth: RegistryAuth | None) -> None:
 
     repository, tag = parse_repository_tag(name)
     given: Any = client  # its own `pull` waits for ever
+    quiet_s, said = QUIET_S, None
     try:
         with given.post(
             f"{client.base_url}/v{client.api_version}/images/create",
@@ -41,12 +45,18 @@ def pull(client: APIClient, name: str, auth: RegistryAuth | None) -> None:
             stream=True,
             timeout=QUIET_S,
         ) as answer:
-            steps = [json.loads(line) for line in answer.iter_lines() if line]
+            for step in map(json.loads, filter(None, answer.iter_lines())):
+                said = said or _failure(answer.status_code, step)
+                if stores_in_silence and step.get("status") == "Download complete" and quiet_s != STORING_S:
+                    quiet_s = STORING_S
+                    given._get_raw_response_socket(answer)._sock.settimeout(quiet_s)
     except (Timeout, Broken) as error:
         if not isinstance(error, Timeout) and "timed out" not in str(error).lower():
             raise
-        raise PullFailed(f"its registry has been silent for {QUIET_S:g} s") from None
-    if said := _failure(answer.status_code, steps):
+        raise PullFailed(f"its registry has been silent for {quiet_s:g} s") from None
+    if said is None and answer.status_code >= 400:
+        said = f"status {answer.status_code}"
+    if said is not None:
         raise PullFailed(in_words(said, auth))
 
 
@@ -61,14 +71,13 @@ def _headers(client: APIClient, repository: str, auth: RegistryAuth | None) -> d
     return {} if not header else {"X-Registry-Auth": header.decode()}
 
 
-def _failure(status: int, steps: list[dict[str, Any]]) -> str | None:
-    """Some failures come as a status, others in the middle of the steps."""
-    for step in steps:
-        if said := step.get("error"):
-            return str(said)
-    if status < 400:
-        return None
-    return str(steps[0].get("message") or steps[0].get("cause")) if steps else f"status {status}"
+def _failure(status: int, step: dict[str, Any]) -> str | None:
+    """Some failures come as a status, others in the middle of the steps: in the older of two places, or, from
+    version 1.52 of the Engine API on, in the newer alone."""
+    said = step.get("error") or (step.get("errorDetail") or {}).get("message")
+    if not said and status >= 400:
+        said = step.get("message") or step.get("cause")
+    return None if not said else str(said)
 
 
 def in_words(said: str, auth: RegistryAuth | None) -> str:

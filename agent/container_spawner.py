@@ -35,6 +35,9 @@ from stoker.wire.messages import Device, WorkerSpec
 
 log = logging.getLogger(__name__)
 
+CLOSE_S = 20.0
+"""An engine that hangs does not hold up the agent's end."""
+
 
 @dataclass(frozen=True, slots=True)
 class OnHost:
@@ -168,8 +171,12 @@ class ContainerSpawner:
         waiting = [process.ended for process in self._living]
         for process in list(self._living):
             process.kill()
+        if waiting:
+            await asyncio.wait(waiting, timeout=CLOSE_S)
+        for process in list(self._living):
+            process.abandon()
         await asyncio.gather(*waiting)
-        await asyncio.to_thread(self._engine.close)
+        await self._engine.leave()
 
 
 def _gpus(spec: WorkerSpec, device: Device | None) -> int:

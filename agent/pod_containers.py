@@ -96,9 +96,11 @@ class PodContainers:
         await self._make(plan, container_name(spec.pod))
 
     async def start(self, spec: PodSpec) -> None:
-        name = container_name(spec.pod)
+        name, gpus = container_name(spec.pod), self._check(spec)
+        if gpus and not await self._engine.remove_doomed():
+            raise PodFailed("a container that has had its GPUs cannot be removed yet")
         await self._call(lambda client: client.start(name))
-        if not (gpus := self._check(spec)):
+        if not gpus:
             return
         with _in_words():
             why = await self._engine.missing_gpu(name, len(gpus))

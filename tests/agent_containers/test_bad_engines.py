@@ -1,0 +1,304 @@
+"""Engines that refuse, hang, go in the middle or answer nonsense, at every step: played by a script."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+sys.path.insert(0, str(Path(__file__).parent))
+from conftest import Host
+from scripted_engine import Call, ScriptedEngine, scripted
+
+from stoker.agent import container_engine, container_process, container_pull, container_spawner
+from stoker.agent.container_engine import EngineError, addresses, connect
+from stoker.agent.container_images import Images, wanted_by
+from stoker.agent.container_process import LOST
+from stoker.wire.messages import RegistryAuth, WorkerSpec
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""The package leaves its sockets to the collector when nobody listens."""
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test waits for as long as a node would."""
+    for module, name, seconds in (
+        (container_engine, "OPEN_S", 0.5),
+        (container_engine, "SWEEP_S", 0.01),
+        (container_process, "KILL_AGAIN_S", 0.01),
+        (container_process, "SIGNALS_S", 0.1),
+        (container_spawner, "CLOSE_S", 0.1),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
+@pytest.fixture(params=["docker", "podman"])
+def said(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScriptedEngine]:
+    with scripted(tmp_path, podman=request.param == "podman") as engine:
+        yield engine
+
+
+@pytest_asyncio.fixture
+async def host(said: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Host]:
+    engine = await asyncio.to_thread(connect, [said.address])
+    made = Host(engine, tmp_path / "data")
+    yield made
+    said.script.clear()
+    said.released.set()
+    await made.spawner.close()
+
+
+async def until(said: ScriptedEngine, words: str, times: int = 1) -> None:
+    await asyncio.to_thread(said.until, words, times)
+
+
+def once(said: ScriptedEngine, first: Any) -> Any:
+    """Like `first`, and from then on as usual."""
+    left = [first]
+
+    def line(call: Call) -> None:
+        (left.pop() if left else said.usual)(call)
+
+    return line
+
+
+def dies(call: Call) -> None:
+    """No answer, and no connection."""
+
+
+# ---- before there is a worker
+
+
+def test_podman_is_known_without_its_slow_version(tmp_path: Path) -> None:
+    with scripted(tmp_path, podman=True) as said:
+        said.script["/version"] = said.hang
+        engine = connect([said.address])
+        assert engine.facts.words == "podman 5.2.0"
+        engine.close()
+
+
+def test_an_engine_that_hangs_is_none(tmp_path: Path) -> None:
+    with scripted(tmp_path) as said:
+        said.script["_ping"] = said.hang
+        assert "does not answer" in connect([said.address]).facts.why
+
+
+def test_a_socket_that_may_not_be_looked_at_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/run/podman is root's alone."""
+
+    def refuses(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_socket", refuses)
+    assert addresses({}, 1000) == []
+
+
+async def test_what_an_earlier_agent_left_goes_though_one_of_it_cannot(
+    host: Host, said: ScriptedEngine
+) -> None:
+    said.containers |= {"a", "b", "c"}
+    said.script["/a?"] = once(said, said.refuse("removal of container a is already in progress", 409))
+    with pytest.raises(EngineError, match="already in progress"):
+        await host.engine.remove_all("agent-1")
+    assert said.containers <= {"a"}
+    await until(said, "DELETE", 4)
+    assert all("force=" in one for one in said.heard if "DELETE" in one)
+
+
+# ---- a worker's steps
+
+
+STEPS = ["GET /images/", "/create", "/attach", "/start", "/wait", "GET /containers/c1/json"]
+WELL = {("/wait", "hangs"), ("/start", "nonsense"), ("/attach", "nonsense")}
+"""How it is when all is well: nobody reads what is said to these, and a wait takes as long as it takes."""
+ILL = [
+    (step, ill)
+    for step in STEPS
+    for ill in ("refuses", "dies", "hangs", "nonsense")
+    if (step, ill) not in WELL
+]
+
+
+@pytest.mark.parametrize(("step", "ill"), ILL)
+async def test_each_step_may_fail_and_the_worker_ends_with_a_sentence(
+    said: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, ill: str
+) -> None:
+    monkeypatch.setattr(container_engine, "CALL_S", 0.3)
+    said.script[step] = {
+        "refuses": said.refuse("no space left on device"),
+        "dies": dies,
+        "hangs": said.hang,
+        "nonsense": lambda call: call.say(b"<html>"),
+    }[ill]
+    engine = await asyncio.to_thread(connect, [said.address])
+    host = Host(engine, tmp_path / "data")
+    said.ended.set()
+    ended = await host.python("echo").exited()
+    assert ended.status != 0
+    assert ended.reason.startswith("the container of worker w1 "), ended.reason
+    if ill == "refuses":
+        assert ended.reason.endswith("no space left on device")
+    assert said.containers == set()
+    said.released.set()
+    await host.spawner.close()
+
+
+async def a_worker(host: Host, said: ScriptedEngine) -> Any:
+    """One that runs."""
+    worker = host.python("echo")
+    await until(said, "/start")
+    return worker
+
+
+async def test_a_kill_that_was_not_heard_comes_again(host: Host, said: ScriptedEngine) -> None:
+    said.script["/kill"] = once(said, said.refuse("the engine is just being started"))
+    worker = await a_worker(host, said)
+    worker.process.kill()
+    assert (await worker.exited()).reason == "killed by the agent"
+
+
+async def test_a_kill_waits_for_no_containers_that_are_being_made(host: Host, said: ScriptedEngine) -> None:
+    worker = await a_worker(host, said)
+    said.script["/create"] = said.hang
+    made = [host.python("echo") for _ in range(container_engine.CALLS)]
+    await until(said, "/create", 1 + len(made))
+    worker.process.kill()
+    await until(said, "/kill")
+    said.script.clear()
+    said.released.set()
+    for one in made:
+        await one.exited()
+
+
+async def test_a_kill_that_is_never_answered_holds_up_no_end(host: Host, said: ScriptedEngine) -> None:
+    """Podman's, of a container that somebody removes meanwhile."""
+    said.script["/kill"] = said.hang
+    worker = await a_worker(host, said)
+    worker.process.kill()
+    await until(said, "/kill")
+    said.containers.clear()
+    said.script["/wait"] = lambda call: call.tell(
+        {"StatusCode": -1, "Error": {"Message": "no such container"}}
+    )
+    said.ended.set()
+    ended = await worker.exited()
+    assert ended.status == LOST
+    assert "does not know how it ended" in ended.reason
+    assert "no such container" in ended.reason
+
+
+async def test_an_agent_leaves_an_engine_that_hangs(said: ScriptedEngine, tmp_path: Path) -> None:
+    engine = await asyncio.to_thread(connect, [said.address])
+    host = Host(engine, tmp_path / "data")
+    worker = await a_worker(host, said)
+    said.script["/kill"] = said.hang
+    async with asyncio.timeout(20):
+        await host.spawner.close()
+    assert worker.exit.status == LOST
+    assert worker.exit.reason == "the agent ended, and its container engine did not answer"
+
+
+async def test_what_cannot_be_removed_is_removed_as_soon_as_it_can(host: Host, said: ScriptedEngine) -> None:
+    """Though no other is made: the memory that it holds may be what keeps them from it."""
+    said.script["DELETE"] = once(said, said.refuse("removal is already in progress", 409))
+    worker = await a_worker(host, said)
+    worker.process.kill()
+    await worker.exited()
+    await until(said, "DELETE", 2)
+
+
+async def test_a_container_goes_without_the_ten_seconds_that_podman_gives(tmp_path: Path) -> None:
+    with scripted(tmp_path, podman=True) as said:
+        engine = await asyncio.to_thread(connect, [said.address])
+        await engine.remove("c1")
+        assert "timeout=0" in said.heard[-1]
+        engine.close()
+
+
+# ---- its image
+
+
+AUTH = RegistryAuth("robot", "swordfish")
+PULLS = [
+    ([{"status": "Pulling"}, {"error": "denied: no"}], 200, "denied: no; the registry does not take"),
+    ([{"errorDetail": {"message": "denied: no"}}], 200, "denied: no; the registry does not take"),
+    ([{"message": "manifest unknown"}], 404, "manifest unknown"),
+    ([{"cause": "manifest unknown"}], 500, "manifest unknown"),
+    ([], 500, "status 500"),
+    (["<html>"], 502, "answer cannot be read"),
+    ([{"error": "swordfish is wrong"}], 200, r"\[password\] is wrong"),
+]
+
+
+@pytest.mark.parametrize(("steps", "status", "words"), PULLS)
+async def test_why_a_pull_failed(
+    host: Host, said: ScriptedEngine, steps: list[Any], status: int, words: str
+) -> None:
+    body = b"".join(json.dumps(step).encode() + b"\r\n" for step in steps)
+    said.script["/images/create"] = lambda call: call.say(body, status)
+    with pytest.raises(EngineError, match=words):
+        await host.engine.pull("a/b:1", AUTH)
+
+
+async def test_who_asks_for_an_image_that_is_being_pulled_waits_for_that(
+    host: Host, said: ScriptedEngine
+) -> None:
+    """Also when the worker that asked first is there no more: it took longer than a worker may to start."""
+
+    def in_time(call: Call) -> None:
+        said.hang(call)
+        call.say(b"")
+
+    said.script["/images/create"] = in_time
+    first = asyncio.create_task(host.engine.pull("a/b:1"))
+    await until(said, "/images/create")
+    first.cancel()
+    later = [asyncio.create_task(host.engine.pull("a/b:1")) for _ in range(2)]
+    other = asyncio.create_task(host.engine.pull("a/b:1", AUTH))
+    await until(said, "/images/create", 2)
+    said.released.set()
+    await asyncio.gather(*later, other)
+    assert sum("/images/create" in one for one in said.heard) == 2
+    await host.engine.pull("a/b:1")
+    assert sum("/images/create" in one for one in said.heard) == 3, "a finished one is no answer any more"
+
+
+async def test_podman_stores_in_silence_what_it_has_read(
+    host: Host, said: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_pull, "QUIET_S", 0.1)
+    monkeypatch.setattr(container_pull, "STORING_S", 0.2)
+
+    def stores(call: Call) -> None:
+        call.steps({"status": "Downloading"}, {"status": "Download complete"})
+        said.hang(call)
+
+    said.script["/images/create"] = stores
+    patience = "0.2" if host.engine.facts.name == "podman" else "0.1"
+    with pytest.raises(EngineError, match=f"its registry has been silent for {patience} s"):
+        await host.engine.pull("a/b:1")
+
+
+async def test_a_pin_that_cannot_be_written_holds_for_this_agent(
+    host: Host, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The disk may be full. A pod's would have been the end of its agent."""
+    images = Images(host.engine, tmp_path / "no-folder" / "i.json")
+    spec = WorkerSpec("w1", "e", 1, "", image="a/b:1")
+    assert await images.resolve(wanted_by(spec)) == "sha256:1"
+    assert "which images were pinned cannot be written" in caplog.text
+    images.forget("pod p1")
