@@ -32,7 +32,7 @@ class Keeping:
         return self._process.pid
 
     def _start(self) -> None:
-        self._again = None
+        """Raises OSError."""
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(KEEPER), *self._arguments],
             cwd="/",
@@ -46,7 +46,15 @@ class Keeping:
     def _died(self) -> None:
         self._unwatch()
         log.warning("the keeper was killed (%d); another is started", self._process.wait())
-        self._again = self._loop.call_later(AGAIN_S, self._start)
+        self._again = self._loop.call_later(AGAIN_S, self._start_again)
+
+    def _start_again(self) -> None:
+        self._again = None
+        try:
+            self._start()
+        except OSError as error:  # a host without a process or descriptor to spare may have one in a moment
+            log.error("no keeper can be started, and it is tried again: %s", error)
+            self._again = self._loop.call_later(AGAIN_S, self._start_again)
 
     def _unwatch(self) -> None:
         self._loop.remove_reader(self._pidfd)

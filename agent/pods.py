@@ -232,6 +232,9 @@ class Pods:
             if str(error) != seat.trouble:
                 log.warning("pod %s: %s", seat.pod.name, str(error))
                 seat.trouble = str(error)
+        except Exception as error:  # of one pod: the agent and its other work go on
+            event = Failed(_now(), f"the agent failed with it: {error!r}")
+            log.exception("pod %s", seat.pod.name)
         seat.work = None
         self._tell(seat, event)
 

@@ -17,6 +17,7 @@ import hashlib
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from stoker.agent.seams import SpawnFailed
@@ -51,8 +52,9 @@ def folder(root: Path | None, name: str) -> Path:
     path = root / name
     try:
         if not path.is_symlink() and not path.exists():
-            path.mkdir(mode=0o770)
-            path.chmod(0o770)  # whatever the umask is
+            with suppress(FileExistsError):  # a pod's thread made it meanwhile, or another node
+                path.mkdir(mode=0o770)
+                path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o770)  # whatever the umask is
         mode = path.lstat().st_mode
     except OSError as error:
         raise SpawnFailed(f"volume {name} has no folder {path}: {error.strerror}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,24 @@ def test_its_engine_goes_and_comes(in_time: Any) -> None:
         failed = await place.told("failed")
         assert failed.reason == "the container engine cannot be reached"
         engine.start_again()
+        await place.told("running", since=2)
+
+    in_time(tell(story, a_place(FakePodEngine())))
+
+
+def test_a_disk_that_is_full_fails_the_pod_and_not_its_agent(in_time: Any) -> None:
+    async def story(place: Place) -> None:
+        engine: Any = place.engine
+        pull = engine.pull
+
+        async def on_a_full_disk(_: PodSpec) -> None:
+            engine.pull = pull
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        engine.pull = on_a_full_disk
+        place.wish()
+        failed = await place.told("failed")
+        assert failed.reason == "the agent failed with it: OSError(28, 'No space left on device')"
         await place.told("running", since=2)
 
     in_time(tell(story, a_place(FakePodEngine())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -125,6 +126,27 @@ async def test_another_keeper_comes_where_one_was_killed(
         await asyncio.sleep(0)
     assert "another is started" in caplog.text
     assert os.getsid(keeping.pid) == keeping.pid
+    keeping.stop()
+    assert keeping.pid not in process_table()
+
+
+async def test_a_keeper_that_cannot_be_started_is_started_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("stoker.agent.keeping.AGAIN_S", 0.0)
+    keeping, start = Keeping(None, None), subprocess.Popen
+
+    def none_left(*_: Any, **__: Any) -> Any:
+        monkeypatch.setattr(subprocess, "Popen", start)
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", none_left)
+    first = keeping.pid
+    os.kill(first, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        while keeping.pid == first:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert "it is tried again: [Errno 11] Resource temporarily unavailable" in caplog.text
     keeping.stop()
     assert keeping.pid not in process_table()
 

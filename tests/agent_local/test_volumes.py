@@ -25,6 +25,26 @@ def test_it_is_made_once_and_kept(tmp_path: Path) -> None:
     assert (folder(tmp_path, "weights-1") / "kept").exists()
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_two_that_make_it_at_once_both_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """A pod's thread and the loop, or two nodes of one file system. `first`: this one was the faster."""
+    make = Path.mkdir
+
+    def meanwhile(path: Path, mode: int) -> None:
+        monkeypatch.setattr(Path, "mkdir", make)
+        if first:
+            path.mkdir(mode)
+        os.chmod(shared(tmp_path, path.name, os.getegid()), 0o2770)
+        if not first:
+            path.mkdir(mode)
+
+    monkeypatch.setattr(Path, "mkdir", meanwhile)
+    path = folder(tmp_path, "weights-1")
+    assert path.stat().st_mode & 0o7777 == 0o2770
+
+
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../etc", "a/b", "/etc", ".hidden", "a\0b", "x" * 129, "a\n"]
 )
