@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from stoker.wire import codec
-from stoker.wire.codec import Decoder, WholeDecoder
+from stoker.wire.codec import Decoder, JoiningDecoder
 from stoker.wire.duplex import BOX_MAX, DuplexStream
 from stoker.wire.fragments import MESSAGE_MAX
 from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
@@ -45,7 +45,7 @@ class ConnectFailed(StreamEnded):
 class _CallStream(DuplexStream[In, Out]):
     """Over one call, which it owns once it is `held`."""
 
-    def __init__(self, decoder: Decoder[In] | WholeDecoder[In], call: Call, limit: int = BOX_MAX) -> None:
+    def __init__(self, decoder: Decoder[In], call: Call, limit: int = BOX_MAX) -> None:
         super().__init__(decoder, self._read_call, self._write_call, limit)
         self._call = call
 
@@ -81,7 +81,7 @@ class GrpcAgentStream(_CallStream[FromControl, FromAgent]):
     streams for logs that were opened on it."""
 
     def __init__(self, channel: grpc.aio.Channel, call: Call) -> None:
-        super().__init__(codec.from_control_decoder(), call)
+        super().__init__(JoiningDecoder(FromControl), call)
         self._channel = channel
         self._logs: dict[asyncio.Task[None], _CallStream[LogWanted, LogLines]] = {}
         self._running = asyncio.create_task(self._hold())
@@ -100,7 +100,7 @@ class GrpcAgentStream(_CallStream[FromControl, FromAgent]):
         except BaseException:
             call.cancel()
             raise
-        logs: _CallStream[LogWanted, LogLines] = _CallStream(codec.WholeDecoder(LogWanted), call, LOGS_MAX)
+        logs: _CallStream[LogWanted, LogLines] = _CallStream(Decoder(LogWanted), call, LOGS_MAX)
         holding = asyncio.create_task(logs.hold())
         self._logs[holding] = logs
         holding.add_done_callback(self._logs.pop)

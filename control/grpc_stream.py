@@ -23,7 +23,7 @@ import grpc
 import grpc.aio
 
 from stoker.wire import codec
-from stoker.wire.codec import Decoder, WholeDecoder
+from stoker.wire.codec import Decoder, JoiningDecoder
 from stoker.wire.duplex import BOX_MAX, DuplexStream
 from stoker.wire.fragments import MESSAGE_MAX
 from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
@@ -66,7 +66,7 @@ class TlsFiles:
 
 
 class _CallStream(DuplexStream[In, Out]):
-    def __init__(self, decoder: Decoder[In] | WholeDecoder[In], context: Any, limit: int = BOX_MAX) -> None:
+    def __init__(self, decoder: Decoder[In], context: Any, limit: int = BOX_MAX) -> None:
         super().__init__(decoder, self._read_call, self._write_call, limit)
         self._context = context
 
@@ -120,13 +120,13 @@ class GrpcServer:
 
     async def session(self, _requests: object, context: Any) -> None:
         """One call. It ends when its stream is over and written; gRPC cancels it when the peer is lost."""
-        stream = GrpcControlStream(codec.from_agent_decoder(), context)
+        stream = GrpcControlStream(JoiningDecoder(FromAgent), context)
         await self._call(stream, self._handle(stream, context.peer()), context)
 
     async def logs(self, _requests: object, context: Any) -> None:
         """The same for the logs of a session."""
         assert self._handle_logs is not None
-        stream = GrpcControlLogs(codec.WholeDecoder(LogLines), context, LOGS_MAX)
+        stream = GrpcControlLogs(Decoder(LogLines), context, LOGS_MAX)
         await self._call(stream, self._handle_logs(stream, context.peer()), context)
 
     async def _call(

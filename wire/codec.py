@@ -45,48 +45,43 @@ def encode(message: FromAgent | FromControl | LogLines | LogWanted) -> list[byte
 
 
 class Decoder(Generic[T]):
-    """Transport messages in, messages out. Raises WireError; then the stream is of no further use."""
+    """Transport messages in, messages out: for the stream of logs, whose messages are never cut.
+
+    Raises WireError; then the stream is of no further use.
+    """
 
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind
-        self._parse: Callable[[bytes], Any] = getattr(agent_pb2, kind.__name__).FromString
-        self._joiner = Joiner()
+        self._from_string: Callable[[bytes], Any] = getattr(agent_pb2, kind.__name__).FromString
 
     def feed(self, data: bytes) -> T | None:
         """The message that `data` is or completes; None for a piece that does not."""
+        return from_proto(self._kind, self._parsed(data))
+
+    def _parsed(self, data: bytes) -> Any:
         try:
-            proto = self._parse(data)
+            return self._from_string(data)
+        except DecodeError as error:
+            raise WireError(f"{len(data)} bytes are no {self._kind.__name__}: {error}") from None
+
+
+class JoiningDecoder(Decoder[T]):
+    """For the stream of a session, on which a large message comes in pieces."""
+
+    def __init__(self, kind: type[T]) -> None:
+        super().__init__(kind)
+        self._joiner = Joiner()
+
+    def feed(self, data: bytes) -> T | None:
+        proto = self._parsed(data)
+        try:
             if proto.fragment or proto.last_fragment:
                 whole = self._joiner.add(proto.fragment, last=proto.last_fragment)
                 if whole is None:
                     return None
-                proto = self._parse(whole)
+                proto = self._parsed(whole)
             else:
                 self._joiner.refuse_whole()
-        except DecodeError as error:
-            raise WireError(f"{len(data)} bytes are no {self._kind.__name__}: {error}") from None
         except FragmentError as error:
             raise WireError(str(error)) from None
         return from_proto(self._kind, proto)
-
-
-class WholeDecoder(Generic[T]):
-    """For the stream of logs, whose messages are never cut."""
-
-    def __init__(self, kind: type[T]) -> None:
-        self._kind = kind
-        self._parse: Callable[[bytes], Any] = getattr(agent_pb2, kind.__name__).FromString
-
-    def feed(self, data: bytes) -> T | None:
-        try:
-            return from_proto(self._kind, self._parse(data))
-        except DecodeError as error:
-            raise WireError(f"{len(data)} bytes are no {self._kind.__name__}: {error}") from None
-
-
-def from_agent_decoder() -> Decoder[FromAgent]:
-    return Decoder(FromAgent)
-
-
-def from_control_decoder() -> Decoder[FromControl]:
-    return Decoder(FromControl)

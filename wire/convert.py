@@ -8,9 +8,6 @@ in messages.py, and nowhere else. What the plans rest on, and a test holds:
 - `X | None` is explicit presence, a tuple is `repeated`, a Mapping is a map;
 - `Report.body` is the `oneof body`, each arm named after its class.
 
-    FromAgent  --to_bytes-->  bytes  --from_agent-->    FromAgent
-    FromControl ------------>  bytes  --from_control-->  FromControl
-
 A string that UTF-8 cannot carry (a lone surrogate, from a handler's text) goes out with `?` in its place:
 one handler's error text must not break the session of its whole node.
 """
@@ -24,7 +21,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from stoker.wire import agent_pb2, messages
 from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted, Report
@@ -39,14 +36,6 @@ class WireError(Exception):
 
 def to_bytes(message: FromAgent | FromControl | LogLines | LogWanted) -> bytes:
     return to_proto(message).SerializeToString()
-
-
-def from_agent(data: bytes) -> FromAgent:
-    return _from_bytes(FromAgent, agent_pb2.FromAgent, data)
-
-
-def from_control(data: bytes) -> FromControl:
-    return _from_bytes(FromControl, agent_pb2.FromControl, data)
 
 
 def to_proto(message: Any) -> Message:
@@ -64,13 +53,6 @@ def to_proto(message: Any) -> Message:
 def from_proto(kind: type[T], proto: Message) -> T:
     read: Callable[[Any], T] = _READERS[kind]
     return read(proto)
-
-
-def _from_bytes(kind: type[T], proto: Any, data: bytes) -> T:
-    try:
-        return from_proto(kind, proto.FromString(data))
-    except DecodeError as error:
-        raise WireError(f"{len(data)} bytes are no {kind.__name__}: {error}") from None
 
 
 def _speakable(value: Any) -> Any:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from stoker.wire.codec import Decoder, WholeDecoder, encode
+from stoker.wire.codec import Decoder, encode
 from stoker.wire.convert import WireError
 from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
 from stoker.wire.streams import StreamEnded
@@ -92,9 +92,7 @@ class Box(Generic[T]):
 class DuplexStream(Generic[In, Out]):
     """Implements `wire.streams.Stream` while its owner runs `run`."""
 
-    def __init__(
-        self, decoder: Decoder[In] | WholeDecoder[In], read: Read, write: Write, limit: int = BOX_MAX
-    ) -> None:
+    def __init__(self, decoder: Decoder[In], read: Read, write: Write, limit: int = BOX_MAX) -> None:
         self._decoder = decoder
         self._read = read
         self._write = write

@@ -38,10 +38,6 @@ class Joiner:
         self._pieces: list[bytes] = []
         self._size = 0
 
-    @property
-    def gathering(self) -> bool:
-        return bool(self._pieces)
-
     def add(self, piece: bytes, *, last: bool) -> bytes | None:
         """The whole message with its last piece, None before."""
         if not piece:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.wire import agent_pb2, convert, messages
+from stoker.wire.codec import Decoder
 from stoker.wire.messages import Assign, DeviceSample, FromAgent, FromControl, Outcome, Progress, Report
 
 KINDS = [
@@ -62,18 +63,18 @@ def test_every_message_survives_the_round_trip(kind: type[Any], data: st.DataObj
 
 @given(instances(FromAgent))
 def test_bytes_from_an_agent(message: FromAgent) -> None:
-    assert convert.from_agent(convert.to_bytes(message)) == message
+    assert Decoder(FromAgent).feed(convert.to_bytes(message)) == message
 
 
 @given(instances(FromControl))
 def test_bytes_from_control(message: FromControl) -> None:
-    assert convert.from_control(convert.to_bytes(message)) == message
+    assert Decoder(FromControl).feed(convert.to_bytes(message)) == message
 
 
 @given(instances(Report))
 def test_one_report_by_itself(report: Report) -> None:
     alone = FromAgent(reports=(report,))
-    assert convert.from_agent(convert.to_bytes(alone)) == alone
+    assert Decoder(FromAgent).feed(convert.to_bytes(alone)) == alone
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -106,7 +107,9 @@ def test_an_empty_output_is_not_a_missing_one() -> None:
 def test_a_lone_surrogate_goes_out_as_a_question_mark() -> None:
     # A handler may raise with any text; it must not break the session of its node.
     torn = FromAgent(reports=(Report(1, Outcome("job", 1, "w", "failed", error="bad \ud800 text")),))
-    (report,) = convert.from_agent(convert.to_bytes(torn)).reports
+    read = Decoder(FromAgent).feed(convert.to_bytes(torn))
+    assert read is not None
+    (report,) = read.reports
     assert isinstance(report.body, Outcome)
     assert report.body.error == "bad ? text"
 
@@ -122,9 +125,9 @@ def test_what_cannot_be_written_is_named(message: Any) -> None:
 
 def test_bytes_that_are_no_message() -> None:
     with pytest.raises(convert.WireError, match="3 bytes are no FromAgent"):
-        convert.from_agent(b"\xff\xff\xff")
+        Decoder(FromAgent).feed(b"\xff\xff\xff")
 
 
 def test_a_report_body_of_a_later_version_is_refused() -> None:
     with pytest.raises(convert.WireError, match="report 9 has no body"):
-        convert.from_agent(agent_pb2.FromAgent(reports=[agent_pb2.Report(number=9)]).SerializeToString())
+        Decoder(FromAgent).feed(agent_pb2.FromAgent(reports=[agent_pb2.Report(number=9)]).SerializeToString())
