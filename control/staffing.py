@@ -259,7 +259,7 @@ class Staffing:
     def adopt(self, worker: FloorWorker) -> None:
         """A node holds this worker: it stays if its endpoint is there, in its version or in one that is being
         replaced."""
-        endpoint = self._run_by(worker)
+        endpoint = self._as_it_was_for(worker)
         filled = self.fill(endpoint.account, endpoint.run.env) if endpoint else None
         well = worker.state != "stopping" and not self._floor.on_ill_device(worker)
         well = well and not self._floor.nodes[worker.node].closed
@@ -280,17 +280,18 @@ class Staffing:
     def runs(self, endpoint: Endpoint, worker: str) -> EndpointVersion:
         """What this worker runs: an earlier version, until it is replaced."""
         known = self._floor.workers.get(worker)
-        if known is None or known.version == endpoint.version:
-            return endpoint.run
-        return self._known[endpoint.id].runs.get(known.version, endpoint.run)
+        return (known and self._run_of(endpoint, known.version)) or endpoint.run
 
-    def _run_by(self, worker: FloorWorker) -> Endpoint | None:
-        """The endpoint as it is, or was when this worker's version was made."""
+    def _as_it_was_for(self, worker: FloorWorker) -> Endpoint | None:
+        """The worker's endpoint in the worker's version; None where either is not known any more."""
         endpoint = self._endpoints().get(worker.endpoint)
-        if endpoint is None or endpoint.version == worker.version:
-            return endpoint
-        run = self._known[worker.endpoint].runs.get(worker.version)
-        return replace(endpoint, version=worker.version, run=run) if run else None
+        run = endpoint and self._run_of(endpoint, worker.version)
+        return replace(endpoint, version=worker.version, run=run) if endpoint and run else None
+
+    def _run_of(self, endpoint: Endpoint, version: int) -> EndpointVersion | None:
+        if version == endpoint.version:
+            return endpoint.run
+        return self._known[endpoint.id].runs.get(version)
 
     def leaves(self, node: str) -> None:
         """This node is about to go. Its workers are neither given jobs nor counted from now on, so others

@@ -77,16 +77,29 @@ Retries = Annotated[int, Field(ge=0, le=10)]
 
 
 class _Common(Asked):
-    """What a new endpoint and a change of one may leave unsaid. Without a default: null unsets it."""
+    """What a new endpoint and a change of one may both leave out. What may be null is unset by null."""
 
+    allowedCudaVersions: list[Cuda] = []
     cpuFlavorIds: Flavors | None = None
+    dataCenterIds: DataCenters = []
     flashboot: Annotated[bool | None, Field(description="Kept and told; workers start fast anyway.")] = None
+    gpuCount: GpuCount = 1
     gpuMemoryMb: Annotated[int | None, Field(ge=1, le=1 << 24, description="Of each GPU, at least.")] = None
+    gpuMemoryShare: Share = 1.0
+    gpuTypeIds: GpuTypes = []
+    idleTimeout: IdleTimeout = 5
     instanceIds: Instances | None = None
+    maxAttempts: Attempts = 3
     minCudaVersion: Cuda | None = None
     networkVolumeId: Id | None = None
     networkVolumeIds: list[Id] | None = None
+    nodeLabels: Labels = {}
+    retryHandlerErrors: Retries = 0
+    scalerType: Scaler = "QUEUE_DELAY"
+    scalerValue: ScalerValue = 4
+    ttlMs: Ttl = DEFAULT_TTL_MS
     vcpuCount: Vcpus | None = None
+    workersMin: Count = 0
 
 
 _EXAMPLE: dict[str, Any] = {
@@ -116,21 +129,8 @@ class EndpointCreateInput(_Common):
         Literal["GPU", "CPU"] | None,
         Field(description="Left out: a GPU where any node has one, and a CPU otherwise.", examples=["GPU"]),
     ] = None
-    allowedCudaVersions: list[Cuda] = []
-    dataCenterIds: DataCenters = []
     executionTimeoutMs: ExecutionTimeout = DEFAULT_EXECUTION_TIMEOUT_MS
-    gpuCount: GpuCount = 1
-    gpuMemoryShare: Share = 1.0
-    gpuTypeIds: GpuTypes = []
-    idleTimeout: IdleTimeout = 5
-    maxAttempts: Attempts = 3
-    nodeLabels: Labels = {}
-    retryHandlerErrors: Retries = 0
-    scalerType: Scaler = "QUEUE_DELAY"
-    scalerValue: ScalerValue = 4
-    ttlMs: Ttl = DEFAULT_TTL_MS
     workersMax: Count = 3
-    workersMin: Count = 0
 
 
 class EndpointUpdateInput(_Common):
@@ -141,21 +141,8 @@ class EndpointUpdateInput(_Common):
 
     templateId: Id = ""
     name: Name = ""
-    allowedCudaVersions: list[Cuda] = []
-    dataCenterIds: DataCenters = []
     executionTimeoutMs: ExecutionTimeout = 0
-    gpuCount: GpuCount = 1
-    gpuMemoryShare: Share = 1.0
-    gpuTypeIds: GpuTypes = []
-    idleTimeout: IdleTimeout = 5
-    maxAttempts: Attempts = 3
-    nodeLabels: Labels = {}
-    retryHandlerErrors: Retries = 0
-    scalerType: Scaler = "QUEUE_DELAY"
-    scalerValue: ScalerValue = 4
-    ttlMs: Ttl = DEFAULT_TTL_MS
     workersMax: Count = 0
-    workersMin: Count = 0
 
 
 class WorkerGpu(Told):
