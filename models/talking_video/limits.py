@@ -5,12 +5,17 @@ STOKER_VIDEO_LIMITS in the workers' environment changes some of them: `audio_mos
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 __all__ = ["DEFAULT", "ENVIRONMENT", "Limits"]
 
 ENVIRONMENT: Final = "STOKER_VIDEO_LIMITS"
+
+
+FRAME: Final = 0.04
+"""Seconds: a shorter voice has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,11 @@ class Limits:
             try:
                 changed[name] = known[name](number)
             except ValueError:
-                raise ValueError(f"{ENVIRONMENT} says {word!r}; a number must follow the =") from None
+                changed[name] = math.nan
+            if not 0 < changed[name] < math.inf:
+                raise ValueError(f"{ENVIRONMENT} says {word!r}; a number above 0 must follow the =")
+        if changed.get("audio_least_s", FRAME) < FRAME:
+            raise ValueError(f"{ENVIRONMENT} allows less than {FRAME} s of sound: no frame of a video")
         return replace(cls(), **changed)  # type: ignore[arg-type]  # each of its field's type
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageCms, UnidentifiedImageError
 
 from stoker.models.talking_video.limits import DEFAULT, Limits
 from stoker.models.talking_video.sizes import Bucket, cover, nearest
@@ -25,6 +25,18 @@ STILLS: Final = "MPO"
 
 BACKGROUND: Final = (255, 255, 255)
 """Behind what is transparent."""
+
+ORIENTATION: Final = 0x0112
+TURNS: Final = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What brings a picture upright, by its EXIF's orientation."""
 
 SRGB: Final = ImageCms.createProfile("sRGB")
 GAMMA: Final = 1 / 2.2
@@ -40,7 +52,7 @@ def opened(path: Path, limits: Limits = DEFAULT) -> Image.Image:
     try:
         with Image.open(path, formats=FORMATS) as image:
             _check(image, limits)
-            return _in_srgb(ImageOps.exif_transpose(image))
+            return _in_srgb(_upright(image))
     except UnidentifiedImageError:
         raise InvalidPicture("it is no png, jpeg or webp picture") from None
     except Image.DecompressionBombError:
@@ -63,6 +75,12 @@ def _check(image: Image.Image, limits: Limits) -> None:
         raise InvalidPicture(
             f"it has {width} x {height} pixels; there may be {limits.image_most / 1e6:g} million in all"
         )
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Pillow's own turning writes the EXIF anew, too, which ends in errors where it holds odd values."""
+    turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
+    return image if turn is None else image.transpose(turn)
 
 
 def _in_srgb(image: Image.Image) -> Image.Image:
@@ -92,10 +110,19 @@ def _opaque(image: Image.Image) -> Image.Image:
 
 
 def cut(image: Image.Image, size: str, shrink: int = 1) -> tuple[Bucket, NDArray[np.uint8]]:
-    """The bucket of a size that fits best, and the picture in it, (H, W, 3), so many times smaller."""
+    """The bucket of a size that fits best, and the picture in it, (H, W, 3), so many times smaller. Only what
+    is kept is scaled: a strip of 64 x 390,625 pixels would need gigabytes whole."""
     bucket = nearest(size, image.height, image.width)
     inside = Bucket(bucket.height // shrink, bucket.width // shrink)
     place = cover(image.height, image.width, inside)
-    scaled = image.resize((place.width, place.height), Image.Resampling.LANCZOS)
-    box = (place.left, place.top, place.left + inside.width, place.top + inside.height)
-    return bucket, np.asarray(scaled.crop(box), np.uint8)
+    across, down = image.width / place.width, image.height / place.height
+    left, top = place.left * across, place.top * down
+    kept = (left, top, left + inside.width * across, top + inside.height * down)
+    scaled = image.resize((inside.width, inside.height), Image.Resampling.LANCZOS, _within(kept, image))
+    return bucket, np.asarray(scaled, np.uint8)
+
+
+def _within(box: tuple[float, ...], image: Image.Image) -> tuple[float, float, float, float]:
+    """A sum may be over the edge by its last bit."""
+    left, top, right, bottom = box
+    return left, top, min(right, image.width), min(bottom, image.height)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import struct
 import tracemalloc
 import zlib
@@ -15,7 +16,7 @@ from PIL import Image, ImageCms
 
 from stoker.models.talking_video.limits import Limits
 from stoker.models.talking_video.picture import InvalidPicture, cut, opened
-from stoker.models.talking_video.sizes import BUCKETS, Bucket
+from stoker.models.talking_video.sizes import BUCKETS, Bucket, cover
 
 RED, GREEN, BLUE, GREY = (200, 40, 40), (40, 160, 60), (40, 60, 200), (128, 128, 128)
 
@@ -87,6 +88,21 @@ def test_it_is_turned_as_its_exif_says(tmp_path: Path, kind: str, turned: int, w
 def test_an_exif_that_cannot_be_read_turns_nothing(tmp_path: Path) -> None:
     path = saved(tmp_path, quarters(), "jpeg", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
     assert near(corners(opened(path)), [RED, GREEN, BLUE, GREY], by=12)
+
+
+ODD_VALUES = [(0x0100, 2, 2, b"x\0\0\0"), (0x011E, 2, 3, b"up\0\0")]
+"""Of EXIF, as tag, type, count and value: a width and a place in words."""
+
+
+@pytest.mark.parametrize("value", ODD_VALUES)
+def test_odd_values_in_an_exif_do_not_keep_it_from_being_turned(
+    tmp_path: Path, value: tuple[int, int, int, bytes]
+) -> None:
+    values = sorted([value, (0x0112, 3, 1, b"\0\6\0\0")])
+    entries = b"".join(struct.pack(">HHL4s", *each) for each in values)
+    exif = b"Exif\0\0MM\0*\0\0\0\x08" + len(values).to_bytes(2, "big") + entries + bytes(4)
+    read = opened(saved(tmp_path, quarters(), "jpeg", exif=exif))
+    assert near(corners(read), [BLUE, RED, GREY, GREEN], by=12)
 
 
 def test_what_is_transparent_is_white(tmp_path: Path) -> None:
@@ -282,6 +298,38 @@ def test_a_picture_of_a_buckets_shape_is_kept_whole(size: str) -> None:
         assert np.array_equal(pixels, np.asarray(image))
 
 
+@pytest.mark.parametrize(("width", "height"), [(390_625, 64), (64, 390_625)])
+def test_of_a_long_strip_only_what_is_kept_is_scaled(width: int, height: int) -> None:
+    """Whole, it would have half a million pixels each way, and need gigabytes."""
+    strip = Image.new("RGB", (width, height), RED)
+    middle = (width // 2 - 16, height // 2 - 16, width // 2 + 16, height // 2 + 16)
+    strip.paste(BLUE, middle)
+    before = _peak()
+    bucket, pixels = cut(strip, "720p")
+    assert _peak() - before < 64 << 20
+    assert bucket in (Bucket(448, 2048), Bucket(1920, 512))
+    assert pixels.shape == (bucket.height, bucket.width, 3)
+    assert near(pixels[bucket.height // 2, bucket.width // 2], BLUE)
+    assert near(pixels[0, 0], RED)
+
+
+def _peak() -> int:
+    """Bytes that this process has held at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+@pytest.mark.parametrize("size", [(96, 80), (600, 100), (100, 601), (333, 101)])
+def test_it_is_cut_as_if_it_had_been_scaled_whole(size: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    smooth = Image.fromarray(rng.integers(0, 256, (9, 9, 3), np.uint8)).resize(size)
+    bucket, pixels = cut(smooth, "480p", 4)
+    inside = Bucket(bucket.height // 4, bucket.width // 4)
+    place = cover(size[1], size[0], inside)
+    whole = np.asarray(smooth.resize((place.width, place.height), Image.Resampling.LANCZOS))
+    wanted = whole[place.top :, place.left :][: inside.height, : inside.width]
+    assert near(pixels[2:-2, 2:-2], wanted[2:-2, 2:-2], by=2)
+
+
 def test_the_middle_is_kept() -> None:
     """Red, green and blue thirds, three times as wide as high, for a bucket that is not as wide."""
     thirds = np.zeros((100, 600, 3), np.uint8)
@@ -304,8 +352,13 @@ def test_limits_can_be_changed() -> None:
     ("text", "why"),
     [
         ("audio=60", "knows no 'audio'; it knows audio_least_s, audio_most_s,"),
-        ("image_bytes=5MB", "says 'image_bytes=5MB'; a number must follow"),
-        ("image_bytes", "says 'image_bytes'; a number must follow"),
+        ("image_bytes=5MB", "says 'image_bytes=5MB'; a number above 0 must follow"),
+        ("image_bytes", "says 'image_bytes'; a number above 0 must follow"),
+        ("audio_most_s=nan", "says 'audio_most_s=nan'; a number above 0 must follow"),
+        ("audio_most_s=inf", "says 'audio_most_s=inf'; a number above 0 must follow"),
+        ("image_least=0", "says 'image_least=0'; a number above 0 must follow"),
+        ("audio_bytes=-1", "says 'audio_bytes=-1'; a number above 0 must follow"),
+        ("audio_least_s=0.039", "allows less than 0.04 s of sound: no frame of a video"),
     ],
 )
 def test_limits_that_are_none_are_refused(text: str, why: str) -> None:
