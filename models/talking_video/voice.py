@@ -46,6 +46,10 @@ GAP: Final = 0.1
 SLACK: Final = 2304
 """Samples that a file may have more or less than it says: two packets of an MP3, one of any other format."""
 
+LOUDEST: Final = 100.0
+"""Where 1 is what 16 bits hold: numbers of 16 bits that were written as floats are no voice, and AAC ends in
+an error at some more."""
+
 
 class InvalidAudio(ValueError):
     """It cannot be used; the text says why, and what is allowed."""
@@ -67,7 +71,7 @@ def heard(path: Path, folder: Path, limits: Limits = DEFAULT) -> Voice:
         raise InvalidAudio(f"{gone}: it was cut off")
     try:
         with opened(path) as given, raw.open("wb") as out:
-            said = _said(given) if wholeness.says_its_length(path) else 0.0
+            said = _said(given) if wholeness.held_to_its_length(path) else 0.0
             length, rate, loudness = _decoded(given, out, limits)
     except (av.error.FFmpegError, ValueError) as error:
         if isinstance(error, InvalidAudio):
@@ -77,6 +81,8 @@ def heard(path: Path, folder: Path, limits: Limits = DEFAULT) -> Voice:
         ) from error
     length = _without_padding(length, rate, said)
     seconds = length / rate
+    if length > limits.audio_most_s * rate:
+        raise _too_long(limits)
     if seconds < limits.audio_least_s:
         raise InvalidAudio(f"it has {seconds:.2f} s; it must have {_allowed(limits)}")
     frames = video_frames(length, rate)
@@ -84,8 +90,8 @@ def heard(path: Path, folder: Path, limits: Limits = DEFAULT) -> Voice:
 
 
 def opened(path: Path) -> av.container.InputContainer:
-    """A file of a caller. Raises what PyAV raises."""
-    return av.open(str(path), options=dict(OPTIONS))
+    """A file of a caller. Raises what PyAV raises, but not for a title that is no UTF-8."""
+    return av.open(str(path), options=dict(OPTIONS), metadata_errors="replace")
 
 
 def sounding(given: Any, stream: Any) -> Iterator[Any]:
@@ -128,16 +134,20 @@ def _decoded(given: Any, out: Any, limits: Limits) -> tuple[int, int, float]:
     for frame in sounding(given, stream):
         rate = rate or frame.sample_rate
         length += frame.samples
-        if length > limits.audio_most_s * rate:
-            raise InvalidAudio(f"it has more than {limits.audio_most_s:g} s; it must have {_allowed(limits)}")
+        if length > limits.audio_most_s * rate + SLACK:
+            raise _too_long(limits)
         frame.pts = None
         for part in resampler.resample(frame):
             out.write(meter.hear(part))
     for part in resampler.resample(None):
         out.write(meter.hear(part))
-    if not length:
+    if not out.tell():
         raise InvalidAudio("there is no sound in it")
     return length, rate, meter.loudness
+
+
+def _too_long(limits: Limits) -> InvalidAudio:
+    return InvalidAudio(f"it has more than {limits.audio_most_s:g} s; it must have {_allowed(limits)}")
 
 
 def _without_padding(length: int, rate: int, said: float) -> int:
@@ -187,17 +197,24 @@ def _samples(raw: Path, loudness: float) -> Samples:
     total = squares = 0.0
     with raw.open("r+b") as file:
         while data := file.read(BLOCK):
-            block = np.frombuffer(data, np.float32) * gain
+            block = _plausible(np.frombuffer(data, np.float32)) * gain
             total += float(block.sum(dtype=np.float64))
             squares += float(np.square(block, dtype=np.float64).sum())
             file.seek(-len(data), os.SEEK_CUR)
             file.write(block.tobytes())
-    if not math.isfinite(squares):
-        raise InvalidAudio("it holds values that are no numbers")
     values: NDArray[np.float32] = np.memmap(raw, np.float32, "r")
     mean = total / len(values)
     deviation = math.sqrt(max(squares / len(values) - mean * mean, 0.0))
     return Samples(values, round(mean, 4), max(float(f"{deviation:.3g}"), QUIET))
+
+
+def _plausible(block: NDArray[np.float32]) -> NDArray[np.float32]:
+    peak = float(np.abs(block).max())
+    if not math.isfinite(peak):
+        raise InvalidAudio("it holds values that are no numbers")
+    if peak > LOUDEST:
+        raise InvalidAudio(f"it holds values of up to {peak:.3g}; floats of sound go from -1 to 1")
+    return block
 
 
 def _allowed(limits: Limits) -> str:

@@ -13,10 +13,10 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["missing", "says_its_length"]
+__all__ = ["held_to_its_length", "missing"]
 
-UNKNOWN_LENGTH: Final = 0xFFFF_0000
-"""Above this: written by a program that could not go back to fill it in."""
+UNKNOWN_LENGTH: Final = 0x7FFF_0000
+"""From here on: written by a program that could not go back to fill it in, and knows 31 or 32 bits."""
 
 PAGE: Final = 1 << 16
 """More than an Ogg page can have."""
@@ -40,12 +40,16 @@ def missing(path: Path) -> str | None:
         return _of_mp3(file, size)
 
 
-def says_its_length(path: Path) -> bool:
-    """False for an MP3 without a header: FFmpeg guesses it from its first frame, often wrongly."""
+def held_to_its_length(path: Path) -> bool:
+    """Whether what is decoded must be as long as FFmpeg says. It guesses the length of an MP3 without a
+    header, often wrongly; and where the header counts bytes, these are there, or `missing`, however many
+    frames it tells of."""
     with path.open("rb") as file:
         start = _first_frame(file)
         head = _at(file, start, FRAME)
-    return not _is_mp3(head) or any(word in head for word in (b"Xing", b"Info", b"VBRI"))
+    if not _is_mp3(head) or b"VBRI" in head:
+        return True
+    return (b"Xing" in head or b"Info" in head) and _bytes_of_mp3(head) is None
 
 
 def _of_wave(file: BinaryIO, size: int) -> str | None:
@@ -89,16 +93,18 @@ def _of_boxes(file: BinaryIO, size: int) -> str | None:
 
 def _of_mp3(file: BinaryIO, size: int) -> str | None:
     start = _first_frame(file)
-    head = _at(file, start, FRAME)
+    said = _bytes_of_mp3(_at(file, start, FRAME))
+    return f"it holds {size - start} of {said} bytes" if said and size - start < said else None
+
+
+def _bytes_of_mp3(head: bytes) -> int | None:
+    """As its first frame counts them; None where it does not."""
     place = max(head.find(b"Xing"), head.find(b"Info"))
     if not _is_mp3(head) or place < 0 or len(head) < place + 16:
         return None
     flags = int.from_bytes(head[place + 4 : place + 8], "big")
-    if not flags & 2:
-        return None
     counted = place + 8 + (4 if flags & 1 else 0)
-    said = int.from_bytes(head[counted : counted + 4], "big")
-    return f"it holds {size - start} of {said} bytes" if size - start < said else None
+    return int.from_bytes(head[counted : counted + 4], "big") or None if flags & 2 else None
 
 
 def _first_frame(file: BinaryIO) -> int:

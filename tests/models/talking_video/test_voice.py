@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from media_files import FORMATS, Sound, clicks, film_without_sound, lag, loudness, tone, with_gap, write_sound
 
 from stoker.models.talking_video.limits import Limits
-from stoker.models.talking_video.voice import QUIET, InvalidAudio, Voice, heard
+from stoker.models.talking_video.voice import QUIET, InvalidAudio, Voice, heard, opened
 
 RATES = {
     "wav": (8_000, 44_100, 192_000),
@@ -109,13 +110,40 @@ def test_a_wrong_name_over_good_bytes_is_heard(tmp_path: Path) -> None:
     assert hear(path).frames == 25
 
 
-def test_a_wave_file_that_was_written_to_a_pipe_is_heard(tmp_path: Path) -> None:
-    """Its writer could not go back to say how long it is."""
+@pytest.mark.parametrize("said", [0, 0x7FFF_F000, 0x7FFF_FF00, 0x8000_0000, 0xFFFF_FFFF])
+def test_a_wave_file_that_was_written_to_a_pipe_is_heard(tmp_path: Path, said: int) -> None:
+    """Its writer could not go back to say how long it is: SoX, arecord, GStreamer, FFmpeg."""
     data = bytearray(write_sound(tmp_path / "voice.wav", tone(16_000, 16_000), 16_000).read_bytes())
     place = data.index(b"data")
-    data[place + 4 : place + 8] = data[4:8] = b"\xff" * 4
+    data[place + 4 : place + 8] = data[4:8] = said.to_bytes(4, "little")
     (tmp_path / "piped.wav").write_bytes(data)
     assert hear(tmp_path / "piped.wav").frames == 25
+
+
+def wave_of(body: bytes, kind: int, bits: int, wide: int, rate: int = 16_000, before: bytes = b"") -> bytes:
+    """A WAV of one channel; `kind` 1 is for integers, 3 for floats. `before`: chunks before the sound."""
+    form = struct.pack("<HHIIHH", kind, 1, rate, rate * wide, wide, bits)
+    chunks = b"fmt " + struct.pack("<I", len(form)) + form + before
+    chunks += b"data" + struct.pack("<I", len(body)) + body
+    return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
+
+
+LATIN = b"Caf\xe9\0"
+
+
+def test_a_title_that_is_no_utf8_is_not_the_sounds_fault(tmp_path: Path) -> None:
+    """Of a WAV from Windows, a tagger that lies about its letters, an M4A of an old telephone."""
+    title = b"INFOINAM" + struct.pack("<I", len(LATIN) + 1) + LATIN + b"\0"
+    info = b"LIST" + struct.pack("<I", len(title)) + title
+    body = (tone(16_000, 16_000)[0] * 32_767).astype("<i2").tobytes()
+    (tmp_path / "voice.wav").write_bytes(wave_of(body, kind=1, bits=16, wide=2, before=info))
+    mp3 = write_sound(tmp_path / "bare.mp3", tone(16_000, 16_000), 16_000, id3v2_version="0").read_bytes()
+    tag = b"ID3\3\0\0\0\0\0\x10TIT2" + struct.pack(">IH", 6, 0) + b"\3" + LATIN
+    (tmp_path / "voice.mp3").write_bytes(tag + mp3)
+    for name in ("voice.wav", "voice.mp3"):
+        assert hear(tmp_path / name).frames == 25
+        with opened(tmp_path / name) as given:
+            assert given.metadata["title"].startswith("Caf\ufffd")
 
 
 def test_a_word_in_a_comment_is_no_chunk(tmp_path: Path) -> None:
@@ -136,6 +164,37 @@ def test_an_mp3_whose_length_is_only_guessed_is_not_taken_for_cut_off(tmp_path: 
         assert guessed.duration is not None
         assert guessed.duration / av.time_base > 4
     assert hear(path).seconds == pytest.approx(2.0, abs=0.2)
+
+
+@pytest.mark.parametrize("frames", [0, 10, 5_000])
+def test_an_mp3_whose_header_miscounts_its_frames_is_heard(tmp_path: Path, frames: int) -> None:
+    """Its bytes are all there."""
+    data = bytearray(write_sound(tmp_path / "whole.mp3", noise(48_000), 48_000).read_bytes())
+    place = max(data.find(b"Xing"), data.find(b"Info"))
+    assert data[place + 7] & 3 == 3
+    data[place + 8 : place + 12] = frames.to_bytes(4, "big")
+    (tmp_path / "voice.mp3").write_bytes(data)
+    assert hear(tmp_path / "voice.mp3").seconds == pytest.approx(1.0, abs=0.06)
+
+
+def test_an_mp3_whose_header_counts_frames_only_is_held_to_them(tmp_path: Path) -> None:
+    data = bytearray(write_sound(tmp_path / "whole.mp3", noise(48_000), 48_000).read_bytes())
+    place = max(data.find(b"Xing"), data.find(b"Info"))
+    data[place + 7] &= ~2
+    data[place + 12 :] = data[place + 16 :]
+    whole = tmp_path / "frames.mp3"
+    whole.write_bytes(data)
+    assert hear(whole).seconds == pytest.approx(1.0, abs=0.06)
+    whole.write_bytes(data[: len(data) // 2])
+    assert "cut off" in refusal(whole)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_as_long_as_it_may_be_and_not_a_frame_longer(tmp_path: Path, kind: str) -> None:
+    """What an encoder adds to fill its last packet does not make it too long."""
+    path = write_sound(tmp_path / f"voice.{kind}", tone(48_000, 48_000), 48_000)
+    assert hear(path, Limits(audio_most_s=1.0)).frames == 25
+    assert refusal(path, Limits(audio_most_s=0.99)) == "it has more than 0.99 s; it must have 0.2 s to 0.99 s"
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.19])
@@ -231,16 +290,32 @@ def test_a_gap_that_is_longer_than_a_voice_may_be_is_found_before_it_is_filled(t
     assert (tmp_path / "voice.m4a.scratch" / "voice.f32").stat().st_size < 4 * 16_000 * 5
 
 
-def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_no_numbers_are_refused(tmp_path: Path, value: float) -> None:
     sound = tone(16_000, 16_000)
-    sound[0, 8_000] = np.nan
-    header = bytearray(write_sound(tmp_path / "voice.wav", tone(32_000, 16_000), 16_000).read_bytes())
-    place = header.index(b"fmt ") + 8
-    header[place : place + 2] = (3).to_bytes(2, "little")  # floats
-    header[place + 8 : place + 16] = (64_000).to_bytes(4, "little") + b"\x04\x00\x20\x00"
-    start = header.index(b"data") + 8
-    (tmp_path / "floats.wav").write_bytes(bytes(header[:start]) + sound.tobytes())
+    sound[0, 8_000] = value
+    (tmp_path / "floats.wav").write_bytes(wave_of(sound.tobytes(), kind=3, bits=32, wide=4))
     assert refusal(tmp_path / "floats.wav") == "it holds values that are no numbers"
+
+
+@pytest.mark.parametrize("gain", [2e4, 1e12, 1e38])
+def test_whole_numbers_that_were_written_as_floats_are_refused(tmp_path: Path, gain: float) -> None:
+    """AAC makes noise of some, and ends in an error at more."""
+    sound = np.asarray(tone(16_000, 16_000, gain=0.5) * gain, np.float32)
+    (tmp_path / "floats.wav").write_bytes(wave_of(sound.tobytes(), kind=3, bits=32, wide=4))
+    why = refusal(tmp_path / "floats.wav")
+    assert why == f"it holds values of up to {gain / 2:.3g}; floats of sound go from -1 to 1"
+
+
+def test_a_little_over_full_scale_is_heard(tmp_path: Path) -> None:
+    sound = tone(16_000, 16_000, gain=4.0)
+    (tmp_path / "floats.wav").write_bytes(wave_of(sound.tobytes(), kind=3, bits=32, wide=4))
+    assert hear(tmp_path / "floats.wav").frames == 25
+
+
+def test_a_sample_a_second_is_no_sound(tmp_path: Path) -> None:
+    (tmp_path / "slow.wav").write_bytes(wave_of(bytes(4), kind=1, bits=16, wide=2, rate=1))
+    assert refusal(tmp_path / "slow.wav") == "there is no sound in it"
 
 
 def test_what_is_heard_early_does_not_depend_on_what_is_said_late(tmp_path: Path) -> None:

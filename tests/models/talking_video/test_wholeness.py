@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from media_files import FORMATS, write_sound
 
-from stoker.models.talking_video.wholeness import missing, says_its_length
+from stoker.models.talking_video.wholeness import held_to_its_length, missing
 
 
 @functools.cache
@@ -25,12 +25,13 @@ def whole(kind: str) -> bytes:
 def asked(folder: Path, data: bytes) -> tuple[str | None, bool]:
     path = folder / "sound"
     path.write_bytes(data)
-    return missing(path), says_its_length(path)
+    return missing(path), held_to_its_length(path)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_of_a_whole_file_nothing_is_missing(tmp_path: Path, kind: str) -> None:
-    assert asked(tmp_path, whole(kind)) == (None, True)
+    """The length of an MP3 is in bytes, not in time, where its header counts them."""
+    assert asked(tmp_path, whole(kind)) == (None, kind != "mp3")
 
 
 CHECKED = settings(
