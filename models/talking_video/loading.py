@@ -55,7 +55,7 @@ def load(folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: 
     rest = None if plan.placement is Placement.RESIDENT else "cpu"
 
     def part(kind: Any, name: str, dtype: Any = dtype, at: str = device) -> Any:
-        return kind.from_pretrained(folder / name, local_files_only=True, dtype=dtype).to(at).eval()
+        return _read(kind, folder / name, dtype).to(at).eval()
 
     loaded_at = "cpu" if plan.placement is Placement.BY_BLOCKS else device
     looks = torch.float32 if device == "cpu" else torch.float16
@@ -70,6 +70,14 @@ def load(folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: 
         rest=rest,
         refused=plan.refused,
     )
+
+
+def _read(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
+    from stoker.models.talking_video.wan_weights import check_whole
+
+    read, told = kind.from_pretrained(folder, local_files_only=True, dtype=dtype, output_loading_info=True)
+    check_whole(folder.name, told["missing_keys"])
+    return read
 
 
 def _quickened(autoencoder: Any, device: str) -> Any:
@@ -90,7 +98,7 @@ def _planned(folder: Path, device: str, profile: Profile) -> Plan:
 
 def plan_for(folder: Path, profile: Profile, free: int) -> Plan:
     """What `memory` decides for the weights of a folder on a GPU with so many free bytes."""
-    config = json.loads((folder / "transformer" / "config.json").read_text())
+    config = _config(folder)
     autoencoder = json.loads((folder / "vae" / "config.json").read_text())
     network = memory.Network(
         width=config["num_attention_heads"] * config["attention_head_dim"],
@@ -174,12 +182,9 @@ def _unchanged_network(folder: Path, dtype: torch.dtype, device: str) -> Any:
     from stoker.models.talking_video.transformer import TalkingTransformer3DModel
     from stoker.models.talking_video.wan_weights import load_into
 
-    config = json.loads((folder / "transformer" / "config.json").read_text())
+    config = _config(folder)
     if config["_class_name"] == WHOLE:
-        whole = TalkingTransformer3DModel.from_pretrained(
-            folder / "transformer", local_files_only=True, torch_dtype=dtype
-        )
-        return whole.to(device)
+        return _read(TalkingTransformer3DModel, folder / "transformer", dtype).to(device)
     import torch
 
     known = {name: value for name, value in config.items() if not name.startswith("_")}
@@ -188,6 +193,12 @@ def _unchanged_network(folder: Path, dtype: torch.dtype, device: str) -> Any:
     folders = (folder / "transformer", folder / "adapter")
     load_into(network, [file for one in folders for file in sorted(one.glob("*.safetensors"))], dtype, device)
     return _with_rotary(network).to(device)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    from stoker.models.talking_video.wan_weights import our_config
+
+    return our_config(json.loads((folder / "transformer" / "config.json").read_text()))
 
 
 def _with_rotary(network: Any) -> Any:

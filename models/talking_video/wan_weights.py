@@ -9,19 +9,30 @@ name: a network with a few random layers would make a video of sorts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-__all__ = ["WrongWeights", "is_audio_key", "kept_in_float32", "load_into", "our_names"]
+__all__ = [
+    "WrongWeights",
+    "check_whole",
+    "is_audio_key",
+    "kept_in_float32",
+    "load_into",
+    "our_config",
+    "our_names",
+]
 
 _PREFIXES: Final = ("model.diffusion_model.", "diffusion_model.", "transformer.")
 """What repackers put before every key."""
 
 _ORIGINAL: Final = (".self_attn.", ".cross_attn.")
 """Parts of every block's keys in Wan's own layout, and of none in diffusers'."""
+
+TRAINING: Final = frozenset({"masked_spec_embed"})
+"""What stood for sounds that the speech encoder had to guess."""
 
 
 class WrongWeights(ValueError):
@@ -43,6 +54,29 @@ def our_names(keys: Iterable[str]) -> dict[str, str]:
         if not is_audio_key(plain):
             [names[key]] = convert_wan_transformer_to_diffusers({plain: torch.empty(0)})
     return names
+
+
+def our_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The network's sizes by diffusers' names. Wan's own file has others, and leaves out what is the same in
+    every Wan 2.1 that makes videos of pictures."""
+    if "dim" not in config:
+        return dict(config)
+    same = ("eps", "ffn_dim", "freq_dim", "num_layers", "text_dim")
+    return {name: config[name] for name in same if name in config} | {
+        "_class_name": "WanTransformer3DModel",
+        "num_attention_heads": config["num_heads"],
+        "attention_head_dim": config["dim"] // config["num_heads"],
+        "added_kv_proj_dim": config["dim"],
+        "in_channels": config["in_dim"],
+        "out_channels": config["out_dim"],
+    }
+
+
+def check_whole(part: str, missing: Iterable[str]) -> None:
+    """Of a part that its library reads. Raises WrongWeights for what no file has: it would stay as it was
+    drawn. What is for training alone is never looked at."""
+    if absent := set(missing) - TRAINING:
+        raise WrongWeights(f"{part}: weights do not fit: {_some('missing', absent)}")
 
 
 def _is_original(keys: Iterable[str]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import re
 import shutil
@@ -23,6 +25,7 @@ from stoker.models.talking_video.wan_weights import (
     is_audio_key,
     kept_in_float32,
     load_into,
+    our_config,
     our_names,
 )
 
@@ -147,6 +150,53 @@ def test_the_true_sizes_are_the_published_ones() -> None:
     assert round(audio / 1e9, 3) == 2.487
 
 
+def test_the_originals_own_configuration_says_the_same() -> None:
+    """Wan2.1-I2V-14B-480P/config.json: all else is what the class has by itself."""
+    published = {
+        "_class_name": "WanModel",
+        "_diffusers_version": "0.30.0",
+        "dim": 5120,
+        "eps": 1e-06,
+        "ffn_dim": 13824,
+        "freq_dim": 256,
+        "in_dim": 36,
+        "model_type": "i2v",
+        "num_heads": 40,
+        "num_layers": 40,
+        "out_dim": 16,
+        "text_len": 512,
+    }
+    known = {name: value for name, value in our_config(published).items() if not name.startswith("_")}
+    by_itself = inspect.signature(TalkingTransformer3DModel.__init__).parameters
+    assert len(known) == 9
+    assert known == {name: by_itself[name].default for name in known}
+
+
+def test_an_original_folder_is_loaded_with_its_own_configuration(
+    published: Callable[..., Path], base: State, adapter: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Wan's configuration leaves out is as in every Wan; here, as in talk-tiny."""
+    folder = published({"wan.safetensors": originally(base)}, {"a.safetensors": adapter})
+    file = folder / "transformer" / "config.json"
+    ours = json.loads(file.read_text())
+    heads = ours["num_attention_heads"]
+    wan = {name: ours[name] for name in ("ffn_dim", "freq_dim", "num_layers", "text_dim")} | {
+        "_class_name": "WanModel",
+        "model_type": "i2v",
+        "qk_norm": True,
+        "num_heads": heads,
+        "dim": heads * ours["attention_head_dim"],
+        "in_dim": ours["in_channels"],
+        "out_dim": ours["out_channels"],
+    }
+    file.write_text(json.dumps(wan))
+    left_out = {name: ours[name] for name in ours if name.startswith(("audio_", "image_"))}
+    init = TalkingTransformer3DModel.__init__
+    monkeypatch.setattr(TalkingTransformer3DModel, "__init__", functools.partialmethod(init, **left_out))
+    found = loaded(folder).state_dict()
+    assert all(torch.equal(found[key], value) for key, value in (base | adapter).items())
+
+
 def test_names_of_the_original_are_turned_into_ours(base: State) -> None:
     assert our_names(originally(base)) == dict(zip(originally(base), base, strict=True))
 
@@ -265,6 +315,37 @@ def test_what_does_not_fit_is_named(
 def test_an_adapter_without_a_voice_is_refused(published: Callable[..., Path], base: State) -> None:
     with pytest.raises(WrongWeights, match=r"26 missing \(audio_proj\.norm\.bias"):
         loaded(published({"b.safetensors": base}, {"a.safetensors": base}))
+
+
+@pytest.mark.parametrize(
+    ("part", "key"),
+    [
+        ("text_encoder", "encoder.block.0.layer.0.SelfAttention.q.weight"),
+        ("image_encoder", "encoder.layers.0.layer_norm2.weight"),
+        ("audio_encoder", "encoder.layers.0.attention.q_proj.weight"),
+        ("vae", "decoder.mid_block.attentions.0.to_qkv.weight"),
+        ("transformer", "audio_proj.proj2.weight"),
+    ],
+)
+def test_what_a_part_lacks_is_not_drawn(talk_tiny: Path, tmp_path: Path, part: str, key: str) -> None:
+    """The libraries say so in a log that is turned off, and go on."""
+    with pytest.raises(WrongWeights, match=rf"^{part}: weights do not fit: 1 missing \({re.escape(key)}\)"):
+        loading.load(without(talk_tiny, tmp_path, part, key), "cpu")
+
+
+def test_what_is_for_training_may_be_missing(talk_tiny: Path, tmp_path: Path) -> None:
+    loading.load(without(talk_tiny, tmp_path, "audio_encoder", "masked_spec_embed"), "cpu")
+
+
+def without(talk_tiny: Path, tmp_path: Path, part: str, key: str) -> Path:
+    folder = tmp_path / "lacking"
+    shutil.copytree(talk_tiny, folder)
+    [file] = (folder / part).glob("*.safetensors")
+    state = load_file(file)
+    del state[key]
+    file.unlink()
+    save_file(state, file, metadata={"format": "pt"})
+    return folder
 
 
 def test_one_tensor_at_a_time_is_in_the_hosts_memory(
