@@ -7,7 +7,8 @@ The `docker` package blocks, so it is called on threads only, and nothing but th
 `agent.container_pull` imports it. An engine's refusal is an EngineError in the engine's own words.
 
 An engine may go and come back (dockerd takes its containers along, podman leaves them running). What could
-not be removed meanwhile is *doomed*: it goes before the next container is made, so no two share a GPU.
+not be removed meanwhile is *doomed*: until it is gone no other is made on a GPU that it may have, and what
+needs none of its GPUs does not wait for it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -165,7 +166,9 @@ class ContainerEngine:
         self.facts = engine
         self._client = client
         self._init: str | None = INITS[0]
+        self._devices: dict[str, tuple[str, ...]] = {}  # by container; of those that were made here
         self._doomed: set[str] = set()
+        self._removing = asyncio.Lock()  # of what is doomed
         self._sweeping: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(CALLS)
         self._pulls: dict[tuple[str, RegistryAuth | None], asyncio.Future[None]] = {}
@@ -227,10 +230,29 @@ class ContainerEngine:
     # -- containers
 
     async def create(self, plan: Plan, name: str) -> str:
-        while self._doomed:
-            container = self._doomed.pop()
-            await self.remove(container)
-        return await self.call(lambda: self._create(plan, name))
+        await self.make_way(plan.devices)
+        container = await self.call(lambda: self._create(plan, name))
+        self._devices[container] = plan.devices
+        return container
+
+    async def make_way(self, devices: Collection[str]) -> None:
+        """For one that wants these (CDI names). Raises EngineError where a doomed one may still have any."""
+        while (container := self._in_the_way(devices)) is not None:
+            async with self._removing:
+                if container not in self._doomed:
+                    continue  # whoever had the turn before was luckier
+                try:
+                    await self.remove(container)
+                except EngineError as error:
+                    raise EngineError(f"an earlier container that may have its GPU stays: {error}") from None
+
+    def _in_the_way(self, devices: Collection[str]) -> str | None:
+        """What an earlier agent left may have any."""
+        if not devices:
+            return None
+        return next(
+            (one for one in self._doomed if not {*self._devices.get(one, devices)}.isdisjoint(devices)), None
+        )
 
     def _create(self, plan: Plan, name: str) -> str:
         client: Any = self.client  # its calls have no types
@@ -320,12 +342,13 @@ class ContainerEngine:
         """Now, or else before the next one is made. Raises EngineError when it is not now."""
         try:
             await self.call(lambda: self._remove(container))
-        except EngineError:
+        except Exception:
             self._doomed.add(container)
             if self._sweeping is None:
                 self._sweeping = asyncio.create_task(self._sweep(), name="sweep of containers")
             raise
         self._doomed.discard(container)
+        self._devices.pop(container, None)
 
     def _remove(self, container: str) -> None:
         client: Any = self.client  # podman's own call has no types
@@ -337,18 +360,14 @@ class ContainerEngine:
             path = f"{client.base_url}/{LIBPOD}/containers/{container}"
             client._raise_for_status(client.delete(path, params=at_once, timeout=CALL_S))
 
-    async def remove_doomed(self) -> bool:
-        """Whether there is none any more."""
-        for container in tuple(self._doomed):
-            with contextlib.suppress(EngineError):
-                await self.remove(container)
-        return not self._doomed
-
     async def _sweep(self) -> None:
         """None may be made for a long time: nothing is started where the memory of a GPU is still held."""
         while self._doomed:
             await asyncio.sleep(SWEEP_S)
-            await self.remove_doomed()
+            for container in tuple(self._doomed):
+                async with self._removing:
+                    with contextlib.suppress(Exception):
+                        await self.remove(container)
         self._sweeping = None
 
     async def remove_all(self, agent: str) -> int:

@@ -144,7 +144,7 @@ def plan(
         {AGENT_LABEL: place.agent, WORKER_LABEL: spec.worker},
         limits.of(spec.limits),
         binds=_binds(spec, place),
-        devices=tuple(f"nvidia.com/gpu={uuid}" for uuid in spec.devices) if is_gpu(device) else (),
+        devices=tuple(map(cdi_name, spec.devices)) if is_gpu(device) else (),
     )
     if spec.kind == "protocol":
         return replace(made, entrypoint=spec.entrypoint or None, command=spec.command or None)
@@ -184,6 +184,10 @@ def _binds(spec: WorkerSpec, place: Place) -> tuple[Bind, ...]:
 
 def is_gpu(device: Device | None) -> bool:
     return device is not None and device.kind != "cpu"
+
+
+def cdi_name(uuid: str) -> str:
+    return f"nvidia.com/gpu={uuid}"
 
 
 # -- its end

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from stoker.agent.container_engine import LIBPOD, ContainerEngine, EngineError, NotThere
 from stoker.agent.container_images import Images, Wanted
-from stoker.agent.container_plan import AGENT_LABEL, POD_LABEL, Limits, ended_words, is_gpu, refusal
+from stoker.agent.container_plan import AGENT_LABEL, POD_LABEL, Limits, cdi_name, ended_words, is_gpu, refusal
 from stoker.agent.container_plan import Ended as EngineEnded
 from stoker.agent.container_spawner import OnHost
 from stoker.agent.pod_events import Absent, Container, Ended, Made, Mark, Runs
@@ -97,8 +97,8 @@ class PodContainers:
 
     async def start(self, spec: PodSpec) -> None:
         name, gpus = container_name(spec.pod), self._check(spec)
-        if gpus and not await self._engine.remove_doomed():
-            raise PodFailed("a container that has had its GPUs cannot be removed yet")
+        with _in_words():
+            await self._engine.make_way([cdi_name(uuid) for uuid in gpus])
         await self._call(lambda client: client.start(name))
         if not gpus:
             return

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.agent.container_plan import AGENT_LABEL, NVIDIA_RUNTIME, POD_LABEL, Limits
+from stoker.agent.container_plan import AGENT_LABEL, NVIDIA_RUNTIME, POD_LABEL, Limits, cdi_name
 from stoker.agent.container_requests import SHM_BYTES, r_limits, resource_limits
 from stoker.agent.volumes import VOLUME_PATH
 from stoker.wire.messages import PodSpec
@@ -73,7 +73,7 @@ def pod_plan(
         limits.of(spec.limits),
         entrypoint=spec.entrypoint or None,
         command=spec.command or None,
-        devices=tuple(f"nvidia.com/gpu={uuid}" for uuid in gpus),
+        devices=tuple(map(cdi_name, gpus)),
         ports=tuple(dict.fromkeys(f"{port.private}/{_transport(port.protocol)}" for port in spec.ports)),
         volume=own_volume(spec),
         folder=folder,
