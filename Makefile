@@ -38,12 +38,12 @@ demo: $(STAMP)
 test: $(STAMP)
 	@.ci/packages gcc
 	@.ci/peers "$(PYTHON)"
-	$(PYTEST) tests -m "not slow" -n 2 --dist loadfile
+	PYTHONHASHSEED=0 $(PYTEST) tests -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(STAMP)
 	@.ci/packages gcc ffmpeg
 	@.ci/peers "$(PYTHON)"
-	$(PYTEST) tests -m slow --timeout 600 -o faulthandler_timeout=600
+	PYTHONHASHSEED=0 $(PYTEST) tests -m slow --timeout 600 -o faulthandler_timeout=600
 
 simulate: $(STAMP)
 	@PYTHONHASHSEED=0 $(BIN)/python -P tests/simulation/run.py --first $(or $(FIRST),0) --number $(or $(N),1000)

@@ -1,5 +1,6 @@
-"""What holds for every test: no hub is asked for anything, none is held to a time, and this process adopts no
-orphans. What several folders of them need: a PostgreSQL server, started when the first test asks for it."""
+"""What holds for every test: no hub is asked for anything, none is held to a time, examples are the same in
+each run (`--hypothesis-profile search` draws others), and this process adopts no orphans. What several folders
+need: a PostgreSQL server, started when the first test asks for it."""
 
 from __future__ import annotations
 
@@ -11,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the commands have it: its handlers make descriptors anew
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("search"), derandomize=True)
+settings.load_profile("same")
 
 PR_SET_CHILD_SUBREAPER = 36
 
