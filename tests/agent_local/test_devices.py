@@ -20,12 +20,15 @@ from stoker.agent.processor import Processor
 from stoker.wire.messages import Device, DeviceSample
 
 GIB = 1 << 30
+PATIENCE_S = 30.0
+SHORT_S = 2.0
+"""Where a question has no answer. Those beside it have theirs by then."""
 
 LOOK = """
 import asyncio, dataclasses, json, os, sys
 from stoker.agent.devices import DevicesUnknown, NvmlSampler
 try:
-    sampler = NvmlSampler(deadline_s=0.3, start_deadline_s=0.3)
+    sampler = NvmlSampler(*map(float, sys.argv[1:]))
 except DevicesUnknown as error:
     print(json.dumps(str(error)))
     sys.exit()
@@ -42,7 +45,7 @@ import asyncio, json, os, sys
 from stoker.agent.devices import NvmlSampler
 def say(*told): print(json.dumps(told), flush=True)
 async def main():
-    sampler, loop = NvmlSampler(deadline_s=0.3), asyncio.get_running_loop()
+    sampler, loop = NvmlSampler(deadline_s=float(sys.argv[1])), asyncio.get_running_loop()
     say("ready")
     sampler.listen(lambda uuid, xid: say("xid", uuid, xid))
     while question := (await loop.run_in_executor(None, sys.stdin.readline)).split():
@@ -71,7 +74,8 @@ def look(library: Path, host: str) -> Any:
     """What a fresh process tells of that host: the loader's path is read when a process starts."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "FAKE_NVML": host}
     # The process must end although a thread of it hangs in a driver call.
-    command = [sys.executable, "-P", "-c", LOOK]
+    deadlines = [SHORT_S if host == hangs else PATIENCE_S for hangs in ("hangs", "start-hangs")]
+    command = [sys.executable, "-P", "-c", LOOK, *map(str, deadlines)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     return json.loads(run.stdout)
 
@@ -144,11 +148,11 @@ def test_a_gpu_that_cannot_be_opened_is_named_by_its_place(library: Path) -> Non
 class Follower:
     """A process with a sampler, and the driver that it sees: what is `set` holds from the next call."""
 
-    def __init__(self, library: Path, host: str = "two") -> None:
+    def __init__(self, library: Path, host: str = "two", deadline_s: float = PATIENCE_S) -> None:
         self._driver = Driver(library, library / f"state-{os.getpid()}", host)
         self.set = self._driver.tells
         env = {**os.environ, **self._driver.environment}
-        command = [sys.executable, "-P", "-c", FOLLOW]
+        command = [sys.executable, "-P", "-c", FOLLOW, str(deadline_s)]
         self._process = subprocess.Popen(
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -210,7 +214,7 @@ def test_a_gpu_that_falls_off_the_bus_is_lost_and_one_that_errs_is_missed(librar
 
 
 def test_a_driver_that_hangs_is_missed_until_it_answers(library: Path) -> None:
-    with Follower(library) as driver:
+    with Follower(library, deadline_s=SHORT_S) as driver:
         driver.set("hang 0 1")
         assert driver.seen() == "Missed(why='no answer in time')"
         assert driver.ask("memory GPU-0") == [None]
@@ -222,7 +226,7 @@ def test_a_driver_that_hangs_is_missed_until_it_answers(library: Path) -> None:
 
 
 def test_what_is_asked_meanwhile_has_its_turn(library: Path) -> None:
-    with Follower(library) as driver:
+    with Follower(library, deadline_s=SHORT_S) as driver:
         driver.set("slow 0 20", "used 0 5")
         assert driver.ask("both GPU-0") == [WELL, 5]
         driver.set("hang 0 1")
@@ -312,7 +316,7 @@ def test_an_xid_of_a_divided_gpu_is_about_the_part_it_names_or_about_all(library
     ("host", "why"),
     [
         ("broken", "does not tell its devices"),
-        ("start-hangs", "0.3 s"),
+        ("start-hangs", "does not answer within 2 s"),
         ("all-lost", "GPU-at-1: it could not be opened: GPU is lost"),
         ("none", "shows no GPU"),
     ],
