@@ -99,7 +99,7 @@ async def real(a_host, tmp_path, monkeypatch):
     host.scratch = ScratchFolders(tmp_path / "scratch")
     host.folder = folder
     host.measure = WorkerMemory(host.sampler).measure
-    host.set(ladder=Ladder(cooperative_s=0.1, term_s=0.1))
+    host.set(ladder=Ladder(cooperative_s=1.0, term_s=0.1))
     running = asyncio.create_task(host.agent.run())
     yield host
     host.agent.stop()
@@ -126,14 +126,14 @@ async def running(host, *jobs):
 @pytest.mark.parametrize("how", ["cancel", "timeout"])
 async def test_neighbours_of_a_job_that_ignores_its_cancel_are_handed_back(real, a_worker, a_job, how):
     await real.control.ready(a_worker(handler=f"{real.folder}/h.py:together", concurrency=4))
-    fields = {"execution_timeout_ms": 600} if how == "timeout" else {}
-    await real.control.assign(
-        a_job("stubborn", b'{"stubborn": true}', **fields), a_job("n1"), a_job("n2"), a_job("polite")
-    )
-    await running(real, "stubborn", "n1", "n2", "polite")
+    await real.control.assign(a_job("n1"), a_job("n2"), a_job("polite"))
+    await running(real, "n1", "n2", "polite")
     await real.control.cancel("polite")
     assert (await real.control.outcome("polite")).end == "cancelled", "a neighbour's cancel needs no kill"
+    fields = {"execution_timeout_ms": 600} if how == "timeout" else {}
+    await real.control.assign(a_job("stubborn", b'{"stubborn": true}', **fields))
     if how == "cancel":
+        await running(real, "stubborn")
         await real.control.cancel("stubborn")
     outcome = await real.control.outcome("stubborn")
     assert outcome.end == {"cancel": "cancelled", "timeout": "timed_out"}[how]
