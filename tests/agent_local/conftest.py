@@ -132,7 +132,7 @@ def gone() -> Callable[[int], bool]:
     return _gone
 
 
-def _gone(pid: int, within_s: float = 10.0) -> bool:
+def _gone(pid: int, within_s: float = 60.0) -> bool:
     """Whether the process ends; waits for it without looking twice."""
     try:
         fd = os.pidfd_open(pid)

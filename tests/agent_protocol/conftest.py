@@ -46,7 +46,7 @@ class Program:
         self.exit = exit
         self._moved.set()
 
-    async def until(self, found: Any, within_s: float = 30.0) -> Any:
+    async def until(self, found: Any, within_s: float = 100.0) -> Any:
         async with asyncio.timeout(within_s):
             while not (result := found()):
                 self._moved.clear()

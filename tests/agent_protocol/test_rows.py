@@ -122,7 +122,7 @@ async def test_an_idle_program_leaves_at_once(host: Any) -> None:
     await program.ready()
     assert await program.output({"do": "return", "value": 1}) == 1
     program.process.terminate()
-    ended = await program.until(lambda: program.exit, within_s=10)
+    ended = await program.until(lambda: program.exit, within_s=20)
     assert ended.status == 0
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -24,8 +26,18 @@ class SmallDisk:
     def fill(self, leave: int = 0) -> None:
         """Until `leave` bytes are free, and again later: what was freed meanwhile is taken, too."""
         with open(self._ballast, "ab") as file:
-            size = file.tell() + self.free - leave
-            os.posix_fallocate(file.fileno(), 0, size)
+            while not self._taken(file, leave):
+                pass
+
+    def _taken(self, file: BinaryIO, leave: int) -> bool:
+        """Whether nobody else took some of it between the look and the taking."""
+        try:
+            os.posix_fallocate(file.fileno(), 0, file.tell() + self.free - leave)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            return False
+        return True
 
     def clear(self) -> None:
         self._ballast.unlink()

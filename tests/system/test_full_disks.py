@@ -28,7 +28,7 @@ def refused(answer: httpx.Response) -> str:
 
 def until_logged(stack: Stack, name: str, words: str, endpoint: str, job: str) -> dict[str, object]:
     """Waits, by asking for the job's end, until a part has logged `words`; returns the job as it is then."""
-    for _ in range(15):
+    for _ in range(60):
         record = stack.http.get(f"/{endpoint}/status-sync/{job}?wait=1000").json()
         if words in (stack.folder / f"{name}.log").read_text():
             return dict(record)

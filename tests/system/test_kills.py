@@ -54,7 +54,7 @@ def test_a_killed_agent_takes_its_workers_along_and_the_job_is_tried_again(tmp_p
         assert len(folders) == 2, "its job's and its own"
         first = stack.agent.pid
         stack.kill("agent")
-        gone, alive = psutil.wait_procs([worker], timeout=5)
+        gone, alive = psutil.wait_procs([worker], timeout=60)
         assert (gone, alive) == ([worker], [])
         assert not any("stoker.worker" in line for line in stack.left_over())
         stack.start_agent()

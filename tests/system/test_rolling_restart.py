@@ -91,8 +91,8 @@ class Load(threading.Thread):
 
 
 def workers_ready(stack: Stack, endpoint: str, count: int) -> None:
-    """At most half a minute: a program of the stock SDK takes seconds to start."""
-    until = time.monotonic() + 30
+    """At most a minute: on a busy machine an interpreter takes seconds to start."""
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         if stack.http.get(f"/{endpoint}/health").json()["workers"]["ready"] >= count:
             return
