@@ -88,6 +88,8 @@ def _of_boxes(file: BinaryIO, size: int) -> str | None:
         if len(box) < 8 or said < 8:
             break
         place += said
+        if place > size:  # perhaps beyond where any file can be read
+            break
     return f"it holds {size} of {place} bytes" if place > size else None
 
 

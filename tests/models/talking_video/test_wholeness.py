@@ -90,3 +90,10 @@ def test_a_box_of_sixty_four_bits(tmp_path: Path) -> None:
     large = b"\0\0\0\x01mdat" + (40).to_bytes(8, "big")
     assert asked(tmp_path, b"\0\0\0\x10ftypM4A \0\0\0\0" + large + bytes(24))[0] is None
     assert asked(tmp_path, b"\0\0\0\x10ftypM4A \0\0\0\0" + large + bytes(23))[0] == "it holds 55 of 56 bytes"
+
+
+@pytest.mark.parametrize("length", [2**63 - 9, 2**63, 2**64 - 1])
+def test_a_box_that_ends_where_no_file_does(tmp_path: Path, length: int) -> None:
+    large = b"\0\0\0\x01mdat" + length.to_bytes(8, "big")
+    gone, _ = asked(tmp_path, b"\0\0\0\x10ftypM4A \0\0\0\0" + large + bytes(24))
+    assert gone == f"it holds 56 of {length + 16} bytes"
