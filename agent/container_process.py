@@ -135,6 +135,8 @@ class ContainerProcess:
             if not self._stopped.done():
                 self._stopped.set_result(None)
             return
+        if self._left.done():  # an engine need not answer for one that is being removed
+            return
         sent = self._engine.signal(self._id, name) if name != "SIGKILL" else self._kill_until_it_ends()
         task = self._loop.create_task(sent)
         self._signals.add(task)

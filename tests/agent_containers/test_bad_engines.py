@@ -201,6 +201,19 @@ async def test_a_kill_that_is_never_answered_holds_up_no_end(host: Host, said: S
     assert "no such container" in ended.reason
 
 
+async def test_a_container_that_is_being_removed_gets_no_signal(host: Host, said: ScriptedEngine) -> None:
+    said.script["DELETE"] = said.hang
+    worker = await a_worker(host, said)
+    said.ended.set()
+    await until(said, "DELETE")
+    worker.process.terminate()
+    worker.process.kill()
+    assert not worker.process._signals
+    said.released.set()
+    await worker.exited()
+    assert not [one for one in said.heard if "/kill" in one]
+
+
 async def test_an_agent_leaves_an_engine_that_hangs(said: ScriptedEngine, tmp_path: Path) -> None:
     engine = await asyncio.to_thread(connect, [said.address])
     host = Host(engine, tmp_path / "data")
