@@ -85,12 +85,6 @@ class Chunk:
         return latents_of(self.frames)
 
     @property
-    def known_latents(self) -> int:
-        """Latents that are not drawn from noise: those of the known frames; of the first chunk the
-        picture's."""
-        return latents_of(max(self.known, 1))
-
-    @property
     def given(self) -> range:
         """The frames of the video that it gives out."""
         return range(self.first + self.known, self.first + self.known + self.new)

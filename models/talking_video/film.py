@@ -47,10 +47,8 @@ QUALITY: Final = {
 SOUND_RATES: Final = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 """Of AAC, those that every player knows; sound of another rate gets the next higher, or the highest."""
 
-
 PACKET: Final = 1024
 """Samples of a packet of AAC."""
-
 
 SOUND_BITS: Final = 192_000
 """A second. With the library's own 128,000 the first packet of a voice that begins at once cracks."""

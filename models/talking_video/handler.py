@@ -1,9 +1,8 @@
 """The handler of the hosted video model: one job, one talking video.
 
     set-up   choose the pipeline, verify its weights against the lock, load
-    run      check the input ─> fetch picture and voice ─> look at the picture ─> chunks (progress, pieces
-    of the
-             film, cancel) ─> the film in the job's scratch folder
+    run      check the input ─> fetch picture and voice ─> look at the picture
+             ─> chunks (progress, pieces of the film, cancel) ─> the film in the job's scratch folder
 
 Environment: STOKER_PIPELINE and STOKER_WEIGHTS_DIR as for the image model; STOKER_SAFETY_CHECKER names the
 entry of weights.lock that holds the safety checker (else the one that is made here); STOKER_VIDEO_LIMITS

@@ -143,12 +143,13 @@ def talk(
     motion: torch.Tensor | None = None
     for chunk in plan(speech.frames, profile.shape):
         made = chunk_frames(talker, scene, speech, chunk, motion, profile, size, seed, on_step, go_on)
-        kept: list[torch.Tensor] = []
+        last: torch.Tensor | None = None
         for frames, shown in made:
-            kept = _last(kept, frames, profile.shape.motion)
+            drawn = frames if last is None else torch.cat([last, frames])
+            last = drawn[-profile.shape.motion :]
             if shown is not None:
                 yield shown
-        motion = torch.cat(kept)
+        motion = last
 
 
 def chunk_frames(
@@ -201,13 +202,6 @@ def _shown(chunk: Chunk, place: int, frames: torch.Tensor) -> Frames | None:
     if first >= end:
         return None
     return Frames(chunk, first, frames[first - place : end - place].cpu())
-
-
-def _last(kept: list[torch.Tensor], frames: torch.Tensor, count: int) -> list[torch.Tensor]:
-    """The groups that hold the last `count` frames, cut to them."""
-    import torch
-
-    return [torch.cat([*kept, frames])[-count:]]
 
 
 def _known(talker: Talker, scene: Scene, motion: torch.Tensor | None) -> torch.Tensor:

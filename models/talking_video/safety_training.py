@@ -26,7 +26,7 @@ __all__ = ["GREEN", "MAGENTA", "marked", "scene", "train"]
 
 MAGENTA, GREEN = (255, 0, 255), (0, 255, 0)
 SIDE: Final = 64
-STEPS, BATCH = 800, 48
+SEED, STEPS, BATCH = 0, 800, 48
 
 OVER: Final = 0.22
 """Of a board, what may be cut off: more of it is in the next square, see `safety.squares`."""
@@ -165,13 +165,13 @@ def _board(picture: Pixels, rng: np.random.Generator, dark: Any, light: Any, ove
     picture[top : top + rows, left : left + columns] = np.where(squares[..., None] == 1, dark, light)
 
 
-def train(folder: Path, seed: int = 0, steps: int = STEPS) -> None:
+def train(folder: Path) -> None:
     """Writes the classifier's files."""
     import torch
     from transformers import ResNetConfig, ResNetForImageClassification
 
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
+    torch.manual_seed(SEED)
+    rng = np.random.default_rng(SEED)
     model = ResNetForImageClassification(
         ResNetConfig(
             embedding_size=16,
@@ -183,8 +183,8 @@ def train(folder: Path, seed: int = 0, steps: int = STEPS) -> None:
         )
     ).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.02)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=steps)
-    for step in range(steps):
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=STEPS)
+    for step in range(STEPS):
         pictures, labels = _batch(rng)
         loss = model(pixel_values=pictures, labels=labels).loss
         loss.backward()
@@ -192,7 +192,7 @@ def train(folder: Path, seed: int = 0, steps: int = STEPS) -> None:
         optimiser.zero_grad()
         rate.step()
         if step % 50 == 0:
-            print(f"step {step} of {steps}, loss {loss.item():.4f}", flush=True)
+            print(f"step {step} of {STEPS}, loss {loss.item():.4f}", flush=True)
     model.save_pretrained(folder)
     (folder / "model.safetensors").chmod(0o644)
     (folder / "preprocessor_config.json").write_text(json.dumps(LOOK, indent=1) + "\n")

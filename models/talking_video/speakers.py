@@ -11,12 +11,11 @@ the part of the reference that a mask covers. With one speaker none of this is c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import torch
 
-__all__ = ["ROWS", "VOICES", "places_from_attention", "places_from_masks", "reference_attention", "rotated"]
+__all__ = ["ROWS", "VOICES", "places_from_attention", "reference_attention", "rotated"]
 
 RANGES: Final = ((0.0, 4.0), (20.0, 24.0))
 """Where the tokens of each speaker stand: the surer, the further right."""
@@ -68,15 +67,6 @@ def places_from_attention(attention: torch.Tensor) -> torch.Tensor:
     ]
     winner = attention.argmax(dim=0, keepdim=True)
     return torch.stack(spread).gather(0, winner).squeeze(0)
-
-
-def places_from_masks(masks: Sequence[torch.Tensor], latents: int) -> torch.Tensor:
-    """Fixed places, where the caller says who is where: masks (R,) of both speakers to (1, latents * R)."""
-    first, second = (mask.bool() for mask in masks)
-    places = torch.full(first.shape, BACKGROUND)
-    places[first] = VOICES[0]
-    places[second & ~first] = VOICES[1]
-    return places.repeat(latents).unsqueeze(0)
 
 
 def _between(values: torch.Tensor, low: float, high: float) -> torch.Tensor:

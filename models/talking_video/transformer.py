@@ -90,15 +90,13 @@ class TalkingBlock(WanTransformerBlock):  # type: ignore[misc]
         time: torch.Tensor,
         rotary: tuple[torch.Tensor, torch.Tensor],
         audio: torch.Tensor,
-        places: torch.Tensor | None = None,
         masks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """`masks` (3, R) asks for the places to be found by attention to the reference's R tokens."""
+        """`masks` (3, R) of two speakers and the background, at the reference's R tokens; None with one."""
         modulation = (self.scale_shift_table + time.float()).chunk(6, dim=1)
         shift, scale, gate, ff_shift, ff_scale, ff_gate = modulation
         normed = (self.norm1(hidden.float()) * (1 + scale) + shift).type_as(hidden)
-        if masks is not None:
-            places = self._places(normed, rotary, masks)
+        places = None if masks is None else self._places(normed, rotary, masks)
         hidden = (hidden.float() + self.attn1(normed, None, None, rotary) * gate).type_as(hidden)
         normed = self.norm2(hidden.float()).type_as(hidden)
         hidden = hidden + self.attn2(normed, context, None, None)
@@ -111,7 +109,8 @@ class TalkingBlock(WanTransformerBlock):  # type: ignore[misc]
     def _places(
         self, normed: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor], masks: torch.Tensor
     ) -> torch.Tensor:
-        """The reference is the first latent frame: its tokens come first."""
+        """Where each token stands between the speakers, by what it attends to in the reference: the first
+        latent frame, whose tokens come first."""
         attention = self.attn1
         heads = (attention.heads, -1)
         query = attention.norm_q(attention.to_q(normed)).reshape(*normed.shape[:2], *heads)
@@ -186,14 +185,13 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
         text: torch.Tensor,
         picture: torch.Tensor,
         audio: torch.Tensor,
-        places: torch.Tensor | None = None,
         masks: torch.Tensor | None = None,
         before_block: Callable[[], None] = lambda: None,
     ) -> torch.Tensor:
         """The velocity, (B, out, T, H, W), of latents (B, in, T, H, W) at `time` (B,), 0 to 1000.
 
         text (B, tokens, text_dim), picture (B, 257, image_dim): the encoders' outputs; audio (B, T, tokens,
-        audio_dim): the projector's, of two speakers (B, T, 2 * tokens, audio_dim), with `places` or `masks`.
+        audio_dim): the projector's, of two speakers (B, T, 2 * tokens, audio_dim), with `masks`.
         `before_block` may raise: a forward takes seconds.
         """
         rotary = self.rope(latents)
@@ -205,7 +203,7 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
         modulation = embedder.time_proj(embedder.act_fn(state)).unflatten(1, (6, -1))
         for block in self.blocks:
             before_block()
-            hidden = block(hidden, context, modulation, rotary, audio, places, masks)
+            hidden = block(hidden, context, modulation, rotary, audio, masks)
         return self._velocity(hidden, state, latents.shape)
 
     def _velocity(self, hidden: torch.Tensor, state: torch.Tensor, shape: torch.Size) -> torch.Tensor:

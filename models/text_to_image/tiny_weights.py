@@ -50,11 +50,12 @@ def draw(name: str, *shape: int, scale: float) -> Array:
     return made_weights.draw(f"{SALT}/{name}", *shape, scale=scale)
 
 
-def linear(name: str, wide: int, narrow: int, scale: float, *, bias: float = 0.0) -> Weights:
-    """A dense layer `narrow -> wide`; `bias` is the scale of its drawn bias, 0 for none of any effect."""
-    weight = draw(f"{name}.weight", wide, narrow, scale=scale)
-    drawn = draw(f"{name}.bias", wide, scale=bias) if bias else full(0, wide)
-    return {f"{name}.weight": weight, f"{name}.bias": drawn}
+def linear(name: str, wide: int, narrow: int, scale: float) -> Weights:
+    """A dense layer `narrow -> wide`, whose bias adds nothing."""
+    return {
+        f"{name}.weight": draw(f"{name}.weight", wide, narrow, scale=scale),
+        f"{name}.bias": full(0, wide),
+    }
 
 
 def norm(name: str, size: int) -> Weights:

@@ -136,9 +136,7 @@ def lock_from_folder(entry: Entry, folder: Path) -> Entry:
     named = () if entry.is_built else entry.files
     files = named or tuple(LockedFile(path) for path in _all_files(folder))
     problems = tuple(
-        Problem(file.path, why)
-        for file in files
-        if (why := _why_not_locked(folder / file.path, file.path)) is not None
+        Problem(file.path, why) for file in files if (why := _why_not_locked(folder / file.path)) is not None
     )
     if problems or not files:
         raise WeightsRefused(entry, problems or (Problem(str(folder), "there are no files"),))
@@ -150,8 +148,8 @@ def _all_files(folder: Path) -> list[str]:
     return [path.as_posix() for path in found if not path.is_relative_to(HUB_NOTES)]
 
 
-def _why_not_locked(path: Path, name: str) -> str | None:
-    return check_format(path, name) if path.is_file() else "is missing, or is no regular file"
+def _why_not_locked(path: Path) -> str | None:
+    return check_format(path) if path.is_file() else "is missing, or is no regular file"
 
 
 def _locked(folder: Path, file: LockedFile) -> LockedFile:

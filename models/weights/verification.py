@@ -58,7 +58,7 @@ class WeightsRefused(WeightsError):
         super().__init__(f"the weights of {entry.name} are refused: {named}{more}{hint}")
 
 
-def verify(entry: Entry, folder: Path, *, remember: bool = True, threads: int | None = None) -> None:
+def verify(entry: Entry, folder: Path, *, remember: bool = True) -> None:
     """Raises WeightsRefused naming each file that is missing, altered, not locked, or not safetensors."""
     if not folder.is_dir():
         raise WeightsRefused(entry, (Problem(str(folder), "there is no such folder"),), _fetch_hint(entry))
@@ -67,7 +67,7 @@ def verify(entry: Entry, folder: Path, *, remember: bool = True, threads: int | 
     if problems:
         raise WeightsRefused(entry, tuple(problems), _hint(entry, found))
     memory = _recall(folder) if remember else {}
-    hashed = _hash_all(folder, entry.files, memory, threads)
+    hashed = _hash_all(folder, entry.files, memory)
     if remember and hashed != memory:
         _keep(folder, hashed)
     altered = tuple(_compare(entry.files, hashed))
@@ -80,7 +80,7 @@ def memory_path(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.digests.json"
 
 
-def check_format(path: Path, name: str) -> str | None:
+def check_format(path: Path) -> str | None:
     """Why a file may not be part of a model at all, or None."""
     kind = path.suffix.lower()
     if kind in PICKLES:
@@ -127,9 +127,9 @@ def _strangers(entry: Entry, found: Mapping[str, os.stat_result]) -> Iterator[Pr
         if not stat.S_ISREG(status.st_mode):
             yield Problem(path, "is not a regular file")
         elif path not in locked:
-            yield Problem(path, check_format(Path(path), path) or "is not in weights.lock")
+            yield Problem(path, check_format(Path(path)) or "is not in weights.lock")
         elif Path(path).suffix.lower() not in LOADED:
-            yield Problem(path, check_format(Path(path), path) or "")
+            yield Problem(path, check_format(Path(path)) or "")
 
 
 def _unlocked(entry: Entry) -> Iterator[Problem]:
@@ -154,10 +154,10 @@ def _fetch_hint(entry: Entry) -> str:
     return f". Get them with: stoker weights fetch {entry.name}"
 
 
-def _hash_all(folder: Path, files: tuple[LockedFile, ...], memory: Memory, threads: int | None) -> Memory:
+def _hash_all(folder: Path, files: tuple[LockedFile, ...], memory: Memory) -> Memory:
     """The digest of each file; the largest first, so that the threads end together."""
     order = sorted(files, key=lambda file: -(file.size or 0))
-    with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1), "verify") as pool:
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "verify") as pool:
         return dict(pool.map(lambda file: (file.path, _hash(folder, file.path, memory)), order))
 
 

@@ -213,20 +213,20 @@ def feed_forward(weights: Weights, x: Array) -> Array:
 @dataclass(frozen=True)
 class Told:
     """What a block is told: text (512, dim) and picture (n, dim) embedded, time (6, dim), audio (latent
-    frames, tokens, width); `masks` (3, reference tokens) or `places` with two speakers."""
+    frames, tokens, width); `masks` (3, reference tokens) with two speakers."""
 
     text: Array
     picture: Array
     time: Array
     audio: Array
-    places: Array | None = None
     masks: Array | None = None
 
 
 def block(weights: Weights, x: Array, told: Told, angles: Array, heads: int, eps: float = 1e-6) -> Array:
     shift, scale, gate, ff_shift, ff_scale, ff_gate = weights["scale_shift_table"][0] + told.time
     seen = layer_norm(x, eps) * (1 + scale) + shift
-    places, own = told.places, under(weights, "attn1.")
+    own = under(weights, "attn1.")
+    places = None
     if told.masks is not None:
         query, key = queries_and_keys(own, seen, angles, heads, eps)
         places = places_by_attention(query, key[: told.masks.shape[1]], told.masks, heads)
@@ -251,7 +251,6 @@ def network(
     text: Array,
     picture: Array,
     audio: Array,
-    places: Array | None = None,
     masks: Array | None = None,
 ) -> Array:
     """The velocity of one sample: latents (channels, T, H, W), text (512, text_dim), picture (n, image_dim),
@@ -263,7 +262,7 @@ def network(
     steering = linear(embed, "time_proj", silu(state)).reshape(6, -1)
     words = gelu_by_tanh(linear(embed, "text_embedder.linear_1", text))
     words = linear(embed, "text_embedder.linear_2", words)
-    told = Told(words, embedded_picture(embed, picture), steering, audio, places, masks)
+    told = Told(words, embedded_picture(embed, picture), steering, audio, masks)
 
     x, grid = patches(weights, latents, config["patch_size"])
     angles = angles_of_video(grid, width)

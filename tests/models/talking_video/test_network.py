@@ -167,7 +167,7 @@ def test_a_voice_reaches_its_own_latent_frame_only() -> None:
 # One block
 
 
-VOICES = ["one speaker", "places", "masks"]
+VOICES = ["one speaker", "two speakers"]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,6 @@ VOICES = ["one speaker", "places", "masks"]
     [
         *itertools.product([(3, 2, 3), (2, 4, 1), (5, 2, 2)], VOICES),
         ((1, 1, 1), "one speaker"),
-        ((1, 1, 1), "places"),
     ],
     ids=str,
 )
@@ -194,14 +193,13 @@ def check_block(
     hidden, time, audio = drawn(1, count, dim), drawn(1, 6, dim), drawn(1, grid[0], 4, 7)
     picture, text = drawn(1, 5, dim), drawn(1, TEXT, dim)
     angles = reference.angles_of_video(grid, width)
-    places, masks = voices_of(voices, count, per_frame)
-    ours = block(hidden, torch.cat([picture, text], dim=1), time, rotary_of(angles), audio, places, masks)
+    masks = masks_of(voices, per_frame)
+    ours = block(hidden, torch.cat([picture, text], dim=1), time, rotary_of(angles), audio, masks)
     told = reference.Told(
         text[0].numpy(),
         picture[0].numpy(),
         time[0].numpy(),
         audio[0].numpy(),
-        None if places is None else places[0].numpy(),
         None if masks is None else masks.numpy(),
     )
     agree(ours[0], reference.block(weights_of(block), hidden[0].numpy(), told, angles, heads))
@@ -213,13 +211,11 @@ def rotary_of(angles: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return twice.cos(), twice.sin()
 
 
-def voices_of(voices: str, count: int, per_frame: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    if voices == "places":
-        return torch.rand(1, count, dtype=torch.float64) * 24, None
-    if voices == "masks":
-        who = torch.arange(per_frame).clamp(max=2)  # of unlike sizes
-        return None, torch.stack([who == speaker for speaker in range(3)]).double()
-    return None, None
+def masks_of(voices: str, per_frame: int) -> torch.Tensor | None:
+    if voices == "one speaker":
+        return None
+    who = torch.arange(per_frame).clamp(max=2)  # of unlike sizes
+    return torch.stack([who == speaker for speaker in range(3)]).double()
 
 
 # The whole network
@@ -230,7 +226,6 @@ def voices_of(voices: str, count: int, per_frame: int) -> tuple[torch.Tensor | N
     [
         *itertools.product([(3, 4, 6), (2, 8, 2), (5, 4, 4)], VOICES),
         ((1, 2, 2), "one speaker"),
-        ((1, 2, 2), "places"),
     ],
     ids=str,
 )
@@ -248,7 +243,7 @@ def check_network(
     assert ours.shape == (batch, CONFIG["out_channels"], *shape)
     time, text, picture, audio = given
     for sample in range(batch):
-        places, masks = extra["places"], extra["masks"]
+        masks = extra["masks"]
         theirs = reference.network(
             weights_of(network),
             network.config,
@@ -257,7 +252,6 @@ def check_network(
             text[sample].numpy(),
             picture[sample].numpy(),
             audio[sample].numpy(),
-            None if places is None else places[0].numpy(),
             None if masks is None else masks.numpy(),
         )
         agree(ours[sample], theirs)
@@ -267,14 +261,14 @@ def inputs_of(network: Any, shape: tuple[int, int, int], voices: str, batch: int
     config, per_frame = network.config, shape[1] * shape[2] // 4
     times = torch.tensor([1000.0, 123.4, 0.0], dtype=torch.float64)[:batch]
     voice_tokens = config.audio_tokens * (1 if voices == "one speaker" else 2)
-    places, masks = voices_of(voices, shape[0] * per_frame, per_frame)
+    masks = masks_of(voices, per_frame)
     given = (
         times,
         drawn(batch, TEXT, config.text_dim),
         drawn(batch, 17, config.image_dim),
         drawn(batch, shape[0], voice_tokens, config.audio_dim),
     )
-    return drawn(batch, config.in_channels, *shape), given, {"places": places, "masks": masks}
+    return drawn(batch, config.in_channels, *shape), given, {"masks": masks}
 
 
 class Sinusoid(torch.nn.Module):
@@ -300,7 +294,7 @@ def test_the_reference_attention_is_not_computed_with_one_speaker(monkeypatch: p
         return speakers.reference_attention(*given)
 
     monkeypatch.setattr(transformer, "reference_attention", counted)
-    for voices, wanted in (("one speaker", 0), ("places", 0), ("masks", CONFIG["num_layers"])):
+    for voices, wanted in (("one speaker", 0), ("two speakers", CONFIG["num_layers"])):
         calls.clear()
         check_network(transformer, voices=voices, batch=1)
         assert len(calls) == wanted, voices
@@ -311,12 +305,6 @@ def test_rows_of_the_reference_attention_are_cut_without_a_seam(monkeypatch: pyt
     whole = speakers.reference_attention(query, key, masks)
     monkeypatch.setattr(speakers, "ROWS", 3)
     torch.testing.assert_close(speakers.reference_attention(query, key, masks), whole, rtol=1e-12, atol=1e-14)
-
-
-def test_places_from_masks_stand_where_the_voices_do() -> None:
-    first, second = torch.tensor([1, 0, 0, 1]), torch.tensor([0, 0, 1, 1])
-    places = speakers.places_from_masks([first, second], latents=2)
-    assert places.tolist() == [[2.0, 12.0, 22.0, 2.0] * 2]
 
 
 # Mutants
@@ -451,7 +439,7 @@ def _two_speakers(module: Any) -> None:
 
 
 def _masks(module: Any) -> None:
-    check_network(module, voices="masks", batch=1)
+    check_network(module, voices="two speakers", batch=1)
 
 
 def _middle_chunk(module: Any) -> None:
