@@ -1,6 +1,6 @@
 """What holds for every test: no hub is asked for anything, none is held to a time, examples are the same in
-each run (`--hypothesis-profile search` draws others), and this process adopts no orphans. What several folders
-need: a PostgreSQL server, started when the first test asks for it."""
+each run (`--hypothesis-profile search` draws others), and this process adopts no orphans. What several need:
+a PostgreSQL server, started when the first test asks for it."""
 
 from __future__ import annotations
 
