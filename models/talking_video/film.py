@@ -5,8 +5,9 @@
 
 It can be played from its first piece on. A fragment is a fifth of a second, so that even the shortest chunk
 has some; nothing is encoded twice, and only a fragment is in memory. Sound is cut to the length of the video,
-to the sample; its time stamps are counted samples, never summed floats. What the film says of itself stands
-in its comment, as JSON.
+to the sample; its time stamps are counted samples, never summed floats. Colours are those of BT.709, and the
+file says so: else each player would choose by the size. What the film says of itself stands in its comment,
+as JSON.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Final, cast
 
 import av
 import numpy as np
+from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 from numpy.typing import NDArray
 
 from stoker.models.talking_video.chunks import FPS
@@ -121,14 +123,21 @@ class Film:
         track.codec_context.time_base = Fraction(1, FPS)
         track.codec_context.gop_size = FPS
         track.codec_context.max_b_frames = 0
+        track.codec_context.colorspace = Colorspace.ITU709
+        track.codec_context.color_primaries = ColorPrimaries.BT709
+        track.codec_context.color_trc = ColorTrc.BT709
+        track.codec_context.color_range = ColorRange.MPEG
         return track
 
     def add(self, pixels: NDArray[np.uint8]) -> None:
         """Frames (n, H, W, 3), RGB, and the sound that goes with them."""
         for one in pixels:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(one), format="rgb24")
-            frame.pts, frame.time_base = self._done, Fraction(1, FPS)
-            self._mux(self._video.encode(frame))
+            coded = frame.reformat(
+                format="yuv420p", dst_colorspace=Colorspace.ITU709, dst_color_range=ColorRange.MPEG
+            )
+            coded.pts, coded.time_base = self._done, Fraction(1, FPS)
+            self._mux(self._video.encode(coded))
             self._done += 1
         self._sound.until(self._done)
 

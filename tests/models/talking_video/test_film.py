@@ -111,6 +111,29 @@ def test_it_looks_as_it_was_drawn(made: Made) -> None:
     assert error.mean() < 3
 
 
+@pytest.mark.parametrize("name", ["video.mp4", "pieces.mp4"])
+def test_its_colours_are_those_that_it_says(tmp_path: Path, name: str) -> None:
+    """BT.709, by its formula. Of a film that says nothing players take HD for BT.709, and less for BT.601."""
+    colours = np.array([(200, 40, 40), (60, 180, 90), (225, 180, 150), (16, 16, 240)], np.uint8)
+    drawn = np.broadcast_to(np.repeat(colours, 32, axis=0), (25, 64, 128, 3))
+    new = Film(tmp_path, write_sound(tmp_path / "voice.wav", np.zeros((1, 16_000)), 16_000), 128, 64, 25)
+    new.add(drawn)
+    new.finish()
+    with av.open(str(tmp_path / name)) as container:
+        context = container.streams.video[0].codec_context
+        said = (context.colorspace, context.color_primaries, context.color_trc, context.color_range)
+        assert said == (1, 1, 1, 1)
+        planes = next(container.decode(video=0)).to_ndarray(format="yuv444p")[:, 32, 16::32]
+    red, green, blue = colours.T / 255
+    light = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    wanted = [
+        16 + 219 * light,
+        128 + 224 * (blue - light) / 1.8556,
+        128 + 224 * (red - light) / 1.5748,
+    ]
+    np.testing.assert_allclose(planes, wanted, atol=2)
+
+
 def test_streams_rates_and_lengths(made: Made) -> None:
     with av.open(str(made.path)) as container:
         video, sound = container.streams.video[0], container.streams.audio[0]
