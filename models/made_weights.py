@@ -11,12 +11,13 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "draw", "full", "json_bytes", "safetensors_bytes"]
+__all__ = ["Array", "draw", "full", "json_bytes", "safetensors_bytes", "write_files"]
 
 Array: TypeAlias = NDArray[np.float32]
 
@@ -49,3 +50,11 @@ def safetensors_bytes(weights: Mapping[str, Array]) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + bytes(data)
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Each by its path below `folder`, which is made if it is not there."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)

@@ -3,8 +3,8 @@ machine.
 
 Nothing here is trained. The encoders of words and pictures hold drawn numbers: 8-bit integers, read from a
 hash of the parameter's name, times a power of two that fits the layer's width. The rest is set by hand in
-`tiny_weights`. Names and shapes stand in `tiny_shapes.json`, read once from the library's classes of CONFIGS
-(a test compares), so that neither making nor checking these files imports torch.
+`tiny_autoencoder` and `tiny_network`. Names and shapes stand in `tiny_shapes.json`, read once from the
+library's classes of CONFIGS (a test compares), so that neither making nor checking these files imports torch.
 """
 
 from __future__ import annotations
@@ -19,30 +19,29 @@ from typing import Any, Final
 import numpy as np
 
 from stoker.models import made_weights
-from stoker.models.made_weights import json_bytes, safetensors_bytes
-from stoker.models.talking_video import tiny_weights
+from stoker.models.made_weights import json_bytes, safetensors_bytes, write_files
+from stoker.models.talking_video import tiny_autoencoder, tiny_network
 from stoker.models.text_to_image import tiny as text
 
 __all__ = ["CONFIGS", "build", "files"]
 
-SALT: Final = "stoker talk-tiny 2"
 WIDTH: Final = 16
-LATENTS: Final = tiny_weights.LATENTS
+LATENTS: Final = tiny_autoencoder.LATENTS
 
 CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "transformer": {
         "_class_name": "TalkingTransformer3DModel",
         "_diffusers_version": "0.42.1",
-        "num_attention_heads": tiny_weights.HEADS,
-        "attention_head_dim": tiny_weights.HEAD,
+        "num_attention_heads": tiny_network.HEADS,
+        "attention_head_dim": tiny_network.HEAD,
         "in_channels": 4 + 2 * LATENTS,
         "out_channels": LATENTS,
         "text_dim": WIDTH,
         "freq_dim": 32,
         "ffn_dim": 64,
-        "num_layers": tiny_weights.BLOCKS,
+        "num_layers": tiny_network.BLOCKS,
         "image_dim": WIDTH,
-        "added_kv_proj_dim": tiny_weights.WIDTH,
+        "added_kv_proj_dim": tiny_network.WIDTH,
         "audio_dim": WIDTH,
         "audio_layers": 2,
         "audio_tokens": 4,
@@ -51,9 +50,9 @@ CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vae": {
         "_class_name": "AutoencoderKLWan",
         "_diffusers_version": "0.42.1",
-        "base_dim": tiny_weights.BASE,
+        "base_dim": tiny_autoencoder.BASE,
         "z_dim": LATENTS,
-        "dim_mult": list(tiny_weights.MULTIPLES),
+        "dim_mult": list(tiny_autoencoder.MULTIPLES),
         "num_res_blocks": 1,
         "latents_mean": [0.0] * LATENTS,
         "latents_std": [1.0] * LATENTS,
@@ -109,10 +108,7 @@ _DRAWN: Final = ("condition_embedder.text_embedder.", "condition_embedder.image_
 
 def build(folder: Path) -> None:
     """Write all files below `folder`, which is made if it is not there."""
-    for name, data in files().items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    write_files(folder, files())
 
 
 def files() -> dict[str, bytes]:
@@ -128,9 +124,9 @@ def files() -> dict[str, bytes]:
 def _by_hand(part: str, weights: dict[str, made_weights.Array]) -> None:
     """Sets the numbers of a part that does not keep the drawn ones."""
     setting = {
-        "vae": tiny_weights.autoencoder,
-        "audio_encoder": tiny_weights.ear,
-        "transformer": tiny_weights.network,
+        "vae": tiny_autoencoder.autoencoder,
+        "audio_encoder": tiny_network.ear,
+        "transformer": tiny_network.network,
     }.get(part)
     if setting is None:
         return
@@ -155,7 +151,7 @@ def _numbers(name: str, shape: list[int]) -> made_weights.Array:
         return made_weights.full(0, *shape)
     inputs = math.prod(shape[1:]) if len(shape) > 1 else shape[0]
     scale = 2.0 ** round(math.log2(math.sqrt(3 / inputs)))
-    return np.asarray(made_weights.draw(f"{SALT}/{name}", *shape, scale=scale))
+    return np.asarray(made_weights.draw(f"{tiny_network.SALT}/{name}", *shape, scale=scale))
 
 
 def _passes_on(name: str, shape: Sequence[int]) -> bool:

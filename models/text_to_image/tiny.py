@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stoker.models.made_weights import json_bytes, safetensors_bytes
+from stoker.models.made_weights import json_bytes, safetensors_bytes, write_files
 from stoker.models.text_to_image import tiny_weights as numbers
 
 CLIP_START, CLIP_END = "<|startoftext|>", "<|endoftext|>"
@@ -23,10 +23,7 @@ _LETTERS = [chr(code) for code in range(33, 127)]
 
 def build(folder: Path) -> None:
     """Write all files below `folder`, which is made if it is not there."""
-    for name, data in files().items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    write_files(folder, files())
 
 
 def files() -> dict[str, bytes]:
