@@ -219,15 +219,16 @@ class Pods:
 
     async def _stored(self, pod: Pod, change: Callable[[Conn], WantedPod]) -> Pod:
         """Commits with the pod's devices held, so that nothing else is placed there meanwhile; then tells."""
-        before = self._floor.pods.get(pod.id)
+        held = self._floor.pods
+        before, now = held.get(pod.id), None
         if pod.wish == "RUNNING" and pod.node:
-            self._floor.pods[pod.id] = FloorPod(pod.id, pod.node, pod.devices, needs(pod.body))
+            now = held[pod.id] = FloorPod(pod.id, pod.node, pod.devices, needs(pod.body))
         try:
             wanted = await self._commits.commit(change)
         except BaseException:
-            self._floor.pods.pop(pod.id, None)
-            if before is not None:
-                self._floor.pods[pod.id] = before
+            if now is not None and held.get(pod.id) is now:  # else its node has told of it meanwhile
+                del held[pod.id]
+                held.update({} if before is None else {pod.id: before})
             raise
         self.seen([wanted])
         if wanted.pod.node:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from plane_world import story
 from pod_world import CPU, FACTS, GPUS, IMAGE, does, heard, joined, once, refused, state, told
 
+from stoker.control.errors import Unavailable
 from stoker.wire.messages import HeldPod, PortMapping
 
 
@@ -39,6 +43,30 @@ async def test_a_container_that_cannot_start_is_an_error_with_its_reason() -> No
         found = await told(api, pod)
         assert state(found) == ("EXITED", "ERROR")
         assert found["reason"] == "the image could not be pulled: no such tag"
+
+
+@story
+async def test_news_that_comes_while_a_change_fails_holds() -> None:
+    async with joined("node-1", devices=GPUS) as (api, (agent,), _):
+        pod = (await api.made("/pods", imageName=IMAGE, gpuCount=2))["id"]
+        await agent.tells(await heard(agent, pod), "running")
+        await agent.listen(0.1)
+        await does(api, pod, "stop")
+        spec = await heard(agent, pod)
+        commits, mine = api.world.commits, asyncio.current_task()
+
+        async def full(fn: Any) -> Any:
+            if asyncio.current_task() is mine and "Pods.act" in fn.__qualname__:
+                await agent.tells(spec, "exited", exit_code=143)
+                await agent.listen(0.1)
+                raise Unavailable("the disk is full")
+            return await type(commits).commit(commits, fn)
+
+        commits.commit = full  # type: ignore[method-assign]
+        assert "full" in await refused(api, f"/pods/{pod}/start", 503)
+        del commits.commit  # type: ignore[method-assign]
+        assert state(await told(api, pod)) == ("EXITED", "EXITED")
+        await api.made("/pods", imageName=IMAGE, gpuCount=2)  # its GPUs are free
 
 
 @story
