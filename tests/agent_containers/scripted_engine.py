@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import select
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,6 +61,12 @@ class Call(BaseHTTPRequestHandler):
         for line in lines:
             data = json.dumps(line).encode() + b"\n"
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def steps_end(self) -> None:
+        self.wfile.write(b"0\r\n\r\n")
+
+    def hung_up_within(self, seconds: float) -> bool:
+        return bool(select.select([self.connection], [], [], seconds)[0])
 
     def send_response(self, code: int, message: str | None = None) -> None:
         self.send_response_only(code, message)  # no headers of this server's own

@@ -15,13 +15,16 @@ import pytest_asyncio
 
 sys.path.insert(0, str(Path(__file__).parent))
 from conftest import Host
-from scripted_engine import Call, ScriptedEngine, scripted
+from scripted_engine import DOCKER, Call, ScriptedEngine, scripted
 
 from stoker.agent import container_engine, container_process, container_pull, container_spawner
 from stoker.agent.container_engine import EngineError, addresses, connect
 from stoker.agent.container_images import Images, wanted_by
+from stoker.agent.container_plan import Engine
 from stoker.agent.container_process import LOST
-from stoker.wire.messages import RegistryAuth, WorkerSpec
+from stoker.agent.pod_containers import PodContainers
+from stoker.agent.pod_seam import PodFailed
+from stoker.wire.messages import Device, PodSpec, RegistryAuth, WorkerSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """The package leaves its sockets to the collector when nobody listens."""
@@ -31,7 +34,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits for as long as a node would."""
     for module, name, seconds in (
-        (container_engine, "OPEN_S", 0.5),
         (container_engine, "SWEEP_S", 0.01),
         (container_process, "KILL_AGAIN_S", 0.01),
         (container_process, "SIGNALS_S", 0.1),
@@ -91,7 +93,8 @@ def test_podman_is_known_without_its_slow_version(tmp_path: Path) -> None:
         engine.close()
 
 
-def test_an_engine_that_hangs_is_none(tmp_path: Path) -> None:
+def test_an_engine_that_hangs_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container_engine, "OPEN_S", 0.1)
     with scripted(tmp_path) as said:
         said.script["_ping"] = said.hang
         assert "does not answer" in connect([said.address]).facts.why
@@ -137,7 +140,8 @@ ILL = [
 async def test_each_step_may_fail_and_the_worker_ends_with_a_sentence(
     said: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, ill: str
 ) -> None:
-    monkeypatch.setattr(container_engine, "CALL_S", 0.3)
+    if ill == "hangs":
+        monkeypatch.setattr(container_engine, "CALL_S", 0.8)
     said.script[step] = {
         "refuses": said.refuse("no space left on device"),
         "dies": dies,
@@ -293,16 +297,18 @@ async def test_who_asks_for_an_image_that_is_being_pulled_waits_for_that(
 async def test_podman_stores_in_silence_what_it_has_read(
     host: Host, said: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container_pull, "QUIET_S", 0.1)
-    monkeypatch.setattr(container_pull, "STORING_S", 0.2)
+    monkeypatch.setattr(container_pull, "QUIET_S", 1.0)
 
     def stores(call: Call) -> None:
         call.steps({"status": "Downloading"}, {"status": "Download complete"})
-        said.hang(call)
+        call.hung_up_within(2.5)
+        call.steps_end()
 
     said.script["/images/create"] = stores
-    patience = "0.2" if host.engine.facts.name == "podman" else "0.1"
-    with pytest.raises(EngineError, match=f"its registry has been silent for {patience} s"):
+    if host.engine.facts.name == "podman":
+        await host.engine.pull("a/b:1")
+        return
+    with pytest.raises(EngineError, match="its registry has been silent for 1 s"):
         await host.engine.pull("a/b:1")
 
 
@@ -315,3 +321,39 @@ async def test_a_pin_that_cannot_be_written_holds_for_this_agent(
     assert await images.resolve(wanted_by(spec)) == "sha256:1"
     assert "which images were pinned cannot be written" in caplog.text
     images.forget("pod p1")
+
+
+# ---- pods
+
+
+def the_pods(host: Host, *devices: Device) -> PodContainers:
+    return PodContainers(host.engine, Images(host.engine, host.folder / "i.json"), "agent-1", devices)
+
+
+@pytest.mark.parametrize(
+    "state", [{"Status": "running", "StartedAt": "soon"}, {"Status": "exited", "ExitCode": None}, None]
+)
+async def test_what_nobody_can_read_of_a_pod_is_no_agents_end(
+    host: Host, said: ScriptedEngine, state: Any
+) -> None:
+    told = {"Config": {"Labels": {"stoker.agent": "agent-1"}}, "State": state, "NetworkSettings": {}}
+    said.script["/json"] = lambda call: call.tell(told | {"HostConfig": {}})
+    with pytest.raises(PodFailed, match="answer cannot be read"):
+        await the_pods(host).look("p1")
+
+
+async def test_no_pod_gets_a_gpu_that_a_doomed_container_may_hold(host: Host, said: ScriptedEngine) -> None:
+    said.headers = DOCKER
+    host.engine.facts = Engine("docker", "28.0.1", cdi=True)
+    said.script["DELETE"] = said.refuse("device or resource busy")
+    with pytest.raises(EngineError):
+        await host.engine.remove("c1")
+    pods = the_pods(host, Device("GPU-1", "gpu", "H100"))
+    spec = PodSpec("p1", 1, "RUNNING", "a/b:1", devices=("GPU-1",))
+    with pytest.raises(
+        PodFailed, match="an earlier container that may have its GPU stays: device or resource busy"
+    ):
+        await pods.start(spec)
+    assert not [one for one in said.heard if "/start" in one]
+    del said.script["DELETE"]
+    await pods.start(spec)
