@@ -24,7 +24,7 @@ from typing import Protocol
 from stoker.agent import protocol_events as ev
 from stoker.agent import protocol_machine as machine
 from stoker.agent.alarm import Alarm
-from stoker.agent.local_process import Program
+from stoker.agent.birth import Program
 from stoker.agent.protocol_bodies import Post, job_text
 from stoker.agent.protocol_environment import protocol_environment
 from stoker.agent.seams import Listener, Spawner, SpawnFailed, WorkerExit, WorkerProcess, WorkerWatcher
