@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -109,8 +109,9 @@ class DeviceWatch(Generic[W]):
     async def _look_on(self) -> None:
         while True:
             self._due.clear()
+            resting = self._resting()
             try:
-                self._saw(await self._sampler.look())
+                self._saw(await self._sampler.look(), resting)
             except Exception:
                 log.exception("the devices could not be looked at")
             self.looked.set()
@@ -134,27 +135,37 @@ class DeviceWatch(Generic[W]):
             self._judge(watched)
         self._due.set()
 
-    def _saw(self, looks: Iterable[Look]) -> None:
+    def _resting(self) -> set[tuple[str, str]]:
+        """Workers without a job that are alone on a device, with it."""
+        return {
+            (worker.name, uuid)
+            for uuid, watched in self._watched.items()
+            for worker in self._occupants.on_device(uuid)
+            if watched.living == {worker.name} and not worker.running
+        }
+
+    def _saw(self, looks: Iterable[Look], resting: Set[tuple[str, str]]) -> None:
+        """`resting` are those who were so when the look began: it may have taken seconds."""
         self._fresh = True
         for look in looks:
             watched = self._watched[look.sample.uuid]
             watched.health = device_health.step(watched.health, look.seen)
             watched.sample = replace(look.sample, ill=watched.sample.ill)
             if isinstance(look.seen, Answered):
-                self._measured_by_a_look(watched, look.sample.memory_used)
+                self._measured_by_a_look(watched, look.sample.memory_used, resting & self._resting())
             elif not watched.gate.known:
                 watched.gate = memory_gate.measured(watched.gate, _now(), None)
             self._judge(watched)
 
-    def _measured_by_a_look(self, watched: _Watched, used: int | None) -> None:
+    def _measured_by_a_look(self, watched: _Watched, used: int | None, resting: Set[tuple[str, str]]) -> None:
         """Memory that came back after RETURN_S is noticed here, too."""
         if watched.device.kind == "cpu":
             return
         if not watched.living:
             watched.gate = memory_gate.measured(watched.gate, _now(), used)
-        for worker in self._occupants.on_device(watched.device.uuid):
-            if watched.living == {worker.name} and not worker.running:
-                self._settle(worker.name, watched.device.uuid, used)
+        for worker, uuid in resting:
+            if uuid == watched.device.uuid:
+                self._settle(worker, uuid, used)
 
     def _judge(self, watched: _Watched) -> None:
         """Tells and acts where the verdict has changed, and lets those in that wait."""

@@ -221,6 +221,38 @@ def test_stopped_jobs_cannot_raise_the_level_bit_by_bit(play, a_worker, a_job):
     play(story, devices=GPUS)
 
 
+def test_a_slow_look_that_began_while_a_job_ran_raises_no_level(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(on(a_worker, 0))
+        await asyncio.sleep(1)
+        await host.control.assign(a_job("j0", b'{"run_s": 20}', on="w0"))
+        await host.holds_work()
+        host.sampler.memory["GPU-0"] = 9 * GIB
+        look, began, answered = host.sampler.look, asyncio.Event(), asyncio.Event()
+
+        async def slowly():
+            found = await look()
+            began.set()
+            await answered.wait()
+            return found
+
+        host.sampler.look = slowly
+        await began.wait()
+        assert (await host.control.outcome("j0")).end == "completed"
+        answered.set()
+        await asyncio.sleep(1)  # it is over, and the next one has not begun
+        host.sampler.memory["GPU-0"] = 5 * GIB
+        await host.control.assign(a_job("j1", LONG, on="w0"))
+        await host.holds_work()
+        await host.control.cancel("j1")
+        stopping = await host.control.worker_is("w0", "stopping")
+        assert stopping.reason == "a stopped job left 5.0 GiB of device memory in use"
+        host.sampler.memory["GPU-0"] = 1
+        await host.until(lambda: len(host.spawner.spawned) == 2)
+
+    play(story, devices=GPUS)
+
+
 def test_memory_that_comes_back_in_time_is_waited_for(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(on(a_worker, 0))
