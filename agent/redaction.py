@@ -2,8 +2,9 @@
 
 Pure. A secret is known by the name of its variable in the endpoint's environment, because control says that
 it is one (`hidden`), or because a job brought it. It is found as it stands, as URLs, JSON and `repr` write
-it, and inside base64, where basic authentication puts it. Of one that a cut went through, what is left at the
-begin or the end of a line goes, too, unless it is so little that it could be anything.
+it, these in one another, and inside base64, where basic authentication puts it. Of one that a cut went
+through, what is left at the begin or the end of a line goes, too, unless it is so little that it could be
+anything.
 
 A handler that wants to tell a secret can: one letter a line, or hashed, is not found.
 """
@@ -13,8 +14,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Final
 from urllib.parse import quote, quote_plus
 
 HIDDEN = "***"
@@ -27,6 +29,13 @@ PART_MOST = 12
 
 WHOLE_MOST = 2000
 """A line of fewer letters was not cut, unless it is the first or the last."""
+
+NESTED_MOST = 3
+_WRITERS: Final[tuple[Callable[[str], str], ...]] = (
+    repr,
+    json.dumps,
+    partial(json.dumps, ensure_ascii=False),
+)
 
 _ENCODED_MIN = 8
 """What a shorter secret leaves in base64 could be anything."""
@@ -73,10 +82,17 @@ def hidden_in(text: str, secrets: Iterable[str]) -> str:
 @lru_cache(maxsize=1024)
 def _forms(secret: str) -> frozenset[str]:
     """All that a secret is written as."""
-    written = {repr(secret)[1:-1]}
-    written |= {write(secret, safe, errors="replace") for write in (quote, quote_plus) for safe in ("", "/")}
-    written |= {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
-    return frozenset((secret, *written, *_encoded(secret.encode("utf-8", "surrogatepass"))))
+    quoted = {write(secret, safe, errors="replace") for write in (quote, quote_plus) for safe in ("", "/")}
+    return frozenset((*_nested(secret), *quoted, *_encoded(secret.encode("utf-8", "surrogatepass"))))
+
+
+def _nested(secret: str) -> set[str]:
+    """As it stands, and as JSON and `repr` write it, in one another: the stock worker logs, as JSON, an error
+    that is JSON, of a text that may hold it as `repr` wrote it."""
+    found = {secret}
+    for _ in range(NESTED_MOST):
+        found |= {write(form)[1:-1] for form in found for write in _WRITERS}
+    return found
 
 
 def _encoded(secret: bytes) -> Iterable[str]:

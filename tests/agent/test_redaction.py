@@ -54,6 +54,10 @@ WAYS = {
     "json": lambda text: json.dumps({"text": text}),
     "json in utf-8": lambda text: json.dumps({"text": text}, ensure_ascii=False),
     "repr": lambda text: repr({"text": text}),
+    "json in json": lambda text: json.dumps({"error": json.dumps({"text": text})}),
+    "what the stock worker logs": lambda text: json.dumps(
+        {"message": json.dumps({"error_message": repr({"text": text})}, ensure_ascii=False)}
+    ),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "basic authentication": lambda text: base64.b64encode(f"me:{text}".encode()).decode(),
     "base64 of a longer text": lambda text: base64.urlsafe_b64encode(f"user:{text}@db".encode()).decode(),
@@ -61,10 +65,11 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_secret_is_found_however_it_is_written(way):
-    written = WAYS[way](SECRET)
-    assert SECRET not in WAYS[way]("another")
-    [found] = hide([f"before {written} after"], [SECRET])
+@pytest.mark.parametrize("secret", [SECRET, "it's\\a\"quote"], ids=["any", "quotes"])
+def test_a_secret_is_found_however_it_is_written(way, secret):
+    written = WAYS[way](secret)
+    assert secret not in WAYS[way]("another")
+    [found] = hide([f"before {written} after"], [secret])
     assert "***" in found
     assert found.startswith("before ")
     assert found.endswith(" after")
@@ -142,6 +147,7 @@ CASES = [
     (["x abcd-efgh 1 abcd"], ["abcd", "abcd-efgh", "1"], ["x *** 1 ***"]),
     ([quote("a b/c d", safe=""), quote("a b/c d"), quote_plus("a b/c d")], ["a b/c d"], ["***"] * 3),
     ([json.dumps('say "ü"'), repr("it's \"this\"")], ['say "ü"', "it's \"this\""], ['"***"', "'***'"]),
+    ([json.dumps(json.dumps('say "ü"'))], ['say "ü"'], [json.dumps('"***"')]),
     ([base64.b64encode(f"{at}{KEY}{at}".encode()).decode() for at in ("", "a", "ab")], [KEY],
      ["***A==", "YW***Bh", "YWJ***YWI="]),
     ([f"the key is {KEY[:12]}", "between", f"{KEY[7:]} it was"], [KEY],
@@ -153,9 +159,10 @@ CASES = [
 MUTANTS = [
     ("the shortest first", "key=len, reverse=True", "key=len"),
     ("short ones, too", "if len(secret) >= SECRET_MIN)", "if True)"),
-    ("no form of URLs", "written |= {write(", "{write("),
-    ("no escapes of JSON", "written |= {json", "{json"),
-    ("no repr", "written = {repr(secret)[1:-1]}", "written = {secret}"),
+    ("no form of URLs", "*quoted, ", ""),
+    ("no escapes of JSON", "    json.dumps,\n    partial(json.dumps, ensure_ascii=False),\n", ""),
+    ("no repr", "    repr,\n", ""),
+    ("none in another", "NESTED_MOST = 3", "NESTED_MOST = 1"),
     ("no base64", "*_encoded(", "*str("),
     ("base64 begins in one way", "for before in range(3)", "for before in range(1)"),
     ("base64 tells its neighbour", "-(-before * 8 // 6)", "before * 8 // 6"),
