@@ -65,7 +65,7 @@ def load(folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: 
         text_encoder=part(transformers.UMT5EncoderModel, "text_encoder", at=rest or device),
         tokenizer=transformers.AutoTokenizer.from_pretrained(folder / "tokenizer", local_files_only=True),
         picture_encoder=part(transformers.CLIPVisionModel, "image_encoder", looks, rest or device),
-        speech_encoder=part(transformers.Wav2Vec2Model, "audio_encoder", torch.float32),
+        speech_encoder=_ear(part(transformers.Wav2Vec2Model, "audio_encoder", torch.float32), folder),
         device=device,
         rest=rest,
         refused=plan.refused,
@@ -78,6 +78,14 @@ def _read(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
     read, told = kind.from_pretrained(folder, local_files_only=True, dtype=dtype, output_loading_info=True)
     check_whole(folder.name, told["missing_keys"])
     return read
+
+
+def _ear(encoder: Any, folder: Path) -> Any:
+    """Its configuration says, too, what its preprocessor's does: how loud a voice it was trained on."""
+    said = folder / "audio_encoder" / "preprocessor_config.json"
+    config = json.loads(said.read_text()) if said.exists() else {}
+    encoder.config.do_normalize = config.get("do_normalize", True)
+    return encoder
 
 
 def _quickened(autoencoder: Any, device: str) -> Any:

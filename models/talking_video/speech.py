@@ -82,7 +82,8 @@ class Stretch:
 
 
 class EncodedSpeech:
-    """Speech by a wav2vec2 encoder of transformers, on its device."""
+    """Speech by a wav2vec2 encoder of transformers, on its device. Whether it was trained on waves of unit
+    variance or as they are is told by `do_normalize`, of its own preprocessor's configuration."""
 
     def __init__(self, encoder: Any, samples: Samples, frames: int, stretch: Stretch = Stretch()) -> None:
         self._encoder, self._samples, self._stretch = encoder, samples, stretch
@@ -92,21 +93,22 @@ class EncodedSpeech:
         begin, end = self._stretch.around(first, last, self.frames)
         heard = np.array(self._samples.values[begin * PER_FRAME : end * PER_FRAME])
         normal = (heard - self._samples.mean) / max(self._samples.deviation, 1e-7)
-        wave = torch.from_numpy(normal.astype(np.float32)).unsqueeze(0)
-        layers = layers_of(self._encoder, wave.to(self._encoder.device), end - begin)
+        given = normal if getattr(self._encoder.config, "do_normalize", True) else heard
+        wave = torch.from_numpy(given.astype(np.float32)).unsqueeze(0)
+        level = float(np.sqrt(np.square(normal, dtype=np.float64).mean()))
+        layers = layers_of(self._encoder, wave.to(self._encoder.device), end - begin, level)
         return layers[first - begin : last - begin]
 
 
-def layers_of(encoder: Any, wave: torch.Tensor, frames: int) -> torch.Tensor:
-    """Every layer's output for a wave (1, samples): (frames, layers, width), float32. The wave is a stretch
-    of audio whose mean square, all in all, is 1.
+def layers_of(encoder: Any, wave: torch.Tensor, frames: int, level: float = 1.0) -> torch.Tensor:
+    """Every layer's output for a wave (1, samples): (frames, layers, width), float32. `level`: how loud this
+    stretch is beside the whole audio.
 
     Convolutions need 400 samples at least: a shorter wave is followed by silence. Interpolation keeps the
     first and the last of their outputs where they are (`align_corners`), as the adapter was trained.
     """
-    level = wave.square().mean().sqrt().clamp(min=FAINTEST)
     wave = torch.nn.functional.pad(wave, (0, max(0, 400 - wave.shape[1])))
-    with _as_loud_as_in_the_whole(encoder, level):
+    with _as_loud_as_in_the_whole(encoder, max(level, FAINTEST)):
         sounds = encoder.feature_extractor(wave.to(encoder.dtype)).float()
     sounds = torch.nn.functional.interpolate(sounds, size=frames, mode="linear", align_corners=True)
     hidden, _ = encoder.feature_projection(sounds.transpose(1, 2).to(encoder.dtype))
@@ -121,7 +123,7 @@ def layers_of(encoder: Any, wave: torch.Tensor, frames: int) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _as_loud_as_in_the_whole(encoder: Any, level: torch.Tensor) -> Iterator[None]:
+def _as_loud_as_in_the_whole(encoder: Any, level: float) -> Iterator[None]:
     """The first convolution's channels are normed over all that the encoder is given (a GroupNorm of a group
     for each). Given a stretch, that would make a pause as loud as speech, and speech would be heard in its
     noise. So the stretch's deviations are those that the whole has if it sounds alike: at `level` 1."""
@@ -129,7 +131,7 @@ def _as_loud_as_in_the_whole(encoder: Any, level: torch.Tensor) -> Iterator[None
     def normed(norm: Any, given: Any, output: torch.Tensor) -> torch.Tensor:
         sounds = given[0].float()
         variance, mean = torch.var_mean(sounds, dim=-1, correction=0, keepdim=True)
-        alike = (sounds - mean) * torch.rsqrt(variance / level.square() + norm.eps)
+        alike = (sounds - mean) * torch.rsqrt(variance / level**2 + norm.eps)
         out: torch.Tensor = alike * norm.weight.unsqueeze(-1) + norm.bias.unsqueeze(-1)
         return out.to(output.dtype)
 

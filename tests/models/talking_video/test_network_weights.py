@@ -333,6 +333,17 @@ def test_what_a_part_lacks_is_not_drawn(talk_tiny: Path, tmp_path: Path, part: s
         loading.load(without(talk_tiny, tmp_path, part, key), "cpu")
 
 
+@pytest.mark.parametrize(("said", "wanted"), [(None, True), ("{}", True), ('{"do_normalize": false}', False)])
+def test_the_ear_is_told_how_loud_a_voice_it_knows(
+    talk_tiny: Path, tmp_path: Path, said: str | None, wanted: bool
+) -> None:
+    folder = tmp_path / "told"
+    shutil.copytree(talk_tiny, folder)
+    if said is not None:
+        (folder / "audio_encoder" / "preprocessor_config.json").write_text(said)
+    assert loading.load(folder, "cpu").speech_encoder.config.do_normalize is wanted
+
+
 def test_what_is_for_training_may_be_missing(talk_tiny: Path, tmp_path: Path) -> None:
     loading.load(without(talk_tiny, tmp_path, "audio_encoder", "masked_spec_embed"), "cpu")
 

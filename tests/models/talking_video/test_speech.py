@@ -58,6 +58,29 @@ def test_every_layer_is_the_references(
     np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("told", "gain"), [({}, 1.0), ({"do_normalize": True}, 1.0), ({"do_normalize": False}, 0.06)]
+)
+def test_it_hears_a_voice_as_loud_as_it_was_trained_on(
+    encoder: Any, told: dict[str, bool], gain: float
+) -> None:
+    """At -23 LUFS, or at unit variance: the norm's own small number is heard in quiet channels."""
+    wave, frames, config = unit(noise(30)), 30, encoder.config
+    ear = copy.deepcopy(encoder)
+    for name in ("do_normalize", *told):
+        vars(ear.config).pop(name, None)
+    vars(ear.config).update(told)
+    with torch.no_grad():
+        ear.feature_extractor.conv_layers[0].conv.weight.mul_(0.02)
+    voice = Samples((0.06 * wave).astype(np.float32), 0.0, 0.06)
+    with torch.inference_mode():
+        ours = EncodedSpeech(ear, voice, frames).features(0, frames)
+    theirs = reference_ear.layers(
+        weights_of(ear), gain * wave, frames, config.num_hidden_layers, config.num_attention_heads
+    )
+    np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("faint", [1.0, 0.1, 0.003])
 @pytest.mark.parametrize("first", [10, 120], ids=["a pause", "speech"])
 def test_a_stretch_is_as_loud_as_in_the_whole(encoder: Any, faint: float, first: int) -> None:
@@ -93,5 +116,5 @@ def test_nothing_stays_with_the_encoder(encoder: Any) -> None:
     wave = torch.from_numpy(noise(4)).float().unsqueeze(0)
     with torch.inference_mode():
         before = encoder(wave).last_hidden_state
-        layers_of(encoder, wave * 0.01, 4)
+        layers_of(encoder, wave * 0.01, 4, level=0.01)
         assert torch.equal(encoder(wave).last_hidden_state, before)
