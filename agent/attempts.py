@@ -24,9 +24,8 @@ from stoker.agent.log_follow import LogFollow
 from stoker.agent.piece_stream import PieceStream, Surroundings
 from stoker.agent.reports import Reports
 from stoker.agent.seams import Inputs, MemoryCheck, Objects, Scratch
-from stoker.agent.uploads import deliver, fetch
+from stoker.agent.transfers import Move, fetched, uploaded
 from stoker.agent.workers import Worker
-from stoker.outbound.errors import OutboundError
 from stoker.wire.messages import (
     Assign,
     AttemptKey,
@@ -348,10 +347,10 @@ class Attempts:
                 case ev.SendRun():
                     self._run(attempt)
                 case ev.Fetch():
-                    attempt.transfer = self._spawn(self._fetch(attempt), f"fetch {assign.job}")
+                    self._transfer(attempt, fetched, f"fetch {assign.job}")
                 case ev.Upload():
                     self._reports.save()
-                    attempt.transfer = self._spawn(self._upload(attempt), f"upload {assign.job}")
+                    self._transfer(attempt, uploaded, f"upload {assign.job}")
                 case ev.StopTransfer():
                     if attempt.transfer is not None:
                         attempt.transfer.cancel()
@@ -420,37 +419,11 @@ class Attempts:
         if reports:
             self._reports.drop(attempt.key)
 
-    # -- transfers; each is one task, and its end is an event
+    def _transfer(self, attempt: Attempt, move: Move, name: str) -> None:
+        async def moving() -> None:
+            self._tell(attempt, await move(attempt, self._objects))
 
-    async def _fetch(self, attempt: Attempt) -> None:
-        ref, grant = attempt.assign.input_ref, attempt.assign.grant
-        assert ref is not None
-        assert grant is not None
-        try:
-            attempt.input = await fetch(ref, grant, self._objects)
-        except OutboundError as error:
-            self._tell(attempt, ev.FetchFailed(_now(), f"the input could not be fetched: {error}"))
-        except Exception as error:
-            log.exception("fetching the input of %s failed", attempt.key)
-            self._tell(attempt, ev.FetchFailed(_now(), f"the input could not be fetched: {error!r}"))
-        else:
-            self._tell(attempt, ev.Fetched(_now()))
-
-    async def _upload(self, attempt: Attempt) -> None:
-        grant = attempt.assign.grant
-        assert grant is not None
-        try:
-            await deliver(attempt.parcel, grant, self._objects, attempt.assign.files_grant)
-        except OutboundError as error:
-            words = f"the result could not be uploaded: {error}"
-            log.warning("job %s: %s", attempt.assign.job, words)
-            self._tell(attempt, ev.UploadFailed(_now(), words, error.retryable))
-        except Exception as error:
-            log.exception("uploading the result of %s failed", attempt.key)
-            words = f"the result could not be uploaded: {error!r}"
-            self._tell(attempt, ev.UploadFailed(_now(), words, retryable=False))
-        else:
-            self._tell(attempt, ev.Uploaded(_now()))
+        attempt.transfer = self._spawn(moving(), name)
 
 
 def _now() -> float:

@@ -91,6 +91,7 @@ class TemplateOf:
         self._example: tuple[WorkerSpec, Device | None] | None = None
         self._count = 0
         self._discarded = False
+        self._title = f"the template for {', '.join(wanted.preload)}"
 
     # -- workers
 
@@ -200,11 +201,11 @@ class TemplateOf:
             return
         self._life = life
         self._lives.add(life)
-        log.info("a template for %s is started", ", ".join(self._set.preload))
+        log.info("%s is started", self._title)
 
     def _drop(self, why: str) -> None:
         if self._life is not None:
-            log.info("the template for %s is ended: %s", ", ".join(self._set.preload), why)
+            log.info("%s is ended: %s", self._title, why)
             self._life.end()
             self._life = None
 
@@ -213,12 +214,12 @@ class TemplateOf:
             return
         match message["kind"]:
             case "ready":
-                log.info("the template for %s is ready", ", ".join(self._set.preload))
+                log.info("%s is ready", self._title)
                 self._tell(zygote.BecameReady(_now()))
             case "refused":
                 self._tell(zygote.WasRefused(_now(), message["why"]))
             case "failed":
-                log.warning("the template for %s: %s", ", ".join(self._set.preload), message["why"])
+                log.warning("%s: %s", self._title, message["why"])
             case "spare":
                 self._patience.set(None)
                 self._serve()
@@ -228,7 +229,7 @@ class TemplateOf:
 
     def on_death(self, life: TemplateProcess, why: str) -> None:
         if life is self._life:
-            log.warning("the template for %s has ended: %s", ", ".join(self._set.preload), why)
+            log.warning("%s has ended: %s", self._title, why)
             self._life = None
             self._tell(zygote.Died(_now(), why))
 

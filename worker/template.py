@@ -167,13 +167,14 @@ def _spare(
     os.setsid()  # only now: the agent reaps what dies in the template's session
     template.control.close()  # only now: once all have closed it, the agent kills who is in that session
     tie(template.agent)
-    order = receive(orders)
-    if order is None:
+    received = receive(orders)
+    if received is None:
         _leave()
     orders.close()
-    _become(template, Order(*order))
+    order = Order(*received)
+    _become(template, order)
     os.close(still_spare)
-    return Order(*order)
+    return order
 
 
 def _become(template: Template, order: Order) -> None:

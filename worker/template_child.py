@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stoker.worker.launch import limit, mount
+from stoker.worker.template_proof import mapped
 from stoker.worker.template_words import THREAD_VARIABLES
 
 PR_SET_DUMPABLE = 4
@@ -123,9 +124,7 @@ class Threads:
 
 def libraries() -> set[str]:
     """The shared objects that this process has mapped."""
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        paths = {line.split(maxsplit=5)[-1].strip() for line in file if "/" in line}
-    return {path for path in paths if ".so" in os.path.basename(path)}
+    return {path for path in mapped() if ".so" in os.path.basename(path)}
 
 
 def _setters(paths: Iterable[str]) -> Iterable[Callable[[int], object]]:

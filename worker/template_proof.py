@@ -93,19 +93,20 @@ def _is_device(fd: int) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
-def _mapped() -> set[str]:
+def mapped() -> set[str]:
+    """The files that this process has in its memory, and the kernel's words for the rest."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         return {line.split(maxsplit=5)[-1].strip() for line in file}
 
 
 def _mapped_device() -> str | None:
-    return next((path for path in sorted(_mapped()) if path.startswith(DEVICES)), None)
+    return next((path for path in sorted(mapped()) if path.startswith(DEVICES)), None)
 
 
 def _close_nvml() -> None:
     """Libraries ask NVML as they are imported whether there is a GPU, and leave it and its devices open. They
     open it again when they ask again."""
-    for path in _mapped():
+    for path in mapped():
         if os.path.basename(path).startswith("libnvidia-ml.so"):
             shutdown = ctypes.CDLL(path).nvmlShutdown
             for _ in range(NVML_OPENED_MAX):

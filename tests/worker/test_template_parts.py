@@ -63,7 +63,7 @@ def test_a_thread_is_seen() -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_a_mapped_device_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template_proof, "_mapped", lambda: {"/lib/libc.so.6", "/dev/nvidia0", "[heap]"})
+    monkeypatch.setattr(template_proof, "mapped", lambda: {"/lib/libc.so.6", "/dev/nvidia0", "[heap]"})
     with pytest.raises(Unfit, match="importing it leaves the device /dev/nvidia0 mapped"):
         template_proof.prove("it", template_proof.descriptors())
 
