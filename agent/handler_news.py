@@ -38,25 +38,19 @@ def chunk_of(
         words = f"a partial output of {len(frame.body)} bytes needs an object store"
         raise BrokenPromise(f"{words}, and the job came with none")
     if frame.fd is None:
-        return number_of(frame), frame.body
+        return frame.number("n"), frame.body
     try:
         check(frame.fd)
     except FileRefused as refused:
         raise BrokenPromise(str(refused)) from None
-    return number_of(frame), HandedFile(number_of(frame), frame.fd, "chunk.json", "application/json")
+    n = frame.number("n")
+    return n, HandedFile(n, frame.fd, "chunk.json", "application/json")
 
 
 def failure_of(frame: Frame, secrets: Iterable[str]) -> tuple[str, bool]:
     """The error text, which callers read, and whether the handler says that another try may help."""
     text = hidden_in(str(frame.fields["error"])[:ERROR_MAX], secrets)
     return text, frame.fields.get("retryable") is True
-
-
-def number_of(frame: Frame, name: str = "n", default: int | None = None) -> int:
-    number = frame.fields.get(name, default)
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise ValueError(f"{name} {number!r}")
-    return number
 
 
 def metrics_of(frame: Frame) -> dict[str, int]:
@@ -79,7 +73,7 @@ def file_of(frame: Frame, held: int, check: Callable[[int], object]) -> HandedFi
     try:
         if held >= FILES_MAX:
             raise BrokenPromise(f"a result has at most {FILES_MAX} files")
-        n, name = number_of(frame), str(frame.fields.get("name") or "file")
+        n, name = frame.number("n"), str(frame.fields.get("name") or "file")
         media_type = str(frame.fields.get("media_type") or "application/octet-stream")
         check(frame.fd)
         return HandedFile(n, frame.fd, name, media_type)
@@ -103,4 +97,4 @@ def unwanted(worker: Worker, frame: Frame) -> None:
     if frame.kind == "fetch":
         worker.send(over(frame))
     if is_large_piece(frame):
-        worker.send(took(AttemptKey(frame.job, frame.attempt), number_of(frame)))
+        worker.send(took(AttemptKey(frame.job, frame.attempt), frame.number("n")))

@@ -10,7 +10,7 @@ from stoker.agent import attempt_log, cost, outputs
 from stoker.agent.alarm import Alarm
 from stoker.agent.attempt import State
 from stoker.agent.attempt_events import Tail, Verdict
-from stoker.agent.handler_news import BrokenPromise, metrics_of, number_of
+from stoker.agent.handler_news import BrokenPromise, metrics_of
 from stoker.agent.input_fetches import Fetches
 from stoker.agent.piece_stream import PieceStream
 from stoker.agent.seams import Listener
@@ -123,7 +123,7 @@ class Attempt:
         """
         parcel, prices = self.parcel, self.assign.prices
         parcel.output = frame.body if frame.fields.get("has_output", True) else None
-        announced, handed = number_of(frame, "files", 0), len(parcel.files)
+        announced, handed = frame.number("files", 0), len(parcel.files)
         if announced != handed:
             raise BrokenPromise(f"the handler announced {announced} files and handed over {handed}")
         if frame.fields.get("in_file") is True:

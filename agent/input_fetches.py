@@ -55,7 +55,7 @@ class Fetches:
 
     def begin(self, frame: Frame) -> None:
         """Raises KeyError, TypeError or ValueError for a frame that is none."""
-        n, wish = _number(frame), _wish(frame, private=self._private)
+        n, wish = frame.number("n"), _wish(frame, private=self._private)
         if self._own is not None and wish.url.startswith(self._own):
             wish = replace(wish, private=True)
         if len(self._tasks) >= AT_ONCE:
@@ -97,7 +97,7 @@ def failed(key: AttemptKey, n: int, refused: InputRefused) -> Frame:
 def over(frame: Frame) -> Frame:
     """The answer to a `fetch` of a job that is no longer to have anything."""
     key = AttemptKey(frame.job, frame.attempt)
-    return failed(key, _number(frame), InputRefused("over", "the job is over; nothing is fetched for it"))
+    return failed(key, frame.number("n"), InputRefused("over", "the job is over; nothing is fetched for it"))
 
 
 def _wish(frame: Frame, *, private: bool) -> InputWish:
@@ -105,13 +105,6 @@ def _wish(frame: Frame, *, private: bool) -> InputWish:
     if not isinstance(url, str) or not isinstance(most, int) or most < 0 or not 0 < float(patience) < 1e9:
         raise ValueError(f"a fetch of {most!r} bytes within {patience!r} s")
     return InputWish(url, most, float(patience), private)
-
-
-def _number(frame: Frame) -> int:
-    n = frame.fields["n"]
-    if not isinstance(n, int) or isinstance(n, bool) or n < 0:
-        raise ValueError(f"n {n!r}")
-    return n
 
 
 def _about(key: AttemptKey) -> dict[str, object]:

@@ -82,8 +82,15 @@ class Frame:
     def attempt(self) -> int:
         return int(self.fields["attempt"])
 
+    def number(self, name: str, default: int | None = None) -> int:
+        """A whole number from 0 that the header must hold. Raises ValueError."""
+        number = self.fields.get(name, default)
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise ValueError(f"{name} {number!r}")
+        return number
+
     def close(self) -> None:
-        """Of the descriptor, by who owns it and does not want it."""
+        """Closes the descriptor: for an owner that does not want it."""
         if self.fd is not None:
             os.close(self.fd)
 

@@ -13,7 +13,6 @@ from stoker.agent.handler_news import (
     failure_of,
     file_of,
     metrics_of,
-    number_of,
 )
 from stoker.agent.seams import FileRefused
 from stoker.worker.frames import Frame
@@ -55,7 +54,7 @@ def test_a_text_about_marks_is_no_mark():
 @pytest.mark.parametrize("fields", [{}, {"n": -1}, {"n": "1"}, {"n": True}, {"n": 1.5}, {"n": None}])
 def test_a_number_is_a_number(fields):
     with pytest.raises(ValueError, match="n "):
-        number_of(Frame("chunk", fields))
+        Frame("chunk", fields).number("n")
 
 
 @pytest.mark.parametrize("metrics", [[1], {"pixel": -1}, {"pixel": 1.5}, {"pixel": "1"}, {"pixel": True}])
