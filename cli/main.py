@@ -18,8 +18,10 @@ import typer
 from stoker.cli import resource_app
 from stoker.cli.errors import CliError
 from stoker.cli.job_app import app as job_app
-from stoker.cli.options import DATA_DIR, URL, DataDir, Url
+from stoker.cli.key_app import app as key_app
+from stoker.cli.options import DATA_DIR, URL, ConfigFile, DataDir, Url, config_file
 from stoker.cli.terminal import plain_console
+from stoker.cli.weights_app import app as weights_app
 
 app = typer.Typer(
     name="stoker",
@@ -28,16 +30,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-key_app = typer.Typer(help="API keys and join tokens.", no_args_is_help=True)
-weights_app = typer.Typer(help="What the hosted models load, pinned by weights.lock.", no_args_is_help=True)
 app.add_typer(job_app, name="job")
 app.add_typer(key_app, name="key")
 app.add_typer(weights_app, name="weights")
 resource_app.add_to(app)
 
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Configuration; stoker.toml is taken where there is one.")
-]
 Host = Annotated[str, typer.Option(help="Address that HTTP binds to.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="HTTP port; 0 takes a free one.")]
 GrpcPort = Annotated[
@@ -55,8 +52,6 @@ Database = Annotated[
         "Better in STOKER_DATABASE_URL: arguments are readable by everybody."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="As the API writes it.")]
-Join = Annotated[bool, typer.Option("--join", help="Join tokens of agents instead of API keys.")]
 
 
 class Billed(StrEnum):
@@ -101,7 +96,7 @@ def up(
 
     _log_to_stderr(logging.WARNING)
     chosen = () if no_hosted else tuple(hosted or HOSTED)
-    raise typer.Exit(run(UpOptions(data_dir, _config(config), host, port, grpc_port, chosen, ready_fd)))
+    raise typer.Exit(run(UpOptions(data_dir, config_file(config), host, port, grpc_port, chosen, ready_fd)))
 
 
 @app.command()
@@ -125,7 +120,7 @@ def control(
 
     options = ControlOptions(
         data_dir=data_dir,
-        config=_config(config),
+        config=config_file(config),
         host=host,
         port=port,
         grpc_host=grpc_host,
@@ -291,122 +286,6 @@ def bill(
     from stoker.cli.bill import BillRequest, run
 
     run(url, data_dir, BillRequest(of.value, by, bucket.value, since, until, only), as_json=as_json)
-
-
-@key_app.command("create")
-def key_create(
-    name: Annotated[str, typer.Option(help="What it is for.")] = "key",
-    join: Join = False,
-    uses: Annotated[
-        int | None, typer.Option(min=1, help="How many nodes may join with it; any number by default.")
-    ] = None,
-    expires: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="When it ends: 90s, 30m, 24h, 7d from now.")
-    ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="It looks at everything but keys.")] = False,
-    management: Annotated[
-        str | None, typer.Option(metavar="RIGHT", help="A restricted key: none, read or write below /v1.")
-    ] = None,
-    endpoint: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=RIGHT", help="The same for an endpoint; * is all that are not named."),
-    ] = None,
-    as_json: AsJson = False,
-    data_dir: DataDir = DATA_DIR,
-    config: ConfigFile = None,
-) -> None:
-    """Makes one and shows it this once."""
-    from stoker.cli import key_commands
-
-    wanted = key_commands.NewKey(name, join, uses, expires, read_only, management, tuple(endpoint or ()))
-    key_commands.create(data_dir, _config(config), wanted, plain_console(), as_json=as_json)
-
-
-@key_app.command("list")
-def key_list(
-    join: Join = False, as_json: AsJson = False, data_dir: DataDir = DATA_DIR, config: ConfigFile = None
-) -> None:
-    """Their ids and names; never the keys themselves."""
-    from stoker.cli import key_commands
-
-    key_commands.show(data_dir, _config(config), join=join, console=plain_console(), as_json=as_json)
-
-
-@key_app.command("revoke")
-def key_revoke(
-    key: Annotated[str, typer.Argument(help="The id that `list` shows.")],
-    data_dir: DataDir = DATA_DIR,
-    config: ConfigFile = None,
-) -> None:
-    """From now on it opens nothing."""
-    from stoker.cli import key_commands
-
-    key_commands.revoke(data_dir, _config(config), key, plain_console())
-
-
-@key_app.command("webhook-secret")
-def key_webhook_secret(data_dir: DataDir = DATA_DIR, config: ConfigFile = None) -> None:
-    """The secret that webhooks are signed with; whoever receives them checks with it."""
-    from stoker.cli import key_commands
-
-    key_commands.webhook_secret(data_dir, _config(config))
-
-
-WeightsDir = Annotated[
-    Path | None,
-    typer.Option("--dir", envvar="STOKER_WEIGHTS_DIR", help="Where weights lie; a cache by default."),
-]
-Names = Annotated[list[str] | None, typer.Argument(help="Names in weights.lock.")]
-
-
-@weights_app.command("lock")
-def weights_lock(
-    name: Annotated[str, typer.Argument(help="The entry of weights.lock to fill.")],
-    folder: Annotated[
-        Path | None,
-        typer.Option("--from", help="Trust this folder, instead of asking the hub.", file_okay=False),
-    ] = None,
-    lock_file: Annotated[Path | None, typer.Option("--lock", help="Another weights.lock.")] = None,
-) -> None:
-    """Writes size and sha256 of each file into weights.lock."""
-    from stoker.cli import weights_commands
-
-    weights_commands.lock(name, folder, lock_file, plain_console())
-
-
-@weights_app.command("fetch")
-def weights_fetch(
-    names: Names = None,
-    folder: WeightsDir = None,
-    mirror: Annotated[
-        str | None, typer.Option(help="A folder or s3://bucket/prefix, instead of the hub.")
-    ] = None,
-    config: ConfigFile = None,
-) -> None:
-    """Brings what the lock names, at the locked commit, and verifies it."""
-    from stoker.cli import weights_commands
-    from stoker.models.weights import weights_folder
-
-    where = folder or weights_folder()
-    weights_commands.fetch_all(names or (), where, mirror, _config(config), os.environ, plain_console())
-
-
-@weights_app.command("verify")
-def weights_verify(names: Names = None, folder: WeightsDir = None) -> None:
-    """Compares what is here with the lock; whatever is missing, altered or unlocked is named."""
-    from stoker.cli import weights_commands
-    from stoker.models.weights import weights_folder
-
-    weights_commands.verify_all(names or (), folder or weights_folder(), plain_console())
-
-
-def _config(given: Path | None) -> Path | None:
-    found = given or Path("stoker.toml")
-    if found.exists():
-        return found.absolute()
-    if given is not None:
-        raise CliError(f"there is no configuration file {given}")
-    return None
 
 
 def _become_a_part() -> dict[str, str]:
