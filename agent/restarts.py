@@ -83,10 +83,10 @@ def decide(history: History, event: Event) -> tuple[History, RestartDecision]:
 
 
 def crash_words(why: str, told: bool, log_tail: Sequence[str]) -> str:
-    """Why an unhealthy worker is that, in one line: the cause where it is `told`, else the last line that the
-    worker printed, where it printed any."""
-    last = why.partition("\n")[0] if told or not log_tail else log_tail[-1]
-    return f"crash loop: {last}"
+    """Why an unhealthy worker is that, in one line: the cause, and where the worker has not `told` it, first
+    the last line that it printed. One that was killed for its memory had nothing to say of that."""
+    cause = why.partition("\n")[0]
+    return f"crash loop: {cause}" if told or not log_tail else f"crash loop: {log_tail[-1]} ({cause})"
 
 
 def _failed(history: History, at: float, why: str, waits_for: int) -> tuple[History, RestartDecision]:

@@ -73,11 +73,11 @@ def a_life_that_served_makes_up_for_what_was_before(m: Any) -> None:
     assert (next_failure.at, next_failure.unhealthy) == (61.0, False)
 
 
-def the_cause_is_said_before_the_last_line(m: Any) -> None:
+def the_cause_is_said_and_what_was_printed_last_where_it_is_not_told(m: Any) -> None:
     said = m.crash_words("RuntimeError: no driver\nTraceback", True, ("loading", "done"))
     assert said == "crash loop: RuntimeError: no driver"
     assert m.crash_words("exited with status 1", False, ("a", "ImportError: torch")) == (
-        "crash loop: ImportError: torch"
+        "crash loop: ImportError: torch (exited with status 1)"
     )
     assert m.crash_words("exited with status 1", False, ()) == "crash loop: exited with status 1"
 
@@ -120,7 +120,7 @@ EXAMPLES = [
     an_early_death_is_let_off_once,
     what_the_agent_did_is_no_failure,
     a_life_that_served_makes_up_for_what_was_before,
-    the_cause_is_said_before_the_last_line,
+    the_cause_is_said_and_what_was_printed_last_where_it_is_not_told,
 ]
 ALL = [*EXAMPLES, lambda m: by_random_histories(m, 40)]
 

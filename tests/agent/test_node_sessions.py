@@ -443,7 +443,10 @@ def test_a_worker_that_cannot_start_is_not_hammered_and_says_why(play, a_worker)
         begun = now()
         await host.control.desire(a_worker(endpoint="broken"))
         news = await host.control.worker_is("w1", "unhealthy")
-        assert news.reason == "crash loop: ImportError: no module named torch"
+        assert news.reason == (
+            "crash loop: ImportError: no module named torch"
+            " (the worker ended before it was ready: exited with status 1)"
+        )
         assert news.log_tail[-1] == "ImportError: no module named torch"
         assert 3 <= now() - begun < 3.5
         await asyncio.sleep(600)
