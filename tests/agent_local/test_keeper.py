@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import cgroups_of
 
 from stoker.agent.cgroups import Cgroups, NoCgroups
 from stoker.agent.keeping import KEEPER, Keeping
@@ -104,7 +105,7 @@ def test_all_that_a_killed_agent_has_started_ends(tmp_path: Path, prologue: str,
     process.stdin.close()
     process.stdout.close()
     if how == "cgroups":
-        assert not list(Path("/sys/fs/cgroup").glob(f"**/stoker-*-{process.pid}.*"))
+        assert cgroups_of(process.pid) == []
 
 
 def test_a_clean_end_leaves_no_keeper(tmp_path: Path, prologue: str) -> None:

@@ -46,6 +46,12 @@ def queue_endpoint(name: str, file: str, **fields: Any) -> str:
     return "\n".join(["[[endpoints]]", *lines, ""])
 
 
+def files_below(folder: Path) -> list[Path]:
+    """Where processes live: what they remove meanwhile is left out."""
+    found = [Path(here, name) for here, _, names in os.walk(folder) for name in names]
+    return [path for path in found if path.is_file()]
+
+
 def until(done: Callable[[], bool], patience_s: float, what: str) -> None:
     pause, deadline = threading.Event(), time.monotonic() + patience_s
     while not done():

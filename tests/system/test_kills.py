@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import psutil
+from children import cgroups_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from stack import Stack, queue_endpoint, running
@@ -63,7 +64,7 @@ def test_a_killed_agent_takes_its_workers_along_and_the_job_is_tried_again(tmp_p
         assert record["output"] == {"attempt": 2}
         assert runs(tmp_path) == ["1", "2"]
         assert not [path for path in folders if path.exists()]
-        assert not list(Path("/sys/fs/cgroup").glob(f"**/stoker-*-{first}.*"))
+        assert cgroups_of(first) == []
         stays_ended(stack, job, record)
 
 

@@ -26,7 +26,7 @@ from stoker.agent.outbox_disk import OutboxFile, decode
 from stoker.wire.messages import Outcome
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, queue_endpoint, running, until
+from stack import Stack, files_below, queue_endpoint, running, until
 
 OUTAGE_S = 60.0
 LEASE_S = 45.0
@@ -173,7 +173,7 @@ def object_store(stack: Stack) -> psutil.Process | None:
 def is_arriving(stack: Stack, job: str) -> bool:
     """Some of the file is there, under its own name or under one for the time being."""
     folders = [stack.folder / "data" / name for name in ("objects", "object-cache")]
-    return any(job in str(path) for folder in folders for path in folder.rglob("*") if path.is_file())
+    return any(job in str(path) for folder in folders for path in files_below(folder))
 
 
 @pytest.mark.slow

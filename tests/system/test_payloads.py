@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, queue_endpoint, running
+from stack import Stack, files_below, queue_endpoint, running
 
 SIZE = 2 * 1024 * 1024
 
@@ -31,8 +31,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def objects(stack: Stack, job: str) -> list[Path]:
-    kept = (stack.folder / "data" / "objects").rglob("*")
-    return [path for path in kept if job in str(path) and path.is_file()]
+    return [path for path in files_below(stack.folder / "data" / "objects") if job in str(path)]
 
 
 def test_a_large_output_comes_back_inline(stack: Stack) -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from media_files import tone, write_sound
-from stack import Stack, running
+from stack import Stack, files_below, running
 
 from stoker.client import Client, JobRecord
 from stoker.models.talking_video.safety_training import marked
@@ -69,7 +69,7 @@ def free(stack: Stack) -> None:
     """Waits until the worker has nothing to do, and holds that its jobs have left no file."""
     while stack.http.get(f"/{ENDPOINT}/health").json()["workers"]["idle"] != 1:
         pass
-    assert [path for path in (stack.folder / "agent" / "scratch").rglob("*") if path.is_file()] == []
+    assert files_below(stack.folder / "agent" / "scratch") == []
 
 
 def completed(stack: Stack, files: dict[str, str]) -> dict[str, Any]:
