@@ -82,7 +82,7 @@ def stop(up: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         up.kill()
         raise SystemExit("stoker up did not stop") from None
-    left = [process for process in started if process.is_running()]
+    _, left = psutil.wait_procs(started, timeout=30)
     if left:
         raise SystemExit(f"left running: {', '.join(str(process) for process in left)}")
     say("stopped; nothing was left running")

@@ -153,10 +153,11 @@ def test_an_agent_that_is_killed_leaves_no_program_behind(stack: Stack) -> None:
     job = stack.run("mixed", {"do": "sleep", "s": 2})
     while stack.http.get(f"/mixed/status/{job}").json()["status"] != "IN_PROGRESS":
         pass
-    pingers = {child.pid for child in psutil.Process(pid).children(recursive=True)}
+    program_itself = psutil.Process(pid)
+    pingers = program_itself.children(recursive=True)
     assert pingers
     stack.kill("agent")
     stack.start_agent()
     record = stack.end_of("mixed", job)
     assert (record["status"], record["retries"]) == ("COMPLETED", 1)
-    assert not [left for left in {pid, *pingers} if psutil.pid_exists(left)]
+    assert psutil.wait_procs([program_itself, *pingers], timeout=60)[1] == []

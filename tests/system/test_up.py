@@ -76,7 +76,11 @@ class Up:
 
     def child(self, part: str) -> psutil.Process:
         """Control or the agent."""
-        return next(child for child in self.below() if f"stoker.cli {part}" in " ".join(child.cmdline()))
+        for child in self.below():
+            with contextlib.suppress(psutil.Error):  # others come and go
+                if f"stoker.cli {part}" in " ".join(child.cmdline()):
+                    return child
+        raise AssertionError(f"there is no {part}: {self.said()}")
 
     def echo(self, value: object) -> object:
         with Client(self.url, self.key, timeout_s=60) as stoker:
@@ -88,7 +92,7 @@ class Up:
         assert started
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(60) == 0, self.said()
-        assert [process for process in started if process.is_running()] == []
+        assert psutil.wait_procs(started, timeout=30)[1] == []
 
 
 @contextlib.contextmanager
