@@ -82,4 +82,4 @@ def test_from_creation_to_deletion(stack: Stack) -> None:
     assert rest.ask("DELETE", f"/endpoints/{endpoint}").status_code == 204
     assert stack.http.post(f"/{endpoint}/run", json={"input": {}}).status_code == 404
     assert rest.ask("DELETE", f"/templates/{made_from['id']}").status_code == 204
-    until(lambda: not psutil.pid_exists(first) and not psutil.pid_exists(second), 30, "no worker any more")
+    until(lambda: not psutil.pid_exists(first) and not psutil.pid_exists(second), 60, "no worker any more")

@@ -75,7 +75,7 @@ def test_a_full_data_folder_refuses_new_jobs_and_loses_none(tmp_path: Path) -> N
 def test_a_host_without_room_takes_no_job_until_there_is_some(tmp_path: Path) -> None:
     with small_disk(tmp_path / "agent", 80) as disk, running(tmp_path, ECHO) as stack:
         assert stack.runsync("echo", {"x": 0})["status"] == "COMPLETED"
-        disk.fill(leave=8 << 20)
+        disk.fill(leave=(8 << 20) + (1 << 19))  # for what the agent writes meanwhile
         job = stack.run("echo", {"x": 1})
         record = until_logged(stack, "control", "8 MiB are free, 64 MiB are needed", "echo", job)
         assert record["status"] == "IN_QUEUE"

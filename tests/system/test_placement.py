@@ -53,7 +53,7 @@ def test_a_worker_gets_two_gpus_where_it_may_and_others_say_why_they_wait(
         jobs = {name: stack.run(name, {}) for name in later}
         for name, job in jobs.items():
             words = WORDS[name]
-            until(lambda name=name, job=job, words=words: words in reason(stack, name, job), 20, words)
+            until(lambda name=name, job=job, words=words: words in reason(stack, name, job), 60, words)
         (tmp_path / "go").touch()
 
 
@@ -81,5 +81,5 @@ def test_a_slice_of_a_divided_gpu_is_a_device_of_its_own(
     with running(tmp_path, large, whole) as stack:
         assert sees(stack, "large", tmp_path) == "MIG-0-2"
         job, words = stack.run("whole", {}), "no node has a free GPU of Fake 0: node "
-        until(lambda: words in reason(stack, "whole", job), 20, words)
+        until(lambda: words in reason(stack, "whole", job), 60, words)
         (tmp_path / "go").touch()

@@ -55,10 +55,10 @@ def _story(stack: Stack, root: Path) -> None:
     assert (root / volume / "written").read_text() == "by a worker"
 
     path = f"/networkvolumes/{volume}"
-    until(lambda: "usedBytes" in ask("GET", path), 30, "a measure of the volume")
+    until(lambda: "usedBytes" in ask("GET", path), 60, "a measure of the volume")
     assert ask("GET", path)["usedBytes"] >= 100_000
     ask("DELETE", f"/endpoints/{endpoint}")
     ask("DELETE", path)
-    until(lambda: list(root.iterdir()) == [], 30, "an end of the volume's folder")
+    until(lambda: list(root.iterdir()) == [], 60, "an end of the volume's folder")
     ask("DELETE", f"/templates/{template['id']}")
     ask("DELETE", "/secrets/db")
