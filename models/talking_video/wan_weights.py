@@ -28,8 +28,16 @@ __all__ = [
 _PREFIXES: Final = ("model.diffusion_model.", "diffusion_model.", "transformer.")
 """What repackers put before every key."""
 
-_ORIGINAL: Final = (".self_attn.", ".cross_attn.")
-"""Parts of every block's keys in Wan's own layout, and of none in diffusers'."""
+_ORIGINAL: Final = (
+    ".self_attn.",
+    ".cross_attn.",
+    "_embedding.0.",
+    "_embedding.2.",
+    "time_projection.",
+    "img_emb.",
+    "head.",
+)
+"""Parts of keys in Wan's own layout, and of none in diffusers': whichever keys a file of several has."""
 
 TRAINING: Final = frozenset({"masked_spec_embed"})
 """What stood for sounds that the speech encoder had to guess."""

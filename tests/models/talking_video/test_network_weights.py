@@ -110,10 +110,14 @@ def loaded(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     return loading._network(folder, dtype, PROFILES["tiny"])
 
 
-def halves(state: State) -> dict[str, State]:
-    """As files are split: by blocks."""
-    first = {key: value for key, value in state.items() if key.startswith("blocks.0.")}
-    return {"a.safetensors": first, "b.safetensors": {k: v for k, v in state.items() if k not in first}}
+def parts_of(state: State) -> dict[str, State]:
+    """As files are split: by blocks, and what is in no block."""
+    files: dict[str, State] = {}
+    for key, value in state.items():
+        name = {"blocks.0": "a", "blocks.1": "b"}.get(key[:8], "c")
+        files.setdefault(f"{name}.safetensors", {})[key] = value
+    assert len(files) == 3
+    return files
 
 
 def test_the_adapter_is_named_as_it_is_published(adapter: State) -> None:
@@ -213,7 +217,7 @@ def test_what_repackers_put_before_a_name_is_taken_off(whole: State, prefix: str
 def test_base_and_adapter_equal_the_whole(
     published: Callable[..., Path], whole: State, base: State, adapter: State, layout: str
 ) -> None:
-    files = halves(base)
+    files = parts_of(base)
     if layout != "diffusers":
         prefix = "model.diffusion_model." if layout.endswith("packed") else ""
         files = {
@@ -229,7 +233,7 @@ def test_base_and_adapter_equal_the_whole(
 def test_nothing_is_left_on_the_meta_device_and_it_computes_the_same(
     published: Callable[..., Path], base: State, adapter: State, whole: State, talker: Any
 ) -> None:
-    network = loaded(published(halves(base), {"adapter.safetensors": adapter}))
+    network = loaded(published(parts_of(base), {"adapter.safetensors": adapter}))
     everything = [*network.named_parameters(), *network.named_buffers()]
     assert [name for name, value in everything if value.is_meta] == []
     other = TalkingTransformer3DModel.from_config(talker.network.config).eval()
@@ -263,7 +267,7 @@ def test_a_loaded_folder_talks_as_the_whole_does(published: Callable[..., Path],
 def test_half_precision_keeps_what_must_stay_whole(
     published: Callable[..., Path], base: State, adapter: State
 ) -> None:
-    network = loaded(published(halves(base), {"a.safetensors": adapter}), torch.bfloat16)
+    network = loaded(published(parts_of(base), {"a.safetensors": adapter}), torch.bfloat16)
     dtypes = {key: value.dtype for key, value in network.state_dict().items()}
     assert dtypes["blocks.0.norm_x.weight"] == dtypes["scale_shift_table"] == torch.float32
     assert dtypes["condition_embedder.time_proj.weight"] == dtypes["proj_out.bias"] == torch.float32
@@ -276,7 +280,7 @@ def test_what_the_adapter_replaces_of_the_base_is_replaced(
     published: Callable[..., Path], base: State, adapter: State
 ) -> None:
     other = adapter | {"patch_embedding.bias": base["patch_embedding.bias"] + 1}
-    network = loaded(published(halves(base), {"a.safetensors": other}))
+    network = loaded(published(parts_of(base), {"a.safetensors": other}))
     assert torch.equal(network.patch_embedding.bias, other["patch_embedding.bias"])
 
 
@@ -387,7 +391,7 @@ def test_one_tensor_at_a_time_is_in_the_hosts_memory(
 
     opening = safetensors.safe_open
     monkeypatch.setattr(safetensors, "safe_open", Watched)
-    folder = published(halves(base), {"a.safetensors": adapter})
+    folder = published(parts_of(base), {"a.safetensors": adapter})
     config = json.loads((folder / "transformer" / "config.json").read_text())
     with torch.device("meta"):
         network = TalkingTransformer3DModel(**{k: v for k, v in config.items() if not k.startswith("_")})
