@@ -13,7 +13,6 @@ The index holds digests of URLs only, for a URL may carry a secret. What is kept
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
@@ -23,9 +22,11 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from stoker.agent import cache_policy
+from stoker.agent.beside import beside
 from stoker.agent.cache_policy import Content, Known
 from stoker.agent.input_transfer import Held
 
@@ -110,7 +111,7 @@ class InputStore:
                     self._contents[sha256] = replace(self._contents[sha256], used_at=self._clock())
                     return held
                 held.close()
-                found = await asyncio.to_thread(_read, self._kept / sha256)
+                found = await beside(f"read {sha256}", partial(_read, self._kept / sha256))
                 if found is None or found[0] != sha256:
                     log.warning("an input that was kept is not what it was, and is dropped: %s", sha256)
                     break

@@ -9,7 +9,6 @@ needs xfs with project quotas): that is logged once. The size of a pod's own vol
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from stoker.agent.beside import beside
 from stoker.agent.container_engine import LIBPOD, ContainerEngine, EngineError, NotThere
 from stoker.agent.container_images import Images, Wanted
 from stoker.agent.container_plan import AGENT_LABEL, POD_LABEL, Limits, cdi_name, ended_words, is_gpu, refusal
@@ -88,7 +88,7 @@ class PodContainers:
         with _in_words():
             gpus = self._check(spec)
             image = await self._images.resolve(_wanted(spec))
-            folder = await asyncio.to_thread(self._folder, spec)
+            folder = await beside(f"folder of {spec.pod}", lambda: self._folder(spec))
         plan = pod_plan(spec, image, gpus, folder, self._agent, self._limits)
         if plan.volume:
             labels = volume_labels(self._agent, spec.pod)

@@ -2,17 +2,18 @@
 
 Of the host's memory counts what the kernel could not take back at will: a page that several processes share
 counts in parts, and a file that is mapped (weights) not at all. Where that may not be read (another user's
-process), resident less shared pages. A look reads /proc in a thread.
+process), resident less shared pages. A look reads /proc in a thread, which may hang there: of a process that
+its driver holds in the middle of a change of its memory, nothing is told.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections import defaultdict
 from collections.abc import Sequence
 
+from stoker.agent.beside import beside
 from stoker.agent.process_tree import process_table
 from stoker.agent.recycle import Footprint
 from stoker.agent.seams import Sampler
@@ -32,8 +33,9 @@ class WorkerMemory:
         """Never raises: what cannot be looked at is unknown. `pid` 0: a worker whose processes are hidden.
         `shared`: others work on its device, and only what its own processes hold counts."""
         try:
-            tree = await asyncio.to_thread(tree_of, pid) if pid else ()
-            host = await asyncio.to_thread(tree_memory, tree)
+            name = f"memory of process {pid}"
+            tree = await beside(name, lambda: tree_of(pid)) if pid else ()
+            host = await beside(name, lambda: tree_memory(tree))
             found = [await self._of(device, tree, shared) for device in devices]
             known = [used for used in found if used is not None]
             return Footprint(host, sum(known) if known and len(known) == len(found) else None)
