@@ -36,8 +36,18 @@ def protocol_environment(spec: WorkerSpec, device: Device | None, url: str, key:
         "RUNPOD_POD_ID": spec.worker,
         "RUNPOD_POD_HOSTNAME": spec.worker,
         "RUNPOD_ENDPOINT_ID": spec.endpoint,
-        "RUNPOD_GPU_COUNT": str(len(spec.devices) if gpu else 0),
+        **_place(spec, device if gpu else None),
     }
+
+
+def _place(spec: WorkerSpec, gpu: Device | None) -> dict[str, str]:
+    """What handlers of the field look at; the protocol does not need it."""
+    told = {"RUNPOD_GPU_COUNT": str(len(spec.devices) if gpu is not None else 0)}
+    if gpu is not None:
+        told["RUNPOD_GPU_TYPE_ID"] = gpu.name
+    if spec.volume:
+        told["RUNPOD_VOLUME_ID"] = spec.volume
+    return told
 
 
 def _quiet(declared: Mapping[str, str]) -> dict[str, str]:

@@ -162,6 +162,7 @@ def test_the_environment_of_the_protocol() -> None:
         "RUNPOD_POD_HOSTNAME": "w1",
         "RUNPOD_ENDPOINT_ID": "e1",
         "RUNPOD_GPU_COUNT": "1",
+        "RUNPOD_GPU_TYPE_ID": "NVIDIA H200",
         "RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true",
         "RUNPOD_LOG_LEVEL": "INFO",
         "PYTHONUNBUFFERED": "1",
@@ -175,9 +176,11 @@ def test_what_is_declared_wins_but_for_the_protocol_itself() -> None:
         "TOKEN": "t",
         "PYTHONUNBUFFERED": "",
     }
-    spec = WorkerSpec("w1", "e1", 1, "/h", env=declared)
+    spec = WorkerSpec("w1", "e1", 1, "/h", env=declared, volume="vol1")
     made = protocol_environment(spec, Device("cpu-0", "cpu", "a processor"), "http://127.0.0.1:9", "key")
     assert (made["TOKEN"], made["PYTHONUNBUFFERED"], made["RUNPOD_AI_API_KEY"]) == ("t", "", "key")
     assert "RUNPOD_LOG_LEVEL" not in made
     assert made["RUNPOD_SKIP_GPU_CHECK"] == "true"
     assert made["RUNPOD_GPU_COUNT"] == "0"
+    assert made["RUNPOD_VOLUME_ID"] == "vol1"
+    assert "RUNPOD_GPU_TYPE_ID" not in made
