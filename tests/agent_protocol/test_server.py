@@ -86,7 +86,7 @@ class Seat:
 
 
 async def until(done: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not done():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
@@ -100,7 +100,7 @@ async def server() -> AsyncIterator[ProtocolServer]:
 
 @pytest.fixture
 async def client(server: ProtocolServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=server.open(), trust_env=False, timeout=10) as made:
+    async with httpx.AsyncClient(base_url=server.open(), trust_env=False, timeout=60) as made:
         yield made
 
 

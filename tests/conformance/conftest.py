@@ -18,7 +18,7 @@ ENDPOINTS = (
     queue_endpoint("counts", "generator.py"),
     queue_endpoint("lines", "yields_lines_of_a_pipe.py"),
     queue_endpoint("raises", "raises.py"),
-    queue_endpoint("waits", "slow_until_cancelled.py", executionTimeoutMs=30_000),
+    queue_endpoint("waits", "slow_until_cancelled.py", executionTimeoutMs=120_000),
     queue_endpoint("overdue", "slow_until_cancelled.py"),
 )
 
