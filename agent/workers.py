@@ -72,8 +72,8 @@ class Worker:
 
     @property
     def going(self) -> str:
-        """Why it was told to end at once, where it was. The signal reaches all that its handlers started, so
-        what they fail of now need not be of their own."""
+        """Why it was told to end at once; empty where it was not. The signal also reaches what its handlers
+        started, so an error that they report now need not be their own."""
         state = None if self._life is None else self._life.state
         return state.why if isinstance(state, process.Terminating | process.Killed) else ""
 
@@ -257,7 +257,7 @@ class Worker:
             self.tell(process.KillNow(_now(), why, planned=False))
 
     def _retire(self, frame: Frame) -> None:
-        """Only of one that has had a job: a program that always wants another would start without a pause."""
+        """A process that has had no job stays: one that always asks would be started anew without a pause."""
         assert self._life is not None
         spoiled = frame.fields.get("lost") is True
         if self.running or self._life.wear.jobs:
@@ -313,7 +313,7 @@ class Worker:
             self._context.left(self)
             return
         self._standing.history, decision = restarts.decide(self._standing.history, event)
-        wait = decision.at - _now()
+        wait = max(decision.at - _now(), 0.0)
         log.info("worker %s starts again in %.1f s: %s", self.name, wait, decision.why)
         if decision.unhealthy:
             self._announce("unhealthy", restarts.crash_words(decision.why, told, log_tail), log_tail)
