@@ -44,7 +44,7 @@ REMEMBERED = 4096
 """How many attempts are remembered after their end, so that an Assign sent twice is not run twice."""
 
 CLEAN_LOOK_S, CLEAN_LOOK_MOST_S = 0.01, 0.2
-"""How often the memory of a worker is looked at that a stopped job has left."""
+"""How often a worker's memory is looked at after a job on it was stopped."""
 
 
 class Attempts:
@@ -138,7 +138,7 @@ class Attempts:
             self._tell_key(self._outcomes.pop(first), ev.Acked(_now()))
 
     def lose(self, worker: Worker, why: str) -> None:
-        """Its device is ill. Each is tried again elsewhere, within its attempts: a job may be what did it."""
+        """The worker's device is ill. Its attempts count as failures: one of them may have made it ill."""
         verdict = ev.Verdict("lost", why, retryable=True)
         for key in list(worker.running):
             self._tell_key(key, ev.Stop(_now(), verdict))
@@ -221,15 +221,15 @@ class Attempts:
                 raise ValueError(f"unknown kind {unknown!r}")
 
     def _spoiled(self, attempt: Attempt, why: str) -> None:
-        """Its worker's device context is lost. What else runs there goes back uncounted; it itself, which
-        heard of it first, need not be the one that broke it, and may be tried again unless it was alone."""
+        """The device context of the worker is lost. Its other attempts are given back uncounted. This one saw
+        the error first, but need not have caused it: it may be tried again unless it was alone."""
         for key in attempt.worker.running - {attempt.key}:
             if (other := self._attempts.get(key)) is not None:
                 attempt.beside_others = True
                 self._tell(other, ev.WorkerGone(_now(), why, True, other.tail))
 
     def _begun(self, attempt: Attempt) -> None:
-        """Believed of the agent's own half of a protocol worker only: it sets a time limit anew."""
+        """The time limit starts anew. Only the agent's own side of a protocol worker may say so."""
         if isinstance(attempt.state, Running) and attempt.worker.spec.kind == "protocol":
             attempt.started = _now()
             self._tell(attempt, ev.Begun(attempt.started))
@@ -306,13 +306,13 @@ class Attempts:
     # -- what a stopped job leaves behind
 
     def _leaves_memory(self, attempt: Attempt) -> bool:
-        """Asked once, of a job that was stopped and has answered: its end is heard when this is settled."""
+        """Whether the end of a stopped job waits for a look at its worker's memory. Asked once."""
         worker = attempt.worker
         first = isinstance(attempt.state, Cancelling) and attempt.unclean is None
         return first and self._memory.checks(worker, worker.spec.devices)
 
     async def _when_clean(self, attempt: Attempt, frame: Frame) -> None:
-        """The ladder goes on meanwhile: a worker whose memory is not back in time has not stopped."""
+        """The ladder goes on meanwhile: a worker whose memory is not back in time counts as not stopped."""
         wait = CLEAN_LOOK_S
         while isinstance(attempt.state, Cancelling):
             devices = attempt.worker.spec.devices

@@ -1,4 +1,4 @@
-"""What passes between the local spawner and those who make processes for it. Data, and a worker's ends."""
+"""What the local spawner and the makers of its processes pass to each other, and a worker's open ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Child(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A command that is no python worker, the folder it is for, and its environment beside the marks."""
+    """What is started instead of the python worker. `environment` is without the agent's marks."""
 
     command: tuple[str, ...]
     folder: Path

@@ -22,6 +22,7 @@ from stoker.agent.process_tree import life
 
 WANTED = ("memory", "pids", "cpu")
 LEFT_S = 2.0
+"""How long leftovers of an earlier agent may take to die."""
 
 
 class NoCgroups(Exception):
@@ -36,14 +37,14 @@ class Cgroup:
 
     @property
     def procs(self) -> Path:
-        """Whoever writes "0" here is in."""
+        """A process that writes "0" to this file enters the cgroup."""
         return self.path / "cgroup.procs"
 
     def add(self, pid: int) -> None:
         self.procs.write_text(str(pid))
 
     def pids(self) -> list[int]:
-        """Those of the living; of the cgroups that a worker made below its own, too."""
+        """The living processes, with those of cgroups that the worker made below its own."""
         found = []
         for folder in _folders(self.path):
             with contextlib.suppress(OSError):
@@ -65,7 +66,7 @@ class Cgroup:
         return _count(self.path / "memory.events", "oom_kill")
 
     def remove(self) -> bool:
-        """Whether it is gone."""
+        """Whether it is gone: only an empty one can be removed."""
         for folder in _folders(self.path):
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -103,9 +104,10 @@ class Cgroups:
         return frozenset(_words(self.path / "cgroup.subtree_control") & there)
 
     def _stepped_aside(self) -> bool:
-        """Whether nobody is left beside the cgroups below; in the root of all there may be. With somebody
-        there the kernel refuses limits of memory, but not those of processes and processors: with these it
-        lets nobody into the cgroups below any more."""
+        """Moves the agent into a cgroup of its own. Whether no process is left in this one, as limits demand.
+
+        With one left the kernel refuses limits of memory. It would take those of processes and processors,
+        but then let no process into the cgroups below. In the root of all cgroups processes may stay."""
         if not (self._own / "cgroup.type").exists():
             return True
         if not _words(self._own / "cgroup.procs") <= {str(os.getpid())}:
@@ -129,7 +131,7 @@ class Cgroups:
         return made
 
     def _remove_leftovers(self, start: str) -> int:
-        """How many processes were in them."""
+        """Ends what earlier agents left; how many processes that were."""
         left = [Cgroup(path) for path in self._own.glob(f"{start}*")]
         count = sum(len(one.pids()) for one in left)
         for one in left:
@@ -140,7 +142,7 @@ class Cgroups:
         return count
 
     def close(self) -> None:
-        """Of the last look: what is not empty stays, for the next agent to find."""
+        """What is not empty stays, for the next agent to find."""
         Cgroup(self.path).remove()
 
 
@@ -167,7 +169,7 @@ def _mounts(mountinfo: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_whole(own: Path) -> bool:
-    """The root of all cgroups has no cgroup.kill itself; one below it tells."""
+    """Whether the kernel has cgroup.kill: seen in a new cgroup, for the root of all cgroups never has it."""
     probe = own / f"stoker-probe-{os.getpid()}"
     try:
         probe.mkdir()

@@ -158,8 +158,8 @@ def _python_command(interpreter: Sequence[str]) -> tuple[str, ...]:
 
 
 def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, str]) -> dict[str, str]:
-    """No GPU is hidden from one that got it by CDI: it has no others. An image that asks NVIDIA's own runtime
-    for all of them would have, where that is the engine's default."""
+    """A container that gets GPUs by CDI has no others to be hidden. "void" keeps NVIDIA's own runtime, where
+    that is the engine's default, from adding all GPUs because the image asks for them."""
     last = {NVIDIA_RUNTIME: "void"} | ({} if is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""})
     if spec.volume:
         last[VOLUME_PATH] = MOUNT_POINT

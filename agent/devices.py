@@ -62,7 +62,7 @@ class _Asker:
 
     @property
     def stuck(self) -> bool:
-        """A question whose time is over has not come back. Others may wait for their turn before that."""
+        """Whether the driver is still busy with a question that was given up."""
         return self._late is not None and not self._late.done()
 
     def ask(self, question: Callable[[], T]) -> Future[T]:

@@ -67,8 +67,9 @@ def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> int:
 class ScratchFolders:
     """Below `root`, a folder of mode 0700 for each attempt. Made empty: what an earlier agent left goes.
 
-    `users` knows whom each worker runs as, where that is not the agent's own user. A worker that shall
-    see no other's (a container) has a folder for its attempts: while it is open, and until the last has gone.
+    `users` knows whom each worker runs as, where that is not the agent's own user. A worker that must not
+    see other workers' files (a container) has a folder of its own, from `open` on: its attempts' folders lie
+    in it. It goes when it was closed and the last of them has gone.
     """
 
     def __init__(self, root: Path, users: WorkerUsers | None = None) -> None:
@@ -98,7 +99,7 @@ class ScratchFolders:
         return self._root / f"{_UNSAFE.sub('_', worker)}.worker"
 
     def _sweep(self, folder: Path) -> None:
-        """Unless its worker still runs, or an attempt of it still uploads."""
+        """Removes a worker's folder, unless the worker still runs or an attempt of it still uploads."""
         if folder not in map(self._of, self._open):
             with contextlib.suppress(OSError):
                 folder.rmdir()

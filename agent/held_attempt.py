@@ -23,8 +23,9 @@ from stoker.worker.frames import Frame
 
 @dataclass(slots=True)
 class Attempt:
-    """Times are the loop's. `unclean` is what a stopped job left in its device's memory, in words; None until
-    that is asked."""
+    """Times are the loop's. `beside_error` is what the handler returned together with its error;
+    `beside_others`: others ran on the worker when its device context was lost. `unclean` is what a stopped
+    job left in its device's memory, in words; None until that is asked."""
 
     key: AttemptKey
     assign: Assign
@@ -64,7 +65,7 @@ class Attempt:
 
     @property
     def more(self) -> dict[str, object]:
-        """What a program gets beside its input: it uploads to the caller's own bucket by itself."""
+        """What a protocol worker gets beside the input: the caller's bucket, where it uploads by itself."""
         own = self.assign.files_grant
         if own is None or self.worker.spec.kind != "protocol":
             return {}
@@ -98,7 +99,7 @@ class Attempt:
         self.printed = None
 
     def own(self, lines: Sequence[str]) -> Sequence[str]:
-        """Without those that a program says to be another job's."""
+        """The lines but for those that a protocol worker marks as another job's."""
         if self.worker.spec.kind != "protocol":
             return lines
         return [line for line in lines if attempt_log.job_of(line) in (None, self.assign.job)]

@@ -171,7 +171,7 @@ class Holdings:
             remove_tree(home)
 
     def of_template(self, spec: WorkerSpec) -> tuple[Kept, Callable[[], None]]:
-        """And what gives it back. Raises SpawnFailed."""
+        """What a template holds, and the function that gives it back. Raises SpawnFailed."""
         bare = spec.worker.rstrip("-")
         user = self._users.take(bare)
         try:

@@ -153,7 +153,7 @@ class LocalSpawner:
     def start_template(
         self, spec: WorkerSpec, device: Device | None, command: Started
     ) -> tuple[Child, Kept, Callable[[], None]]:
-        """A process beside the workers, what it holds, and what gives it back when nothing is left."""
+        """A template's process, what it holds, and the function that gives that back when nothing is left."""
         kept, give_back = self._holdings.of_template(spec)
         try:
             environment = {**python_environment(spec, device, kept.home, self._folder), **command.environment}

@@ -1,8 +1,8 @@
-"""Looks at what a worker holds in memory, where no cgroup does: over its limit it is told, once.
+"""Watches a worker's memory where no cgroup limits it, and tells once when it is over its limit.
 
-Counted is what is anonymous or shared, of all its processes, as the kernel shares it out: weights that are
-mapped from the page cache are nobody's. The exact figure (smaps_rollup) costs a walk through page tables, so
-it is asked only when the cheap sum, which counts a page for each of its holders, is over the limit.
+Anonymous and shared pages of all its processes count; weights that are mapped from the page cache do not. In
+the exact figure (smaps_rollup) a page that several processes hold counts in parts. It costs a walk through
+page tables, so it is asked for only when the cheap sum, which counts such a page for each, is over the limit.
 
 A worker that grows by gigabytes a second is over for up to LOOK_S before it is seen.
 """

@@ -65,7 +65,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """Several are made for each job: `replace` would cost more than the rest of the bookkeeping.
+    """Several are made for each job, most of them without `replace`: it costs more than all the rest.
 
     `sent` is the highest number sent on this connection, `told` on any, `saved` the highest on disk. 0: none.
     """

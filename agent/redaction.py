@@ -25,7 +25,7 @@ SECRET_MIN = 4
 """Shorter than this it hides nothing and would blot out half of the text."""
 
 PART_MOST = 12
-"""So many letters of a secret are a part of it, and half of a shorter one."""
+"""What a cut has left of a secret is hidden from so many letters on; of a shorter one, from half of them."""
 
 WHOLE_MOST = 2000
 """A line of fewer letters was not cut, unless it is the first or the last."""

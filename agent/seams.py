@@ -50,8 +50,8 @@ class WorkerWatcher(Protocol):
 
 
 class Listener(Protocol):
-    """What a worker prints since this was asked for, as far as it is remembered: all that can be read when it
-    is called. It may be called after the worker's death, too. `agent.log_tail.Heard` is the one there is."""
+    """What a worker has printed since this was made, as far as it is remembered. Each call reads first what
+    waits to be read. It may be called after the worker's death, too. `agent.log_tail.Heard` implements it."""
 
     def lines(self) -> tuple[int, tuple[str, ...]]:
         """The last lines, one without an end included; and how many came before them."""

@@ -3,7 +3,7 @@
     starting ──ready──> forks a spare ──take_spare──> the worker's; the next spare comes by itself
     its death (pidfd), or `end` ──> its spares killed ──> what it forked looked for, killed, reaped ──> ended
 
-A template that is killed takes its spare with it, which is no worker yet, and no worker.
+A template that is killed takes its spare along, which is not a worker yet. Its workers live on.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Spare:
         return self
 
     def wait(self) -> int:
-        """Whoever looks for leftovers may have reaped it, in its template's session or at the agent's end:
+        """The agent may have reaped it already, as a leftover of its template's session or at its own end:
         then it was killed."""
         if self.returncode is None:
             try:
@@ -94,7 +94,7 @@ class Spare:
         return self.returncode
 
     def kill(self) -> None:
-        """Where nothing is there to be killed, whoever looks for leftovers was first."""
+        """Nothing, where it was killed and reaped as a leftover."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)

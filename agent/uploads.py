@@ -63,8 +63,8 @@ class Parcel:
 async def deliver(parcel: Parcel, grant: Grant, objects: Objects, files_grant: Grant | None = None) -> None:
     """Uploads the files, puts their URLs into the output, and the output itself where it is too large.
 
-    Files go to the caller's own bucket where there is one; an output that control must read never does. One
-    that came as a file is put there as it is: nothing is added to it.
+    Files go to the caller's own bucket where there is one; an output that control must read never does. An
+    output that came as a file is uploaded as it is: nothing is added to it.
     """
     if parcel.output_file is not None:
         key = names.output_key(grant.prefix)

@@ -4,8 +4,8 @@
 
 - A name is one name, never a path. The folder is made when a worker first wants it, and removed when control
   says that the volume is gone (`agent.volume_watch`).
-- Workers that have users of their own share it by a group of its own, a number of its name: the same on all
-  nodes that have the folder from one place, and nobody's who has another volume.
+- Workers that have users of their own share it by a group. The group's number is computed from the volume's
+  name: it is the same on all nodes that share the folder, and no worker of another volume is in it.
 - A link in its place is refused: whoever writes in the root could else hand out any folder of the host.
 
 Not here: how a worker comes to see it (`agent.isolation`; `agent.container_plan` for containers).
@@ -64,7 +64,7 @@ def folder(root: Path | None, name: str) -> Path:
 
 
 def shared(root: Path | None, name: str, group: int | None) -> Path:
-    """The same, where this group may write, too; None: whoever may now. Raises SpawnFailed."""
+    """The same folder; `group` may write to it, None leaves that as it is. Raises SpawnFailed."""
     path = folder(root, name)
     try:
         if group is not None and path.stat().st_gid != group:

@@ -1,4 +1,4 @@
-"""A worker that has no process yet: it waits for a template, and is then what its process is."""
+"""A worker that waits for a template: until that forks one for it, it has no process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Make = Callable[[WorkerSpec, Device | None, WorkerWatcher], LocalProcess]
 
 
 class WaitingWorker:
-    """A worker that has no process yet. What is asked of it meanwhile is done when it has one."""
+    """What is asked of it while it has no process is done when it has one."""
 
     def __init__(
         self,

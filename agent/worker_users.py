@@ -50,8 +50,8 @@ class WorkerUsers:
         return user
 
     def of(self, worker: str) -> User | None:
-        """Whom its files belong to. Of a worker that is started again before its former process is cleared
-        away, the later one's."""
+        """Whom its files belong to. While its former process is still being cleared away, that is the user of
+        the newer one."""
         if self._between is None:
             return self._named
         taken = self._taken.get(worker)
@@ -69,7 +69,7 @@ class WorkerUsers:
             self._free.append(user[0])
 
     def group_of(self, volume: str) -> int | None:
-        """Which one a volume's folder must belong to, that its workers may write there; None: any."""
+        """The group that a volume's folder must have so that its workers may write there; None: any."""
         if self._between is not None:
             return volumes.group(volume)
         return None if self._named is None else self._named[1]

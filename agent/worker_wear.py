@@ -18,7 +18,7 @@ from stoker.wire.messages import Device, WorkerSpec
 
 LOOK_S = 1.0
 SHARE = 20
-"""A look may take this part of the time."""
+"""Looks may take a twentieth of the time."""
 
 Measure: TypeAlias = Callable[[int, Sequence[Device], bool], Awaitable[Footprint]]
 """What the process of this id, with all below it, and these devices hold; whether others work on them, too.

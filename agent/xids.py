@@ -4,8 +4,9 @@
         |            '── an error ──> a pause, each longer than the last ──> waits
         '── events are not to be had of this GPU, or it is gone: the log says so, and the thread ends
 
-So a GPU that tells no events makes no other deaf, and whose event it is is known without a question: of a GPU
-that has just fallen off the bus the driver answers none. What an Xid means is `agent.device_health`.
+So a GPU that tells no events does not silence the others. And it is known whose event it is without asking
+the driver, which answers nothing about a GPU that has just fallen off the bus. What an Xid means is for
+`agent.device_health` to say.
 """
 
 from __future__ import annotations

@@ -159,12 +159,16 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Uploading:
+    """The handler is done, and what it made is being uploaded."""
+
     job: str
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
+    """The attempt holds no slot of its worker any more."""
+
     job: str
     attempt: int
 
@@ -307,6 +311,8 @@ class FromAgent:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
+    """`keep` and `stop`: what becomes of the attempts that Hello names."""
+
     session: int
     beat_s: float
     lease_s: float

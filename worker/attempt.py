@@ -46,7 +46,7 @@ class Link(Protocol):
 
 
 def answer(attempt: Attempt | None, frame: Frame) -> None:
-    """To the attempt that asked, unless it is another one by now."""
+    """Passes a `fetched` or `fetch_failed` on to the attempt that asked; drops it where that is over."""
     if attempt is not None and (attempt.job, attempt.number) == (frame.job, frame.attempt):
         attempt.answered(frame)
     else:

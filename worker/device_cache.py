@@ -1,7 +1,7 @@
-"""What a stopped job's tensors leave in the allocator's cache is given back to the device.
+"""Gives back to the device what a stopped job's tensors left in the allocator's cache.
 
 The platform looks at the device's memory before the worker takes another job, and cannot tell a cache from a
-leak. Only torch keeps one so; it is asked only where it was imported and has started CUDA.
+leak. Only torch keeps such a cache; it is asked only where it was imported and has started CUDA.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 CAPABILITY_VERSION_3 = 0x20080522
 SIGKILL, SIGPIPE, SIGXFSZ, SIG_DFL = 9, 13, 25, 0
 FIRST_TO_GO = 500
-"""Of 1000, which the kernel adds to what part of the memory a process holds, in a thousand."""
+"""A process's score is the part of the memory that it holds, in thousandths, and this. The highest goes."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

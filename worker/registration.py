@@ -120,7 +120,7 @@ def _check_setup(target: type, name: str, is_async: bool) -> None:
 
 
 def _check_modifier(marked: Any, own: Any, target: Any, name: str) -> None:
-    """`own` is the class's; what is none of the two says nothing."""
+    """`marked` stands in the mark, `own` in the class; None where there is none."""
     if marked is not None and own is not None:
         raise RegistrationError(f"{name} has a {MODIFIER} and is marked with another; one of them must go")
     modifier = marked if own is None else own

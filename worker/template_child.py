@@ -74,7 +74,7 @@ def guard(agent: int) -> None:
 
 
 def become(request: dict[str, Any], fds: list[int], shown: Shown, threads: Threads) -> None:
-    """All but the descriptors to be closed, which only the template knows."""
+    """Everything but closing the template's descriptors, which only the template knows."""
     _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     log = fds[1]
     os.dup2(log, 1)
@@ -103,8 +103,8 @@ def reseed() -> None:
 
 
 class Threads:
-    """How many threads the libraries that are loaded may use. Looked up in the template, told in the child:
-    they have read their variables, and those said 1."""
+    """How many threads the loaded libraries may use. They have read their variables in the template, where
+    those say 1, so a child tells them anew. What is to be called for that is looked up in the template."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._blas = list(_setters(paths))

@@ -72,8 +72,8 @@ class Checked:
 
 @functools.cache
 def video_encoder(device: str) -> str:
-    """NVENC beside a GPU where it works: its name is in every build, and only encoding shows a card, and a
-    driver that knows the options."""
+    """NVENC where it works on this GPU. Every build of FFmpeg names it: only a trial shows whether there is a
+    card for it, and a driver that knows the options."""
     if device == "cpu":
         return SOFTWARE
     frame = av.VideoFrame.from_ndarray(np.zeros((256, 256, 3), np.uint8), format="rgb24")
