@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -11,46 +10,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
 
-from stoker.agent import (
-    attempt,
-    cost,
-    device_health,
-    memory_gate,
-    outbox,
-    pieces,
-    pod,
-    process,
-    recycle,
-    restarts,
-    usage,
-    zygote,
-)
+sys.path.insert(0, str(Path(__file__).parent))
+from checked_machines import MACHINES, load_checks
 
-MODULES = {
-    "attempt": attempt,
-    "pieces": pieces,
-    "pod": pod,
-    "process": process,
-    "recycle": recycle,
-    "restarts": restarts,
-    "zygote": zygote,
-    "outbox": outbox,
-    "cost": cost,
-    "device_health": device_health,
-    "memory_gate": memory_gate,
-    "usage": usage,
-}
-
-
-def load_checks(name):
-    path = Path(__file__).with_name(f"checks_{name}.py")
-    spec = importlib.util.spec_from_file_location(f"agent_checks_of_mutants_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-CHECKS = {name: load_checks(name) for name in MODULES}
+CHECKS = {name: load_checks(name) for name in MACHINES}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +25,7 @@ CHECKS = {name: load_checks(name) for name in MODULES}
     ],
 )
 def test_is_killed(name, old, new):
-    module = mutant(MODULES[name], old, new)
+    module = mutant(MACHINES[name], old, new)
     for check in CHECKS[name].ALL:
         try:
             check(module)
@@ -71,7 +34,7 @@ def test_is_killed(name, old, new):
     pytest.fail("no check notices this mutant")
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", MACHINES)
 def test_the_original_lives(name):
     for check in CHECKS[name].ALL:
-        check(MODULES[name])
+        check(MACHINES[name])
