@@ -6,7 +6,9 @@
 - A python worker's runtime connects to a socket in a folder that only its container has. What is sent before
   waits here. Frames and descriptors pass as they do for a plain process.
 - Its end is the container's. Everything it started ends with it: they are one pid namespace.
-- What it prints comes by way of the engine, so the last lines of a job may come a moment after its end.
+- What it prints comes by way of the engine, a moment late. So a runtime gets, with the first byte, a pipe to
+  print to: all that a job has printed is there when the job ends. A program prints to the engine still, and
+  the last lines of its job may be missing in the job's log.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
+
+PRINT_HERE = b"p"
+"""What the pipe for a runtime's output comes with."""
 
 NEVER_RAN = 125
 """The status that the docker command gives to what it could not start."""
@@ -198,6 +203,8 @@ class ContainerProcess:
             return self._stopped_early()
         log_end, log_start = os.pipe()
         self._pipe = LogPipe(log_end, self._loop, self._tail)
+        if self._door is not None:
+            self._door.print_to(os.dup(log_start))
         ended = await self._engine.start(container, log_start)
         self._id = container
         if self._stopped.done():  # while it was being started
@@ -229,7 +236,8 @@ class ContainerProcess:
 
 
 class Door:
-    """Where the runtime in the container connects, once; before that it keeps what is sent."""
+    """Where the runtime in the container connects, once; before that it keeps what is sent. `print_to` comes
+    before the container starts."""
 
     def __init__(
         self,
@@ -242,6 +250,7 @@ class Door:
         self._hear = on_frame, on_broken
         self._frames: FrameSocket | None = None
         self._waiting: list[Frame] = []
+        self._log_start: int | None = None
         self._paused = False
         self._listener: socket.socket | None = _listen(folder)
         loop.add_reader(self._listener, self._accept)
@@ -252,6 +261,9 @@ class Door:
             sock, _ = self._listener.accept()
         except OSError:
             return
+        if self._log_start is not None:
+            with contextlib.suppress(OSError):  # it has ended
+                socket.send_fds(sock, [PRINT_HERE], [self._log_start])
         self._shut()
         self._frames = FrameSocket(sock, self._loop, *self._hear)
         if self._paused:
@@ -265,6 +277,13 @@ class Door:
             self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
+        if self._log_start is not None:
+            os.close(self._log_start)
+            self._log_start = None
+
+    def print_to(self, log_start: int) -> None:
+        """A pipe, which is its own from now on."""
+        self._log_start = log_start
 
     def send(self, frame: Frame) -> None:
         if self._frames is not None:

@@ -76,6 +76,18 @@ async def test_what_it_prints_is_heard_and_kept(host: Any) -> None:
     assert set(host.lines) == {"to stdout", "to stderr"}
 
 
+async def test_all_that_a_job_printed_is_there_at_its_end(host: Any) -> None:
+    worker = host.python("prints")
+    await worker.told("ready")
+    for n in range(10):
+        printed = worker.process.listen()
+        await output(worker, job=f"j{n}")
+        assert set(printed.lines()[1]) == {"to stdout", "to stderr"}
+        worker.frames.pop()
+    worker.process.send(Frame("stop"))
+    assert (await worker.exited()).reason == "exited with code 0"
+
+
 async def test_a_cancelled_job_gives_its_worker_back(host: Any) -> None:
     worker = host.python("slow_until_cancelled")
     await run(worker)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ import pytest
 from stoker.agent.container_engine import ContainerEngine, EngineError, NotThere, addresses, connect
 from stoker.agent.container_images import Images, wanted_by
 from stoker.agent.container_oom import counter, kills
-from stoker.agent.container_plan import Engine
-from stoker.agent.container_process import Container, ContainerProcess
+from stoker.agent.container_plan import SOCKET, Engine
+from stoker.agent.container_process import Container, ContainerProcess, Door
 from stoker.agent.container_pull import in_words
 from stoker.agent.container_spawner import ContainerSpawner, OnHost
 from stoker.agent.files import ScratchFolders
@@ -25,6 +27,10 @@ from stoker.agent.seams import SpawnFailed, WorkerExit
 from stoker.cli.agent_containers import container_limits, shown
 from stoker.cli.errors import CliError
 from stoker.wire.messages import PodSpec, RegistryAuth, WorkerSpec
+from stoker.worker.frames import Frame
+
+HANDLERS = Path(__file__).parents[1] / "handlers"
+SOURCE = Path(__file__).parents[2] / "src"
 
 
 class FakeEngine:
@@ -257,3 +263,40 @@ def test_a_pod_is_shown_the_hosts_name_of_its_network_volume(tmp_path: Path) -> 
         PodContainers(engine, images, "agent-1", ())._folder(
             PodSpec("p1", 1, "RUNNING", "image", volume="shared")
         )
+
+
+async def test_what_a_runtime_prints_comes_past_the_engine(tmp_path: Path) -> None:
+    """By way of the engine it would come when its job is over, and be the next job's."""
+    news: asyncio.Queue[Frame] = asyncio.Queue()
+    (tmp_path / "door").mkdir()
+    door = Door(tmp_path / "door", asyncio.get_running_loop(), news.put_nowait, pytest.fail)
+    log_end, log_start = os.pipe()
+    door.print_to(log_start)
+    command = [sys.executable, "-P", "-m", "stoker.worker.runtime", "--connect", f"{tmp_path}/door/{SOCKET}"]
+    setup = {"handler": f"{HANDLERS}/prints.py:handler", "device": None, "concurrency": 1, "preload": []}
+    runtime = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONPATH": str(SOURCE)})
+    try:
+        door.send(Frame("setup", setup))
+        async with asyncio.timeout(60):
+            assert (await news.get()).kind == "ready"
+            door.send(Frame("run", {"job": "j", "attempt": 1, "scratch": str(tmp_path)}, b"{}"))
+            while (await news.get()).kind != "done":
+                pass
+        assert set(os.read(log_end, 1000).splitlines()) == {b"to stdout", b"to stderr"}
+        door.finish()
+        assert await asyncio.wait_for(runtime.wait(), 60) is not None
+    finally:
+        if runtime.returncode is None:
+            runtime.kill()
+            await runtime.wait()
+        os.close(log_end)
+
+
+async def test_a_pipe_that_no_runtime_came_for_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "door").mkdir()
+    door = Door(tmp_path / "door", asyncio.get_running_loop(), pytest.fail, pytest.fail)
+    log_end, log_start = os.pipe()
+    door.print_to(log_start)
+    door.finish()
+    assert os.read(log_end, 1) == b"", "nobody can write to it any more"
+    os.close(log_end)
