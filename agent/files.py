@@ -79,13 +79,19 @@ class ScratchFolders:
         self._open: Counter[str] = Counter()
         self._places: dict[AttemptKey, Path] = {}
         remove_tree(self._root)
-        # Another user passes through to its own folder, and sees no other's name.
-        self._root.mkdir(mode=0o711 if self._users.other else 0o700, parents=True)
+        self._root.mkdir(mode=0o700, parents=True)
+        self._let_through(self._root)
+
+    def _let_through(self, folder: Path) -> None:
+        """Another user passes to its own folder, whatever the umask is, and sees no other's name."""
+        if self._users.other:
+            folder.chmod(0o711)
 
     def open(self, worker: str) -> Path:
         """The worker's own folder. As often as it is opened, it must be closed. Raises OSError."""
         folder = self._of(worker)
-        folder.mkdir(mode=0o711 if self._users.other else 0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._let_through(folder)
         self._open[worker] += 1
         return folder
 

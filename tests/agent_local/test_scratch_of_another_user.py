@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from stoker.agent.files import ScratchFolders
 from stoker.agent.worker_users import WorkerUsers
@@ -15,6 +18,14 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.fixture(params=[0o022, 0o077])
+def _umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_umask")
 def test_a_first_start_changes_nothing_of_the_folder_above(tmp_path: Path) -> None:
     agent = tmp_path / "agent"
     agent.mkdir()
@@ -25,3 +36,4 @@ def test_a_first_start_changes_nothing_of_the_folder_above(tmp_path: Path) -> No
     scratch.remove(AttemptKey("never", 1))
     assert mode(agent / "scratch") == 0o711
     assert mode(Path(scratch.make(AttemptKey("j", 1)))) == 0o700
+    assert mode(scratch.open("w1")) == 0o711
