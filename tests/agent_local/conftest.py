@@ -91,7 +91,9 @@ async def start(spawner: LocalSpawner, tmp_path: Path) -> Start:
     """`start(script)`: a worker that runs the script, with `say`, `hear` and `sock` at hand."""
 
     def start_script(script: str, **spec: Any) -> tuple[LocalProcess, Watcher]:
-        (tmp_path / "sinner.py").write_text(PROLOGUE + _dedent(script))
+        written = tmp_path / "sinner.py.new"  # another worker may be reading the present one
+        written.write_text(PROLOGUE + _dedent(script))
+        written.rename(tmp_path / "sinner.py")
         env = {"PYTHONPATH": str(tmp_path), **spec.pop("env", {})}
         watcher = Watcher()
         fields = {"worker": "w1", "endpoint": "e", "version": 1, "handler": "module:handler", **spec}
