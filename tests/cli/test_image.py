@@ -42,7 +42,7 @@ def ask(service: Service, out: Path, **fields: Any) -> str:
     run(
         ImageRequest("a lighthouse", out, service.url, **fields),
         out.parent,
-        plain_console(file=said, width=200),
+        plain_console(file=said, width=1000),
     )
     return said.getvalue()
 

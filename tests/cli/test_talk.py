@@ -59,7 +59,7 @@ def voice(tmp_path: Path) -> Path:
 def ask(service: Service, image: object, audio: object, out: Path, **fields: Any) -> str:
     said = io.StringIO()
     request = TalkRequest(str(image), str(audio), out, "a person talks", url=service.url, **fields)
-    run(request, out.parent, plain_console(file=said, width=200))
+    run(request, out.parent, plain_console(file=said, width=1000))
     return said.getvalue()
 
 
