@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
+from memory_store import memory_store
 from scripted_agent import ScriptedAgent
 from virtual_loop import VirtualLoop
 from virtual_loop import run as run_story
@@ -25,7 +26,7 @@ from stoker.control.errors import InDoubt, Unavailable
 from stoker.control.keys import create_join_token, create_key
 from stoker.control.plane import Plane
 from stoker.control.settings import PlaneSettings
-from stoker.control.store import Conn, open_store
+from stoker.control.store import Conn
 from stoker.control.types import Endpoint, EndpointVersion, Submission
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ def endpoint(name: str = "echo", **changes: object) -> Endpoint:
 class World:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.store = open_store(":memory:")
+        self.store = memory_store()
         self.commits = FullableCommitter(self.store)
         self.artifacts = MemoryArtifacts()
         self.settings = PlaneSettings()

@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from ledger import PRICES
+from memory_store import memory_store
 from network import Network
 from receivers import Receivers
 from storage import Disk, Shop, SimArtifacts, SimCommitter, SimObjects
@@ -34,7 +35,6 @@ from stoker.control.errors import ControlError
 from stoker.control.keys import create_join_token
 from stoker.control.plane import Plane
 from stoker.control.settings import PlaneSettings
-from stoker.control.store import open_store
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import AttemptKey, Device, Outcome
 from stoker.wire.streams import AgentStream, StreamEnded
@@ -96,7 +96,7 @@ class World:
         self.loop = loop
         self.rng = Random(seed * 7919 + 1)
         self.jumped = 0.0
-        self.store = open_store(":memory:")
+        self.store = memory_store()
         self.witness = Witness(loop, self.clock, self.store.writer)
         self.witness.read_object = self._read_object  # type: ignore[method-assign]
         self.shop = Shop(Random(seed * 31 + 3))
