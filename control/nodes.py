@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from stoker.control import store
 from stoker.control.bells import Bells
@@ -56,6 +57,9 @@ log = logging.getLogger(__name__)
 HELLO_S = 10.0
 RETRY_S = 1.0
 GOODBYE_S = 2.0
+
+Opened: TypeAlias = tuple[int, Reconciled, tuple[WantedPod, ...]]
+"""A session's number, what becomes of the attempts that the node holds, and the pods that it is to have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,31 +163,7 @@ class Nodes:
         return await self._commits.read(lambda conn: refuses(conn, token, node, now))
 
     async def _welcome(self, hello: Hello, stream: ControlStream) -> NodeSession | None:
-        held = {attempt.key for attempt in hello.attempts}
-        now = self._clock()
-
-        def open_session(conn: Conn) -> tuple[int, Reconciled, tuple[WantedPod, ...]] | str:
-            session = store.open_session(
-                conn,
-                node=hello.node,
-                boot=hello.boot,
-                name=hello.name,
-                devices=hello.devices,
-                facts=hello.facts,
-                now=now,
-                lease_s=self._settings.lease_s,
-            )
-            if isinstance(session, str):
-                return session
-            join(conn, hello.join_token, hello.node, now)
-            found = store.reconcile(conn, node=hello.node, session=session, held=held, now=now)
-            store.noted(conn, found.changed)
-            return session, found, store.reconcile_pods(conn, hello.node, hello.pods)
-
-        try:
-            opened = await self._commits.commit(open_session)
-        except JoinRefused as refused:  # another node spent the token meanwhile
-            opened = str(refused)
+        opened = await self._stored(hello)
         if isinstance(opened, str):
             await stream.send(FromControl(refusal=Refusal(opened)))
             stream.end("refused")
@@ -203,6 +183,35 @@ class Nodes:
         self.apply(reconciled.changed)
         self._staffing.wake.set()
         return session
+
+    async def _stored(self, hello: Hello) -> Opened | str:
+        """Opens the node's session in the store, in one transaction with all that its Hello changes there.
+        A sentence where the store refuses it."""
+        held = {attempt.key for attempt in hello.attempts}
+        now = self._clock()
+
+        def open_session(conn: Conn) -> Opened | str:
+            session = store.open_session(
+                conn,
+                node=hello.node,
+                boot=hello.boot,
+                name=hello.name,
+                devices=hello.devices,
+                facts=hello.facts,
+                now=now,
+                lease_s=self._settings.lease_s,
+            )
+            if isinstance(session, str):
+                return session
+            join(conn, hello.join_token, hello.node, now)
+            found = store.reconcile(conn, node=hello.node, session=session, held=held, now=now)
+            store.noted(conn, found.changed)
+            return session, found, store.reconcile_pods(conn, hello.node, hello.pods)
+
+        try:
+            return await self._commits.commit(open_session)
+        except JoinRefused as refused:  # another node spent the token meanwhile
+            return str(refused)
 
     def _seat(self, hello: Hello, session: int, reconciled: Reconciled) -> None:
         """Puts the node and what it holds on the floor, in place of what an earlier session said."""
