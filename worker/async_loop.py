@@ -7,14 +7,15 @@ The loop reads the socket. Sends stay blocking, because `job.progress` and `job.
 attempts of a worker share one socket, so while the agent does not read, none of them could send anyway.
 A generator gives the loop a turn after each yield, or a cancel could never reach one that awaits nothing.
 
-Each task has a copy of the context that setup left behind. What a task of the handler's own raises is for
-whoever awaits it, SystemExit too: `run_to_end` keeps the loop and the other jobs alive.
+Each task has a copy of the context that setup left behind. What is raised in a task that the handler itself
+has started is for whoever awaits it, SystemExit too: `run_to_end` keeps the loop and the other jobs alive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import copy_context
 from types import AsyncGeneratorType
@@ -44,6 +45,7 @@ class AsyncLoop:
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop
+        self._heard: deque[Frame] = deque()
         self._stopped = asyncio.Event()
         self._group = asyncio.TaskGroup()
 
@@ -70,7 +72,8 @@ class AsyncLoop:
 
     def _hear(self, frame: Frame) -> None:
         """Heard by a thread that waits for its large piece to be taken; it need not be the loop's."""
-        self._loop.call_soon_threadsafe(self._take, frame)
+        self._heard.append(frame)
+        self._loop.call_soon_threadsafe(self._take_heard)
 
     hears = True
 
@@ -82,11 +85,15 @@ class AsyncLoop:
 
     def _read(self) -> None:
         try:
-            frames = self._channel.poll()
+            self._channel.poll(self._heard.append)
         except AgentGone:
             leave()
-        for frame in frames:
-            self._take(frame)
+        self._take_heard()
+
+    def _take_heard(self) -> None:
+        """In the order in which they came, whoever heard them: a cancel follows its run."""
+        while self._heard:
+            self._take(self._heard.popleft())
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == "run" and not self._stopped.is_set():

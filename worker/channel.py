@@ -112,16 +112,22 @@ class Channel:
         except BlockingIOError:
             return []
 
-    def poll(self) -> list[Frame]:
-        """What has arrived, without waiting; nothing while another thread is looking. Raises AgentGone."""
+    def poll(self, hear: Callable[[Frame], object]) -> None:
+        """Give what has arrived to `hear`, without waiting; nothing while another thread is looking. That one
+        looks on only when all was heard: it might wait for what is here already. Raises AgentGone."""
         if not self._receiving.acquire(blocking=False):
-            return []
+            return
+        try:
+            for frame in self._polled():
+                hear(frame)
+        finally:
+            self._receiving.release()
+
+    def _polled(self) -> list[Frame]:
         try:
             return self._take(_DO_NOT_WAIT)
         except BlockingIOError:
             return []
-        finally:
-            self._receiving.release()
 
     def _take(self, flags: int) -> list[Frame]:
         frames = self._read(flags)

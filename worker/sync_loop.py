@@ -52,11 +52,9 @@ class SyncLoop:
 
     def poll(self) -> None:
         try:
-            frames = self._channel.poll()
+            self._channel.poll(self._hear)
         except AgentGone:
             leave()
-        for frame in frames:
-            self._hear(frame)
 
     hears = False
 
@@ -81,10 +79,10 @@ class SyncLoop:
     def _run(self, frame: Frame) -> None:
         fields = frame.fields
         attempt = Attempt(fields["job"], fields["attempt"], fields["scratch"], self)
-        for waiting in self._inbox:  # its cancel may have come with it
+        self._current = attempt  # first: a thread of the handler's may hear a cancel now
+        for waiting in tuple(self._inbox):  # its cancel may have come with it
             if waiting.kind == "cancel":
                 _cancel(attempt, waiting)
-        self._current = attempt
         run_attempt(self._call, attempt, frame.body, aggregate=self._aggregate)
         self._current = None
 

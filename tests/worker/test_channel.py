@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from queue import Queue
 
 import pytest
@@ -24,11 +25,17 @@ def ends() -> Iterator[tuple[Channel, socket.socket]]:
     theirs.close()
 
 
+def polled(channel: Channel) -> list[Frame]:
+    heard: list[Frame] = []
+    channel.poll(heard.append)
+    return heard
+
+
 def test_polling_takes_what_is_there_and_does_not_wait(ends: tuple[Channel, socket.socket]) -> None:
     channel, agent = ends
-    assert channel.poll() == []
+    assert polled(channel) == []
     agent.sendall(encode(Frame("cancel"))[0] + encode(Frame("stop"))[0][:5])
-    assert channel.poll() == [Frame("cancel")]
+    assert polled(channel) == [Frame("cancel")]
     agent.sendall(encode(Frame("stop"))[0][5:])
     assert channel.receive() == [Frame("stop")]
 
@@ -37,9 +44,9 @@ def test_polling_while_another_thread_waits_finds_nothing(ends: tuple[Channel, s
     channel, agent = ends
     channel._receiving.acquire()  # as `receive` does while it waits
     agent.sendall(encode(Frame("stop"))[0])
-    assert channel.poll() == []
+    assert polled(channel) == []
     channel._receiving.release()
-    assert channel.poll() == [Frame("stop")]
+    assert polled(channel) == [Frame("stop")]
 
 
 def test_a_received_body_leaves_no_descriptor_and_none_is_inherited(
@@ -56,7 +63,7 @@ def test_a_received_body_leaves_no_descriptor_and_none_is_inherited(
 def test_both_directions_tell_when_the_agent_is_gone(ends: tuple[Channel, socket.socket]) -> None:
     channel, agent = ends
     agent.close()
-    for look in (channel.receive, channel.poll):
+    for look in (channel.receive, partial(polled, channel)):
         with pytest.raises(AgentGone):
             look()
     with pytest.raises(AgentGone):
@@ -80,7 +87,7 @@ def test_an_agent_that_breaks_the_protocol_is_as_good_as_gone(
     channel, agent = ends
     agent.sendall(b"\xff" * 8)
     with pytest.raises(AgentGone):
-        channel.poll()
+        polled(channel)
     assert capsys.readouterr().err.startswith("the agent broke the protocol: a frame announces")
 
 
@@ -146,7 +153,7 @@ def test_a_large_piece_waits_until_it_is_taken_and_others_are_heard_meanwhile(
     for frame in others:
         agent.sendall(encode(frame)[0])
     assert [heard.get(timeout=30), heard.get(timeout=30)] == ["cancel", "run"]
-    assert channel.poll() == [], "the sender looks"
+    assert polled(channel) == [], "the sender looks"
     assert sending.is_alive()
     agent.sendall(encode(mine)[0] + encode(Frame("stop"))[0])
     sending.join(30)
@@ -156,7 +163,7 @@ def test_a_large_piece_waits_until_it_is_taken_and_others_are_heard_meanwhile(
 def test_a_piece_that_was_taken_before_its_sender_looked(ends: tuple[Channel, socket.socket]) -> None:
     channel, agent = ends
     agent.sendall(encode(Frame("took", {"job": "j", "attempt": 1, "n": 0}))[0])
-    assert channel.poll() == []
+    assert polled(channel) == []
     piece = Frame("chunk", {"job": "j", "attempt": 1, "n": 0}, bytes(INLINE_MAX + 1))
     channel.send_piece(piece, lambda frame: None)
 

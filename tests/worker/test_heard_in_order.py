@@ -1,0 +1,135 @@
+"""Several threads of a worker look at its socket: what one of them hears, no other misses or overtakes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stoker.worker.async_loop import AsyncLoop
+from stoker.worker.channel import Channel
+from stoker.worker.frames import Frame, FrameReader, encode
+from stoker.worker.slots import Slots
+from stoker.worker.sync_loop import SyncLoop
+
+RUN = Frame("run", {"job": "j", "attempt": 1, "scratch": "/nowhere"}, b"null")
+CANCEL = Frame("cancel", {"job": "j", "attempt": 1, "reason": "by its caller"})
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(20)
+    channel = Channel(ours)
+    yield channel, theirs
+    channel.close()
+    theirs.close()
+
+
+class Receiving:
+    """The channel's lock of that name. `asked` is set when somebody is about to wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.asked = threading.Event()
+        self.owner = 0
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if blocking:
+            self.asked.set()
+        if got := self._lock.acquire(blocking):
+            self.owner = threading.get_ident()
+        return got
+
+    def release(self) -> None:
+        self.owner = 0
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Inbox(deque[Frame]):
+    """Takes its first frame in only when the main thread has come to look, and where that may look at once,
+    has seen that there is none."""
+
+    def __init__(self, lock: Receiving) -> None:
+        super().__init__()
+        self._lock = lock
+        self._empty = threading.Event()
+        self.reached = threading.Event()
+
+    def append(self, frame: Frame) -> None:
+        self.reached.set()
+        assert self._lock.asked.wait(20)
+        assert self._lock.owner == threading.get_ident() or self._empty.wait(20)
+        super().append(frame)
+
+    def __bool__(self) -> bool:
+        self._empty.set()
+        return len(self) > 0
+
+
+def test_a_job_that_a_left_behind_thread_hears_of_is_run(ends: tuple[Channel, socket.socket]) -> None:
+    """It asked whether its own job, which ended in this moment, was cancelled."""
+    channel, agent = ends
+    lock = Receiving()
+    channel._receiving = lock  # type: ignore[assignment]
+    loop = SyncLoop(channel, lambda _: None, aggregate=False)
+    inbox = loop._inbox = Inbox(lock)
+    agent.sendall(encode(RUN)[0])
+    left_behind = threading.Thread(target=loop.poll)
+    left_behind.start()
+    assert inbox.reached.wait(20)
+    found: list[Frame] = []
+    main = threading.Thread(target=lambda: found.append(loop._next()), daemon=True)
+    main.start()
+    left_behind.join(20)
+    main.join(5)
+    assert found == [RUN]
+
+
+def test_a_cancel_that_a_thread_hears_while_its_job_begins_is_heard(
+    ends: tuple[Channel, socket.socket],
+) -> None:
+    channel, agent = ends
+    told: list[object] = []
+    loop = SyncLoop(channel, told.append, aggregate=False)
+
+    class Meanwhile(deque[Frame]):
+        def __iter__(self) -> Iterator[Frame]:
+            found = list(super().__iter__())
+            loop._hear(CANCEL)  # another thread, just after this one has looked
+            return iter(found)
+
+    loop._inbox = Meanwhile()
+    loop._run(RUN)
+    (failed,) = FrameReader().feed(agent.recv(65536))
+    assert (failed.kind, told) == ("failed", [])
+
+
+async def test_a_cancel_does_not_overtake_its_run(ends: tuple[Channel, socket.socket]) -> None:
+    """The run was heard by a thread that waited for its large piece to be taken."""
+    channel, agent = ends
+
+    async def handler(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    loop = AsyncLoop(channel, handler, Slots(2, None), aggregate=False)
+    serving = asyncio.create_task(loop.serve())
+    await asyncio.sleep(0)
+    loop._hear(RUN)
+    agent.sendall(encode(CANCEL)[0])
+    loop._read()
+    (failed,) = FrameReader().feed(await asyncio.to_thread(agent.recv, 65536))
+    assert failed.kind == "failed"
+    agent.sendall(encode(Frame("stop"))[0])
+    await serving
