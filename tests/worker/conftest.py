@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import select
 import socket
@@ -85,8 +86,9 @@ class Agent:
         """Whether it says nothing and sleeps: a worker that goes on would say something first."""
         while not self._frames and not select.select([self.sock], [], [], 0)[0]:
             tasks = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
-            if {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"S"}:
-                return not select.select([self.sock], [], [], 0)[0]
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread has just ended
+                if {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"S"}:
+                    return not select.select([self.sock], [], [], 0)[0]
         return False
 
     def until_end(self) -> list[Frame]:
