@@ -53,7 +53,7 @@ class Birth:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class TemplateCommand:
     """What a template is started with beside what its set declares."""
 
     arguments: tuple[str, ...]

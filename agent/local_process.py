@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from stoker.agent.birth import Birth, Child, Ends, Fork, Program, Started, make_ends
+from stoker.agent.birth import Birth, Child, Ends, Fork, Program, TemplateCommand, make_ends
 from stoker.agent.cgroups import Cgroups
 from stoker.agent.holdings import Holdings, Kept
 from stoker.agent.isolation import Host
@@ -151,7 +151,7 @@ class LocalSpawner:
             ends.close_theirs()
 
     def start_template(
-        self, spec: WorkerSpec, device: Device | None, command: Started
+        self, spec: WorkerSpec, device: Device | None, command: TemplateCommand
     ) -> tuple[Child, Kept, Callable[[], None]]:
         """A template's process, what it holds, and the function that gives that back when nothing is left."""
         kept, give_back = self._holdings.of_template(spec)

@@ -123,7 +123,10 @@ class Agent:
         marks = MarksInMemory() if pod_marks is None else pod_marks
         self.pods = Pods(pods or NoPods(), marks, self.reports.add, self._pod_meter)
         self.volumes = VolumeWatch(volumes or NoVolumes(), self.workers.volumes, self.reports.add)
-        self._node = Node(
+        self._node = self._for_sessions()
+
+    def _for_sessions(self) -> Node:
+        return Node(
             self.workers,
             self.attempts,
             self.reports,

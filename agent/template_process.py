@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.agent import zygote
-from stoker.agent.birth import Birth, Started
+from stoker.agent.birth import Birth, TemplateCommand
 from stoker.agent.exit_words import exit_words
 from stoker.agent.holdings import Kept
 from stoker.agent.isolation import SHARED_UMASK
@@ -282,6 +282,6 @@ def modules_in(folder: str) -> list[str]:
     return found
 
 
-def _command(fd: int, output: int, preload: tuple[str, ...]) -> Started:
+def _command(fd: int, output: int, preload: tuple[str, ...]) -> TemplateCommand:
     environment = {**dict.fromkeys(words.THREAD_VARIABLES, "1"), words.ASK_NVML: "1"}
-    return Started((MODULE, "--fd", str(fd), *preload), environment, fd, output)
+    return TemplateCommand((MODULE, "--fd", str(fd), *preload), environment, fd, output)
