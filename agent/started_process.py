@@ -44,8 +44,8 @@ GIVE_UP_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a worker is shut in with, as far as its end is concerned. `memory` is its limit in bytes, which
-    the agent keeps itself where `watched`. `uid` is its user's, where nobody else has that."""
+    """What a worker is shut in with, as far as its end needs it. `memory` is its limit in bytes; `watched`:
+    the agent itself keeps it to that. `uid` is its user, where that is nobody else's."""
 
     cgroup: Cgroup | None = None
     uid: int | None = None
@@ -173,19 +173,19 @@ class LocalProcess:
         self._signal_group(signal.SIGKILL)
         self._kill_cgroup()
         self._child.wait()
-        self._gave_up_at = self._loop.time() + GIVE_UP_S
         try:
             if self._frames is not None:
                 self._frames.finish()
         finally:  # whatever its frames led to, somebody waits for its end
+            self._gave_up_at = self._loop.time() + GIVE_UP_S  # only now: its frames may have taken seconds
             self._clear_up()
 
     def _clear_up(self) -> None:
         """Until nobody is left of what the worker started."""
         self._kill_cgroup()
         found = look(self._family)
+        kill_all(found)
         if found and self._loop.time() < self._gave_up_at:
-            kill_all(found)
             self._loop.call_later(LOOK_AGAIN_S, self._clear_up)
             return
         if found:

@@ -8,12 +8,13 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stoker.agent import started_process
 from stoker.agent.frame_socket import FrameSocket
 from stoker.worker.frames import Frame, FrameError, encode
 
@@ -114,7 +115,7 @@ async def test_pausing_from_within_a_frame_holds_the_next_one(start: Any) -> Non
     heard = watcher.on_frame
 
     def pause_at_each(frame: Frame) -> None:
-        heard(frame)
+        put(frame)
         process.pause()
         process.resume()
         process.pause()
@@ -217,3 +218,34 @@ async def test_a_helper_that_writes_for_ever_does_not_hold_up_the_exit(start: An
         """
     )
     assert (await watcher.exit).status == 0
+
+
+async def test_last_frames_that_take_longer_than_a_death_leave_no_helper(
+    start: Any, gone: Callable[[int], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(started_process, "GIVE_UP_S", 0.05)
+    process, watcher = start(
+        """
+        if os.fork() == 0:
+            os.setsid()
+            say("progress", pid=os.getpid())
+            forever()
+        hear()
+        say("last")
+        os._exit(0)
+        """
+    )
+    helper = (await watcher.next("progress")).fields["pid"]
+    loop, put = asyncio.get_running_loop(), watcher.frames.put_nowait
+
+    def slowly(frame: Frame) -> None:
+        began = loop.time()
+        while loop.time() < began + 0.2:
+            pass
+        put(frame)
+
+    watcher.frames.put_nowait = slowly
+    process.pause()  # so that what it says last is heard after its end
+    process.send(Frame("run", {}))
+    await watcher.exit
+    assert gone(helper)
