@@ -11,8 +11,9 @@ import httpx
 import pytest
 
 from stoker.agent import protocol_machine
+from stoker.agent.birth import Program
 from stoker.agent.protocol_server import ProtocolServer
-from stoker.agent.protocol_worker import ProtocolProcess
+from stoker.agent.protocol_worker import ProtocolProcess, ProtocolSpawner
 from stoker.agent.seams import WorkerExit
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
@@ -31,6 +32,19 @@ class Child:
 
     def terminate(self) -> None:
         self.signals.append("TERM")
+
+
+class Starter:
+    """Starts nothing."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.processes: list[Any] = []
+
+    def start(self, spec: WorkerSpec, device: Any, watcher: Any, program: Program) -> Any:
+        self.keys.append(program.environment["RUNPOD_AI_API_KEY"])
+        self.processes.append(watcher)
+        return Child()
 
 
 class Watcher:
@@ -147,6 +161,21 @@ async def test_a_wrong_key_is_told_so_slowly(server: ProtocolServer, seat: Seat,
     assert seat.watcher.frames == []
 
 
+async def test_each_process_has_a_key_of_its_own(server: ProtocolServer, seat: Seat) -> None:
+    """Also of one worker: what a former process still sends is nobody's."""
+    starter = Starter()
+    spec = WorkerSpec("w9", "e1", 1, "/h", kind="protocol", command=("python", "h.py"))
+    for _ in range(2):
+        ProtocolSpawner(starter, server).spawn(spec, None, Watcher())
+    seat.worker = spec.worker
+    first, second = starter.keys
+    assert first != second
+    assert min(len(first), len(second)) >= 32
+    starter.processes[0].on_exit(WorkerExit(0, "exited with code 0"))
+    assert (await seat.get("ping", key=first)).status_code == 401
+    assert (await seat.get("ping", key=second)).status_code == 200
+
+
 @pytest.mark.parametrize("call", ["job-done", "job-stream"])
 async def test_a_worker_ends_no_job_of_another(server: ProtocolServer, seat: Seat, call: str) -> None:
     other = Seat(server, seat.client, "w2")
@@ -228,6 +257,18 @@ async def test_who_hangs_up_gets_no_job(seat: Seat) -> None:
     take.cancel()
     await seat.held(0)
     seat.run("j1")
+    assert (await seat.get("job-take", job_in_progress=0)).json()["id"] == "j1"
+
+
+async def test_who_hangs_up_as_a_job_comes_gets_none(seat: Seat) -> None:
+    """Nobody reads that answer: the job waits for the next poll."""
+    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    take = asyncio.create_task(seat.process.take(1, many=False, busy=False, gone=gone))
+    await seat.held()
+    seat.run("j1")
+    gone.set_result(None)
+    assert await take == ()
+    assert seat.watcher.kinds == ["ready"]
     assert (await seat.get("job-take", job_in_progress=0)).json()["id"] == "j1"
 
 
