@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import exists, select, update
+from sqlalchemy import bindparam, exists, select, update
 
 from stoker.control.job_policy import Again, Counts, after_drop, after_loss
 from stoker.control.store.abandoned import prefixes
@@ -126,17 +126,20 @@ def _resume(conn: Conn, node: str, key: AttemptKey) -> list[Changed]:
 
 # ---- losing a node ------------------------------------------------------------------------------
 
+_SILENT = select(nodes.c.id, nodes.c.session, nodes.c.seen_at).where(
+    nodes.c.seen_at < bindparam("before"),
+    (nodes.c.alive == 1)
+    | exists().where(jobs.c.node == nodes.c.id, jobs.c.state == JobState.IN_PROGRESS.value),
+)
+"""Asked in every pass of the sweeper, so it is built once."""
+
 
 def lost_nodes(conn: Conn, silent_before: float, now: float) -> tuple[dict[str, int], tuple[Changed, ...]]:
     """Nodes not heard of since `silent_before` lose their jobs, and their session is over: which they are,
     each with the session that was open, and what changed."""
-    holds = exists().where(jobs.c.node == nodes.c.id, jobs.c.state == JobState.IN_PROGRESS.value)
-    silent = select(nodes.c.id, nodes.c.session, nodes.c.seen_at).where(
-        nodes.c.seen_at < silent_before, (nodes.c.alive == 1) | holds
-    )
     lost: dict[str, int] = {}
     changed: list[Changed] = []
-    for node, session, seen_at in conn.execute(silent).all():
+    for node, session, seen_at in conn.execute(_SILENT, {"before": silent_before}).all():
         lost[node] = session
         changed += _lose(conn, node, now, f"no word from it for {now - seen_at:.0f} s")
     return lost, tuple(changed)

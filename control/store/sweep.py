@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, delete, select
 
 from stoker.control.store.abandoned import has_delivered, note_leftovers, prefixes, release
 from stoker.control.store.idempotency import sweep_keys
@@ -21,6 +21,26 @@ from stoker.wire.messages import AttemptKey
 
 _DELETE = f"DELETE FROM jobs WHERE seq = :seq AND {guard('expire')}"
 
+_PAST = (
+    select(
+        jobs.c.seq,
+        jobs.c.id,
+        jobs.c.endpoint,
+        jobs.c.state,
+        jobs.c.attempt,
+        jobs.c.node,
+        jobs.c.first_attempt,
+        inputs.c.ref_key.label("input_key"),
+        results.c.ref_key.label("output_key"),
+    )
+    .join(inputs, inputs.c.seq == jobs.c.seq, isouter=True)
+    .join(results, results.c.seq == jobs.c.seq, isouter=True)
+    .where(jobs.c.expires_at <= bindparam("now"))
+    .order_by(jobs.c.expires_at)
+    .limit(bindparam("most"))
+)
+"""Asked in every pass, so it is built once."""
+
 
 def expire(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:
     """Deletes at most `limit` jobs whose time has passed, and names the running work to stop.
@@ -28,24 +48,7 @@ def expire(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:
     As many idempotency keys go with them: there are no more of those than of jobs.
     """
     sweep_keys(conn, now, limit)
-    rows = conn.execute(
-        select(
-            jobs.c.seq,
-            jobs.c.id,
-            jobs.c.endpoint,
-            jobs.c.state,
-            jobs.c.attempt,
-            jobs.c.node,
-            jobs.c.first_attempt,
-            inputs.c.ref_key.label("input_key"),
-            results.c.ref_key.label("output_key"),
-        )
-        .join(inputs, inputs.c.seq == jobs.c.seq, isouter=True)
-        .join(results, results.c.seq == jobs.c.seq, isouter=True)
-        .where(jobs.c.expires_at <= now)
-        .order_by(jobs.c.expires_at)
-        .limit(limit)
-    ).all()
+    rows = conn.execute(_PAST, {"now": now, "most": limit}).all()
     if not rows:
         return ()
     spilled = _chunks(conn, [row.seq for row in rows])
