@@ -206,7 +206,7 @@ class InputCache:
             path.unlink(missing_ok=True)
 
     def _taken_in(self, key: str, path: Path, fetched: Fetched) -> Held:
-        """Open, whether it is kept or not."""
+        """Keeps it where its server lets us; open in either case."""
         answer = fetched.answer
         known = cache_policy.keep(
             answer.headers,

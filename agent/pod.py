@@ -294,7 +294,7 @@ def _decided(pod: Pod, at: float) -> Stepped:
         case "TERMINATED":
             return _terminated(pod, seen, at)
         case "RUNNING" | "EXITED" if not isinstance(seen, Absent) and seen.version != spec.version:
-            return _rid(pod, seen, at)
+            return _get_rid(pod, seen, at)
         case "RUNNING":
             return _to_run(pod, spec, seen, at)
         case _:
@@ -312,11 +312,11 @@ def _left(pod: Pod) -> Stepped:
 
 def _terminated(pod: Pod, seen: Container, at: float) -> Stepped:
     if not isinstance(seen, Absent):
-        return _rid(pod, seen, at)
+        return _get_rid(pod, seen, at)
     return replace(pod, doing=Clearing()), (RemoveVolume(),)
 
 
-def _rid(pod: Pod, seen: Made | Runs | Ended, at: float) -> Stepped:
+def _get_rid(pod: Pod, seen: Made | Runs | Ended, at: float) -> Stepped:
     if isinstance(seen, Runs):
         return _stop(pod, at)
     return replace(pod, doing=Removing()), (Remove(),)

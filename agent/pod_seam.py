@@ -21,7 +21,7 @@ class PodEngine(Protocol):
     """Every call raises PodFailed. A pod has one container, and one volume of its own at most."""
 
     async def found(self) -> Mapping[str, Mark]:
-        """The pods of this agent that have a container, as far as that tells it: as if each were running."""
+        """The pods of this agent that have a container, by its labels; each is taken to be running."""
 
     async def look(self, pod: str) -> Container: ...
 

@@ -259,7 +259,7 @@ class Pods:
         return Done(_now())
 
     async def _signal(self, name: str, signal: str) -> None:
-        """What comes of it is seen, and it is sent again."""
+        """Whether it helped is seen at the next look, and SIGKILL is sent again then."""
         try:
             await self._engine.signal(name, signal)
         except PodFailed as error:
@@ -276,7 +276,7 @@ class Pods:
             log.error("the marks of the pods cannot be written, they are in memory only: %s", error)
 
     def _measure(self, seat: Seat) -> None:
-        """From the time that it is known whose they are, where an earlier agent started it."""
+        """While its container runs. Of one that an earlier agent started, from when its spec is known."""
         spec, seen = seat.pod.spec, seat.pod.seen
         if not isinstance(seen, Runs):
             if seat.metered is not None:

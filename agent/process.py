@@ -148,7 +148,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class TerminateNow:
-    """An attempt's ladder has come to SIGTERM: its worker goes, in `kill_s` by force."""
+    """An attempt's ladder has come to SIGTERM: its worker goes, after `term_s` by force."""
 
     at: float
     why: str

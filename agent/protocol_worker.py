@@ -296,7 +296,7 @@ class ProtocolProcess:
             self._watcher.on_exit(exit)
 
     def _release(self) -> None:
-        """Whoever still waits for an answer."""
+        """Lets go of whoever still waits for an answer."""
         for answer in self._polls.values():
             answer.cancel()
         for heard in self._untaken.values():

@@ -1,8 +1,9 @@
 """Everything the agent's shell touches outside itself, as Protocols that are injected.
 
-The real ones: `agent.local_process` (Spawner), `agent.objects` (Objects), `agent.devices` (Sampler),
-`agent.files` (Scratch), `agent.outbox_disk` (OutboxDisk), `agent.grpc_stream` (the stream). Fakes with
-the same promises ship too (`agent.fake_spawner`), for the tests and the simulation. Rules for all of them:
+The real ones: `agent.local_process` and its neighbours (Spawner), `agent.objects` (Objects), `agent.devices`
+(Sampler), `agent.device_watch` (DeviceGate, MemoryCheck), `agent.files` (Scratch), `agent.outbox_disk`
+(OutboxDisk), `agent.input_cache` (Inputs), `agent.grpc_stream` (the stream). Fakes with the same promises
+ship too (`agent.fake_spawner`, …), for the tests and the simulation. Rules for all of them:
 
 - they are called on the loop's thread, and call back on it; threads stay inside an adapter;
 - nothing that must be true after a crash may depend on `close` or on a `finally` being run;
@@ -101,7 +102,7 @@ class Spawner(Protocol):
 
 
 class Objects(Protocol):
-    """The object store. Raises outbound.objects.ObjectStoreDown (try again) or ObjectStoreRefused (never)."""
+    """The object store. Raises the errors of outbound.errors: what is `retryable` may be tried again."""
 
     async def put_file(self, grant: Grant, key: str, fd: int, media_type: str, name: str) -> Artifact:
         """Upload the whole file from its start. Works on a duplicate of `fd`, made before the first await:
