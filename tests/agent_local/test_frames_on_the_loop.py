@@ -115,7 +115,7 @@ async def test_pausing_from_within_a_frame_holds_the_next_one(start: Any) -> Non
     heard = watcher.on_frame
 
     def pause_at_each(frame: Frame) -> None:
-        put(frame)
+        heard(frame)
         process.pause()
         process.resume()
         process.pause()
