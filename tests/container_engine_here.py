@@ -53,7 +53,8 @@ NOT_IMPORTED = {
 }
 """Of the stock worker's packages; they would be most of the image."""
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
+"""For an engine to start or stop: a busy machine takes long, and one that cannot start says so at once."""
 LOOPBACK_IS_SAFE = '[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n'
 
 

@@ -70,6 +70,7 @@ class Call(BaseHTTPRequestHandler):
 
     def send_response(self, code: int, message: str | None = None) -> None:
         self.send_response_only(code, message)  # no headers of this server's own
+        self.send_header("Connection", "close")  # who is not told may be just asking again
 
     def log_message(self, *_: object) -> None:
         pass

@@ -61,6 +61,7 @@ async def survives(host: Any, engine: EngineHere) -> None:
     again = host.start(**SLEEPS)
     await again.until(lambda: host.lines == ["runs", "runs"] or again.exit)
     assert again.exit is None
-    running = await asyncio.to_thread(containers_left, engine.address)
-    assert len(running) == 1, "the one before it has gone, however its engine left it"
+    async with asyncio.timeout(60):  # the one before it goes soon, however its engine left it
+        while len(await asyncio.to_thread(containers_left, engine.address)) > 1:
+            pass
     await host.spawner.close()
