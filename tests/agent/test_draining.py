@@ -72,6 +72,21 @@ def test_a_worker_that_dies_meanwhile_is_not_started_again(play, a_worker, a_job
     play(story)
 
 
+def test_whatever_control_wants_meanwhile_nothing_is_started(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker("w1"))
+        await host.control.assign(a_job("j1", b'{"run_s": 3}', on="w1"))
+        await host.holds_work()
+        host.agent.stop()
+        await host.control.until(lambda: host.control.drains)
+        await host.control.desire(a_worker("w1"), a_worker("w2"))
+        assert (await host.control.outcome("j1")).end == "completed"
+        await host.control.worker_is("w1", "gone")
+        assert len(host.spawner.spawned) == 1
+
+    play(story)
+
+
 def test_the_grace_is_what_was_asked_for(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())

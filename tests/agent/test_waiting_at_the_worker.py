@@ -34,11 +34,14 @@ def test_its_time_begins_when_the_handler_has_it(play, a_worker, a_job):
 def test_a_python_worker_cannot_prolong_its_time(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         await host.control.assign(a_job("j1", SLOW, execution_timeout_ms=5000))
         await host.holds_work()
         await asyncio.sleep(3.0)
         host.spawner.of("w1").say(about("begun", "j1"))
         assert (await host.control.outcome("j1")).execution_ms < 5100
+        assert loop.time() - begun < 5.5, "and that is not counted from the frame on"
 
     play(story)
 
