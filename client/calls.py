@@ -118,13 +118,14 @@ def log_events(endpoint: str, job: str, after: str | None) -> Call[None]:
 
 
 def upload(endpoint: str, name: str, data: bytes, media_type: str) -> Call[str]:
-    """Sent again without harm: a file that nobody names is deleted after a day."""
+    """Sent again without harm: a file that nobody names is deleted after a day. A name on a disk need not be
+    text: what cannot be sent of it is a question mark."""
     return Call(
         "POST",
         _path(endpoint, "files"),
         lambda body: str(body["url"]),
         content=data,
-        params={"name": name},
+        params={"name": name.encode(errors="replace").decode()},
         headers={"Content-Type": media_type},
         again=True,
     )

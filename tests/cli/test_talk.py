@@ -89,6 +89,15 @@ def test_files_are_brought_along_and_the_video_is_there(
     assert service.asked[-1] == ("GET", "/signed", None), "the signed URL gets no key"
 
 
+def test_a_file_whose_name_is_no_text_is_brought_along(service: Service, face: Path, tmp_path: Path) -> None:
+    """From a disk of Windows, or out of an old archive."""
+    voice = tmp_path / os.fsdecode(b"caf\xe9.mp3")
+    voice.write_bytes(b"a voice")
+    ask(service, face, voice, tmp_path / "out.mp4")
+    assert (tmp_path / "out.mp4").read_bytes() == RESULT
+    assert ("POST", "/v2/talking-video/files?name=caf%3F.mp3", ("audio/mpeg", b"a voice")) in service.asked
+
+
 def test_urls_are_passed_on_as_they_are(service: Service, tmp_path: Path) -> None:
     urls = ("https://pictures.test/face.png?sig=1", "http://sounds.test/voice")
     ask(service, *urls, tmp_path / "out.mp4", size="720p", check=False)
