@@ -85,6 +85,7 @@ class S3Objects:
         except asyncio.CancelledError:
             stop.set()
             if running.cancel():  # it never began: nobody else closes the duplicate
+                self._stops.discard(stop)
                 os.close(own)
             raise
         except UploadStopped:

@@ -15,6 +15,7 @@ import asyncio
 import binascii
 import hashlib
 import os
+import threading
 from collections.abc import Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from stoker.worker.attempt import Attempt
-from stoker.worker.errors import HandlerError, InputRefused
+from stoker.worker.errors import HandlerError, InputRefused, JobOver
 from stoker.worker.frames import Frame
 from stoker.worker.media_types import HEAD, ending_of, matches, sniffed
 
@@ -88,7 +89,24 @@ async def fetch_async(attempt: Attempt, wished: Wish) -> InputFile:
     except asyncio.CancelledError:
         answer.add_done_callback(_drop)  # it may have come in this very moment
         raise
-    return await asyncio.to_thread(_taken, attempt, wished, frame)
+    return await _taken_beside(attempt, wished, frame)
+
+
+async def _taken_beside(attempt: Attempt, wished: Wish, frame: Frame) -> InputFile:
+    """On a thread. A cancel may come before one is free, which then never sees the frame's descriptor."""
+    first = threading.Lock()
+
+    def take() -> InputFile:
+        if not first.acquire(blocking=False):
+            raise JobOver("nobody waits for this input any more")
+        return _taken(attempt, wished, frame)
+
+    try:
+        return await asyncio.to_thread(take)
+    except asyncio.CancelledError:
+        if first.acquire(blocking=False):
+            frame.close()
+        raise
 
 
 def _begin(attempt: Attempt, wished: Wish) -> Future[Frame]:

@@ -165,6 +165,7 @@ async def test_a_cancelled_upload_stores_nothing(
     await asyncio.gather(running, waiting, return_exceptions=True)
     assert running.cancelled()
     assert waiting.cancelled()
+    assert len(objects._stops) == 1, "the other one has nothing left to stop"
     os.close(fd)
     blocked.let_go.set()
     await objects.close()

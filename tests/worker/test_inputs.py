@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import http.server
@@ -10,13 +11,16 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stoker.worker import HandlerError, InputRefused, Job
+from stoker.worker.attempt import Attempt
 from stoker.worker.frames import Frame, encode
+from stoker.worker.inputs import fetch_async, wish
 from stoker.worker.testing import LocalJob
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
@@ -155,6 +159,38 @@ def test_a_cancel_ends_an_asynchronous_fetch(start_worker: Any) -> None:
     agent.next()
     agent.cancel()
     assert agent.next().fields["error"] == "cancelled: asked"
+
+
+async def test_a_cancel_before_a_thread_is_free_leaves_no_descriptor(tmp_path: Path) -> None:
+    read, write = os.pipe()
+
+    class Answers:
+        hears = True
+
+        def send(self, frame: Frame) -> None:
+            about = {"job": "j", "attempt": 1, "n": frame.fields["n"], "size": 1, "sha256": ""}
+            attempt.answered(Frame("fetched", about, fd=read))
+
+        def poll(self) -> None: ...
+
+    link: Any = Answers()
+    attempt, busy, threads = Attempt("j", 1, str(tmp_path), link), threading.Event(), ThreadPoolExecutor(1)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(threads)
+    others = loop.run_in_executor(None, busy.wait)
+    fetching = asyncio.create_task(fetch_async(attempt, wish("http://inputs/a", 9, (), 9.0)))
+    while not threads._work_queue.qsize():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    fetching.cancel()
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(read)
+    finally:
+        busy.set()
+        await others
+        os.close(write)
 
 
 def test_a_loop_is_not_held_up(start_worker: Any) -> None:
