@@ -27,7 +27,8 @@ help:
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/pip install -q --disable-pip-version-check --retries 10 --timeout 60 \
+		-c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 .venv: $(STAMP)
