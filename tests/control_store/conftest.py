@@ -3,6 +3,7 @@ to say what tests say often."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any, TypeVar
 
 import psycopg
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
+from memory_store import memory_store
 
 from stoker.control import store
 from stoker.control.commit import run_batch
@@ -151,8 +155,8 @@ class Bench:
         return AttemptKey(claimed.job, claimed.attempt)
 
 
-def make_bench(where: Path | str, **options: Any) -> Bench:
-    made = Bench(store.open_store(where, **options))
+def make_bench(opened: store.Store) -> Bench:
+    made = Bench(opened)
     made.put_endpoint()
     made.node("n1", 0.0)
     return made
@@ -173,7 +177,7 @@ class PostgresBenches:
     def make(self) -> Bench:
         self.take_back()
         url = self._idle.pop() if self._idle else self._server.fresh()
-        self._lent[url] = make_bench(url, secrets=self._secrets)
+        self._lent[url] = make_bench(store.open_store(url, secrets=self._secrets))
         return self._lent[url]
 
     def take_back(self) -> None:
@@ -217,7 +221,7 @@ def database(request: pytest.FixtureRequest) -> str:
 def new_bench(database: str, request: pytest.FixtureRequest) -> Callable[[], Bench]:
     """For those that need many; close their store."""
     if database == "sqlite":
-        return lambda: make_bench(":memory:")
+        return lambda: make_bench(memory_store())
     benches: PostgresBenches = request.getfixturevalue("postgres_benches")
     return benches.make
 
@@ -229,7 +233,7 @@ def bench(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
         yield made
         made.store.close()
         return
-    made = make_bench(tmp_path / "data" / "stoker.db")
+    made = make_bench(store.open_store(tmp_path / "data" / "stoker.db"))
     yield made
     # Whatever a test did, no row may hang in the air.
     assert made.rows("PRAGMA foreign_key_check") == []
