@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 PACKAGES = 'env = { PYTHONPATH = "/packages" }\n'
 ENDPOINTS = (
+    queue_endpoint("prints", "", imageName=IMAGE, handler="/app/prints.py:handler"),
     queue_endpoint("echo", "", imageName=IMAGE, handler="/app/echo.py:handler"),
     queue_endpoint("stuck", "", imageName=IMAGE, handler="/app/stuck_in_c.py:handler", maxAttempts=1),
     queue_endpoint("mixed", "", imageName=IMAGE, dockerStartCmd=["python", "-u", "/programs/mixed.py"])
@@ -33,6 +35,7 @@ def stack(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", address)
         with running(tmp_path_factory.mktemp("stack"), *ENDPOINTS) as stack:
+            stack.agent_options = ["--grace", "1"]  # of those that are started again
             yield stack
         assert containers(address, stack) == []
 
@@ -50,6 +53,13 @@ def containers(address: str, stack: Stack) -> list[Any]:
 def test_a_python_handler(stack: Stack) -> None:
     record = stack.runsync("echo", {"n": 1})
     assert (record["status"], record["output"]) == ("COMPLETED", {"n": 1})
+
+
+def test_what_a_job_printed_is_kept_with_it(stack: Stack) -> None:
+    jobs = [stack.runsync("prints", {})["id"] for _ in range(3)]
+    for job in jobs:
+        (log,) = stack.http.get(f"/prints/logs/{job}").json()["logs"]
+        assert set(log["lines"]) == {"to stdout", "to stderr"}
 
 
 def test_a_stock_program(stack: Stack, stock: None) -> None:
@@ -84,3 +94,15 @@ def test_an_agent_that_was_killed_and_started_again(address: str, stack: Stack, 
     assert before & {one["Id"] for one in containers(address, stack)} == set()
     assert stack.end_of("mixed", job)["output"] == "slept"
     assert stack.runsync("echo", {"n": 2})["output"] == {"n": 2}
+
+
+def test_an_agent_that_leaves_hands_back_what_its_containers_do(address: str, stack: Stack) -> None:
+    """Without spending an attempt: this endpoint has only one."""
+    job = stack.run("stuck", {"seconds": 8})
+    stack.in_progress("stuck", job)
+    stack.agent.send_signal(signal.SIGTERM)
+    assert stack.agent.wait(60) == 0
+    assert containers(address, stack) == []
+    stack.start_agent()
+    record = stack.end_of("stuck", job)
+    assert (record["status"], record["output"]) == ("COMPLETED", {"slept": True})
