@@ -24,7 +24,8 @@ from stoker.agent.files import ScratchFolders
 from stoker.agent.log_tail import LogTail
 from stoker.agent.pod_containers import PodContainers
 from stoker.agent.seams import SpawnFailed, WorkerExit
-from stoker.cli.agent_containers import container_limits, shown
+from stoker.cli import agent_containers
+from stoker.cli.agent_containers import container_engine, container_limits, shown
 from stoker.cli.errors import CliError
 from stoker.wire.messages import PodSpec, RegistryAuth, WorkerSpec
 from stoker.worker.frames import Frame
@@ -300,3 +301,74 @@ async def test_a_pipe_that_no_runtime_came_for_is_closed(tmp_path: Path) -> None
     door.finish()
     assert os.read(log_end, 1) == b"", "nobody can write to it any more"
     os.close(log_end)
+
+
+# ---- an engine that may see other folders, at the agent's start
+
+
+class Elsewhere:
+    """Sees the folders in `seen` alone; `trouble` is what it says instead of an answer."""
+
+    facts = Engine("docker", "28.0.1")
+
+    def __init__(self, *seen: Path, trouble: Exception | None = None) -> None:
+        self.seen, self.trouble = seen, trouble
+        self.closed = False
+
+    async def remove_all(self, agent: str) -> int:
+        if self.trouble is not None:
+            raise EngineError("removal is already in progress")
+        return 1
+
+    async def unseen(self, agent: str, inside: Path, outside: Path) -> str | None:
+        if self.trouble is not None:
+            raise self.trouble
+        return None if outside in self.seen else f"{outside} on the engine's host is not the agent's {inside}"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def seeing(monkeypatch: pytest.MonkeyPatch, engine: Elsewhere, **given: str) -> ContainerEngine:
+    monkeypatch.setattr(agent_containers, "connect", lambda _: engine)
+    data, volumes = Path("/data"), Path("/volumes")
+    return await container_engine("n", {}, shown(data, volumes, given))
+
+
+async def test_an_engine_that_sees_the_agents_folders_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Elsewhere(Path("/data"), Path("/volumes"))
+    assert await seeing(monkeypatch, here) is here
+    mapped = Elsewhere(Path("/host/data"), Path("/host/volumes"))
+    named = {"STOKER_HOST_DATA_DIR": "/host/data", "STOKER_HOST_VOLUME_ROOT": "/host/volumes"}
+    assert await seeing(monkeypatch, mapped, **named) is mapped
+
+
+async def test_a_folder_that_was_named_wrong_ends_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Elsewhere(Path("/data"), Path("/volumes"))
+    for name in ("STOKER_HOST_DATA_DIR", "STOKER_HOST_VOLUME_ROOT"):
+        with pytest.raises(CliError, match=f"{name} is wrong: /else on the engine's host is not the agent's"):
+            await seeing(monkeypatch, here, **{name: "/else"})
+    assert here.closed
+
+
+async def test_an_engine_that_sees_others_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for elsewhere, name in (
+        (Elsewhere(), "STOKER_HOST_DATA_DIR"),
+        (Elsewhere(Path("/data")), "STOKER_HOST_VOLUME_ROOT"),
+    ):
+        found = await seeing(monkeypatch, elsewhere)
+        assert found.facts.name == ""
+        assert f"{name} names it, where it has another path there" in found.facts.why
+        assert elsewhere.closed
+
+
+@pytest.mark.parametrize(
+    "trouble", [EngineError("no space left on device"), TimeoutError(), OSError(28, "x")]
+)
+async def test_what_is_not_known_of_an_engine_is_said_and_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception
+) -> None:
+    engine = Elsewhere(trouble=trouble)
+    assert await seeing(monkeypatch, engine) is engine
+    assert "containers of an earlier agent may be left: removal is already in progress" in caplog.text
+    assert "whether the engine sees /data is not known: " in caplog.text
