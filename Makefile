@@ -61,7 +61,7 @@ peers:
 
 bench: $(STAMP)
 	@.ci/packages wrk
-	$(BIN)/python -P bench/dispatch.py
+	$(BIN)/python bench/dispatch.py
 
 proto: $(STAMP)
 	@.ci/proto --write "$(BIN)/python"

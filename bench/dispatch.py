@@ -28,6 +28,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+from measured_on import commit, hardware
 
 KEY = "sk_" + "b" * 12 + "_" + "0" * 48
 CONFIG = """
@@ -241,15 +242,9 @@ def main() -> None:
     print(f"p50 at 1 connection: {ratios['p50_at_1']:.1f} x echo   (first stop 10, goal 5)")
     print(f"rate at 32 connections: {ratios['rate_at_32']:.3f} x echo   (first stop 0.18, goal 0.30)")
     if chosen.json:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        hardware = {
-            "cores": os.cpu_count(),
-            "machine": platform.machine(),
-            "python": platform.python_version(),
-        }
         figures = {
-            "commit": commit.stdout.strip(),
-            "hardware": hardware,
+            "commit": commit("../agent", "../control", "../wire", "../worker", "dispatch.py"),
+            "hardware": hardware(),
             "workers": chosen.workers,
             "echo": [asdict(x) for x in echo],
             "stoker": [asdict(x) for x in ours],

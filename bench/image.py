@@ -20,14 +20,13 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
+from measured_on import commit, cpu_name, others
 
 import stoker
 from stoker.models.text_to_image import flux
@@ -42,7 +41,7 @@ WARM_UPS = 2
 def main() -> None:
     arguments = parse()
     device = Device() if arguments.cpu or not torch.cuda.is_available() else gpu()
-    machine = hardware(device)
+    machine = machine_of(device)
     model = TextToImage()
     set_up = timed(lambda: model.setup(device))
     print(f"{model.pipeline.name} ({model.pipeline.profile}) on {machine['device']}, set-up {set_up:.1f} s")
@@ -59,7 +58,12 @@ def main() -> None:
             "profile": model.pipeline.profile,
             "set_up_s": round(set_up, 2),
         }
-        found |= {"hardware": machine, "versions": versions(), "commit": commit(), "pictures": figures}
+        found |= {
+            "hardware": machine,
+            "versions": versions(),
+            "commit": commit("../models", "../worker", "image.py"),
+            "pictures": figures,
+        }
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
 
@@ -144,46 +148,14 @@ def report(side: int, steps: int, handler: list[float], bare: list[float]) -> di
     return figures | {"ratio": round(ratio, 3), "ratio_of_the_least": round(min(handler) / min(bare), 3)}
 
 
-def hardware(device: Device) -> dict[str, object]:
+def machine_of(device: Device) -> dict[str, object]:
     found: dict[str, object] = {"device": device.name, "cpu": cpu_name(), "cores": os.cpu_count()}
     found["threads"] = torch.get_num_threads()
     return found if device.kind != "cpu" else found | {"device": cpu_name()}
 
 
-def others() -> float:
-    """Seconds of CPU time that all processes but this one have used."""
-    times = psutil.cpu_times()
-    return float(times.user + times.nice + times.system) - time.process_time()
-
-
-def cpu_name() -> str:
-    """As Linux has it; elsewhere the architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def versions() -> dict[str, str]:
     return {"stoker": stoker.__version__, **flux.versions(), "python": platform.python_version()}
-
-
-def commit() -> str | None:
-    """What was measured, `+` when files of it had been changed since; None where there is no git."""
-    git = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "-uno", "--", "../models", "../worker", "image.py"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head.strip() + ("+" if changed else "")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,9 @@ def run(arguments: list[str]) -> None:
     paths = [str(SITE), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ.update(PYTHONPATH=os.pathsep.join(paths), HF_HUB_OFFLINE="1")
     os.chdir(ROOT)
-    os.execv(sys.executable, [sys.executable, "-P", *arguments])
+    # With -m the first place to import from would be ROOT; a bench imports what lies beside it.
+    safe = ["-P"] if arguments[0] == "-m" else []
+    os.execv(sys.executable, [sys.executable, *safe, *arguments])
 
 
 def _found(name: str) -> str:

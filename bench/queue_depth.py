@@ -24,8 +24,6 @@ import asyncio
 import contextlib
 import json
 import os
-import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,8 +33,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import queue_peer
+from measured_on import commit, hardware, others
 from queue_load import ACCOUNT, CALLERS, ENDPOINT, INPUT, QUICK, Amounts, Bench, together
 
 from stoker.control import store
@@ -329,44 +327,6 @@ def report_depth(depth: int, figures: dict[str, Any], bare: dict[str, float]) ->
     print(f"    {', '.join(said)}")
 
 
-def hardware() -> dict[str, object]:
-    return {
-        "cores": os.cpu_count(),
-        "cpu": cpu_name(),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-    }
-
-
-def cpu_name() -> str:
-    """As Linux has it; elsewhere the architecture."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def commit() -> str | None:
-    """What was measured, `+` when files of it had been changed since; None where there is no git."""
-    git = ["git", "-C", str(HERE)]
-    changed = [*git, "status", "--porcelain", "-uno", "--", "../control", "."]
-    try:
-        head, dirty = (
-            subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-            for command in ([*git, "rev-parse", "HEAD"], changed)
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head + ("+" if dirty else "")
-
-
-def others() -> float:
-    """Seconds of CPU time that all processes but this one have used."""
-    times = psutil.cpu_times()
-    return float(times.user + times.nice + times.system) - time.process_time()
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="queue.py", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--depths", default="10,10000,1000000", help="of the queue, with commas between")
@@ -382,7 +342,11 @@ def main() -> None:
     arguments = parse()
     depths = [int(part) for part in arguments.depths.split(",")]
     amounts = QUICK if arguments.quick else Amounts()
-    found: dict[str, Any] = {"commit": commit(), "hardware": hardware(), "load_before": os.getloadavg()[0]}
+    found: dict[str, Any] = {
+        "commit": commit("../control", "."),
+        "hardware": hardware(),
+        "load_before": os.getloadavg()[0],
+    }
     print(f"{json.dumps(found['hardware'])}, load {found['load_before']:.2f}")
     before, began = others(), time.perf_counter()
     for name in arguments.database or ["sqlite", "postgresql"]:

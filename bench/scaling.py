@@ -23,13 +23,14 @@ import heapq
 import json
 import math
 import platform
-import subprocess
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
+
+from measured_on import commit
 
 from stoker.control.autoscale import ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.pace import Pace
@@ -270,11 +271,6 @@ def show(name: str, found: dict[str, dict[str, float]]) -> None:
         )
 
 
-def commit() -> str:
-    asked = ["git", "-C", str(HERE), "rev-parse", "HEAD"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--cold", type=float, default=20.0, help="seconds that a start takes")
@@ -286,8 +282,11 @@ def main() -> None:
     if asked.json:
         settings = {"cold_s": asked.cold, "idle_s": IDLE_S, "job_s": JOB_S, "workers_max": MOST}
         kept: dict[str, Any] = {
-            "commit": commit(), "python": platform.python_version(), "settings": settings, "traffic": found
-        }  # fmt: skip
+            "commit": commit("../control", "scaling.py"),
+            "python": platform.python_version(),
+            "settings": settings,
+            "traffic": found,
+        }
         asked.json.write_text(json.dumps(kept, indent=2) + "\n")
 
 

@@ -13,15 +13,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+
+from measured_on import commit, hardware
 
 from stoker.agent.local_process import LocalSpawner
 from stoker.agent.protocol_server import ProtocolServer
@@ -184,15 +183,9 @@ def main() -> None:
     for name, ratio in ratios(rates).items():
         print(f"{name}: {ratio} x")
     if chosen.json:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        hardware = {
-            "cores": os.cpu_count(),
-            "machine": platform.machine(),
-            "python": platform.python_version(),
-        }
         figures = {
-            "commit": commit.stdout.strip(),
-            "hardware": hardware,
+            "commit": commit("../agent", "../wire", "../worker", "workers.py"),
+            "hardware": hardware(),
             "rates": [asdict(rate) for rate in rates],
             "ratios": ratios(rates),
         }
