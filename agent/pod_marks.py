@@ -37,3 +37,8 @@ class MarksFile:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._file)
+        folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)  # a name that is not there after a crash is an older file
+        finally:
+            os.close(folder)

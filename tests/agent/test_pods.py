@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pod_stories import STORIES, Place, Programs, tell
 
 from stoker.agent.fake_pods import FakePodEngine
 from stoker.agent.pod_events import Mark
+from stoker.agent.pod_marks import MarksFile
 from stoker.wire.messages import HeldPod, PodSpec, PodState
 
 PROGRAMS = Programs(
@@ -72,6 +74,15 @@ def test_a_disk_that_is_full_fails_the_pod_and_not_its_agent(in_time: Any) -> No
         await place.told("running", since=2)
 
     in_time(tell(story, a_place(FakePodEngine())))
+
+
+def test_marks_are_on_the_disk_under_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(stat.S_ISDIR(os.fstat(fd).st_mode)))
+    marks = MarksFile(tmp_path / "pods.json")
+    marks.save({"p1": Mark(1, 0, "runs")})
+    assert synced == [False, True], "the file, and then its folder"
+    assert marks.load() == {"p1": Mark(1, 0, "runs")}
 
 
 def test_it_is_metered_while_it_runs(in_time: Any) -> None:
