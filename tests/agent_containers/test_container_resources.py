@@ -30,6 +30,25 @@ pytestmark = pytest.mark.slow
 SLEEPS = ("python", "-c", "import time; print('runs', flush=True); time.sleep(600)")
 
 
+THREADS = """
+import os, threading, time
+for n in range(100):
+    try:
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    except RuntimeError:
+        break
+print(n)
+os._exit(0)
+"""
+BURNS = """
+import time
+since = time.monotonic()
+while time.monotonic() - since < 2:
+    pass
+print(time.process_time() / (time.monotonic() - since))
+"""
+
+
 async def output(worker: Any, given: Any, job: str = "j", scratch: str = "/tmp") -> Any:
     await worker.told("ready")
     fields = {"job": job, "attempt": 1, "scratch": scratch}
@@ -47,6 +66,20 @@ async def test_the_endpoints_own_limits(host: Any) -> None:
     ended = await worker.exited()
     assert ended.log_tail[0] == "(512, 512)"
     assert (ended.status, ended.reason) == (-9, "killed: out of memory (limit 128 MiB)")
+
+
+async def test_no_more_threads_than_the_endpoint_allows(host: Any) -> None:
+    worker = host.start(kind="protocol", command=("python", "-uc", THREADS), limits=WorkerLimits(pids=40))
+    ended = await worker.exited()
+    (line,) = ended.log_tail
+    assert 20 < int(line) < 40, "the engine's init is one of them"
+
+
+async def test_no_more_of_a_core_than_the_endpoint_allows(host: Any) -> None:
+    worker = host.start(kind="protocol", command=("python", "-uc", BURNS), limits=WorkerLimits(cpus=0.1))
+    ended = await worker.exited()
+    (line,) = ended.log_tail
+    assert float(line) < 0.3
 
 
 # ---- folders
