@@ -93,7 +93,7 @@ async def _seeing(engine: ContainerEngine, node: str, shown: Shown) -> Container
             continue
         if why is None:
             continue
-        await asyncio.to_thread(engine.close)
+        await engine.leave()
         if folder.outside != folder.inside:
             raise CliError(f"{name} is wrong: {why}")
         return ContainerEngine(None, Engine(why=f"{why}; {name} names it, where it has another path there"))

@@ -325,7 +325,7 @@ class Elsewhere:
             raise self.trouble
         return None if outside in self.seen else f"{outside} on the engine's host is not the agent's {inside}"
 
-    def close(self) -> None:
+    async def leave(self) -> None:
         self.closed = True
 
 
