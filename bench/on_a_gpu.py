@@ -74,7 +74,7 @@ def run(arguments: list[str]) -> None:
     os.environ.update(PYTHONPATH=os.pathsep.join(paths), HF_HUB_OFFLINE="1")
     os.chdir(ROOT)
     # With -m the first place to import from would be ROOT; a bench imports what lies beside it.
-    safe = ["-P"] if arguments[0] == "-m" else []
+    safe = ["-P"] if arguments[:1] == ["-m"] else []
     os.execv(sys.executable, [sys.executable, *safe, *arguments])
 
 
