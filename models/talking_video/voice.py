@@ -99,13 +99,26 @@ def sounding(given: Any, stream: Any) -> Iterator[Any]:
     stays at its time. Of the formats that are taken, only MP4 has stamps of its own; in any other, what is
     left out is missing."""
     stamped, end = "mp4" in given.format.name, None
-    for frame in given.decode(stream):
+    for frame in _frames(given, stream):
         if stamped and frame.pts is not None:
             start = round(frame.pts * frame.time_base * frame.sample_rate)
             if end is not None and start - end > GAP * frame.sample_rate:
                 yield from _silence(frame, start - end)
             end = start + frame.samples
         yield frame
+
+
+def _frames(given: Any, stream: Any) -> Iterator[Any]:
+    """As players do, what is no frame between the frames of an MP3 is left out: tags, where one file was put
+    behind another."""
+    begun = False
+    for packet in given.demux(stream):
+        try:
+            yield from packet.decode()
+        except av.error.InvalidDataError:
+            if not begun or given.format.name != "mp3":
+                raise
+        begun = True
 
 
 def _silence(like: Any, samples: int) -> Iterator[Any]:

@@ -10,8 +10,20 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from media_files import FORMATS, Sound, clicks, film_without_sound, lag, loudness, tone, with_gap, write_sound
+from media_files import (
+    FORMATS,
+    Sound,
+    clicks,
+    film_without_sound,
+    lag,
+    loudness,
+    read_sound,
+    tone,
+    with_gap,
+    write_sound,
+)
 
+from stoker.models.talking_video.film import Film
 from stoker.models.talking_video.limits import Limits
 from stoker.models.talking_video.voice import QUIET, InvalidAudio, Voice, heard, opened
 
@@ -164,6 +176,25 @@ def test_an_mp3_whose_length_is_only_guessed_is_not_taken_for_cut_off(tmp_path: 
         assert guessed.duration is not None
         assert guessed.duration / av.time_base > 4
     assert hear(path).seconds == pytest.approx(2.0, abs=0.2)
+
+
+def test_two_mp3s_of_which_one_was_put_behind_the_other_are_heard(tmp_path: Path) -> None:
+    """A podcast with what comes before it: there is a tag in the middle, and one at the end."""
+    first, second = (
+        write_sound(tmp_path / f"{n}.mp3", clicks(48_000, 48_000, 0.2 + 0.1 * n), 48_000, write_xing="0")
+        for n in range(2)
+    )
+    end = b"LYRICSBEGIN" + b"la " * 2000 + b"006011LYRICS200"
+    path = tmp_path / "voice.mp3"
+    path.write_bytes(first.read_bytes() + second.read_bytes() + end)
+    voice = hear(path)
+    assert voice.seconds == pytest.approx(2.0, abs=0.2)
+    begun = Film(tmp_path, path, 64, 64, voice.frames)
+    begun.add(np.zeros((voice.frames, 64, 64, 3), np.uint8))
+    film, _ = begun.finish()
+    (shown,), rate = read_sound(film)
+    assert abs(lag(shown[::3], np.asarray(voice.samples.values))) <= 1
+    assert rate == 48_000
 
 
 @pytest.mark.parametrize("frames", [0, 10, 5_000])
