@@ -141,7 +141,7 @@ async def test_each_step_may_fail_and_the_worker_ends_with_a_sentence(
     said: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, ill: str
 ) -> None:
     if ill == "hangs":
-        monkeypatch.setattr(container_engine, "CALL_S", 0.8)
+        monkeypatch.setattr(container_engine, "CALL_S", 1.5)
     said.script[step] = {
         "refuses": said.refuse("no space left on device"),
         "dies": dies,
