@@ -129,6 +129,31 @@ async def test_a_poll_waits_only_so_long_for_an_answer_that_nobody_reads(
     await request
 
 
+async def test_a_slow_store_gives_no_chunk_twice_however_long_it_takes(
+    http: httpx.AsyncClient, app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_S", 0.0)
+    job, stored, advance = plane.add(state=JobState.IN_PROGRESS).id, asyncio.Event(), plane.advance
+
+    async def slowly(*moved: Any) -> None:
+        await stored.wait()
+        await advance(*moved)
+
+    monkeypatch.setattr(plane, "advance", slowly)
+    await plane.emit(job, chunk(0))
+    caller = Caller("GET", f"/v2/echo/stream/{job}")
+    request = caller.call(app)
+    assert json.loads(await caller.text())["stream"] == [{"output": 0}]
+    await settled()
+    again = asyncio.create_task(http.get(f"/v2/echo/stream/{job}"))
+    await settled()
+    assert not again.done()
+    stored.set()
+    await request
+    await plane.emit(job, chunk(1))
+    assert (await again).json()["stream"] == [{"output": 1}]
+
+
 async def settled() -> None:
     """Whatever can go on without the test has done so."""
     for _ in range(20):
