@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stoker.worker import threads_loop
+from stoker.worker.channel import Channel
 from stoker.worker.frames import Frame, encode
+from stoker.worker.slots import Slots
 
 KINDS = ("side_by_side.py:Handler", "async_side_by_side.py:Handler")
 
@@ -321,3 +325,22 @@ def test_a_modifier_is_asked_in_the_context_of_setup(start_worker: Any, tmp_path
     assert agent.setup(concurrency=2).fields["concurrency"] == 2
     agent.run(job="j")
     assert agent.next().kind == "done"
+
+
+@pytest.mark.timeout(20)
+def test_an_error_of_the_runtime_itself_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that thread alone, of whose job nobody would ever hear."""
+
+    def breaks(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(threads_loop, "run_attempt", breaks)
+    ours, agents = socket.socketpair()
+    with ours, agents:
+        loop = threads_loop.ThreadsLoop(Channel(ours), print, Slots(2, None), aggregate=False)
+        data, _ = encode(Frame("run", {"job": "a", "attempt": 1, "scratch": "/"}, b"{}"))
+        agents.sendall(data)
+        with pytest.raises(RuntimeError, match="a mistake of ours"):
+            loop.serve()
+        loop._pool.shutdown()  # of a worker this would be the end
+        os.close(loop._ended)
