@@ -36,8 +36,6 @@ $(STAMP): pyproject.toml constraints.txt .ci/venv
 demo: $(STAMP)
 	$(BIN)/python -P deploy/demo.py
 
-# Hundreds of interpreters start: each would compile the package anew.
-test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)
 	@.ci/packages gcc
 	@.ci/peers "$(PYTHON)"
