@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stoker.agent.isolation import Plan
+from stoker.agent.log_pipe import log_pipe
 from stoker.agent.seams import SpawnFailed
 
 
@@ -93,7 +94,7 @@ def make_ends(*, frames: bool) -> Ends:
     except OSError as error:
         raise SpawnFailed(f"no socket for a worker: {error.strerror}") from None
     try:
-        log_end, log_start = os.pipe()
+        log_end, log_start = log_pipe()
     except OSError as error:
         for end in (ours, theirs):
             if end is not None:

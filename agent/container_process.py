@@ -28,7 +28,7 @@ from stoker.agent.container_engine import ContainerEngine, EngineError
 from stoker.agent.container_images import Images, wanted_by
 from stoker.agent.container_plan import SOCKET, Ended, Plan, ended_words
 from stoker.agent.frame_socket import FrameSocket
-from stoker.agent.log_pipe import LogPipe
+from stoker.agent.log_pipe import LogPipe, log_pipe
 from stoker.agent.log_tail import Heard, LogTail
 from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
 from stoker.wire.messages import WorkerSpec
@@ -201,7 +201,7 @@ class ContainerProcess:
     async def _created(self, container: str) -> tuple[int, str]:
         if self._stopped.done():
             return self._stopped_early()
-        log_end, log_start = os.pipe()
+        log_end, log_start = log_pipe()
         self._pipe = LogPipe(log_end, self._loop, self._tail)
         if self._door is not None:
             self._door.print_to(os.dup(log_start))

@@ -1,4 +1,4 @@
-"""The agent's end of a pipe that a worker's output comes through. Read on the loop, a piece at a time."""
+"""The pipe that a worker prints to, and the agent's end of it: read on the loop, a piece at a time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from stoker.agent.log_tail import LogTail
 READ_MAX = 64 * 1024
 READS_MAX = 4
 """At once: more than the kernel holds, and an end for a pipe that is written to for ever."""
+
+WRITABLE = 0o622
+
+
+def log_pipe() -> tuple[int, int]:
+    """The ends to read and to write. Also a worker with a user of its own may open the latter by its name
+    (/dev/stdout); nobody else can reach a pipe's name without rights over a process that holds it."""
+    log_end, log_start = os.pipe()
+    os.fchmod(log_start, WRITABLE)
+    return log_end, log_start
 
 
 class LogPipe:

@@ -25,7 +25,7 @@ from stoker.agent.exit_words import exit_words
 from stoker.agent.holdings import Kept
 from stoker.agent.isolation import SHARED_UMASK
 from stoker.agent.local_process import LocalSpawner
-from stoker.agent.log_pipe import READ_MAX
+from stoker.agent.log_pipe import READ_MAX, log_pipe
 from stoker.agent.log_tail import LogTail
 from stoker.agent.process_tree import Family, kill_all, look
 from stoker.agent.started_process import LOOK_AGAIN_S
@@ -139,7 +139,7 @@ class TemplateProcess:
         with contextlib.ExitStack() as undo:
             self._control, theirs = words.pair()
             undo.callback(self._control.close)
-            self._log_end, log_start = os.pipe()
+            self._log_end, log_start = log_pipe()
             undo.callback(os.close, self._log_end)
             try:
                 command = _command(theirs.fileno(), log_start, preload)

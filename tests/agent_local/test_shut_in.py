@@ -139,6 +139,22 @@ async def test_each_worker_has_a_user_to_itself(made: Made) -> None:
     assert (await made.said(spawner, WHO, worker="w6"))["uid"] == 190_002
 
 
+BY_NAME = """
+with open("/dev/stdout", "w") as out:
+    out.write("said by name\\n")
+say("ready")
+"""
+
+
+@root_only
+async def test_a_worker_with_its_own_user_prints_to_its_output_by_name(made: Made) -> None:
+    users, host = own_users()
+    process, watcher = made.start(made.spawner(users, host=host), f"{BY_NAME}\nhear()")
+    await watcher.next("ready")
+    process.kill()
+    assert "said by name" in (await watcher.exit).log_tail
+
+
 LOST = """
 r, w = os.pipe()
 if os.fork() == 0:
