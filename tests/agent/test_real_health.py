@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -99,7 +100,7 @@ async def real(a_host, tmp_path, monkeypatch):
     host.scratch = ScratchFolders(tmp_path / "scratch")
     host.folder = folder
     host.measure = WorkerMemory(host.sampler).measure
-    host.set(ladder=Ladder(cooperative_s=1.0, term_s=0.1))
+    host.set(ladder=Ladder(cooperative_s=60.0, term_s=0.1))
     running = asyncio.create_task(host.agent.run())
     yield host
     host.agent.stop()
@@ -130,7 +131,8 @@ async def test_neighbours_of_a_job_that_ignores_its_cancel_are_handed_back(real,
     await running(real, "n1", "n2", "polite")
     await real.control.cancel("polite")
     assert (await real.control.outcome("polite")).end == "cancelled", "a neighbour's cancel needs no kill"
-    fields = {"execution_timeout_ms": 600} if how == "timeout" else {}
+    real.agent.attempts._ladder = Ladder(cooperative_s=0.1, term_s=0.1)
+    fields = {"execution_timeout_ms": 2_000} if how == "timeout" else {}
     await real.control.assign(a_job("stubborn", b'{"stubborn": true}', **fields))
     if how == "cancel":
         await running(real, "stubborn")
@@ -229,19 +231,23 @@ async def test_a_replacement_is_forked_where_its_endpoint_preloads(real, a_worke
 
 
 async def test_memory_of_a_tree_of_processes(real):
-    """What is held here counts once; that of a child counts, too."""
-    before = tree_memory(tree_of(os.getpid()))
-    script = "x = b'x' * (64 << 20); print(flush=True); input()"
-    child = await asyncio.create_subprocess_exec(
+    """What is held by the first counts once; that of its child counts, too."""
+    holds = "import sys; x = b'x' * (64 << 20); print(flush=True); sys.stdin.read()"
+    starts = f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {holds!r}])"
+    script = f"{starts}; {holds}; child.wait()"
+    first = await asyncio.create_subprocess_exec(
         "python3", "-c", script, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    await child.stdout.readline()
-    assert tree_memory(tree_of(os.getpid())) - before > 60 << 20
-    assert tree_memory(tree_of(child.pid)) > 60 << 20
-    child.stdin.close()
-    await child.wait()
-    assert tree_memory(tree_of(child.pid)) is None
-    gone = await real.measure(child.pid, [CPU], False)
+    for _ in range(2):
+        await first.stdout.readline()
+    tree = tree_of(first.pid)
+    assert (tree[0], len(tree)) == (first.pid, 2)
+    assert 60 << 20 < tree_memory(tree[1:]) < 120 << 20
+    assert 120 << 20 < tree_memory(tree) < 240 << 20
+    first.stdin.close()
+    await first.wait()
+    assert tree_memory(tree_of(first.pid)) is None
+    gone = await real.measure(first.pid, [CPU], False)
     assert (gone.host, gone.device) == (None, None), "unknown, and not 0"
 
 
@@ -259,6 +265,8 @@ async def test_one_that_does_not_come_up_is_unhealthy_until_the_cause_is_repaire
     news = await real.control.worker_is("w1", "unhealthy")
     assert news.reason == WHY[how]
     assert real.control.bodies(Outcome) == []
+    worker = real.agent.workers.get("w1")
+    worker.spec = replace(worker.spec, start_timeout_s=60.0)  # for the start that succeeds
     (real.folder / "repaired").touch()
     await real.control.worker_is("w1", "ready")
     await real.control.assign(a_job("j1"))

@@ -25,7 +25,7 @@ async def real(a_host, a_worker, tmp_path):
     host = a_host()
     host.spawner = LocalSpawner(tmp_path / "agent")
     host.scratch = ScratchFolders(tmp_path / "scratch")
-    host.set(ladder=Ladder(cooperative_s=0.5, term_s=0.2))
+    host.set(ladder=Ladder(cooperative_s=60.0, term_s=0.2))
     running = asyncio.create_task(host.agent.run())
 
     async def serve(handler, **fields):
@@ -92,7 +92,7 @@ async def test_a_handler_waits_for_a_store_that_is_down_and_memory_is_bounded(re
     await real.until(lambda: real.agent.attempts._attempts)
     (attempt,) = real.agent.attempts._attempts.values()
     await real.until(lambda: attempt.stream is not None and len(attempt.stream._bodies) == 3)
-    await real.until(lambda: len(real.objects.calls) == 2)  # tried again: there was time for more
+    await real.until(lambda: len(real.objects.calls) >= 2)  # tried again: there was time for more
     assert sum(map(len, attempt.stream._bodies)) <= HOLD_MAX + LARGE + 100
     assert len(attempt.stream._bodies) == 3
     real.objects.down = False
@@ -132,8 +132,9 @@ async def test_an_error_comes_after_the_pieces_before_it(real, a_job):
 )
 async def test_every_end_brings_its_lines(real, a_job, then, end):
     await real.serve("prints_much", env={"MY_TOKEN": "tok-12345"})
+    real.agent.attempts._ladder = Ladder(cooperative_s=0.1, term_s=0.1)
     given = json.dumps({"then": then}).encode()
-    await real.control.assign(a_job("j1", given, execution_timeout_ms=500 if then == "stuck" else 60_000))
+    await real.control.assign(a_job("j1", given, execution_timeout_ms=2_000 if then == "stuck" else 60_000))
     outcome = await real.control.outcome("j1")
     assert outcome.end == end
     assert outcome.log == ("to stderr", "line 0 ", "line 1 ", "line 2 ", "***")

@@ -70,7 +70,7 @@ async def test_jobs_through_a_real_process(real, a_worker, a_job):
     assert (await real.control.outcome("j2")).end == "lost"
     await real.control.worker_is("w1", "ready")
 
-    timeout = replace(a_job("j3", b'{"do": "stuck"}'), execution_timeout_ms=300)
+    timeout = replace(a_job("j3", b'{"do": "stuck"}'), execution_timeout_ms=2_000)  # from when it is told
     await real.control.assign(timeout)
     assert (await real.control.outcome("j3")).end == "timed_out"
     await real.control.until(lambda: [n.state for n in real.control.news("w1")].count("ready") == 3)

@@ -17,7 +17,7 @@ from stoker.agent.input_cache import InputCache
 from stoker.agent.seams import FetchedInput, InputRefused, InputWish
 from stoker.outbound.guard import Guard
 
-SECONDS = 20.0  # far above what loopback needs
+SECONDS = 100.0  # far above what loopback needs
 KEPT = {"ETag": '"v1"'}
 FRESH = {"Cache-Control": "max-age=100", "ETag": '"v1"'}
 

@@ -27,7 +27,7 @@ class Hangs:
 
     def __call__(self, *_: Any) -> None:
         self.begun.set()
-        self.over.wait(120)
+        self.over.wait(240)
 
     async def while_it_does(self, work: Coroutine[Any, Any, Any]) -> None:
         waiting = asyncio.ensure_future(work)
@@ -46,7 +46,7 @@ def hangs() -> Iterator[Hangs]:
 def ends(main: Coroutine[Any, Any, None]) -> bool:
     running = threading.Thread(target=asyncio.run, args=(main,), daemon=True)
     running.start()
-    running.join(20)
+    running.join(60)
     return not running.is_alive()
 
 

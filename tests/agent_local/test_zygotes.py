@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -31,6 +32,8 @@ from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
 from stoker.worker.frames import Frame
 
 ECHO = "def handler(job):\n    return job.input\n"
+PATIENCE_S = 100.0
+AWAY_S = 10_000.0
 IMPORTS_ARE_COUNTED = "open({counter!r}, 'a').write('x')\nVALUE = 7\n"
 
 
@@ -98,7 +101,7 @@ class Host:
         return self.template._life._child.pid
 
     async def until(self, true: Callable[[], Any]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not true():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)  # what other processes do rings no bell
 
@@ -125,6 +128,13 @@ async def host(tmp_path: Path, new_watcher: Any) -> AsyncIterator[Host]:
     made = Host(tmp_path, new_watcher)
     yield made
     await made.spawner.close()
+
+
+@pytest.fixture
+def _it_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template that has died does not come back in the middle of the test, however long that takes."""
+    monkeypatch.setattr(zygote, "FIRST_S", AWAY_S)
+    monkeypatch.setattr(zygote, "LONGEST_S", AWAY_S)
 
 
 @pytest.fixture
@@ -337,6 +347,7 @@ UNFIT = {
 }
 
 
+@pytest.mark.usefixtures("_it_stays_away")
 @pytest.mark.parametrize("how", UNFIT)
 async def test_unfit_imports_are_told_and_its_workers_fresh(host: Host, how: str, told: Any) -> None:
     source, sentence = UNFIT[how]
@@ -544,6 +555,7 @@ async def test_a_waiting_worker_is_paused_before_it_begins(host: Host) -> None:
 # ---- whatever is killed -----------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("_it_stays_away")
 async def test_the_death_of_a_template_touches_no_worker(host: Host, told: Any) -> None:
     handler = host.write(ECHO)
     process, watcher = await host.ready(handler, "json")
@@ -556,7 +568,7 @@ async def test_the_death_of_a_template_touches_no_worker(host: Host, told: Any) 
     assert await host.answer(fresh, fresh_watcher, "fresh") == "fresh"
     assert "its template is not there: killed, likely out of memory" in told()
     # It comes back after its back-off, as long as its workers live.
-    host.template._tell(zygote.Tick(asyncio.get_running_loop().time() + 10))
+    host.template._tell(zygote.Tick(asyncio.get_running_loop().time() + AWAY_S + 1))
     assert await host.a_spare() not in (spare, process.pid)
 
 
@@ -654,7 +666,7 @@ async def test_a_spare_that_dies_in_the_session_of_its_dead_template(host: Host,
     await host.until(lambda: host.template._life is None)
     os.kill(process.pid, signal.SIGKILL)
     assert gone(process.pid)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await watcher.exit).status == -signal.SIGKILL
 
 
@@ -672,6 +684,7 @@ async def test_a_spare_that_cannot_become_a_worker_says_why(host: Host) -> None:
     assert ended.log_tail == (f"[Errno 2] No such file or directory: '{host.folder / 'removed'}'",)
 
 
+@pytest.mark.usefixtures("_it_stays_away")
 async def test_nothing_starts_again_while_the_agent_ends(host: Host) -> None:
     await host.ready(host.write(ECHO), "json")
     template = host.template
@@ -679,8 +692,8 @@ async def test_nothing_starts_again_while_the_agent_ends(host: Host) -> None:
     await host.until(lambda: template._life is None)
     closing = asyncio.create_task(host.spawner.close())
     await asyncio.sleep(0)  # it waits for the worker's end, and just now the template's back-off is over
-    template._tell(zygote.Tick(asyncio.get_running_loop().time() + 10))
-    async with asyncio.timeout(30):
+    template._tell(zygote.Tick(asyncio.get_running_loop().time() + AWAY_S + 1))
+    async with asyncio.timeout(PATIENCE_S):
         await closing
     assert template._count == 1
 
@@ -703,8 +716,8 @@ async def test_kills_at_any_moment_leave_nothing(
             if marked(seen.pid, "STOKER_AGENT", str(host.folder / "data"))
         ]
         if mine:
-            rng_pid = rng.choice(mine).pid
-            os.kill(rng_pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # its template has reaped it meanwhile
+                os.kill(rng.choice(mine).pid, signal.SIGKILL)
     for watcher in watchers:
         await host.until(lambda watcher=watcher: not watcher.frames.empty() or watcher.exits)
     await host.spawner.close()
@@ -832,5 +845,5 @@ async def test_a_spare_that_was_reaped_as_a_leftover_holds_nothing_up(host: Host
     spare = await host.a_spare()
     os.kill(spare, signal.SIGKILL)
     os.waitpid(spare, 0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await host.spawner.close()

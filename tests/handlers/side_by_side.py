@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 
 OWNER = contextvars.ContextVar("OWNER", default="nobody")
-PATIENCE_S = 30.0
+PATIENCE_S = 100.0
 
 
 class Handler:

@@ -22,7 +22,7 @@ from stoker.worker.frames import Frame, FrameReader, encode
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HANDLERS = REPOSITORY / "tests" / "handlers"
-PATIENCE_S = 30.0
+PATIENCE_S = 100.0
 DEVICE = {"uuid": "GPU-1", "kind": "gpu", "name": "a GPU", "index": 3}
 
 

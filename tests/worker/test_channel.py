@@ -152,11 +152,11 @@ def test_a_large_piece_waits_until_it_is_taken_and_others_are_heard_meanwhile(
     agent.recv(1)
     for frame in others:
         agent.sendall(encode(frame)[0])
-    assert [heard.get(timeout=30), heard.get(timeout=30)] == ["cancel", "run"]
+    assert [heard.get(timeout=100), heard.get(timeout=100)] == ["cancel", "run"]
     assert polled(channel) == [], "the sender looks"
     assert sending.is_alive()
     agent.sendall(encode(mine)[0] + encode(Frame("stop"))[0])
-    sending.join(30)
+    sending.join(100)
     assert heard.get_nowait() == "stop"
 
 

@@ -17,6 +17,7 @@ from stoker.worker.frames import Frame, FrameReader, encode
 from stoker.worker.slots import Slots
 from stoker.worker.sync_loop import SyncLoop
 
+PATIENCE_S = 60.0
 RUN = Frame("run", {"job": "j", "attempt": 1, "scratch": "/nowhere"}, b"null")
 CANCEL = Frame("cancel", {"job": "j", "attempt": 1, "reason": "by its caller"})
 
@@ -24,7 +25,7 @@ CANCEL = Frame("cancel", {"job": "j", "attempt": 1, "reason": "by its caller"})
 @pytest.fixture
 def ends() -> Iterator[tuple[Channel, socket.socket]]:
     ours, theirs = socket.socketpair()
-    theirs.settimeout(20)
+    theirs.settimeout(PATIENCE_S)
     channel = Channel(ours)
     yield channel, theirs
     channel.close()
@@ -69,8 +70,8 @@ class Inbox(deque[Frame]):
 
     def append(self, frame: Frame) -> None:
         self.reached.set()
-        assert self._lock.asked.wait(20)
-        assert self._lock.owner == threading.get_ident() or self._empty.wait(20)
+        assert self._lock.asked.wait(PATIENCE_S)
+        assert self._lock.owner == threading.get_ident() or self._empty.wait(PATIENCE_S)
         super().append(frame)
 
     def __bool__(self) -> bool:
@@ -88,12 +89,12 @@ def test_a_job_that_a_left_behind_thread_hears_of_is_run(ends: tuple[Channel, so
     agent.sendall(encode(RUN)[0])
     left_behind = threading.Thread(target=loop.poll)
     left_behind.start()
-    assert inbox.reached.wait(20)
+    assert inbox.reached.wait(PATIENCE_S)
     found: list[Frame] = []
     main = threading.Thread(target=lambda: found.append(loop._next()), daemon=True)
     main.start()
-    left_behind.join(20)
-    main.join(5)
+    left_behind.join(PATIENCE_S)
+    main.join(PATIENCE_S)
     assert found == [RUN]
 
 

@@ -102,6 +102,8 @@ def test_a_cancel_ends_a_fetch(start_worker: Any) -> None:
 
 
 def _descriptors(agent: Any) -> list[str]:
+    """Those with an answer, once it has nothing more to do."""
+    assert agent.is_silent()
     folder = Path(f"/proc/{agent.process.pid}/fd")
     found = [os.readlink(path) for path in folder.iterdir()]
     return [path for path in found if "memfd:" in path]

@@ -15,7 +15,7 @@ import pytest
 from stoker.worker.channel import AGENT_GONE_STATUS
 from stoker.worker.frames import Frame, encode
 
-PATIENCE_S = 30.0
+PATIENCE_S = 100.0
 
 
 def body(frame: Frame) -> Any:

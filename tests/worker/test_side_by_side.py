@@ -327,7 +327,7 @@ def test_a_modifier_is_asked_in_the_context_of_setup(start_worker: Any, tmp_path
     assert agent.next().kind == "done"
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_an_error_of_the_runtime_itself_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not that thread alone, of whose job nobody would ever hear."""
 
