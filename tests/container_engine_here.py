@@ -10,6 +10,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -21,6 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Self
 
+import pytest
+
+from stoker.agent import container_engine
+from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_plan import DOCKER_WITH_CDI
 
 TESTS = Path(__file__).parent
@@ -53,8 +58,10 @@ NOT_IMPORTED = {
 }
 """Of the stock worker's packages; they would be most of the image."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 """For an engine to start or stop: a busy machine takes long, and one that cannot start says so at once."""
+AGAIN = 3
+"""How often one that has run here is started at most: dockerd gives its containerd only 15 s to answer."""
 LOOPBACK_IS_SAFE = '[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n'
 
 
@@ -87,6 +94,7 @@ class EngineHere:
         self.root = Path(tempfile.mkdtemp(prefix=f"stoker-{self.program}-"))  # short: sockets lie below it
         self.address = f"unix://{self.root}/s"
         self.running: subprocess.Popen[bytes] | None = None
+        self.has_run = False
 
     def command(self) -> list[str]:
         raise NotImplementedError
@@ -95,10 +103,26 @@ class EngineHere:
         return dict(os.environ)
 
     def ready(self) -> bool:
-        return (self.root / "s").is_socket()
+        """Whether it answers: a socket may be there before anybody listens."""
+        with socket.socket(socket.AF_UNIX) as asks:
+            asks.settimeout(PATIENCE_S)
+            try:
+                asks.connect(f"{self.root}/s")
+                asks.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+                return b" 200 " in asks.recv(64)
+            except OSError:
+                return False
 
     def start(self) -> None:
         """Again, after a stop. Raises RuntimeError with its last words."""
+        for _ in range(AGAIN if self.has_run else 1):
+            if self._started():
+                self.has_run = True
+                return
+        last = (self.root / "log").read_text(errors="replace").splitlines()[-1:]
+        raise RuntimeError(f"{self.program} does not start here: {' '.join(last)}")
+
+    def _started(self) -> bool:
         with (self.root / "log").open("wb") as log:
             self.running = subprocess.Popen(
                 self.command(),
@@ -112,9 +136,10 @@ class EngineHere:
         until = time.monotonic() + PATIENCE_S
         while not self.ready():
             if self.running.poll() is not None or time.monotonic() > until:
-                last = (self.root / "log").read_text(errors="replace").splitlines()[-1:]
-                raise RuntimeError(f"{self.program} does not start here: {' '.join(last)}")
+                self.stop()
+                return False
             time.sleep(0.05)
+        return True
 
     def stop(self) -> None:
         if self.running is None:
@@ -136,8 +161,11 @@ class EngineHere:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self.clean()
-        shutil.rmtree(self.root)
+        until = time.monotonic() + PATIENCE_S
+        while self.root.exists():  # what still ends there writes while it is removed
+            self.clean()
+            shutil.rmtree(self.root, ignore_errors=time.monotonic() < until)
+            time.sleep(0.05)
 
 
 class Dockerd(EngineHere):
@@ -155,7 +183,7 @@ class Dockerd(EngineHere):
         self.bridge = f"stk{secrets.token_hex(4)}"
         made = (
             ("link", "add", self.bridge, "type", "bridge"),
-            ("address", "add", f"10.213.{secrets.randbelow(256)}.1/24", "dev", self.bridge),
+            ("address", "add", f"{_free_network()}.1/24", "dev", self.bridge),
             ("link", "set", self.bridge, "up"),
         )
         if not all(_ip(*words) for words in made):
@@ -178,9 +206,6 @@ class Dockerd(EngineHere):
         found = re.search(r"version (\d+)", told)
         return found is not None and int(found[1]) >= DOCKER_WITH_CDI
 
-    def ready(self) -> bool:
-        return super().ready() and b"API listen" in (self.root / "log").read_bytes()
-
     def clean(self) -> None:
         for left in ("exec/netns/default", "data"):  # dockerd leaves the first one mounted
             subprocess.run(["umount", "-R", f"{self.root}/{left}"], capture_output=True, check=False)
@@ -191,6 +216,15 @@ def _ip(*words: str) -> bool:
     if not shutil.which("ip"):
         return False
     return subprocess.run(["ip", *words], capture_output=True, check=False).returncode == 0
+
+
+def _free_network() -> str:
+    """Its first three bytes: two bridges of one network would each get what is the other's."""
+    routes = Path("/proc/net/route").read_text().splitlines()[1:]
+    taken = {bytes.fromhex(line.split()[1])[::-1] for line in routes}
+    networks = [bytes((10, 213, n, 0)) for n in range(256)]
+    found = secrets.choice([one for one in networks if one not in taken])
+    return ".".join(map(str, found[:3]))
 
 
 class Podman(EngineHere):
@@ -214,14 +248,14 @@ class Podman(EngineHere):
         )
         for folder in ("cdi", "tmp"):
             (self.root / folder).mkdir()
-        if not self.CDI.exists():  # to mount on; another podman of this process may have it mounted, too
-            self.CDI.mkdir()
+        if not self.CDI.exists():  # to mount on; another podman may have it mounted, too
+            self.CDI.mkdir(exist_ok=True)
             atexit.register(subprocess.run, ["rmdir", "--ignore-fail-on-non-empty", self.CDI], check=False)
         if not Path("/sys/class/net", self.BRIDGE).exists():  # made with the first pod, and left
             atexit.register(_ip, "link", "delete", self.BRIDGE)
 
     def command(self) -> list[str]:
-        private = f'mount --bind {self.root}/cdi {self.CDI}; exec "$@"'
+        private = f'mkdir -p {self.CDI}; mount --bind {self.root}/cdi {self.CDI}; exec "$@"'
         within = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", private, "-"]
         # fmt: off
         return [
@@ -242,6 +276,13 @@ class Podman(EngineHere):
     def clean(self) -> None:
         for left in ("data/overlay", "data"):  # the first one where it had no mounts of its own
             subprocess.run(["umount", "-R", f"{self.root}/{left}"], capture_output=True, check=False)
+
+
+def patient(address: str) -> ContainerEngine:
+    """To an engine that is there, however long a busy machine lets it think: an agent gives up early."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(container_engine, "OPEN_S", PATIENCE_S)
+        return container_engine.connect([address])
 
 
 def make_image(address: str) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from container_engine_here import IMAGE, STOCK, dockerd, make_image, podman
+from container_engine_here import IMAGE, PATIENCE_S, STOCK, dockerd, make_image, patient, podman
 from docker import APIClient
 
-from stoker.agent.container_engine import CALL_S, ContainerEngine, connect
+from stoker.agent import container_spawner
+from stoker.agent.container_engine import CALL_S, ContainerEngine
 from stoker.agent.container_plan import Limits
 from stoker.agent.container_spawner import Contained, ContainerSpawner, OnHost
 from stoker.agent.files import ScratchFolders
@@ -115,8 +116,7 @@ class Host:
 
 @pytest.fixture(scope="session")
 def asked_once(address: str) -> Iterator[ContainerEngine]:
-    """What it is, podman tells in seconds."""
-    engine = connect([address])
+    engine = patient(address)
     yield engine
     engine.close()
 
@@ -128,7 +128,11 @@ def engine(address: str, asked_once: ContainerEngine) -> ContainerEngine:
 
 
 @pytest_asyncio.fixture
-async def host(asked_once: ContainerEngine, engine: ContainerEngine, tmp_path: Path) -> AsyncIterator[Host]:
+async def host(
+    asked_once: ContainerEngine, engine: ContainerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Host]:
+    """It waits for its engine at its end: what that takes is no test's affair."""
+    monkeypatch.setattr(container_spawner, "CLOSE_S", PATIENCE_S)
     volumes = tmp_path / "volumes"
     volumes.mkdir()
     limits = Limits(memory=256 << 20, pids=64, nproc=4096)
@@ -145,7 +149,7 @@ def stock() -> None:
 
 
 def containers_left(address: str) -> list[Any]:
-    again = connect([address])
+    again = patient(address)
     try:
         return again.client.containers(all=True)
     finally:

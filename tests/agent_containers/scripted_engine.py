@@ -36,7 +36,8 @@ class Call(BaseHTTPRequestHandler):
         engine = self.server.engine
         asked = f"{self.command} {unquote(VERSION.sub('', self.path))}"
         engine.hear(asked)
-        found = next((line for words, line in engine.script.items() if words in asked), None)
+        script = list(engine.script.items())  # at once: a test changes it while calls come
+        found = next((line for words, line in script if words in asked), None)
         (found or engine.usual)(self)
 
     do_POST = do_DELETE = do_HEAD = do_PUT = do_GET
@@ -105,11 +106,16 @@ class ScriptedEngine:
             self.heard.append(asked)
             self._moved.notify_all()
 
-    def until(self, words: str, times: int = 1, within_s: float = 20.0) -> None:
+    def until(self, words: str, times: int = 1, within_s: float = 60.0) -> None:
         """A call with these words has come so often. Blocking."""
         with self._moved:
             heard = lambda: sum(words in one for one in self.heard) >= times  # noqa: E731
             assert self._moved.wait_for(heard, within_s), f"{words!r}, {times} times, of {self.heard}"
+
+    def until_empty(self, within_s: float = 60.0) -> None:
+        """Every container has been removed. Blocking."""
+        with self._moved:
+            assert self._moved.wait_for(lambda: not self.containers, within_s), self.containers
 
     def hang(self, _: Call) -> None:
         self.released.wait(120)
@@ -122,9 +128,7 @@ class ScriptedEngine:
         words = call.path.partition("?")[0].rpartition("/containers/")[2]
         match call.command, words.split("/"):
             case "POST", ["create"]:
-                self._made += 1
-                self.containers.add(f"c{self._made}")
-                call.tell({"Id": f"c{self._made}", "Warnings": []}, 201)
+                call.tell({"Id": self._make(), "Warnings": []}, 201)
             case "GET", ["json"]:
                 labels = {"stoker.agent": "agent-1"}
                 call.tell([{"Id": one, "Labels": labels} for one in sorted(self.containers)])
@@ -142,10 +146,19 @@ class ScriptedEngine:
                 call.tell(None, 204)
                 self.ended.set()
             case "DELETE", [name]:
-                self.containers.discard(name)
+                with self._moved:
+                    self.containers.discard(name)
+                    self._moved.notify_all()
                 call.tell(None, 204)
             case _:
                 self._around(call)
+
+    def _make(self) -> str:
+        with self._moved:  # several calls come at once
+            self._made += 1
+            made = f"c{self._made}"
+            self.containers.add(made)
+        return made
 
     def _around(self, call: Call) -> None:
         path = call.path.partition("?")[0]

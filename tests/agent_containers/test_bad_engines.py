@@ -156,6 +156,8 @@ async def test_each_step_may_fail_and_the_worker_ends_with_a_sentence(
     assert ended.reason.startswith("the container of worker w1 "), ended.reason
     if ill == "refuses":
         assert ended.reason.endswith("no space left on device")
+    if ill == "hangs":  # a call that was slow for another reason comes again
+        await asyncio.to_thread(said.until_empty)
     assert said.containers == set()
     said.released.set()
     await host.spawner.close()
@@ -223,7 +225,7 @@ async def test_an_agent_leaves_an_engine_that_hangs(said: ScriptedEngine, tmp_pa
     host = Host(engine, tmp_path / "data")
     worker = await a_worker(host, said)
     said.script["/kill"] = said.hang
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await host.spawner.close()
     assert worker.exit.status == LOST
     assert worker.exit.reason == "the agent ended, and its container engine did not answer"
@@ -297,18 +299,18 @@ async def test_who_asks_for_an_image_that_is_being_pulled_waits_for_that(
 async def test_podman_stores_in_silence_what_it_has_read(
     host: Host, said: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container_pull, "QUIET_S", 1.0)
+    monkeypatch.setattr(container_pull, "QUIET_S", 2.0)
 
     def stores(call: Call) -> None:
         call.steps({"status": "Downloading"}, {"status": "Download complete"})
-        call.hung_up_within(2.5)
+        call.hung_up_within(4.0)
         call.steps_end()
 
     said.script["/images/create"] = stores
     if host.engine.facts.name == "podman":
         await host.engine.pull("a/b:1")
         return
-    with pytest.raises(EngineError, match="its registry has been silent for 1 s"):
+    with pytest.raises(EngineError, match="its registry has been silent for 2 s"):
         await host.engine.pull("a/b:1")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from container_engine_here import patient
 
-from stoker.agent.container_engine import connect
 from stoker.agent.container_process import LOST
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
@@ -184,7 +184,7 @@ async def test_a_later_agent_removes_what_an_earlier_one_left(host: Any, address
         command=("python", "-c", "import time; print('runs', flush=True); time.sleep(600)"), kind="protocol"
     )
     await worker.until(lambda: host.lines == ["runs"])
-    later = await asyncio.to_thread(connect, [address])
+    later = await asyncio.to_thread(patient, address)
     assert await later.remove_all("agent-2") == 0, "another agent's"
     assert await later.remove_all("agent-1") == 1
     ended = (await worker.exited()).status

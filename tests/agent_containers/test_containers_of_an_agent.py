@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
-from container_engine_here import IMAGE
+from container_engine_here import IMAGE, patient
 from stack import Stack, queue_endpoint, running
 
-from stoker.agent.container_engine import connect
 from stoker.agent.container_plan import AGENT_LABEL
 
 pytestmark = pytest.mark.slow
@@ -42,7 +41,7 @@ def stack(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
 
 def containers(address: str, stack: Stack) -> list[Any]:
     """Of this stack's agent."""
-    engine = connect([address])
+    engine = patient(address)
     try:
         node = (stack.folder / "agent" / "node_id").read_text().strip()
         return engine.client.containers(all=True, filters={"label": f"{AGENT_LABEL}={node}"})
@@ -101,7 +100,7 @@ def test_an_agent_that_leaves_hands_back_what_its_containers_do(address: str, st
     job = stack.run("stuck", {"seconds": 8})
     stack.in_progress("stuck", job)
     stack.agent.send_signal(signal.SIGTERM)
-    assert stack.agent.wait(60) == 0
+    assert stack.agent.wait(90) == 0
     assert containers(address, stack) == []
     stack.start_agent()
     record = stack.end_of("stuck", job)

@@ -12,9 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from conftest import Host, containers_left
-from container_engine_here import Dockerd, EngineHere, Podman, make_image
+from container_engine_here import Dockerd, EngineHere, Podman, make_image, patient
 
-from stoker.agent.container_engine import connect
 from stoker.agent.container_plan import Limits
 
 pytestmark = pytest.mark.slow
@@ -38,7 +37,7 @@ async def test_an_engine_that_stops_and_starts(kind: type[EngineHere], tmp_path:
         except RuntimeError as why:
             pytest.skip(str(why))
         make_image(engine.address)
-        found = await asyncio.to_thread(connect, [engine.address])
+        found = await asyncio.to_thread(patient, engine.address)
         host = Host(found, tmp_path / "data", limits=Limits(nproc=4096))
         await survives(host, engine)
         assert await asyncio.to_thread(containers_left, engine.address) == []

@@ -43,7 +43,7 @@ class Podman:
         init = json.get("init_path")
         self.asked.append(init)
         if len(self.asked) <= TOGETHER:
-            self._first.wait(20.0)
+            self._first.wait(60.0)
         return Answer("" if init == self.there else NO_INIT[init is None])
 
     def _raise_for_status(self, answer: Answer) -> None:

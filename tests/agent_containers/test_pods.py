@@ -16,11 +16,11 @@ import pytest_asyncio
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
 sys.path.insert(0, str(Path(__file__).parent))
-from container_engine_here import IMAGE, Dockerd, EngineHere, Podman, make_image
+from container_engine_here import IMAGE, Dockerd, EngineHere, Podman, make_image, patient
 from pod_stories import PORTS, STORIES, Place, Programs, tell
 from registry_here import PASSWORD, USER, registry
 
-from stoker.agent.container_engine import ContainerEngine, connect
+from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_images import Images
 from stoker.agent.container_plan import POD_LABEL, Limits
 from stoker.agent.container_spawner import OnHost
@@ -61,7 +61,7 @@ def _page(port: int) -> dict[str, Any] | None:
     try:
         connection.request("GET", "/")
         return dict(json.loads(connection.getresponse().read()))
-    except (OSError, http.client.HTTPException):
+    except (OSError, http.client.HTTPException, ValueError):  # half a page: it ends
         return None
     finally:
         connection.close()
@@ -253,7 +253,7 @@ async def goes_and_comes(here: EngineHere, folder: Path) -> None:
         assert (told["kept"], told["fresh"]) == (starts, starts)
         await the_agent_too(place, here)
 
-    found = await asyncio.to_thread(connect, [here.address])
+    found = await asyncio.to_thread(patient, here.address)
     await tell(story, a_place(found, folder))
     await asyncio.to_thread(found.close)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,11 +67,10 @@ class Pods(Stack):
         if port is None:
             return None
         try:
-            told = httpx.get(f"http://127.0.0.1:{port}/", trust_env=False, timeout=5).text
-        except httpx.TransportError:
+            answer = httpx.get(f"http://127.0.0.1:{port}/", trust_env=False, timeout=5)
+            return dict(answer.json())
+        except (httpx.TransportError, ValueError):  # half a page: it is just being stopped
             return None
-        answer: dict[str, Any] = json.loads(told)
-        return answer
 
     def until_it_says(self, pod: str, **wanted: Any) -> None:
         def said() -> bool:

@@ -2,6 +2,8 @@
 
 Ports are free ones and are kept over a restart, as `stoker up` does. At the end nothing may be left running:
 no worker, no object store, nothing that has the data folder on its command line.
+
+Nothing here is held to a time: what is waited for comes, or a patience ends that no slow machine uses up.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +32,19 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 LIVING: list[Stack] = []
 """What runs now; a test that fails shows their logs."""
+
+STOP_S = 60.0
+"""An agent gives what runs 30 s to end by itself, and then its ladder."""
+
+GONE_S = 30.0
+"""What was killed is gone when the kernel next runs it."""
+
+START_S = 120.0
+"""For a first sign of a handler: its worker may have a model to load."""
+
+FETCH_S = 60.0
+SHOWN = 6000
+"""Characters of a log beside a failure."""
 
 
 def queue_endpoint(name: str, file: str, **fields: Any) -> str:
@@ -52,11 +68,23 @@ def files_below(folder: Path) -> list[Path]:
     return [path for path in found if path.is_file()]
 
 
-def until(done: Callable[[], bool], patience_s: float, what: str) -> None:
+def until(
+    done: Callable[[], bool], patience_s: float, what: str, found: Callable[[], object] | None = None
+) -> None:
+    """`found` tells, for the reader of a failure, what there is instead. The last look comes after the end of
+    the patience: who was not run meanwhile has not looked yet."""
     pause, deadline = threading.Event(), time.monotonic() + patience_s
+    late = False
     while not done():
-        assert time.monotonic() < deadline, f"in {patience_s:.0f} s there was never: {what}"
+        told = f"; there is {found()}" if late and found else ""
+        assert not late, f"in {patience_s:.0f} s there was never: {what}{told}"
         pause.wait(0.05)
+        late = time.monotonic() >= deadline
+
+
+def fetched(url: str) -> httpx.Response:
+    """What anybody gets at a signed URL."""
+    return httpx.get(url, trust_env=False, timeout=FETCH_S)
 
 
 class Stack:
@@ -78,11 +106,13 @@ class Stack:
         self.control: subprocess.Popen[bytes]
         self.agent: subprocess.Popen[bytes]
         self.http: httpx.Client
+        self._ports: list[socket.socket] = []
 
     # -- processes
 
     def start(self) -> None:
-        LIVING.append(self)
+        if self not in LIVING:
+            LIVING.append(self)
         self.start_control()
         self.start_agent()
 
@@ -95,6 +125,7 @@ class Stack:
         self.control, self.facts = self._start(
             command, "control", {"STOKER_API_KEY": self.key, **self.database}
         )
+        self._let_ports_go()
         if hasattr(self, "http"):
             self.http.close()
         headers = {"Authorization": f"Bearer {self.key}"}
@@ -126,11 +157,14 @@ class Stack:
             line = ready.readline()
         if not line:
             process.wait()
-            raise AssertionError(f"{name} ended before it was ready:\n{self.log(name)}")
+            raise AssertionError(f"{name} ended before it was ready:\n{self.end_of_log(name)}")
         return process, json.loads(line)
 
     def log(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text(errors="replace")[-6000:]
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def end_of_log(self, name: str) -> str:
+        return self.log(name)[-SHOWN:]
 
     def logged(self) -> list[str]:
         return [name for name in ("control", "agent") if (self.folder / f"{name}.log").exists()]
@@ -140,24 +174,44 @@ class Stack:
         process: subprocess.Popen[bytes] = getattr(self, name)
         process.send_signal(signal.SIGKILL)
         process.wait()
+        if name == "control":
+            self._hold_ports()
+
+    def _hold_ports(self) -> None:
+        """Bound, and not listened on: until control is back, the system gives its ports to nobody else."""
+        for name in ("http", "grpc"):
+            port = socket.socket()
+            self._ports.append(port)
+            port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            port.bind(("127.0.0.1", int(self.facts[name].rpartition(":")[2])))
+
+    def _let_ports_go(self) -> None:
+        while self._ports:
+            self._ports.pop().close()
 
     def stop(self) -> None:
         if self in LIVING:
             LIVING.remove(self)
-        for name in ("agent", "control"):
-            process = getattr(self, name, None)
-            if process is None or process.poll() is not None:
-                continue
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise AssertionError(f"{name} did not stop:\n{self.log(name)}") from None
+        hung = [name for name in ("agent", "control") if not self._ended(name)]
+        self._let_ports_go()
         if hasattr(self, "http"):
             self.http.close()
-        assert not self.left_over(), "something was left running"
+        assert not hung, "\n".join(f"{name} did not stop:\n{self.end_of_log(name)}" for name in hung)
+        until(lambda: not self.left_over(), GONE_S, "an end of all that was started", self.left_over)
+
+    def _ended(self, name: str) -> bool:
+        """By SIGTERM; what does not listen to it is killed, and nothing of the test stays either way."""
+        process: subprocess.Popen[bytes] | None = getattr(self, name, None)
+        if process is None or process.poll() is not None:
+            return True
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return False
+        return True
 
     def left_over(self) -> list[str]:
         """Living processes that name this stack's folder, on their command line or in a worker's mark."""
@@ -196,10 +250,15 @@ class Stack:
                 return answer["stream"][0]["output"]
             assert answer["status"] in {"IN_QUEUE", "IN_PROGRESS"}, answer
 
+    def status(self, endpoint: str, job: str) -> dict[str, Any]:
+        """As it is now: a look at one moment, which another may follow."""
+        answer = self.http.get(f"/{endpoint}/status/{job}")
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
     def in_progress(self, endpoint: str, job: str) -> None:
         """Waits until the handler has reported progress."""
-        while "output" not in self.http.get(f"/{endpoint}/status/{job}").json():
-            pass
+        until(lambda: "output" in self.status(endpoint, job), START_S, "progress")
 
 
 @contextlib.contextmanager
@@ -213,7 +272,7 @@ def running(
     except BaseException:
         for name in ("control", "agent"):
             with contextlib.suppress(OSError):
-                print(f"--- {name}.log\n{stack.log(name)}")
+                print(f"--- {name}.log\n{stack.end_of_log(name)}")
         raise
     finally:
         stack.stop()
