@@ -10,6 +10,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
@@ -17,6 +18,9 @@ from stoker.cli import hosted_call
 from stoker.cli.errors import CliError
 from stoker.cli.hosted_call import Advance
 from stoker.client import Client, Event, JobRecord
+
+MOST: Final = 60 << 20
+"""Bytes of a file that the service keeps: who sends more waits for all of it to be read, and is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,11 @@ def _check_given(given: str) -> None:
         raise CliError(f"there is no file {given}; give a file or an http URL")
     if not os.access(given, os.R_OK):
         raise CliError(f"{given} cannot be read: permission denied")
-    if not Path(given).stat().st_size:
+    size = Path(given).stat().st_size
+    if not size:
         raise CliError(f"{given} is empty")
+    if size > MOST:
+        raise CliError(f"{given} has {size:,} bytes; a file that is brought along may have {MOST:,}")
 
 
 def advance_of(event: Event) -> Advance | None:

@@ -16,12 +16,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from hosted_service import RESULT, Service, serving
 
-from stoker.cli import hosted_call
+from stoker.cli import hosted_call, talk
 from stoker.cli.errors import CliError
 from stoker.cli.main import main
 from stoker.cli.talk import TalkRequest, advance_of, run
 from stoker.cli.terminal import plain_console
 from stoker.client import BadRequest, Client, Event, JobFailed
+from stoker.control.api.seam import ApiSettings
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +137,18 @@ def test_an_empty_file_is_named_before_anything_is_asked(
 ) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(CliError, match=rf"{name} is empty"):
+        ask(service, face, voice, tmp_path / "out.mp4")
+    assert service.asked == []
+
+
+@pytest.mark.parametrize("name", ["face.png", "voice.mp3"])
+def test_a_file_that_is_too_large_is_named_before_anything_is_read(
+    service: Service, face: Path, voice: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ApiSettings().file_bytes == talk.MOST
+    os.truncate(tmp_path / name, talk.MOST + 1)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
+    with pytest.raises(CliError, match=rf"{name} has 62,914,561 bytes; .* brought along may have 62,914,560"):
         ask(service, face, voice, tmp_path / "out.mp4")
     assert service.asked == []
 
