@@ -58,9 +58,10 @@ def _frame(sound: Sound, rate: int, form: str, layout: str) -> Any:
     return frame
 
 
-def with_gap(source: Path, target: Path, after: int, samples: int) -> Path:
-    """The same packets; from a time on, in samples of the track, so much later."""
-    with av.open(str(source)) as given, av.open(str(target), "w") as out:
+def with_gap(source: Path, target: Path, after: int, samples: int, **muxer: str) -> Path:
+    """The same packets; from a time on, in samples of the track, so much later. The encoder's own silence
+    stands before 0."""
+    with av.open(str(source)) as given, av.open(str(target), "w", options=muxer) as out:
         track = out.add_stream_from_template(given.streams[0])
         for packet in given.demux(0):
             if packet.pts is None or packet.dts is None:

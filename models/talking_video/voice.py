@@ -97,8 +97,9 @@ def opened(path: Path) -> av.container.InputContainer:
 def sounding(given: Any, stream: Any) -> Iterator[Any]:
     """The frames of a track, and silence where its time stamps leave some out: what is said afterwards
     stays at its time. Of the formats that are taken, only MP4 has stamps of its own; in any other, what is
-    left out is missing."""
-    stamped, end = "mp4" in given.format.name, None
+    left out is missing. A sound that begins later than 0 has an empty edit before it; in fragments, which the
+    index does not count, the stamps may be those of a broadcast, and begin anywhere."""
+    stamped, end = "mp4" in given.format.name, 0 if stream.frames else None
     for frame in _frames(given, stream):
         if stamped and frame.pts is not None:
             start = round(frame.pts * frame.time_base * frame.sample_rate)

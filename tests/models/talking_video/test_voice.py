@@ -314,6 +314,23 @@ def test_silence_that_the_time_stamps_leave_out_is_heard(tmp_path: Path) -> None
     assert lag(found[place:], before[place:]) == 8_000
 
 
+def test_a_sound_that_begins_late_is_heard_late(tmp_path: Path) -> None:
+    """Behind an empty edit, as of a track that was moved in a cutting room."""
+    whole = write_sound(tmp_path / "whole.m4a", clicks(96_000, 48_000), 48_000)
+    late = with_gap(whole, tmp_path / "voice.m4a", -1024, 24_000, movie_timescale="48000")
+    voice = hear(late)
+    assert voice.seconds == pytest.approx(2.5, abs=1024 / 48_000)  # with the encoder's own silence
+    assert lag(np.asarray(voice.samples.values), np.asarray(hear(whole).samples.values)) == 8_000
+
+
+def test_the_time_of_a_broadcast_is_no_silence(tmp_path: Path) -> None:
+    """A piece of a stream counts from where the stream began, which may be hours before."""
+    whole = write_sound(tmp_path / "whole.m4a", clicks(96_000, 48_000), 48_000)
+    fragments = {"movflags": "empty_moov+frag_every_frame+default_base_moof"}
+    voice = hear(with_gap(whole, tmp_path / "voice.m4a", -1024, 48_000 * 3600, **fragments))
+    assert voice.seconds == pytest.approx(2.0, abs=0.05)
+
+
 def test_a_gap_that_is_longer_than_a_voice_may_be_is_found_before_it_is_filled(tmp_path: Path) -> None:
     whole = write_sound(tmp_path / "whole.m4a", tone(96_000, 48_000), 48_000)
     path = with_gap(whole, tmp_path / "voice.m4a", 48_128, 48_000 * 3600)
