@@ -92,7 +92,8 @@ def _work_in(network: Network, bucket: Bucket, frames: int) -> Work:
     pixels = bucket.height * bucket.width
     tokens = latents_of(frames) * pixels // 256
     # Of each token: four times in float32, and query, key, value and what attention gives; the feed-forward
-    # before and after its function.
+    # before and after its function. Two speakers take no more: what tells who hears whom is a map of some
+    # tokens at a time (see `speakers`), gone before the feed-forward.
     sampling = tokens * (network.width * (4 * 4 + 4 * 2) + network.feed_forward * 2 * 2)
     # Of four frames at full size ten tensors at once, and of each of some ten convolutions two frames kept.
     coding = 4 * pixels * (network.autoencoder_width * (4 * 10 + 2 * 10) + 3 * frames)

@@ -123,6 +123,27 @@ def test_the_work_grows_with_the_size_and_the_chunk_and_is_that_of_no_length() -
     assert memory.work_of(replace(WAN, width=0), "480p", 81).coding == small.coding
 
 
+@pytest.mark.parametrize("size", ["480p", "720p"])
+def test_two_speakers_take_no_more_than_is_planned_for_one(
+    size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each token stands between them is read from what it attends to: a map of tokens by tokens."""
+    import torch
+    from live_bytes import LiveBytes
+
+    bucket = max(BUCKETS[size], key=lambda one: one.height * one.width)
+    high, wide = bucket.height // 8, bucket.width // 8
+    without_products(monkeypatch)
+    with torch.device("meta"), torch.no_grad():
+        network, _ = true_parts()
+        alone = conditions(high, wide)
+        audio, masks = torch.cat([alone.audio] * 2, dim=2), torch.empty(3, high * wide // 4)
+        seen = torch.empty(1, 36, 21, high, wide, dtype=torch.bfloat16)
+        with LiveBytes(network) as sampling:
+            network(seen, torch.empty(1), alone.text, alone.picture, audio, masks)
+    assert sampling.most <= WORKS[size].sampling
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", ["480p", "720p"])
 def test_the_estimates_are_above_what_the_true_sizes_hold_and_not_far(
@@ -138,10 +159,7 @@ def test_the_estimates_are_above_what_the_true_sizes_hold_and_not_far(
 
     bucket = max(BUCKETS[size], key=lambda one: one.height * one.width)
     high, wide = bucket.height // 8, bucket.width // 8
-    # On the meta device it would be the one that writes all products down; a GPU's does not.
-    monkeypatch.setattr(
-        torch.nn.functional, "scaled_dot_product_attention", lambda query, *_, **__: torch.empty_like(query)
-    )
+    without_products(monkeypatch)
     with torch.device("meta"), torch.no_grad():
         network, autoencoder = true_parts()
         latents = torch.empty(1, 16, 21, high, wide)
@@ -158,6 +176,15 @@ def test_the_estimates_are_above_what_the_true_sizes_hold_and_not_far(
     coding = max(decoding.most, encoding.most)
     for counted, planned in ((sampling.most, WORKS[size].sampling), (coding, WORKS[size].coding)):
         assert counted <= planned <= 1.5 * counted
+
+
+def without_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the meta device attention would be the one that writes all products down; a GPU's does not."""
+    import torch
+
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda query, *_, **__: torch.empty_like(query)
+    )
 
 
 def true_parts() -> tuple[Any, Any]:
