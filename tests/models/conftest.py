@@ -4,6 +4,7 @@ where there is one."""
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ from stoker.worker.testing import LocalJob
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 SMALL = {"width": 256, "height": 256, "num_inference_steps": 2, "seed": 1}
+
+
+@pytest.fixture(autouse=True)
+def _the_same_draws() -> None:
+    """What a test draws without a seed does not depend on which tests ran before it in this process."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture

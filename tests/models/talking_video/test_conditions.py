@@ -13,6 +13,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference
+from spoken import spoken
 
 from stoker.models.talking_video import pipeline
 from stoker.models.talking_video.chunks import Chunk
@@ -20,19 +21,6 @@ from stoker.models.talking_video.pipeline import see
 
 HIGH, WIDE = 32, 64
 MIDDLE = Chunk(1, 12, 17, 5, 12)
-
-
-class Spoken:
-    def __init__(self, talker: Any, frames: int) -> None:
-        config = talker.network.config
-        self.values = torch.randn(frames, config.audio_layers, config.audio_dim)
-
-    @property
-    def frames(self) -> int:
-        return len(self.values)
-
-    def features(self, first: int, last: int) -> torch.Tensor:
-        return self.values[first:last]
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +69,7 @@ def test_known_is_the_picture_and_then_the_last_frames(talker: Any, scene: Any) 
 
 def test_the_voice_and_its_silence_are_projected(talker: Any) -> None:
     """Without a voice the network is told what no sound projects to, and not that there are no tokens."""
-    torch.manual_seed(3)
-    speech, network = Spoken(talker, 25), talker.network
+    speech, network = spoken(talker, 25), talker.network
     heard, silence = pipeline.voice_of(talker, speech, MIDDLE)
     config = network.config
     windows = reference.windows(

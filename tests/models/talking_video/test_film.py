@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from media_files import Sound, film_without_sound, lag, read_sound, tone, with_gap, write_sound
 from numpy.typing import NDArray
+from open_files import open_files
 
 from stoker.models.talking_video import film
 from stoker.models.talking_video.film import Film, FilmBroken, about, checked, video_encoder
@@ -249,6 +250,16 @@ def test_silence_that_the_time_stamps_leave_out_is_in_the_film(tmp_path: Path) -
     assert lag(found[late:], said[0, late:]) == 24_000
 
 
+def test_a_sound_that_begins_late_does_so_in_the_film(tmp_path: Path) -> None:
+    said = beeps(96_000, 48_000)
+    whole = write_sound(tmp_path / "whole.m4a", said, 48_000)
+    late = with_gap(whole, tmp_path / "voice.m4a", -1024, 24_000, movie_timescale="48000")
+    begun = Film(tmp_path, late, 96, 64, FRAMES)
+    begun.add(pictures())
+    begun.finish()
+    assert lag(read_sound(tmp_path / "video.mp4")[0][0], said[0]) == 24_000
+
+
 def test_sound_beyond_the_last_frame_is_cut_off(tmp_path: Path) -> None:
     sound = write_sound(tmp_path / "voice.wav", beeps(48_000 * 3, 48_000), 48_000)
     shoot(tmp_path, sound)
@@ -330,17 +341,9 @@ def test_a_film_of_another_rate_is_refused(tmp_path: Path, made: Made) -> None:
 
 @contextlib.contextmanager
 def no_file_left_open() -> Iterator[None]:
-    before = _open_files()
+    before = open_files()
     yield
-    assert _open_files() == before
-
-
-def _open_files() -> list[str]:
-    links = []
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            links.append(os.readlink(f"/proc/self/fd/{name}"))
-    return sorted(link for link in links if "/" in link and not link.startswith("/proc"))
+    assert not open_files() - before
 
 
 def test_what_was_opened_is_closed(made: Made, tmp_path: Path) -> None:

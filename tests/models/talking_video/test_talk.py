@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from spoken import Spoken, spoken
 
 from stoker.models.talking_video import pipeline
 from stoker.models.talking_video.chunks import ChunkShape, count, plan, video_frames
@@ -23,21 +28,6 @@ PROFILE = PROFILES["tiny"]
 STEP = PROFILE.shape.step
 LONG = 17 + 2 * STEP
 """Three chunks."""
-
-
-@dataclass
-class Spoken:
-    """Features that are given, not encoded."""
-
-    values: torch.Tensor
-
-    @property
-    def frames(self) -> int:
-        return len(self.values)
-
-    def features(self, first: int, last: int) -> torch.Tensor:
-        assert 0 <= first < last <= self.frames
-        return self.values[first:last]
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +45,6 @@ def scene(talker: Any) -> Any:
 @pytest.fixture(scope="module")
 def speech(talker: Any) -> Spoken:
     return spoken(talker, LONG)
-
-
-def spoken(talker: Any, frames: int) -> Spoken:
-    config = talker.network.config
-    shape = (frames, config.audio_layers, config.audio_dim)
-    return Spoken(torch.randn(shape, generator=torch.Generator().manual_seed(7)))
 
 
 def shot(talker: Any, scene: Any, speech: Any, seed: int = 1, profile: Any = PROFILE) -> torch.Tensor:
