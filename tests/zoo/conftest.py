@@ -31,6 +31,8 @@ from stoker.wire.messages import Outcome, WorkerSpec, WorkerState
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 USERS = (54_000, 54_019)
+PATIENCE_S = 240.0
+"""For a job's end: the largest outputs are written to a disk that others use, too."""
 HANDLERS = Path(__file__).parents[1] / "handlers"
 
 
@@ -104,14 +106,14 @@ class Zoo:
 
     # -- jobs
 
-    async def begin(self, spec: WorkerSpec, given: Any, timeout_s: float = 60.0) -> str:
+    async def begin(self, spec: WorkerSpec, given: Any, timeout_s: float = PATIENCE_S) -> str:
         job = f"job-{next(self._numbers)}"
         assign = scripted.job(job, json.dumps(given).encode(), on=spec.worker)
         await self.control.assign(replace(assign, execution_timeout_ms=round(timeout_s * 1000)))
         return job
 
     async def end_of(self, job: str) -> Outcome:
-        await self.control.until(lambda: self.control.about(Outcome, job), 60)
+        await self.control.until(lambda: self.control.about(Outcome, job), PATIENCE_S)
         return self.control.about(Outcome, job)[0]
 
     async def output(self, spec: WorkerSpec, given: Any) -> Any:

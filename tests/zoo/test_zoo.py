@@ -3,50 +3,24 @@
 
 One row for each handler: the end of its worker's start or of its job, words that whoever reads the record
 finds, and whether its worker lives on. In every case the next job on that node completes, on the same worker
-where it lives, and once the worker is gone nothing of it is left.
+where it lives, and once the worker is gone nothing of it is left. No test needs another one before it.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
-from stoker.wire.messages import Chunk, Outcome, Progress, WorkerLimits
+sys.path.insert(0, str(Path(__file__).parent))
+from zoo_cases import MIB, Case, completes, dies, fails, name, of_a_job
+
+from stoker.wire.messages import Chunk, WorkerLimits
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(100)]
-
-MIB = 1 << 20
-Does = Literal["ends", "is cancelled", "times out"]
-"""What happens to its job, once it has reported progress where it is cancelled."""
-
-
-@dataclass(frozen=True)
-class Case:
-    file: str
-    end: str
-    words: str = ""
-    lives: bool = False
-    does: Does = "ends"
-    given: Any = None
-    limits: WorkerLimits | None = None
-    attribute: str = "handler"
-
-
-def fails(file: str, words: str, **more: Any) -> Case:
-    return Case(file, "failed", words, lives=True, **more)
-
-
-def completes(file: str, **more: Any) -> Case:
-    return Case(file, "completed", lives=True, **more)
-
-
-def dies(file: str, words: str, **more: Any) -> Case:
-    return Case(file, "lost", words, **more)
-
 
 NEVER_READY = [
     Case("exits_at_import.py", "starting", "the handler called sys.exit(3)"),
@@ -126,23 +100,10 @@ DIES = [
     Case("stops_itself.py", "timed_out", "executionTimeout", does="times out"),
 ]
 
-SHUT_IN = [
-    Case("fork_bomb.py", "completed", "", lives=True, limits=WorkerLimits(pids=64)),
-    completes("leaks_descriptors.py", limits=WorkerLimits(files=64)),
-    completes("leaves_daemons.py"),
-    completes("locks_its_scratch.py"),
-    dies("kills_its_group.py", "killed"),
-]
-"""With a user of its own for each worker."""
-
 LARGE = [
     completes("floods_stdout.py", given={"size": 1024 * MIB}),
     completes("large_output.py", given={"size": 500 * MIB}),
 ]
-
-
-def name(case: Case) -> str:
-    return case.file.removesuffix(".py")
 
 
 @pytest.mark.parametrize("case", NEVER_READY, ids=name)
@@ -168,38 +129,10 @@ async def test_workers_that_are_replaced(zoo: Any, case: Case) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", LARGE, ids=name)
 async def test_very_much_of_it(zoo: Any, case: Case) -> None:
     await of_a_job(zoo, case)
-
-
-async def of_a_job(zoo: Any, case: Case) -> None:
-    spec = await zoo.cage(case)
-    told = await zoo.told(spec)
-    assert told.state == "ready", told.reason
-    knows_pid = '"pid"' in zoo.source(case.file)
-    first = await zoo.output(spec, "pid") if knows_pid else None
-    outcome = await end(zoo, case, spec)
-    assert outcome.end == case.end, outcome
-    assert case.words in (outcome.error or ""), outcome
-    await zoo.next_job()
-    if case.lives:
-        assert zoo.lived_on(spec), zoo.control.news(spec.worker)
-    else:
-        await zoo.lives_again(spec)
-    if knows_pid:
-        assert (await zoo.output(spec, "pid") == first) == case.lives
-    await zoo.free(spec)
-    zoo.nothing_is_left()
-
-
-async def end(zoo: Any, case: Case, spec: Any) -> Outcome:
-    timeout_s = 0.4 if case.does == "times out" else 60.0
-    job = await zoo.begin(spec, case.given if case.given is not None else {}, timeout_s)
-    if case.does == "is cancelled":
-        await zoo.control.until(lambda: zoo.control.about(Progress, job), 30)
-        await zoo.control.cancel(job)
-    return await zoo.end_of(job)
 
 
 async def test_what_is_emitted_after_the_end_is_nobodys(zoo: Any) -> None:
@@ -222,27 +155,4 @@ async def test_what_it_writes_elsewhere_goes_with_it_or_stays_as_it_was(zoo: Any
     assert os.listdir(home) == ["left"]
     await zoo.free(spec)
     assert not os.path.exists(home)
-    zoo.nothing_is_left()
-
-
-# Last: what this agent starts are children of this process, too.
-@pytest.mark.parametrize("case", SHUT_IN, ids=name)
-async def test_workers_with_users_of_their_own(zoo_of_others: Any, case: Case) -> None:
-    await of_a_job(zoo_of_others, case)
-
-
-async def test_another_user_writes_into_no_folder_of_the_agents_or_of_a_neighbour(zoo_of_others: Any) -> None:
-    zoo = zoo_of_others
-    spec = await zoo.cage(Case("writes_outside.py", "completed"))
-    await zoo.told(spec)
-    homes, scratch = zoo.folder / "agent" / "homes", zoo.folder / "scratch"
-    neighbours = [home for home in homes.iterdir() if not home.name.startswith(f"{spec.worker}.")]
-    assert neighbours, "the good one's"
-    tries = [
-        str(folder) for folder in ("/etc", zoo.folder, zoo.folder / "agent", homes, scratch, *neighbours)
-    ]
-    told = await zoo.output(spec, {"others": str(zoo.folder), "tries": tries})
-    assert told["written"] == []
-    await zoo.next_job()
-    await zoo.free(spec)
     zoo.nothing_is_left()

@@ -1,0 +1,69 @@
+"""One row for each handler: what becomes of it, and the test that every row is put to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stoker.wire.messages import Outcome, Progress, WorkerLimits
+
+MIB = 1 << 20
+Does = Literal["ends", "is cancelled", "times out"]
+"""What happens to its job, once it has reported progress where it is cancelled."""
+
+
+@dataclass(frozen=True)
+class Case:
+    file: str
+    end: str
+    words: str = ""
+    lives: bool = False
+    does: Does = "ends"
+    given: Any = None
+    limits: WorkerLimits | None = None
+    attribute: str = "handler"
+
+
+def fails(file: str, words: str, **more: Any) -> Case:
+    return Case(file, "failed", words, lives=True, **more)
+
+
+def completes(file: str, **more: Any) -> Case:
+    return Case(file, "completed", lives=True, **more)
+
+
+def dies(file: str, words: str, **more: Any) -> Case:
+    return Case(file, "lost", words, **more)
+
+
+def name(case: Case) -> str:
+    return case.file.removesuffix(".py")
+
+
+async def of_a_job(zoo: Any, case: Case) -> None:
+    spec = await zoo.cage(case)
+    told = await zoo.told(spec)
+    assert told.state == "ready", told.reason
+    knows_pid = '"pid"' in zoo.source(case.file)
+    first = await zoo.output(spec, "pid") if knows_pid else None
+    outcome = await end(zoo, case, spec)
+    assert outcome.end == case.end, outcome
+    assert case.words in (outcome.error or ""), outcome
+    await zoo.next_job()
+    if case.lives:
+        assert zoo.lived_on(spec), zoo.control.news(spec.worker)
+    else:
+        await zoo.lives_again(spec)
+    if knows_pid:
+        assert (await zoo.output(spec, "pid") == first) == case.lives
+    await zoo.free(spec)
+    zoo.nothing_is_left()
+
+
+async def end(zoo: Any, case: Case, spec: Any) -> Outcome:
+    given = case.given if case.given is not None else {}
+    job = await (zoo.begin(spec, given, 0.4) if case.does == "times out" else zoo.begin(spec, given))
+    if case.does == "is cancelled":
+        await zoo.control.until(lambda: zoo.control.about(Progress, job), 30)
+        await zoo.control.cancel(job)
+    return await zoo.end_of(job)
