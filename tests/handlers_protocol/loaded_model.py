@@ -25,6 +25,8 @@ async def handler(job):
     if given.get("openai_route"):
         return {"route": given["openai_route"], "model": given["openai_input"]["model"]}
     if "wait" in given:
+        if "begun" in given:
+            open(given["begun"], "w").close()
         try:
             await asyncio.sleep(given["wait"])
         finally:

@@ -41,6 +41,12 @@ def handler(job):
         case "sleep":
             time.sleep(given["s"])
             return "slept"
+        case "wait":
+            with open(given["begun"], "w") as begun:
+                begun.write(job["id"])
+            while not os.path.exists(given["go"]):
+                time.sleep(0.01)
+            return "waited"
         case "die":
             os._exit(3)
         case "exit":

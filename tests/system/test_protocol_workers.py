@@ -11,12 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import PROGRAMS, Stack, queue_endpoint, running
+from stack import PROGRAMS, Stack, fetched, queue_endpoint, running, until
 from test_own_bucket import PRIVATE_ALLOWED, own_bucket
 
 STOCK = Path(__file__).parents[2] / ".peers" / "python" / "bin" / "python"
@@ -45,6 +44,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         pytest.skip(why.read_text().strip() if why.exists() else f"there is no {STOCK}; .ci/peers makes it")
     with running(tmp_path_factory.mktemp("stack"), *ENDPOINTS) as stack:
         yield stack
+
+
+def begun(stack: Stack, folder: Path) -> str:
+    """A job that its program has begun, and does until there is a file `go` in the folder."""
+    given = {"do": "wait", "begun": str(folder / "begun"), "go": str(folder / "go")}
+    job = stack.run("mixed", given)
+    until((folder / "begun").exists, 60, "a job that has begun")
+    return job
 
 
 def test_records_of_every_end(stack: Stack) -> None:
@@ -83,7 +90,7 @@ def test_the_sdk_uploads_to_the_callers_bucket(stack: Stack) -> None:
     record = stack.runsync("uploads", {"text": "for the caller"}, s3Config=own_bucket(stack))
     assert record["status"] == "COMPLETED", record
     assert f"/callers/{record['id']}/a.txt?" in record["output"]["url"]
-    assert httpx.get(record["output"]["url"], trust_env=False).content == b"for the caller"
+    assert fetched(record["output"]["url"]).content == b"for the caller"
 
 
 def test_tokens_of_several_jobs_at_once(stack: Stack) -> None:
@@ -111,11 +118,10 @@ def test_a_fresh_process_for_each_job_loses_none(stack: Stack) -> None:
     assert all(record.get("retries", 0) == 0 for record in records)
 
 
-def test_an_async_handler_is_cancelled_and_its_worker_lives(stack: Stack) -> None:
+def test_an_async_handler_is_cancelled_and_its_worker_lives(stack: Stack, tmp_path: Path) -> None:
     before = stack.runsync("model", {"prompt": "a"})["output"]["loaded_in"]
-    job = stack.run("model", {"wait": 60})
-    while stack.http.get(f"/model/status/{job}").json()["status"] != "IN_PROGRESS":
-        pass
+    job = stack.run("model", {"wait": 600, "begun": str(tmp_path / "begun")})
+    until((tmp_path / "begun").exists, 60, "a job that has begun")
     assert stack.http.post(f"/model/cancel/{job}").json()["status"] == "CANCELLED"
     assert stack.runsync("model", {"prompt": "b"})["output"]["loaded_in"] == before
 
@@ -127,37 +133,34 @@ def test_a_blocked_handler_is_stopped_by_force(stack: Stack) -> None:
     assert stack.runsync("mixed", {"do": "return", "value": "next"})["output"] == "next"
 
 
-def test_a_killed_program_is_replaced_and_its_job_runs_again(stack: Stack) -> None:
+def test_a_killed_program_is_replaced_and_its_job_runs_again(stack: Stack, tmp_path: Path) -> None:
     pid = stack.runsync("mixed", {"do": "pid"})["output"]
-    job = stack.run("mixed", {"do": "sleep", "s": 2})
-    while stack.http.get(f"/mixed/status/{job}").json()["status"] != "IN_PROGRESS":
-        pass
+    job = begun(stack, tmp_path)
     os.kill(pid, signal.SIGKILL)
+    (tmp_path / "go").touch()
     record = stack.end_of("mixed", job)
-    assert (record["status"], record["output"], record["retries"]) == ("COMPLETED", "slept", 1)
+    assert (record["status"], record["output"], record["retries"]) == ("COMPLETED", "waited", 1)
     assert not psutil.pid_exists(pid)
 
 
-def test_a_result_outlives_an_outage_of_control(stack: Stack) -> None:
-    job = stack.run("mixed", {"do": "sleep", "s": 1.5})
-    while stack.http.get(f"/mixed/status/{job}").json()["status"] != "IN_PROGRESS":
-        pass
+def test_a_result_outlives_an_outage_of_control(stack: Stack, tmp_path: Path) -> None:
+    job = begun(stack, tmp_path)
     stack.kill("control")
+    (tmp_path / "go").touch()
     stack.start_control()
     record = stack.end_of("mixed", job)
-    assert (record["status"], record["output"], record.get("retries", 0)) == ("COMPLETED", "slept", 0)
+    assert (record["status"], record["output"], record.get("retries", 0)) == ("COMPLETED", "waited", 0)
 
 
-def test_an_agent_that_is_killed_leaves_no_program_behind(stack: Stack) -> None:
+def test_an_agent_that_is_killed_leaves_no_program_behind(stack: Stack, tmp_path: Path) -> None:
     pid = stack.runsync("mixed", {"do": "pid"})["output"]
-    job = stack.run("mixed", {"do": "sleep", "s": 2})
-    while stack.http.get(f"/mixed/status/{job}").json()["status"] != "IN_PROGRESS":
-        pass
+    job = begun(stack, tmp_path)
     program_itself = psutil.Process(pid)
     pingers = program_itself.children(recursive=True)
     assert pingers
     stack.kill("agent")
     stack.start_agent()
+    (tmp_path / "go").touch()
     record = stack.end_of("mixed", job)
     assert (record["status"], record["retries"]) == ("COMPLETED", 1)
     assert psutil.wait_procs([program_itself, *pingers], timeout=60)[1] == []

@@ -12,6 +12,7 @@ class JobInput:
         self.openai_input = given.get("openai_input") or {}
         self.prompt = given.get("prompt")
         self.pause = given.get("pause", 0.0)
+        self.together = given.get("together", 1)
 
 
 class Engine:
@@ -23,6 +24,8 @@ class Engine:
         self.running += 1
         self.most = max(self.most, self.running)
         try:
+            while self.most < given.together:  # a batch begins when it is full
+                await asyncio.sleep(0.01)
             for token in given.prompt.split():
                 await asyncio.sleep(given.pause)
                 yield {"choices": [{"tokens": [token]}], "at_once": self.most}
