@@ -40,15 +40,15 @@ def stream(endpoint: str, key: str, job: str) -> dict[str, Any]:
 
 def cancel(endpoint: str, key: str, job: str) -> dict[str, Any]:
     found = _job(endpoint, key, job)
-    return {"told": found.cancel(), "status": found.status(), "output": found.output()}
+    return {"told": found.cancel(timeout=PATIENCE_S), "status": found.status(), "output": found.output()}
 
 
 def health(endpoint: str, key: str) -> Any:
-    return runpod.Endpoint(endpoint, api_key=key).health()
+    return runpod.Endpoint(endpoint, api_key=key).health(timeout=PATIENCE_S)
 
 
 def purge_queue(endpoint: str, key: str) -> Any:
-    return runpod.Endpoint(endpoint, api_key=key).purge_queue()
+    return runpod.Endpoint(endpoint, api_key=key).purge_queue(timeout=PATIENCE_S)
 
 
 def _job(endpoint: str, key: str, job: str) -> Job:

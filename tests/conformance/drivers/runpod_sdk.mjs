@@ -9,16 +9,17 @@ console.log = console.error; // before the import: the SDK keeps what console.lo
 const found = createRequire(`${folder}/`).resolve("runpod-sdk");
 const { default: runpodSdk } = await import(pathToFileURL(found));
 
+const patience = 60_000; // without it the SDK gives an answer 3 s to come
 const open = (endpoint, key) => runpodSdk(key ?? apiKey, { baseUrl }).endpoint(endpoint);
 
 const scenarios = {
-  run: ({ endpoint, request }) => open(endpoint).run(request),
+  run: ({ endpoint, request }) => open(endpoint).run(request, patience),
   runSync: ({ endpoint, request }) => open(endpoint).runSync(request),
-  status: ({ endpoint, job, key }) => open(endpoint, key).status(job),
+  status: ({ endpoint, job, key }) => open(endpoint, key).status(job, patience),
   statusSync: ({ endpoint, job }) => open(endpoint).statusSync(job),
-  cancel: ({ endpoint, job }) => open(endpoint).cancel(job),
-  health: ({ endpoint }) => open(endpoint).health(),
-  purgeQueue: ({ endpoint }) => open(endpoint).purgeQueue(),
+  cancel: ({ endpoint, job }) => open(endpoint).cancel(job, patience),
+  health: ({ endpoint }) => open(endpoint).health(patience),
+  purgeQueue: ({ endpoint }) => open(endpoint).purgeQueue(patience),
   async stream({ endpoint, job }) {
     const chunks = [];
     for await (const chunk of open(endpoint).stream(job)) chunks.push(chunk);
