@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, files_below, queue_endpoint, running
+from stack import FETCH_S, Stack, files_below, queue_endpoint, running
 
 SIZE = 2 * 1024 * 1024
 
@@ -49,7 +49,7 @@ def test_an_output_that_no_frame_can_hold_is_given_as_its_address(stack: Stack) 
     assert record["status"] == "COMPLETED", record
     place = record["output"]
     assert place["size"] == size + len('{"text":""}')
-    with httpx.stream("GET", place["output_url"], trust_env=False) as answer:
+    with httpx.stream("GET", place["output_url"], trust_env=False, timeout=FETCH_S) as answer:
         digest = hashlib.sha256()
         for piece in answer.iter_bytes():
             digest.update(piece)

@@ -6,17 +6,15 @@ import base64
 import io
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, running
+from stack import Stack, fetched, running
 
 from stoker.models.text_to_image import metadata
 
@@ -32,7 +30,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-
 def picture(stack: Stack, **given: Any) -> tuple[dict[str, Any], bytes]:
     record = stack.runsync("text-to-image", SMALL | given)
     assert record["status"] == "COMPLETED", record
-    return record, httpx.get(record["output"]["image_url"], trust_env=False).raise_for_status().content
+    return record, fetched(record["output"]["image_url"]).raise_for_status().content
 
 
 def test_a_prompt_becomes_a_picture_with_previews_on_the_way(stack: Stack, tmp_path: Path) -> None:
@@ -55,7 +53,7 @@ def test_a_prompt_becomes_a_picture_with_previews_on_the_way(stack: Stack, tmp_p
     assert record["delayTime"] >= 0
     assert record["executionTime"] > 0
     assert record["workerId"]
-    answer = httpx.get(record["output"]["image_url"], trust_env=False)
+    answer = fetched(record["output"]["image_url"])
     image = Image.open(io.BytesIO(answer.content))
     assert (image.size, image.format) == ((1024, 1024), "PNG")
     assert answer.headers["content-type"] == "image/png"
@@ -110,16 +108,12 @@ def test_bad_input_is_refused_before_it_is_queued(
 
 
 def test_a_hosted_timeout_reads_failed_with_that_reason(stack: Stack) -> None:
-    slow = SMALL | {"width": 1536, "height": 1536, "num_inference_steps": 50}
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(stack.runsync, "text-to-image", slow, policy={"executionTimeout": 5000})
-        while not stack.http.get("/text-to-image/health").json()["jobs"]["inProgress"]:
-            assert not answer.done()
-        [worker] = [
-            p for p in psutil.Process(stack.agent.pid).children() if "stoker.worker.runtime" in p.cmdline()
-        ]
-        worker.suspend()  # it neither ends by itself nor hears a cancel
-        record = answer.result()
+    picture(stack, seed=2)  # its worker is there, and has nothing to do
+    [worker] = [
+        p for p in psutil.Process(stack.agent.pid).children() if "stoker.worker.runtime" in p.cmdline()
+    ]
+    worker.suspend()  # it is given the next job, and neither ends it nor hears a cancel
+    record = stack.runsync("text-to-image", SMALL, policy={"executionTimeout": 5000})
     assert record["status"] == "FAILED"
     assert "executionTimeout" in record["error"] or "timed out" in record["error"]
     assert picture(stack, seed=3)[0]["status"] == "COMPLETED"
