@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, queue_endpoint
+from stack import LIVING, Stack, queue_endpoint, until
 from test_protocol_workers import STOCK, program
 
 AGENTS = ("agent", "other")
@@ -29,6 +29,7 @@ class TwoAgents(Stack):
     other: subprocess.Popen[bytes]
 
     def start(self) -> None:
+        LIVING.append(self)
         self.start_control()
         for name in AGENTS:
             self.start_named(name)
@@ -36,6 +37,9 @@ class TwoAgents(Stack):
     def start_named(self, name: str) -> None:
         command = ["agent", "--control", self.facts["grpc"], "--data-dir", str(self.folder / name)]
         self._start([*command, "--name", name], name, {"STOKER_GRACE_S": GRACE_S})
+
+    def logged(self) -> list[str]:
+        return [*super().logged(), "other"]
 
     def ends(self, name: str) -> float:
         """SIGTERM; the exit status is 0. How long it took."""
@@ -92,11 +96,11 @@ class Load(threading.Thread):
 
 def workers_ready(stack: Stack, endpoint: str, count: int) -> None:
     """At most a minute: on a busy machine an interpreter takes seconds to start."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if stack.http.get(f"/{endpoint}/health").json()["workers"]["ready"] >= count:
-            return
-    raise AssertionError(f"{endpoint} has no {count} workers:\n{stack.log('agent')}\n{stack.log('other')}")
+
+    def ready() -> bool:
+        return int(stack.http.get(f"/{endpoint}/health").json()["workers"]["ready"]) >= count
+
+    until(ready, 60, f"{count} workers of {endpoint}")
 
 
 @pytest.mark.slow
