@@ -30,6 +30,7 @@ class Program:
     """A worker process, and what it said. A job is known by its number."""
 
     def __init__(self) -> None:
+        self.worker = ""
         self.process: ProtocolProcess
         self.frames: list[Frame] = []
         self.exit: WorkerExit | None = None
@@ -116,7 +117,7 @@ class Host:
         )
         process = self.spawner.spawn(spec, None, program)
         assert isinstance(process, ProtocolProcess)
-        program.process = process
+        program.worker, program.process = worker, process
         self.programs[worker] = program
         return program
 
