@@ -18,6 +18,9 @@ EXTRAS := models,agent,control,dev
 PYTEST := $(BIN)/python -m pytest
 MYPY := MYPYPATH=src $(BIN)/mypy
 
+# The tests start thousands of processes; where this is set, each would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help .venv demo test test-slow simulate check bench proto peers clean
 .DELETE_ON_ERROR:

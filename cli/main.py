@@ -5,7 +5,9 @@ Exit status: 0 done, 1 could not (the sentence says why), 2 wrong usage, 130 kil
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import logging
 import os
 import sys
@@ -315,6 +317,7 @@ def explained() -> tuple[type[Exception], ...]:
 
 
 def main(arguments: list[str] | None = None) -> Any:
+    atexit.register(gc.freeze)  # what goes with the process is not walked once more: seconds, for control
     try:
         return app(arguments)
     except CliError as error:

@@ -12,8 +12,10 @@ a promise.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
+import gc
 import os
 import signal
 import socket
@@ -154,4 +156,6 @@ def _setup_failed(channel: Channel, error: BaseException) -> int:
 
 
 if __name__ == "__main__":
+    # What torch has loaded is not walked once more on the way out: that took seconds, and the device waits.
+    atexit.register(gc.freeze)
     sys.exit(main(sys.argv[1:]))

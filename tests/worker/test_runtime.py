@@ -328,3 +328,25 @@ def test_a_synchronous_worker_never_imports_asyncio(start_worker: Any, tmp_path:
     agent.setup()
     agent.run()
     assert body(agent.next()) is False
+
+
+def test_a_worker_leaves_without_walking_what_its_handler_loaded(start_worker: Any, tmp_path: Path) -> None:
+    path = tmp_path / "loads_rings.py"
+    path.write_text(
+        "import atexit, pathlib\n"
+        f"here = pathlib.Path({str(tmp_path)!r})\n"
+        "atexit.register((here / 'asked').touch)\n"
+        "class Ring:\n"
+        "    def __init__(self): self.self, self.found = self, here / 'found'\n"
+        "    def __del__(self): self.found.touch()\n"
+        "Ring.first = Ring()\n"
+        "def handler(job): return 'loaded'\n"
+    )
+    agent = start_worker(f"{path}:handler")
+    agent.setup()
+    agent.run()
+    assert body(agent.next()) == "loaded"
+    agent.send("stop")
+    assert agent.wait() == 0
+    assert (tmp_path / "asked").exists(), "what the handler registered is called"
+    assert not (tmp_path / "found").exists()
