@@ -96,7 +96,8 @@ class LocalSpawner:
                 child = self._forked(spec, device, kept, ends, fork)
             try:
                 bounds = self._holdings.bounds(spec, kept, forked=fork is not None)
-                process = LocalProcess(spec.worker, child, ends, watcher, LogTail(), bounds)
+                living = self._living.keys()
+                process = LocalProcess(spec.worker, child, ends, watcher, LogTail(), bounds, living)
             except OSError as error:
                 child.kill()
                 child.wait()

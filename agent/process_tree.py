@@ -22,7 +22,7 @@ import os
 import select
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 WORKER_MARK = "STOKER_WORKER"
@@ -50,11 +50,13 @@ class Seen:
 @dataclass(slots=True)
 class Family:
     """What is known of one worker's processes from look to look. `uid` is its user's, where nobody else has
-    that."""
+    that. `others` are workers that live now: their marks are known, and to read one's environment may take as
+    long as its driver holds its memory."""
 
     worker: str
     pid: int
     uid: int | None = None
+    others: Collection[int] = ()
     sessions: set[int] = field(default_factory=set)
     members: set[tuple[int, int]] = field(default_factory=set)  # (pid, start), ever seen
 
@@ -138,7 +140,7 @@ def _is_root(family: Family, seen: Seen) -> bool:
         return True
     if family.uid is not None and user_of(seen.pid) == family.uid:
         return True
-    mine = seen.parent == os.getpid() and seen.session != os.getsid(0)
+    mine = seen.parent == os.getpid() and seen.session != os.getsid(0) and seen.pid not in family.others
     return mine and marked(seen.pid, WORKER_MARK, family.worker)
 
 

@@ -22,6 +22,7 @@ import contextlib
 import logging
 import os
 import signal
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from stoker.agent.birth import Child, Ends
@@ -55,7 +56,8 @@ class Bounds:
 
 
 class LocalProcess:
-    """See the module. `ended` is done after `on_exit` was called."""
+    """See the module. `ended` is done after `on_exit` was called. `others` are the process ids of the workers
+    that live, this one's as well."""
 
     def __init__(
         self,
@@ -65,13 +67,14 @@ class LocalProcess:
         watcher: WorkerWatcher,
         tail: LogTail,
         bounds: Bounds,
+        others: Collection[int] = (),
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._child = child
         self._watcher = watcher
         self._tail = tail
         self._bounds = bounds
-        self._family = Family(worker, child.pid, bounds.uid)
+        self._family = Family(worker, child.pid, bounds.uid, others)
         self._killed: str | None = None  # why we killed it
         self._terminated = False
         self._gave_up_at = 0.0
