@@ -55,7 +55,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     stacks = getattr(sys.modules.get("stack"), "LIVING", ())
     if report.failed:
         report.sections += [
-            (f"{name}.log of {item.name}", stack.log(name)) for stack in stacks for name in stack.logged()
+            (f"{name}.log of {item.name}", stack.end_of_log(name))
+            for stack in stacks
+            for name in stack.logged()
         ]
     return report
 

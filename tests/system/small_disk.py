@@ -24,15 +24,18 @@ class SmallDisk:
         return found.f_bavail * found.f_frsize
 
     def fill(self, leave: int = 0) -> None:
-        """Until `leave` bytes are free, and again later: what was freed meanwhile is taken, too."""
+        """Until at most `leave` bytes are free, and again later: what was freed meanwhile is taken, too."""
         with open(self._ballast, "ab") as file:
             while not self._taken(file, leave):
                 pass
 
     def _taken(self, file: BinaryIO, leave: int) -> bool:
         """Whether nobody else took some of it between the look and the taking."""
+        more = self.free - leave
+        if more <= 0:
+            return True
         try:
-            os.posix_fallocate(file.fileno(), 0, file.tell() + self.free - leave)
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size + more)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise

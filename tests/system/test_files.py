@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, queue_endpoint, running
+from stack import Stack, fetched, queue_endpoint, running
 
 REFUSED = ["file_symlink", "file_device", "file_outside", "file_hard_link", "file_directory", "file_pipe"]
 
@@ -24,7 +23,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-
 def test_a_file_becomes_a_url_that_gives_its_bytes(stack: Stack) -> None:
     record = stack.runsync("file-ok", {"text": "good day"})
     assert record["status"] == "COMPLETED", record
-    answer = httpx.get(record["output"]["greeting"], trust_env=False)
+    answer = fetched(record["output"]["greeting"])
     assert answer.content == b"good day"
     assert answer.headers["content-type"].startswith("text/plain")
 

@@ -10,13 +10,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_disk import small_disk
-from stack import Stack, queue_endpoint, running
+from stack import Stack, fetched, queue_endpoint, running, until
 
 ECHO = queue_endpoint("echo", "echo.py")
 WAITS = queue_endpoint("waits", "first_attempt_waits.py")
 FILE = queue_endpoint("file", "file_ok.py")
 FILLS = queue_endpoint("fills", "fills_scratch.py")
 OBJECTS_MIB = 300  # the embedded object store keeps 256 MiB free
+PATIENCE_S = 60.0
 
 
 def refused(answer: httpx.Response) -> str:
@@ -27,20 +28,26 @@ def refused(answer: httpx.Response) -> str:
 
 
 def until_logged(stack: Stack, name: str, words: str, endpoint: str, job: str) -> dict[str, object]:
-    """Waits, by asking for the job's end, until a part has logged `words`; returns the job as it is then."""
-    for _ in range(60):
-        record = stack.http.get(f"/{endpoint}/status-sync/{job}?wait=1000").json()
-        if words in (stack.folder / f"{name}.log").read_text():
-            return dict(record)
+    """Waits until a part has logged `words`; returns the job as it is after that."""
+
+    def logged() -> bool:
+        if words in stack.log(name):
+            return True
+        record = stack.status(endpoint, job)
         assert record["status"] in {"IN_QUEUE", "IN_PROGRESS"}, record
-    raise AssertionError(f"{name} never said: {words}")
+        return False
+
+    until(logged, PATIENCE_S, f"{words!r} in the log of {name}", lambda: stack.end_of_log(name))
+    return stack.status(endpoint, job)
 
 
 def fill_the_store(stack: Stack) -> tuple[list[str], str]:
-    """Submits until it is refused; returns the ids that were accepted until then, and the sentence."""
+    """Submits until the smallest job is refused; returns the ids that were accepted until then, and the
+    sentence. A large one is refused while there may be room for what an end needs."""
     accepted = []
-    while (answer := stack.http.post("/echo/run", json={"input": {"x": "y" * 4000}})).status_code == 200:
-        accepted.append(answer.json()["id"])
+    for given in ({"x": "y" * 4000}, {}):
+        while (answer := stack.http.post("/echo/run", json={"input": given})).status_code == 200:
+            accepted.append(answer.json()["id"])
     return accepted, refused(answer)
 
 
@@ -78,9 +85,8 @@ def test_a_host_without_room_takes_no_job_until_there_is_some(tmp_path: Path) ->
         disk.fill(leave=(8 << 20) + (1 << 19))  # for what the agent writes meanwhile
         job = stack.run("echo", {"x": 1})
         until_logged(stack, "control", "8 MiB are free, 64 MiB are needed", "echo", job)
-        # It is offered again each second and refused at once: among many looks some find it waiting.
-        looks = (stack.http.get(f"/echo/status/{job}").json()["status"] for _ in range(1000))
-        assert "IN_QUEUE" in looks
+        # It is offered again each second and refused at once; in between it reads IN_PROGRESS for a moment.
+        until(lambda: stack.status("echo", job)["status"] == "IN_QUEUE", PATIENCE_S, "a job that waits")
         disk.clear()
         record = stack.end_of("echo", job)
         assert (record["status"], record["output"]) == ("COMPLETED", {"x": 1})
@@ -108,7 +114,7 @@ def test_a_full_object_store_holds_results_and_refuses_large_inputs(tmp_path: Pa
         disk.clear()
         record = stack.end_of("file", job)
         assert record["status"] == "COMPLETED", record
-        assert httpx.get(record["output"]["greeting"], trust_env=False).content == b"kept"
+        assert fetched(record["output"]["greeting"]).content == b"kept"
         assert "retries" not in record
 
 

@@ -13,10 +13,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from nvml_stand_in import Driver, build
-from stack import Stack, queue_endpoint, running
+from stack import Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")
 GIB = 1 << 30
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -36,14 +37,25 @@ def device_of(pid: int) -> str:
     return psutil.Process(pid).environ()["CUDA_VISIBLE_DEVICES"]
 
 
-def reason(stack: Stack, job: str) -> str:
-    return str(stack.http.get(f"/waits/status/{job}").json().get("reason", ""))
-
-
 def until_it_waits_for(stack: Stack, job: str, words: str) -> str:
-    while words not in (why := reason(stack, job)):
-        pass
-    return why
+    """The reason, with these words in it."""
+    found = [""]
+
+    def said() -> bool:
+        found.append(str(stack.status("waits", job).get("reason", "")))
+        return words in found[-1]
+
+    until(said, PATIENCE_S, f"a job that waits, with {words!r}", lambda: found[-1])
+    return found[-1]
+
+
+def until_ill(stack: Stack, ill: dict[str, str]) -> None:
+    """Control hears of it from the agent, who hears of it from the driver."""
+
+    def told() -> object:
+        return stack.http.get("/waits/health").json().get("devices")
+
+    until(lambda: told() == {"ill": ill}, PATIENCE_S, f"these devices out of placement: {ill}", told)
 
 
 @pytest.mark.slow
@@ -51,15 +63,17 @@ def test_a_gpu_that_falls_off_the_bus_loses_its_job_to_another(tmp_path: Path, d
     with running(tmp_path, ENDPOINT) as stack:
         job = stack.run("waits", given(tmp_path))
         pid = stack.first_chunk("waits", job)["pid"]
+        worker = psutil.Process(pid)
         first = device_of(pid)
         other = "GPU-1" if first == "GPU-0" else "GPU-0"
         driver.tells(f"xid {first[-1]} 79")
         record = stack.end_of("waits", job)
         assert (record["status"], record["output"], record["retries"]) == ("COMPLETED", {"attempt": 2}, 1)
-        assert not psutil.pid_exists(pid)
+        assert psutil.wait_procs([worker], timeout=PATIENCE_S)[0] == [worker]
         why = "Xid 79: the GPU has fallen off the bus"
-        assert stack.http.get("/waits/health").json()["devices"] == {"ill": {first: why}}
+        until_ill(stack, {first: why})
         driver.tells(f"xid {first[-1]} 79", f"xid {other[-1]} 79")
+        until_ill(stack, {first: why, other: why})
         waiting = stack.run("waits", given(tmp_path) | {"go": "/"})
         told = until_it_waits_for(stack, waiting, "out of placement")
         assert told.startswith("throttled: no node has a free device: ")

@@ -143,12 +143,12 @@ class Callers:
 
 def living_workers(stack: Stack) -> list[psutil.Process]:
     """At least one: the agent may just be starting it."""
-    pause, deadline = threading.Event(), time.monotonic() + 30.0
+    pause, deadline = threading.Event(), time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if found := children(stack, "stoker.worker.runtime"):
             return found
         pause.wait(0.02)
-    raise AssertionError("the agent started no worker in 30 s")
+    raise AssertionError(f"the agent started no worker in {PATIENCE_S:.0f} s")
 
 
 def children(stack: Stack, module: str) -> list[psutil.Process]:
@@ -301,7 +301,7 @@ def test_a_killed_grandchild_of_a_worker_costs_nothing_but_itself(tmp_path: Path
         grandchild = psutil.Process(first["grandchild"])
         grandchild.kill()
         if not orphan:  # whose parent buries it; the agent buries those it inherited twice a minute
-            assert psutil.wait_procs([grandchild], timeout=10)[0] == [grandchild]
+            assert psutil.wait_procs([grandchild], timeout=PATIENCE_S)[0] == [grandchild]
         (tmp_path / "go").touch()
         record = stack.end_of("family", job)
         assert (record["status"], record["output"]) == ("COMPLETED", {"attempt": 1}), record

@@ -11,7 +11,7 @@ import psutil
 from children import cgroups_of
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, queue_endpoint, running
+from stack import GONE_S, Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")
 
@@ -22,6 +22,11 @@ def given(folder: Path) -> dict[str, str]:
 
 def runs(folder: Path) -> list[str]:
     return (folder / "runs").read_text().split()
+
+
+def workers_left(stack: Stack) -> list[str]:
+    """With what they are forked from."""
+    return [line for line in stack.left_over() if "stoker.worker" in line]
 
 
 def stays_ended(stack: Stack, job: str, record: dict[str, object]) -> None:
@@ -50,14 +55,14 @@ def test_a_killed_agent_takes_its_workers_along_and_the_job_is_tried_again(tmp_p
     with running(tmp_path, ENDPOINT) as stack:
         job = stack.run("waits", given(tmp_path))
         worker = psutil.Process(stack.first_chunk("waits", job)["pid"])
-        assert any("stoker.worker" in line for line in stack.left_over())  # it is seen while it lives
+        assert workers_left(stack), "it is not seen while it lives"
         folders = [path for name in ("scratch", "homes") for path in (tmp_path / "agent" / name).iterdir()]
         assert len(folders) == 2, "its job's and its own"
         first = stack.agent.pid
         stack.kill("agent")
         gone, alive = psutil.wait_procs([worker], timeout=60)
         assert (gone, alive) == ([worker], [])
-        assert not any("stoker.worker" in line for line in stack.left_over())
+        until(lambda: not workers_left(stack), GONE_S, "an end of its template and spare", stack.left_over)
         stack.start_agent()
         record = stack.end_of("waits", job)
         assert record["status"] == "COMPLETED"

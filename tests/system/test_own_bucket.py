@@ -11,10 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, files_below, queue_endpoint, running
+from stack import Stack, fetched, files_below, queue_endpoint, running
 
 from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
 
@@ -65,7 +63,7 @@ def test_files_land_in_the_callers_bucket(tmp_path: Path) -> None:
         assert found == f"results/today/file/{record['id']}/1/0-hello.txt"
         url = record["output"]["greeting"]
         assert f"/callers/{found}?" in url
-        assert httpx.get(url, trust_env=False).content == b"for the caller"
+        assert fetched(url).content == b"for the caller"
         assert not [path for path in names_below(objects / "stoker") if record["id"] in path]
         secret_is_nowhere(stack, bucket["accessSecret"])
 
