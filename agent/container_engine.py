@@ -4,11 +4,12 @@
     loop <-- pipe ------ a thread of its own for each container: what it prints, then how it ended
 
 The `docker` package blocks, so it is called on threads only, and nothing but this module and
-`agent.container_pull` imports it. An engine's refusal is an EngineError in the engine's own words.
+its neighbours import it. An engine's refusal is an EngineError in the engine's own words.
 
 An engine may go and come back (dockerd takes its containers along, podman leaves them running). What could
 not be removed meanwhile is *doomed*: until it is gone no other is made on a GPU that it may have, and what
-needs none of its GPUs does not wait for it.
+needs none of its GPUs does not wait for it. A container whose creation was given up may still be made, later:
+it is *stray* then, never started, and is removed by its name once it is there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stoker.agent.beside import beside
+from stoker.agent.container_errors import EngineError, NotThere, Unanswered, in_words
 from stoker.agent.container_oom import counter, kills
 from stoker.agent.container_plan import (
     AGENT_LABEL,
@@ -54,6 +56,9 @@ OPEN_S = 5
 
 SWEEP_S = 5.0
 
+STRAY_S = 900.0
+"""How long one that was given up is looked for; a later agent finds it by its label."""
+
 CALLS = 4
 """At once, but for signals: none waits for containers that are being made."""
 
@@ -74,14 +79,6 @@ INITS = (
 )
 """Where podman is told to look for an init, in turn; None is what it is configured with. All of them need no
 library: an image may have none."""
-
-
-class EngineError(Exception):
-    """The engine refused, or cannot be reached; the text is a sentence."""
-
-
-class NotThere(EngineError):
-    """The engine has no image or container of that name or id."""
 
 
 def addresses(environment: Mapping[str, str], uid: int) -> list[str]:
@@ -120,7 +117,7 @@ def connect(where: list[str]) -> ContainerEngine:
 def _open(address: str) -> tuple[APIClient, Engine]:
     from docker import APIClient
 
-    with _in_words():
+    with in_words():
         told = _ping(APIClient(address, version=API, timeout=OPEN_S))
         client = APIClient(address, version=told["Api-Version"], timeout=CALL_S, num_pools=CALLS)
         return client, _facts(client, told.get("Libpod-Api-Version"))
@@ -143,22 +140,6 @@ def _facts(client: APIClient, podman: str | None) -> Engine:
     return Engine("docker", version, cdi)
 
 
-@contextlib.contextmanager
-def _in_words() -> Any:
-    from docker.errors import APIError, DockerException, NotFound
-    from requests.exceptions import RequestException
-
-    try:
-        yield
-    except APIError as error:
-        kind = NotThere if isinstance(error, NotFound) else EngineError
-        raise kind(str(error.explanation or error)) from None
-    except (DockerException, RequestException, OSError) as error:
-        raise EngineError(f"the container engine cannot be reached: {error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EngineError(f"the container engine's answer cannot be read: {error!r}") from None
-
-
 class ContainerEngine:
     """`facts.name` is empty where there is none; nothing may be asked of it then."""
 
@@ -168,6 +149,7 @@ class ContainerEngine:
         self._init: str | None = INITS[0]
         self._devices: dict[str, tuple[str, ...]] = {}  # by container; of those that were made here
         self._doomed: set[str] = set()
+        self._strays: dict[str, float] = {}  # by name, and until when each is looked for
         self._removing = asyncio.Lock()  # of what is doomed
         self._sweeping: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(CALLS)
@@ -194,7 +176,7 @@ class ContainerEngine:
 
     def _at_once(self, work: Callable[[], T]) -> asyncio.Future[T]:
         def told() -> T:
-            with _in_words():
+            with in_words():
                 return work()
 
         return beside("call to the container engine", told)
@@ -222,7 +204,7 @@ class ContainerEngine:
 
     def _pull(self, name: str, auth: RegistryAuth | None) -> None:
         try:
-            with _in_words():
+            with in_words():
                 pull(self.client, name, auth, stores_in_silence=self.facts.name == "podman")
         except PullFailed as refused:
             raise EngineError(str(refused)) from None
@@ -231,7 +213,12 @@ class ContainerEngine:
 
     async def create(self, plan: Plan, name: str) -> str:
         await self.make_way(plan.devices)
-        container = await self.call(lambda: self._create(plan, name))
+        try:
+            container = await self.call(lambda: self._create(plan, name))
+        except Unanswered:
+            self._strays[name] = asyncio.get_running_loop().time() + STRAY_S
+            self._sweep_soon()
+            raise
         self._devices[container] = plan.devices
         return container
 
@@ -287,7 +274,7 @@ class ContainerEngine:
 
         def follow() -> Ended:
             try:
-                with _in_words():
+                with in_words():
                     _copy(stream, log_start)
                     return self._end_of(container, kills(counting))
             finally:
@@ -344,31 +331,52 @@ class ContainerEngine:
             await self.call(lambda: self._remove(container))
         except Exception:
             self._doomed.add(container)
-            if self._sweeping is None:
-                self._sweeping = asyncio.create_task(self._sweep(), name="sweep of containers")
+            self._sweep_soon()
             raise
         self._doomed.discard(container)
         self._devices.pop(container, None)
 
-    def _remove(self, container: str) -> None:
+    def _remove(self, container: str) -> bool:
+        """Whether it was there."""
         client: Any = self.client  # podman's own call has no types
-        with contextlib.suppress(NotThere), _in_words():
-            if self.facts.name != "podman":
-                client.remove_container(container, v=True, force=True)
-                return
-            at_once = {"force": True, "volumes": True, "timeout": 0}  # else SIGTERM, and ten seconds
-            path = f"{client.base_url}/{LIBPOD}/containers/{container}"
-            client._raise_for_status(client.delete(path, params=at_once, timeout=CALL_S))
+        try:
+            with in_words():
+                if self.facts.name != "podman":
+                    client.remove_container(container, v=True, force=True)
+                    return True
+                at_once = {"force": True, "volumes": True, "timeout": 0}  # else SIGTERM, and ten seconds
+                path = f"{client.base_url}/{LIBPOD}/containers/{container}"
+                client._raise_for_status(client.delete(path, params=at_once, timeout=CALL_S))
+                return True
+        except NotThere:
+            return False
+
+    def _sweep_soon(self) -> None:
+        if self._sweeping is None:
+            self._sweeping = asyncio.create_task(self._sweep(), name="sweep of containers")
 
     async def _sweep(self) -> None:
         """None may be made for a long time: nothing is started where the memory of a GPU is still held."""
-        while self._doomed:
+        while self._doomed or self._strays:
             await asyncio.sleep(SWEEP_S)
             for container in tuple(self._doomed):
                 async with self._removing:
                     with contextlib.suppress(Exception):
                         await self.remove(container)
+            for name in tuple(self._strays):
+                await self._remove_stray(name)
         self._sweeping = None
+
+    async def _remove_stray(self, name: str) -> None:
+        over = asyncio.get_running_loop().time() > self._strays[name]
+        try:
+            found = await self.call(lambda: self._remove(name))
+        except EngineError:
+            found = False
+        if found:
+            log.warning("removed %s, which the engine made when it was given up already", name)
+        if found or over:
+            del self._strays[name]
 
     async def remove_all(self, agent: str) -> int:
         """What an earlier agent of this data folder left; how many there were. Pods outlive their agent.

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.container_engine import ContainerEngine, EngineError, NotThere
+from stoker.agent.container_engine import ContainerEngine
+from stoker.agent.container_errors import EngineError, NotThere
 from stoker.wire.messages import RegistryAuth, WorkerSpec
 
 log = logging.getLogger(__name__)

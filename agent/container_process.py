@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.container_engine import ContainerEngine, EngineError
+from stoker.agent.container_engine import ContainerEngine
+from stoker.agent.container_errors import EngineError
 from stoker.agent.container_images import Images, wanted_by
 from stoker.agent.container_plan import SOCKET, Ended, Plan, ended_words
 from stoker.agent.frame_socket import FrameSocket

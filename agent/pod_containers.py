@@ -17,7 +17,8 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from stoker.agent.beside import beside
-from stoker.agent.container_engine import LIBPOD, ContainerEngine, EngineError, NotThere
+from stoker.agent.container_engine import LIBPOD, ContainerEngine
+from stoker.agent.container_errors import EngineError, NotThere
 from stoker.agent.container_images import Images, Wanted
 from stoker.agent.container_plan import AGENT_LABEL, POD_LABEL, Limits, cdi_name, ended_words, is_gpu, refusal
 from stoker.agent.container_plan import Ended as EngineEnded

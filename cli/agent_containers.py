@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.container_engine import ContainerEngine, EngineError, addresses, connect
+from stoker.agent.container_engine import ContainerEngine, addresses, connect
+from stoker.agent.container_errors import EngineError
 from stoker.agent.container_images import Images
 from stoker.agent.container_plan import Engine, Limits
 from stoker.agent.container_spawner import ContainerSpawner, OnHost

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,10 +19,11 @@ from conftest import Host
 from scripted_engine import DOCKER, Call, ScriptedEngine, scripted
 
 from stoker.agent import container_engine, container_process, container_pull, container_spawner
-from stoker.agent.container_engine import EngineError, addresses, connect
+from stoker.agent.container_engine import addresses, connect
+from stoker.agent.container_errors import EngineError
 from stoker.agent.container_images import Images, wanted_by
 from stoker.agent.container_plan import Engine
-from stoker.agent.container_process import LOST
+from stoker.agent.container_process import LOST, NEVER_RAN
 from stoker.agent.pod_containers import PodContainers
 from stoker.agent.pod_seam import PodFailed
 from stoker.wire.messages import Device, PodSpec, RegistryAuth, WorkerSpec
@@ -238,6 +240,34 @@ async def test_what_cannot_be_removed_is_removed_as_soon_as_it_can(host: Host, s
     worker.process.kill()
     await worker.exited()
     await until(said, "DELETE", 2)
+
+
+async def test_one_that_is_made_when_it_was_given_up_already_is_removed(
+    host: Host, said: ScriptedEngine
+) -> None:
+    """Only its name is known of it. An engine that refuses it makes none."""
+
+    def removed(call: Call) -> None:
+        if name_of(said) in said.containers:
+            said.usual(call)
+        else:
+            call.tell({"message": "no such container"}, 404)
+
+    said.script |= {"/create": once(said, dies), "/containers/stoker-w1": removed}
+    assert (await host.python("echo").exited()).status == NEVER_RAN
+    await until(said, "/containers/stoker-w1", 2)
+    said.containers.add(name_of(said))
+    await asyncio.to_thread(said.until_empty)
+    said.script["/create"] = said.refuse("no space left on device")
+    assert (await host.python("echo").exited()).status == NEVER_RAN
+    assert not host.engine._strays
+
+
+def name_of(said: ScriptedEngine) -> str:
+    """Of the container that is looked for."""
+    found = re.search(r"/containers/(stoker-w1-\w+)", " ".join(said.heard))
+    assert found
+    return found[1]
 
 
 async def test_a_container_goes_without_the_ten_seconds_that_podman_gives(tmp_path: Path) -> None:

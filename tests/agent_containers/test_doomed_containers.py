@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from scripted_engine import ScriptedEngine, scripted
 
 from stoker.agent import container_engine
-from stoker.agent.container_engine import ContainerEngine, EngineError, connect
+from stoker.agent.container_engine import ContainerEngine, connect
+from stoker.agent.container_errors import EngineError
 from stoker.agent.container_images import Images
 from stoker.agent.container_plan import Limits, Plan
 from stoker.agent.pod_containers import PodContainers

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.container_engine import INITS, ContainerEngine, EngineError
+from stoker.agent.container_engine import INITS, ContainerEngine
+from stoker.agent.container_errors import EngineError
 from stoker.agent.container_plan import Engine, Limits, Plan
 
 PLAN = Plan("sha256:1", {}, {}, Limits())

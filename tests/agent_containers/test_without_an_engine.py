@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.container_engine import ContainerEngine, EngineError, NotThere, addresses, connect
+from stoker.agent.container_engine import ContainerEngine, addresses, connect
+from stoker.agent.container_errors import EngineError, NotThere
 from stoker.agent.container_images import Images, wanted_by
 from stoker.agent.container_oom import counter, kills
 from stoker.agent.container_plan import SOCKET, Engine
