@@ -4,6 +4,8 @@ Pure: the history goes in with what happened, and comes back with a decision and
 
 - A worker that was healthy (it ran a job to its end, or was ready for `HEALTHY_S`) starts again at once.
 - One that could not start waits 1, 2, 4 … 60 s. One that became ready and then died early is let off once.
+- Deaths with one job in common count once: it may have caused them all, as often as it may be tried, and that
+  says no more of the worker than the first did. The next jobs would have to wait for it.
 - After `IN_A_ROW` failures in a row, or `IN_WINDOW` within `WINDOW_S`, it is called unhealthy. It is still
   tried again, at the longest wait: what was wrong (a full disk, a missing driver) may be put right.
 - A death that the agent itself caused (a ladder, a stop, a replacement) is no failure. If the process had
@@ -13,7 +15,7 @@ Pure: the history goes in with what happened, and comes back with a decision and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 FIRST_S = 1.0
@@ -22,14 +24,17 @@ HEALTHY_S = 30.0
 IN_A_ROW = 3
 IN_WINDOW = 5
 WINDOW_S = 600.0
+SUSPECTS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`row`: failures since it was last healthy. `recent`: when it failed, within the window."""
+    """`row`: failures since it was last healthy. `recent`: when it failed, within the window. `suspects`: for
+    each early death that was counted since, the jobs that have seen it and all that count as one with it."""
 
     row: int = 0
     recent: tuple[float, ...] = ()
+    suspects: tuple[frozenset[str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +45,13 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """By itself, after it had been ready. `served`: it had brought a job to its end."""
+    """By itself, after it had been ready. `served`: it had brought a job to its end. `jobs` ran on it."""
 
     at: float
     why: str
     ready_for: float
     served: bool
+    jobs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +80,8 @@ def decide(history: History, event: Event) -> tuple[History, RestartDecision]:
             return after, RestartDecision(at, why)
         case Died(at, why, ready_for, served) if served or ready_for >= HEALTHY_S:
             return History(0, _recent(history, at)), RestartDecision(at, why)
-        case Died(at, why):
-            return _failed(history, at, why, waits_for=history.row)
+        case Died():
+            return _died_early(history, event)
         case StartFailed(at, why):
             return _failed(history, at, why, waits_for=history.row + 1)
         case _:
@@ -89,10 +95,24 @@ def crash_words(why: str, told: bool, log_tail: Sequence[str]) -> str:
     return f"crash loop: {cause}" if told or not log_tail else f"crash loop: {log_tail[-1]} ({cause})"
 
 
+def _died_early(history: History, event: Died) -> tuple[History, RestartDecision]:
+    """One that a suspect has seen is not counted, and waits as long as the last that was."""
+    at, why, jobs = event.at, event.why, event.jobs
+    if not any(one & jobs for one in history.suspects):
+        suspects = (*history.suspects, jobs)[-SUSPECTS_MAX:] if jobs else history.suspects
+        return _failed(replace(history, suspects=suspects), at, why, waits_for=history.row)
+    suspects = tuple(one & jobs or one for one in history.suspects)
+    after = replace(history, suspects=suspects, recent=_recent(history, at))
+    return after, RestartDecision(at + back_off(history.row - 1), why, unhealthy=_unhealthy(after))
+
+
 def _failed(history: History, at: float, why: str, waits_for: int) -> tuple[History, RestartDecision]:
-    after = History(history.row + 1, (*_recent(history, at), at))
-    unhealthy = after.row >= IN_A_ROW or len(after.recent) >= IN_WINDOW
-    return after, RestartDecision(at + back_off(waits_for), why, unhealthy)
+    after = replace(history, row=history.row + 1, recent=(*_recent(history, at), at))
+    return after, RestartDecision(at + back_off(waits_for), why, unhealthy=_unhealthy(after))
+
+
+def _unhealthy(history: History) -> bool:
+    return history.row >= IN_A_ROW or len(history.recent) >= IN_WINDOW
 
 
 def back_off(failures: int) -> float:

@@ -9,7 +9,7 @@ from itertools import chain
 from stoker.agent import process, restarts
 from stoker.agent.seams import WorkerProcess
 from stoker.agent.worker_wear import WearWatch
-from stoker.wire.messages import Device, WorkerPhase, WorkerSpec
+from stoker.wire.messages import AttemptKey, Device, WorkerPhase, WorkerSpec
 from stoker.worker.frames import Frame
 
 BROUGHT_MAX = 1024
@@ -72,9 +72,9 @@ def setup_frame(spec: WorkerSpec, device: Device | None) -> Frame:
     return Frame("setup", fields)
 
 
-def health(ended: process.Exited, life: Life) -> restarts.Event:
-    """One whose context was lost in its first job is like one that dies of it: it would cost the queue job
-    after job, each at once."""
+def health(ended: process.Exited, life: Life, running: Iterable[AttemptKey]) -> restarts.Event:
+    """`running`: the attempts as it ended. One whose context was lost in its first job is like one that dies
+    of it: it would cost the queue job after job, each at once."""
     jobs = life.wear.jobs
     if life.spoiled:
         return restarts.Died(ended.at, ended.why, 0.0, served=jobs > 1)
@@ -82,4 +82,5 @@ def health(ended: process.Exited, life: Life) -> restarts.Event:
         return restarts.WasStopped(ended.at, ended.why, served=jobs > 0)
     if ended.ready_for is None:
         return restarts.StartFailed(ended.at, ended.why)
-    return restarts.Died(ended.at, ended.why, ended.ready_for, served=jobs > 0)
+    ran = frozenset(key.job for key in running)
+    return restarts.Died(ended.at, ended.why, ended.ready_for, served=jobs > 0, jobs=ran)

@@ -304,7 +304,7 @@ class Worker:
         self._alarm.set(None)
         life.wear.close()
         tail = attempt_log.shown(exit.log_tail, self.secrets)
-        self._after_end(health(ended, life), tail, told=ended.told)
+        self._after_end(health(ended, life, self.running), tail, told=ended.told)
         self._context.gone(self, ended.why, ended.planned)
 
     def _after_end(self, event: restarts.Event, log_tail: tuple[str, ...], *, told: bool = True) -> None:

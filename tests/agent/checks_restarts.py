@@ -58,6 +58,60 @@ def an_early_death_is_let_off_once(m: Any) -> None:
     assert (third.at, third.unhealthy) == (15.0, True)
 
 
+def died(m: Any, at: float, *jobs: str) -> Any:
+    return m.Died(at, "died", 1.0, served=False, jobs=frozenset(jobs))
+
+
+def deaths_of(m: Any, *lives: tuple[str, ...]) -> tuple[Any, list[float], list[bool]]:
+    """What they lead to, how long each waits, and whether it is unhealthy then."""
+    history, at, waits, verdicts = m.History(), 0.0, [], []
+    for jobs in lives:
+        history, decision = m.decide(history, died(m, at, *jobs))
+        waits.append(decision.at - at)
+        verdicts.append(decision.unhealthy)
+        at = decision.at
+    return history, waits, verdicts
+
+
+def the_deaths_of_one_job_count_once(m: Any) -> None:
+    history, waits, verdicts = deaths_of(m, *[("p",)] * 8)
+    assert (history.row, waits, verdicts) == (1, [0.0] * 8, [False] * 8)
+    assert len(history.recent) == 1
+    history, waits, verdicts = deaths_of(m, ("p",), ("p",), ("q",), ("p",), ("q",), ("r",), ("q",))
+    assert (history.row, waits) == (3, [0, 0, 1, 1, 1, 2, 2]), "in whatever order they are tried again"
+    assert verdicts == [False] * 5 + [True] * 2
+
+
+def a_job_is_no_cause_of_a_death_that_it_has_not_seen(m: Any) -> None:
+    """Each meets the one before it, and no job has seen all: neighbours are tried again, too."""
+    history, _, verdicts = deaths_of(m, ("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "f"), ("f",))
+    assert (history.row, verdicts[-1]) == (3, True)
+    assert deaths_of(m, ("a", "b"), ("b", "c"), ("a", "c"))[0].row == 2
+    assert deaths_of(m, (), (), ())[0].row == 3, "nobody is to blame, so it is"
+
+
+def a_service_forgets_the_jobs_that_died_before(m: Any) -> None:
+    history, _, _ = deaths_of(m, ("p",))
+    history, _ = m.decide(history, m.Died(50.0, "segfault", 1.0, served=True))
+    history, decision = m.decide(history, died(m, 51.0, "p"))
+    assert (history.row, decision.at, len(history.recent)) == (1, 51.0, 2)
+
+
+def starts_that_fail_are_counted_though_jobs_die_too(m: Any) -> None:
+    history, _, _ = deaths_of(m, ("p",), ("p",))
+    for row in (2, 3):
+        history, decision = m.decide(history, m.StartFailed(100.0, "no driver"))
+        assert (history.row, decision.unhealthy) == (row, row == 3)
+    history, decision = m.decide(history, died(m, 200.0, "p"))
+    assert (history.row, decision.at, decision.unhealthy) == (3, 202.0, True)
+
+
+def what_is_remembered_of_jobs_has_an_end(m: Any) -> None:
+    history, _, _ = deaths_of(m, *[(f"j{n}",) for n in range(100)])
+    assert len(history.suspects) == 16
+    assert history.suspects[-1] == {"j99"}
+
+
 def what_the_agent_did_is_no_failure(m: Any) -> None:
     history, _ = m.decide(m.History(), m.StartFailed(0.0, "x"))
     assert m.decide(history, m.WasStopped(5.0, "stuck")) == (history, m.RestartDecision(5.0, "stuck"))
@@ -89,6 +143,7 @@ def by_random_histories(m: Any, lives: int = 200) -> None:
 
 def walk(m: Any, draw: Any) -> None:
     history, at = m.History(), 0.0
+    jobs = [frozenset[str](), frozenset("p"), frozenset("pq"), frozenset("r")]
     for _ in range(20):
         at += draw([0.0, 1.0, 30.0, 500.0])
         kind = draw(["failed", "died", "healthy", "stopped"])
@@ -97,7 +152,7 @@ def walk(m: Any, draw: Any) -> None:
             if kind == "failed"
             else m.WasStopped(at, "d")
             if kind == "stopped"
-            else m.Died(at, "b", 100.0 if kind == "healthy" else 1.0, served=False)
+            else m.Died(at, "b", 100.0 if kind == "healthy" else 1.0, served=False, jobs=draw(jobs))
         )
         history, decision = m.decide(history, happened)
         assert 0 <= decision.at - at <= 60
@@ -118,6 +173,11 @@ EXAMPLES = [
     old_failures_are_forgotten,
     a_healthy_worker_starts_again_at_once,
     an_early_death_is_let_off_once,
+    the_deaths_of_one_job_count_once,
+    a_job_is_no_cause_of_a_death_that_it_has_not_seen,
+    a_service_forgets_the_jobs_that_died_before,
+    starts_that_fail_are_counted_though_jobs_die_too,
+    what_is_remembered_of_jobs_has_an_end,
     what_the_agent_did_is_no_failure,
     a_life_that_served_makes_up_for_what_was_before,
     the_cause_is_said_and_what_was_printed_last_where_it_is_not_told,
@@ -127,8 +187,8 @@ ALL = [*EXAMPLES, lambda m: by_random_histories(m, 40)]
 MUTANTS = [
     ("no longest wait", "LONGEST_S = 60.0", "LONGEST_S = 600.0"),
     ("linear waits", "2 ** min(failures - 1, 16)", "failures"),
-    ("never unhealthy", "after.row >= IN_A_ROW or ", ""),
-    ("the window does not count", " or len(after.recent) >= IN_WINDOW", ""),
+    ("never unhealthy", "history.row >= IN_A_ROW or ", ""),
+    ("the window does not count", " or len(history.recent) >= IN_WINDOW", ""),
     ("a healthy time forgives nothing", "return History(0, _recent", "return History(history.row, _recent"),
     ("nothing is let off", "waits_for=history.row)", "waits_for=history.row + 1)"),
     ("nothing is ever forgotten", "if at - then < WINDOW_S", "if True"),
@@ -139,5 +199,15 @@ MUTANTS = [
     ),
     ("a planned end forgives nothing", "if served else history", "if False else history"),
     ("a planned end forgives all", "if served else history", "if True else history"),
+    ("each death of a job counts", "if not any(one & jobs for one in history.suspects)", "if True"),
+    ("only the last death is remembered", "(*history.suspects, jobs)[", "(jobs,)["),
+    ("neighbours are suspects for ever", "one & jobs or one for", "one for"),
+    ("all jobs are remembered", "[-SUSPECTS_MAX:]", "[:]"),
+    ("the next death of a job does not wait", "back_off(history.row - 1)", "0.0"),
+    (
+        "a job that dies again makes it well",
+        "(history.row - 1), why, unhealthy=_unhealthy(after))",
+        "(history.row - 1), why)",
+    ),
     ("the last line is all that counts", "if told or not log_tail", "if not log_tail"),
 ]

@@ -279,6 +279,26 @@ def test_one_that_dies_of_its_first_jobs_is_unhealthy_until_one_goes_well(play, 
     play(story)
 
 
+def test_jobs_that_kill_their_workers_hold_up_the_others_for_moments(play, a_worker, a_job):
+    """Two in a row, each tried three times: a death says no more than the first of its job did."""
+
+    async def story(host):
+        await host.control.ready(a_worker())
+        began = now()
+        for attempt in (1, 2, 3):
+            for name in ("p1", "p2"):
+                await host.control.worker_is("w1", "ready")
+                await host.control.assign(a_job(name, b'{"exit": -9}', attempt=attempt))
+                assert (await host.control.outcome(name, attempt)).end == "lost"
+        await host.control.worker_is("w1", "ready")
+        assert now() - began < 6, "and not 0, 1, 2, 4, 8 and 16 s"
+        assert "unhealthy" not in [news.state for news in host.control.news("w1")]
+        await host.control.assign(a_job("good"))
+        assert (await host.control.outcome("good")).end == "completed"
+
+    play(story)
+
+
 def test_a_replacement_after_good_work_makes_up_for_a_bad_start(play, a_worker, a_job):
     async def story(host):
         host.spawner.starts["e1"] = Start(exit=1)
