@@ -141,7 +141,7 @@ def _facts(client: APIClient, podman: str | None) -> Engine:
 
 
 class ContainerEngine:
-    """`facts.name` is empty where there is none; nothing may be asked of it then."""
+    """`facts.name` is empty where there is none (yet); nothing may be asked of it then."""
 
     def __init__(self, client: APIClient | None, engine: Engine) -> None:
         self.facts = engine
@@ -159,6 +159,14 @@ class ContainerEngine:
     def client(self) -> APIClient:
         assert self._client is not None
         return self._client
+
+    def become(self, found: ContainerEngine) -> None:
+        """What there was none of until now. `found` is not used any more."""
+        self._client, self.facts = found._client, found.facts
+        self._doomed |= found._doomed
+        if found._sweeping is not None:
+            found._sweeping.cancel()
+            self._sweep_soon()
 
     async def leave(self) -> None:
         if self._sweeping is not None:

@@ -32,12 +32,14 @@ PODMAN_WITH_CDI = 4
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """`cdi`: whether devices can be asked for by CDI names. `why` there is no engine, where there is none."""
+    """`cdi`: whether devices can be asked for by CDI names. `why` there is no engine, where there is none;
+    `elsewhere`: there is one, but what it sees are no folders of this agent's."""
 
     name: str = ""
     version: str = ""
     cdi: bool = False
     why: str = ""
+    elsewhere: bool = False
 
     @property
     def words(self) -> str:

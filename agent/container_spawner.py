@@ -1,7 +1,8 @@
 """Workers as containers: the Spawner of those whose spec names an image.
 
-Made by `containers`, once the engine was asked what it is; what an earlier agent of this data folder left is
-removed before the first worker starts. `Contained` beside it picks by the image.
+Made when the engine was asked what it is; one that answers only later becomes the same object. What an
+earlier agent of this data folder left is removed before the first worker starts. `Contained` beside it picks
+by the image.
 
 An agent that is itself in a container starts siblings: the engine mounts folders of the *host*. `OnHost` says
 what the host calls the agent's data folder and volume root; whether that is true, `agent.container_probe` has
@@ -74,8 +75,7 @@ class ContainerSpawner:
         self._living: set[ContainerProcess] = set()
         shutil.rmtree(self._folder, ignore_errors=True)
         if engine.facts.name:
-            self._folder.mkdir(mode=0o700)
-            self._copy_package()
+            self._make_folder()
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> ContainerProcess:
         return self.start(spec, device, watcher)
@@ -151,11 +151,17 @@ class ContainerSpawner:
 
     def _frames_folder(self, name: str, undo: contextlib.ExitStack) -> Path:
         """Another user passes through to the socket; the folder above it is the agent's alone."""
+        if not self._folder.exists():  # there was no engine until now
+            self._make_folder()
         made = self._folder / name
         undo.callback(shutil.rmtree, made, ignore_errors=True)
         (made / "package").mkdir(parents=True)
         os.chmod(made, 0o711)
         return made
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(mode=0o700)
+        self._copy_package()
 
     def _copy_package(self) -> None:
         """The worker package alone, below the data folder: nothing else of this installation is shown to a

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -104,6 +104,7 @@ class Agent:
         self._tasks: asyncio.TaskGroup
         self._stop_asked = asyncio.Event()
         self._paused = False
+        self._stream: AgentStream | None = None
         self._back_soon = 0.0
         self._beat = 0
         self.lease = Lease()
@@ -175,6 +176,12 @@ class Agent:
         """SIGTERM: `run` winds down and returns."""
         self._stop_asked.set()
         self.reports.wake.set()  # control is to hear of it now
+
+    def learn(self, facts: Mapping[str, str]) -> None:
+        """What is new about this host. A Hello tells it: what runs outlives the session that ends for it."""
+        self.settings = replace(self.settings, facts={**self.settings.facts, **facts})
+        if self._stream is not None and not self._stop_asked.is_set():
+            self._stream.end("there is news of this host")
 
     async def run(self) -> None:
         """Until `stop`, or raises AgentRefused with control's sentence."""
@@ -252,7 +259,7 @@ class Agent:
         session: Session | None = None
         try:
             async with asyncio.timeout(self.settings.answer_s):
-                stream = await self._connect()
+                stream = self._stream = await self._connect()
             session = Session(self._node, stream, self.settings.answer_s)
             await session.run(self._hello())
         except (StreamEnded, OSError) as error:
@@ -260,6 +267,8 @@ class Agent:
             if session is not None and session.control_stops:
                 self._back_soon = asyncio.get_running_loop().time() + RESTART_S
             return session is not None and session.welcomed, str(error) or "no connection in time"
+        finally:
+            self._stream = None
 
     def _back_off(self, failures: int, *, soon: bool = False) -> float:
         """Exponential, and never the same for two nodes: they all lose the same control plane at once.

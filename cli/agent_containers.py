@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.agent.beside import beside
 from stoker.agent.container_engine import ContainerEngine, addresses, connect
 from stoker.agent.container_errors import EngineError
 from stoker.agent.container_images import Images
@@ -37,6 +38,8 @@ NOFILE_MAX = 65_536
 PID_MAX = Path("/proc/sys/kernel/pid_max")
 """Podman lowers its own limit of processes to this, and may then not give a container more."""
 PROBE_S = 20.0
+LOOK_FIRST_S, LOOK_LONGEST_S = 5.0, 60.0
+"""How often an engine is looked for that was not there: a host that boots may start it after its agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,46 @@ async def container_engine(node: str, environment: Mapping[str, str], shown: Sho
     """The engine of this host, rid of what an earlier agent of this data folder left in it; or none, with the
     reason. A host without an engine is asked nothing. Raises CliError when the engine's host was named wrong
     folders; an engine that sees others without being named any is as good as none."""
-    engine = await asyncio.to_thread(connect, addresses(environment, os.getuid()))
+    engine = await _connected(environment)
     if engine.facts.name:
-        await _remove_leftovers(engine, node)
-        engine = await _seeing(engine, node, shown)
+        engine = await _prepared(engine, node, shown)
     log.info("container engine: %s", engine.facts.words)
     return engine
+
+
+async def late_engine(
+    engine: ContainerEngine, node: str, environment: Mapping[str, str], shown: Shown
+) -> bool:
+    """Where none answered at the agent's start, one is looked for: `engine` becomes it. Whether it did; an
+    engine that sees other folders, named wrong or not, is then none for good, and `facts` say it."""
+    wait_s = LOOK_FIRST_S
+    while not engine.facts.name and not engine.facts.elsewhere:
+        await asyncio.sleep(wait_s)
+        wait_s = min(2 * wait_s, LOOK_LONGEST_S)
+        found = await _connected(environment)
+        if found.facts.name:
+            engine.become(await _prepared_late(found, node, shown))
+            log.info("container engine: %s", engine.facts.words)
+            return True
+    return False
+
+
+async def _prepared_late(found: ContainerEngine, node: str, shown: Shown) -> ContainerEngine:
+    """What runs here already does not end for a name that is wrong."""
+    try:
+        return await _prepared(found, node, shown)
+    except CliError as error:
+        return ContainerEngine(None, Engine(why=str(error), elsewhere=True))
+
+
+def _connected(environment: Mapping[str, str]) -> asyncio.Future[ContainerEngine]:
+    """On a thread that holds up no end of the agent."""
+    return beside("look for an engine", lambda: connect(addresses(environment, os.getuid())))
+
+
+async def _prepared(engine: ContainerEngine, node: str, shown: Shown) -> ContainerEngine:
+    await _remove_leftovers(engine, node)
+    return await _seeing(engine, node, shown)
 
 
 async def _remove_leftovers(engine: ContainerEngine, node: str) -> None:
@@ -97,7 +134,8 @@ async def _seeing(engine: ContainerEngine, node: str, shown: Shown) -> Container
         await engine.leave()
         if folder.outside != folder.inside:
             raise CliError(f"{name} is wrong: {why}")
-        return ContainerEngine(None, Engine(why=f"{why}; {name} names it, where it has another path there"))
+        why += f"; {name} names it, where it has another path there"
+        return ContainerEngine(None, Engine(why=why, elsewhere=True))
     return engine
 
 

@@ -7,6 +7,7 @@ first call; control may still refuse its join token, and then it ends with contr
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -19,6 +20,7 @@ from random import SystemRandom
 import uvloop
 
 import stoker
+from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_plan import facts as container_facts
 from stoker.agent.container_spawner import Contained, ContainerSpawner
 from stoker.agent.devices import NvmlSampler
@@ -35,7 +37,14 @@ from stoker.agent.seams import Spawner, WorkerProcess, WorkerWatcher
 from stoker.agent.volume_folders import FoldersOnDisk
 from stoker.agent.worker_memory import WorkerMemory
 from stoker.agent.zygotes import ZygoteSpawner
-from stoker.cli.agent_containers import container_engine, container_spawner, pod_containers, shown
+from stoker.cli.agent_containers import (
+    Shown,
+    container_engine,
+    container_spawner,
+    late_engine,
+    pod_containers,
+    shown,
+)
 from stoker.cli.agent_inputs import input_cache
 from stoker.cli.agent_isolation import Isolation, isolation, volume_root, worker_user, worker_users
 from stoker.cli.agent_place import place_facts, public_ip_fact
@@ -131,15 +140,22 @@ async def run_agent(options: AgentOptions, given: Mapping[str, str]) -> None:
             MarksFile(folder / "pods.json"),
             kept_volumes,
         )
+        looking = asyncio.create_task(_tell_of_late_engine(agent, engine, seen), name="late engine")
         try:
             with on_first_signal(agent.stop):
                 await agent.run()
         finally:
+            looking.cancel()
             if kept_volumes is not None:
                 kept_volumes.close()
             keeping.stop()
             await inputs.close()
             await objects.close()
+
+
+async def _tell_of_late_engine(agent: Agent, engine: ContainerEngine, seen: Shown) -> None:
+    if await late_engine(engine, agent.settings.node, os.environ, seen):
+        agent.learn(container_facts(engine.facts))
 
 
 def spawner(folder: Path, shut: Isolation, containers: ContainerSpawner, given: Mapping[str, str]) -> Spawner:

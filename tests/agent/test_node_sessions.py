@@ -59,6 +59,22 @@ def test_what_was_not_acknowledged_is_sent_again_in_order(play, a_worker, a_job)
     play(story)
 
 
+def test_news_of_the_host_is_told_and_costs_no_job(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1", b'{"run_s": 10}'))
+        await host.holds_work()
+        host.agent.learn({"containers": "docker 28.0.1"})
+        await host.control.until(lambda: len(host.control.hellos) == 2)
+        hello = host.control.hellos[-1]
+        assert hello.facts == {"gpu": "none", "containers": "docker 28.0.1"}
+        assert [(held.job, held.phase) for held in hello.attempts] == [("j1", "running")]
+        assert (await host.control.outcome("j1")).end == "completed"
+        assert now() < 12, "it ran once"
+
+    play(story, {"facts": {"gpu": "none", "containers": "none: it does not answer"}})
+
+
 def test_an_acknowledgement_prunes_the_outbox_and_forgets_the_attempt(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())

@@ -1,0 +1,143 @@
+"""An agent that is there before its container engine: it finds the engine later, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
+sys.path.insert(0, str(Path(__file__).parent))
+from conftest import Host
+from scripted_engine import Call, Line, ScriptedEngine, scripted
+from stack import Stack, until
+
+from stoker.agent.container_errors import EngineError
+from stoker.agent.seams import SpawnFailed
+from stoker.cli import agent_containers
+from stoker.cli.agent_containers import container_engine, late_engine, shown
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""The package leaves its sockets to the collector when nobody listens."""
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_containers, "LOOK_FIRST_S", 0.01)
+    monkeypatch.setattr(agent_containers, "LOOK_LONGEST_S", 0.02)
+
+
+def it_cannot_be_known(call: Call) -> None:
+    """Whether it sees the agent's folders: it has no room for the image that would show it."""
+    call.tell({"message": "no space left on device"}, 500)
+
+
+class Node:
+    """An agent's view of an engine that starts later, at the address that the agent was given."""
+
+    def __init__(self, folder: Path, later: ExitStack, **named: str) -> None:
+        self.folder, self.later = folder, later
+        self.environment = {"DOCKER_HOST": f"unix://{folder}/s"}
+        self.shown = shown(folder / "data", None, named)
+        (folder / "data").mkdir()
+
+    async def agent_starts(self) -> Host:
+        self.engine = await container_engine("agent-1", self.environment, self.shown)
+        assert "does not answer" in self.engine.facts.why
+        return Host(self.engine, self.folder / "data")
+
+    async def engine_starts(
+        self, *left: str, probe: Line = it_cannot_be_known, removes: Line | None = None
+    ) -> ScriptedEngine:
+        """Returns when the agent has made up its mind about it."""
+        looking = late_engine(self.engine, "agent-1", self.environment, self.shown)
+        task = asyncio.create_task(looking)
+        await asyncio.sleep(0)
+        said = self.later.enter_context(scripted(self.folder))
+        said.containers |= set(left)
+        said.script["/images/create"] = probe
+        if removes is not None:
+            said.script["DELETE"] = removes
+        async with asyncio.timeout(60):
+            assert await task
+        return said
+
+
+@pytest.fixture
+def later() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+async def test_its_containers_start_once_the_engine_is_there(tmp_path: Path, later: ExitStack) -> None:
+    node = Node(tmp_path, later)
+    host = await node.agent_starts()
+    with pytest.raises(SpawnFailed, match=r"this node has none: .* does not answer"):
+        host.python("echo")
+    said = await node.engine_starts("left-of-an-earlier-agent")
+    assert node.engine.facts.words == "docker 28.0.1"
+    assert said.containers == set()
+    worker = host.python("echo")
+    await asyncio.to_thread(said.until, "/start")
+    package = node.folder / "data" / "containers" / "package" / "stoker"
+    assert {path.name for path in package.iterdir()} == {"__init__.py", "worker"}
+    worker.process.kill()
+    await worker.exited()
+    await host.spawner.close()
+
+
+async def test_what_it_could_not_remove_is_known_to_it_still(tmp_path: Path, later: ExitStack) -> None:
+    """Nobody knows which GPU it may have: no other gets one."""
+    node = Node(tmp_path, later)
+    host = await node.agent_starts()
+    said = await node.engine_starts("stuck", removes=ScriptedEngine.refuse("device or resource busy"))
+    with pytest.raises(EngineError, match="an earlier container that may have its GPU stays: device or"):
+        await node.engine.make_way(["nvidia.com/gpu=GPU-1"])
+    del said.script["DELETE"]
+    await node.engine.make_way(["nvidia.com/gpu=GPU-1"])
+    assert said.containers == set()
+    await host.spawner.close()
+
+
+@pytest.mark.parametrize("named", [{}, {"STOKER_HOST_DATA_DIR": "/else"}])
+async def test_one_that_sees_other_folders_is_none_for_good(
+    tmp_path: Path, later: ExitStack, named: dict[str, str]
+) -> None:
+    """An agent that is there already does not end for it."""
+    node = Node(tmp_path, later, **named)
+    host = await node.agent_starts()
+    await node.engine_starts(probe=lambda call: call.tell({"message": "no such folder"}, 404))
+    assert node.engine.facts.name == ""
+    assert "on the engine's host is not the agent's" in node.engine.facts.why
+    assert not await late_engine(node.engine, "agent-1", node.environment, node.shown), (
+        "it is not asked again"
+    )
+    await host.spawner.close()
+
+
+class Early(Stack):
+    """Its agent is there before its engine."""
+
+    def start_agent(self) -> None:
+        command = ["agent", "--control", self.facts["grpc"], "--data-dir", str(self.folder / "agent")]
+        self.agent, _ = self._start(command, "agent", {"DOCKER_HOST": f"unix://{self.folder}/s"})
+
+    def containers(self) -> str:
+        (node,) = self.http.get(f"{self.facts['http']}/v1/nodes").json()
+        return str(node["facts"]["containers"])
+
+
+def test_the_nodes_record_says_it(tmp_path: Path) -> None:
+    stack = Early(tmp_path)
+    try:
+        stack.start()
+        assert "does not answer" in stack.containers()
+        with scripted(tmp_path) as said:
+            said.script["/images/create"] = it_cannot_be_known
+            until(lambda: stack.containers() == "docker 28.0.1", 60, "word of the engine")
+    finally:
+        stack.stop()
