@@ -5,7 +5,8 @@
 
 We bind the port and hand the listening socket over, so there is no moment in which somebody else can take
 it, and nothing to poll: a connection made before rclone is up waits in the socket's queue. "Ready" is the
-first answer to a request. The port is kept in the file, because URLs are signed with it and live 7 days. The
+first answer to a request. The port is kept in the file, because URLs are signed with it and live 7 days. It
+is waited for before it is given up: an rclone whose parent was killed may hold it for a moment yet. The
 secret reaches rclone in its environment, which only its owner can read, not in its arguments. rclone ends
 when we do (exec_with_parent).
 
@@ -40,6 +41,7 @@ from stoker.outbound.objects import ObjectStoreConfig
 log = logging.getLogger(__name__)
 
 _BACKLOG = 512
+_LOOK_AGAIN_S = 0.05
 _FILE = "object-store.json"
 
 
@@ -55,6 +57,7 @@ class LocalS3:
         public_endpoint: str = "",
         start_timeout: float = 20.0,
         stop_timeout: float = 5.0,
+        port_patience: float = 5.0,
         restarts: bool = True,
         reserve: int = RESERVE,
     ) -> None:
@@ -65,6 +68,7 @@ class LocalS3:
         self._public_endpoint = public_endpoint
         self._start_timeout = start_timeout
         self._stop_timeout = stop_timeout
+        self._port_patience = port_patience
         self._restarts = restarts
         self._reserve = reserve
         self._process: asyncio.subprocess.Process | None = None
@@ -105,7 +109,7 @@ class LocalS3:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         (self._folder / self._bucket).mkdir(exist_ok=True)
         kept = _kept(self._data_dir / _FILE)
-        listener = _listen(self._wanted_port or kept.get("port", 0), fall_back=not self._wanted_port)
+        listener = await self._listener(kept.get("port", 0))
         with listener:
             port = int(listener.getsockname()[1])
             kept = {
@@ -143,6 +147,24 @@ class LocalS3:
         said = await asyncio.shield(asyncio.ensure_future(_end(process, self._stop_timeout)))
         for line in said.splitlines():
             self._note(line)
+
+    async def _listener(self, kept: int) -> socket.socket:
+        """On the port that was asked for, else on the kept one, else on any."""
+        if self._wanted_port or not kept:
+            return _listen(self._wanted_port)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._port_patience
+        while True:
+            try:
+                return _listen(kept)
+            except _PortTaken:
+                if loop.time() >= until:
+                    break
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        log.warning(
+            "port %d of the object store is taken: URLs signed for it do not work until it is free", kept
+        )
+        return _listen(0)
 
     async def _spawn(self, listener: socket.socket) -> None:
         program = _rclone()
@@ -208,7 +230,7 @@ class LocalS3:
                 pause = 0.0 if loop.time() - began > 60 else min(max(pause * 2, 0.25), 30.0)
                 await asyncio.sleep(pause)
                 try:
-                    with _listen(port, fall_back=False) as listener:
+                    with _listen(port) as listener:
                         await self._spawn(listener)
                     await self._answered(port)
                     break
@@ -266,25 +288,20 @@ def _rclone() -> str:
     return found
 
 
-def _listen(port: int, *, fall_back: bool) -> socket.socket:
+class _PortTaken(LocalS3Failed):
+    """By somebody else who listens."""
+
+
+def _listen(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or not fall_back:
-                raise
-            log.warning(
-                "port %d of the object store is taken: URLs signed for it do not work until it is free", port
-            )
-            listener.bind(("127.0.0.1", 0))
+        listener.bind(("127.0.0.1", port))
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise LocalS3Failed(
-            f"the embedded object store cannot listen on 127.0.0.1:{port}: {error.strerror}"
-        ) from None
+        kind = _PortTaken if error.errno == errno.EADDRINUSE else LocalS3Failed
+        raise kind(f"the embedded object store cannot listen on 127.0.0.1:{port}: {error.strerror}") from None
     except BaseException:
         listener.close()
         raise

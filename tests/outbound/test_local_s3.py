@@ -185,9 +185,33 @@ async def test_a_kept_port_that_was_taken_meanwhile_is_given_up_with_a_warning(
     async with LocalS3(tmp_path) as s3:
         before = s3.config
     with socket.create_server(("127.0.0.1", int(before.endpoint_url.rpartition(":")[2]))):
-        async with LocalS3(tmp_path) as s3:
+        async with LocalS3(tmp_path, port_patience=0.0) as s3:
             assert s3.config.endpoint_url != before.endpoint_url
     assert "is taken: URLs signed for it do not work" in caplog.text
+
+
+async def test_a_kept_port_is_waited_for_while_an_earlier_store_is_just_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store of a control that was killed may outlive it for a moment: its URLs go on working."""
+    async with LocalS3(tmp_path) as s3:
+        before = s3.config
+    earlier = socket.create_server(("127.0.0.1", int(before.endpoint_url.rpartition(":")[2])))
+    listen = local_s3._listen
+
+    def seen_taken(port: int) -> socket.socket:
+        try:
+            return listen(port)
+        except LocalS3Failed:
+            earlier.close()
+            raise
+
+    monkeypatch.setattr(local_s3, "_listen", seen_taken)
+    with earlier:
+        async with LocalS3(tmp_path, port_patience=3600.0) as s3:
+            assert s3.config == before
+    assert earlier.fileno() == -1, "it was never in the way"
+    assert "is taken" not in caplog.text
 
 
 async def test_a_program_that_ends_at_once_is_told_with_its_last_words(
