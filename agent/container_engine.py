@@ -291,9 +291,9 @@ class ContainerEngine:
         return beside(f"container {container[:12]}", follow)
 
     def _started(self, container: str) -> Path | None:
-        """What counts its ends for want of memory, where the engine itself does not know."""
+        """What counts its ends for want of memory: the engine may not know, or learn it after the end."""
         self.client.start(container)
-        return counter(self._pid(container)) if self.facts.name == "podman" else None
+        return counter(self._pid(container))
 
     def _pid(self, container: str) -> int:
         """Of its first process as the host knows it; 0 when it has ended."""

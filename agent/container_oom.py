@@ -1,7 +1,8 @@
 """How often the kernel has killed a process of a container for its memory, from the container's own cgroup.
 
-For an engine that does not tell it (podman with runc says no every time). Found while the container runs,
-read when it has ended and its cgroup is not yet swept away. Where it cannot be read, nothing is claimed.
+For an engine that does not tell it: podman with runc says no every time, dockerd where the word of it comes
+after the word of the end. Found while the container runs, read when it has ended and its cgroup is not yet
+swept away. Where it cannot be read, nothing is claimed.
 """
 
 from __future__ import annotations

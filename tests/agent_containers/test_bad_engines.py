@@ -172,6 +172,17 @@ async def a_worker(host: Host, said: ScriptedEngine) -> Any:
     return worker
 
 
+async def test_an_engine_that_missed_why_the_kernel_killed_is_not_needed_for_it(
+    host: Host, said: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The container's own cgroup has counted it."""
+    (tmp_path / "memory.events").write_text("oom_kill 1\n")
+    monkeypatch.setattr(container_engine, "counter", lambda _: tmp_path / "memory.events")
+    worker = await a_worker(host, said)
+    said.ended.set()
+    assert (await worker.exited()).reason == "killed: out of memory"
+
+
 async def test_a_kill_that_was_not_heard_comes_again(host: Host, said: ScriptedEngine) -> None:
     said.script["/kill"] = once(said, said.refuse("the engine is just being started"))
     worker = await a_worker(host, said)
