@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ FORMATS = {
     "m4a": ("ipod", "aac", "fltp"),
 }
 """By ending: the muxer, the encoder, and its samples."""
+
+MOV = {"mov": ("mov", "pcm_s16le", "s16")}
 
 Sound = NDArray[np.float32]
 
@@ -38,7 +41,7 @@ def clicks(samples: int, rate: int, every_s: float = 0.25) -> Sound:
 
 def write_sound(path: Path, sound: Sound, rate: int, kind: str = "", bit_rate: int = 0, **muxer: str) -> Path:
     """(channels, samples) from -1 to 1 as a file; `kind` is the ending's, unless it is given."""
-    container, codec, form = FORMATS[kind or path.suffix[1:]]
+    container, codec, form = (FORMATS | MOV)[kind or path.suffix[1:]]
     with av.open(str(path), "w", format=container, options=muxer) as out:
         stream: Any = out.add_stream(codec, rate=rate, options={"b": str(bit_rate)} if bit_rate else {})
         stream.layout = "mono" if len(sound) == 1 else "stereo"
@@ -69,6 +72,28 @@ def with_gap(source: Path, target: Path, after: int, samples: int, **muxer: str)
             late = samples if packet.pts >= after else 0
             packet.pts, packet.dts, packet.stream = packet.pts + late, packet.dts + late, track
             out.mux(packet)
+    return target
+
+
+def with_lengths(source: Path, target: Path, *lengths: tuple[int, int]) -> Path:
+    """The same MOV, whose index tells other lengths of its samples, (how many, how long) in turns, and no
+    edits. Where they are not all alike, each comes as a packet of its own."""
+    table = struct.pack(">II", 0, len(lengths)) + b"".join(struct.pack(">II", *each) for each in lengths)
+
+    def told(data: bytes) -> bytes:
+        made = b""
+        while data:
+            size, kind = struct.unpack(">I4s", data[:8])
+            body, data = data[8:size], data[size:]
+            if kind == b"edts":
+                continue
+            if kind in (b"moov", b"trak", b"mdia", b"minf", b"stbl"):
+                body = told(body)
+            body = table if kind == b"stts" else body
+            made += struct.pack(">I4s", 8 + len(body), kind) + body
+        return made
+
+    target.write_bytes(told(source.read_bytes()))
     return target
 
 

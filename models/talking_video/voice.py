@@ -43,6 +43,9 @@ OPTIONS: Final = {"format_whitelist": "wav,mp3,flac,ogg,mov", "protocol_whitelis
 GAP: Final = 0.1
 """Seconds: what time stamps leave out less of is rounding."""
 
+PACKET: Final = 1 << 12
+"""Bytes."""
+
 SLACK: Final = 2304
 """Samples that a file may have more or less than it says: two packets of an MP3, one of any other format."""
 
@@ -113,13 +116,39 @@ def _frames(given: Any, stream: Any) -> Iterator[Any]:
     """As players do, what is no frame between the frames of an MP3 is left out: tags, where one file was put
     behind another."""
     begun = False
-    for packet in given.demux(stream):
+    for packet in _packets(given, stream):
         try:
             yield from packet.decode()
         except av.error.InvalidDataError:
             if not begun or given.format.name != "mp3":
                 raise
         begun = True
+
+
+def _packets(given: Any, stream: Any) -> Iterator[Any]:
+    """Small ones of bare samples are put together where they follow each other: a MOV may have one for each
+    sample, and to hear these one by one takes longer than they were said in."""
+    if not stream.codec_context.name.startswith("pcm_"):
+        yield from given.demux(stream)
+        return
+    first, data, end = None, bytearray(), None
+    for packet in given.demux(stream):
+        alone = not 0 < packet.size < PACKET
+        if first is not None and (alone or packet.pts != end or len(data) >= PACKET):
+            yield _joined(first, data)
+            first, data = None, bytearray()
+        if alone:
+            yield packet
+            continue
+        first = packet if first is None else first
+        data += bytes(packet)
+        end = None if packet.pts is None else packet.pts + packet.duration
+
+
+def _joined(first: Any, data: bytearray) -> Any:
+    made: Any = av.Packet(bytes(data))
+    made.pts, made.dts, made.time_base, made.stream = first.pts, first.dts, first.time_base, first.stream
+    return made
 
 
 def _silence(like: Any, samples: int) -> Iterator[Any]:

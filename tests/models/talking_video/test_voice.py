@@ -20,12 +20,13 @@ from media_files import (
     read_sound,
     tone,
     with_gap,
+    with_lengths,
     write_sound,
 )
 
 from stoker.models.talking_video.film import Film
 from stoker.models.talking_video.limits import Limits
-from stoker.models.talking_video.voice import QUIET, InvalidAudio, Voice, heard, opened
+from stoker.models.talking_video.voice import QUIET, InvalidAudio, Voice, heard, opened, sounding
 
 RATES = {
     "wav": (8_000, 44_100, 192_000),
@@ -321,6 +322,22 @@ def test_a_sound_that_begins_late_is_heard_late(tmp_path: Path) -> None:
     voice = hear(late)
     assert voice.seconds == pytest.approx(2.5, abs=1024 / 48_000)  # with the encoder's own silence
     assert lag(np.asarray(voice.samples.values), np.asarray(hear(whole).samples.values)) == 8_000
+
+
+def test_samples_that_come_one_by_one_are_heard_together(tmp_path: Path) -> None:
+    """Of a MOV: one at a time takes longer than they were said in. Half a second is left out between them."""
+    said, gap = clicks(32_000, 16_000), 8_000
+    whole = write_sound(tmp_path / "whole.mov", said, 16_000)
+    path = with_lengths(whole, tmp_path / "voice.mov", (15_999, 1), (1, 1 + gap), (16_000, 1))
+    with opened(path) as given:
+        assert sum(1 for packet in given.demux(0) if packet.size) == 32_000
+    with opened(path) as given:
+        assert sum(1 for _ in sounding(given, given.streams.audio[0])) < 40
+    voice = hear(path)
+    assert (voice.frames, voice.seconds) == (62, 2.5)
+    found, before = (np.asarray(each.samples.values) for each in (voice, hear(whole)))
+    assert lag(found[:16_000], before[:16_000]) == 0
+    assert lag(found[16_000:], before[16_000:]) == gap
 
 
 def test_the_time_of_a_broadcast_is_no_silence(tmp_path: Path) -> None:
