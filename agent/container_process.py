@@ -7,8 +7,8 @@
   waits here. Frames and descriptors pass as they do for a plain process.
 - Its end is the container's. Everything it started ends with it: they are one pid namespace.
 - What it prints comes by way of the engine, a moment late. So a runtime gets, with the first byte, a pipe to
-  print to: all that a job has printed is there when the job ends. A program prints to the engine still, and
-  the last lines of its job may be missing in the job's log.
+  print to: all that a job has printed is there when the job ends. A program prints to the engine still: the
+  end of its job waits a moment for its last lines (`agent.protocol_worker`), and no longer.
 """
 
 from __future__ import annotations

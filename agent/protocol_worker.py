@@ -7,6 +7,8 @@
 - The process itself (session, environment, log, kill of everything it started) is `agent.local_process`'s.
 - A post is answered when its frames have been heard, and a large piece when it was taken: so a program waits
   as a python worker does.
+- Where what a program prints comes later than what it posts (from a container, by way of its engine), the end
+  of its job waits a moment for it. What else it says does not, unless it says it after that.
 - One key for each process. What a former process of the same worker still sends is nobody's.
 """
 
@@ -38,6 +40,8 @@ LAST_WORDS_S = 1.0
 
 LOOK_AGAIN_S = 0.005
 
+ENDS = frozenset({"done", "failed"})
+
 
 class Desk(Protocol):
     """Where programs come to: the HTTP server, as far as this module needs it."""
@@ -62,11 +66,13 @@ class Starter(Protocol):
 
 
 class ProtocolSpawner:
-    """Starts programs by the machinery of `starter`, whose owner closes it; this one closes its desk."""
+    """Starts programs by the machinery of `starter`, whose owner closes it; this one closes its desk.
+    `late_s` is how late what they print may come."""
 
-    def __init__(self, starter: Starter, desk: Desk) -> None:
+    def __init__(self, starter: Starter, desk: Desk, late_s: float = 0.0) -> None:
         self._starter = starter
         self._desk = desk
+        self._late_s = late_s
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> ProtocolProcess:
         if not spec.command and not spec.image:
@@ -76,7 +82,7 @@ class ProtocolSpawner:
         except OSError as error:
             raise SpawnFailed(f"the worker protocol cannot be served: {error.strerror or error}") from None
         key = secrets.token_urlsafe(32)
-        process = ProtocolProcess(spec, watcher, lambda: self._desk.leave(key))
+        process = ProtocolProcess(spec, watcher, lambda: self._desk.leave(key), self._late_s)
         environment = protocol_environment(spec, device, url, key)
         program = Program(spec.command, Path(spec.handler), environment)
         process.child = self._starter.start(spec, device, process, program)
@@ -111,18 +117,21 @@ class ByKind:
 class ProtocolProcess:
     """One program: a WorkerProcess for the agent, a watcher for its process, a seat at the desk."""
 
-    def __init__(self, spec: WorkerSpec, watcher: WorkerWatcher, on_gone: Callable[[], None]) -> None:
+    def __init__(
+        self, spec: WorkerSpec, watcher: WorkerWatcher, on_gone: Callable[[], None], late_s: float = 0.0
+    ) -> None:
         self.worker = spec.worker
         self.child: WorkerProcess
         self.last_ping: float | None = None
         self._loop = asyncio.get_running_loop()
         self._watcher = watcher
         self._on_gone = on_gone
+        self._late_s = late_s
         self._state = machine.State(slots=spec.concurrency)
         self._alarm = Alarm(self._rings)
         self._requests = count(1)
         self._polls: dict[int, asyncio.Future[ev.GiveJobs | ev.GiveStops]] = {}
-        self._outbox: deque[tuple[Frame, asyncio.Future[None]]] = deque()
+        self._outbox: deque[tuple[Frame, asyncio.Future[None], float]] = deque()  # and from when it is heard
         self._untaken: dict[tuple[AttemptKey, int], asyncio.Future[None]] = {}
         self._paused = False
         self._reading = 0
@@ -256,13 +265,18 @@ class ProtocolProcess:
 
     def _say(self, frame: Frame) -> asyncio.Future[None]:
         heard: asyncio.Future[None] = self._loop.create_future()
-        self._outbox.append((frame, heard))
+        late_s = self._late_s if frame.kind in ENDS else 0.0
+        self._outbox.append((frame, heard, self._loop.time() + late_s))
         self._loop.call_soon(self._hand_on)
         return heard
 
     def _hand_on(self) -> None:
         while self._outbox and not self._paused:
-            frame, heard = self._outbox.popleft()
+            frame, heard, at = self._outbox[0]
+            if not self._over and (wait_s := at - self._loop.time()) > 0:
+                self._loop.call_later(wait_s, self._hand_on)
+                return
+            self._outbox.popleft()
             if is_large_piece(frame):
                 self._untaken[_key(frame), int(frame.fields["n"])] = heard
             else:

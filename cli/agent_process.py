@@ -22,7 +22,7 @@ import uvloop
 import stoker
 from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_plan import facts as container_facts
-from stoker.agent.container_spawner import Contained, ContainerSpawner
+from stoker.agent.container_spawner import PRINTED_LATE_S, Contained, ContainerSpawner
 from stoker.agent.devices import NvmlSampler
 from stoker.agent.files import ScratchFolders
 from stoker.agent.grpc_stream import connect
@@ -169,14 +169,14 @@ def spawner(folder: Path, shut: Isolation, containers: ContainerSpawner, given: 
         writable=[Path(environment[WEIGHTS_DIR])],
     )
     plain = ByKind(ZygoteSpawner(local), _serving(local))
-    return Contained(_OnThisHost(plain, environment), containers, _serving(containers))
+    return Contained(_OnThisHost(plain, environment), containers, _serving(containers, PRINTED_LATE_S))
 
 
-def _serving(starter: Starter) -> Callable[[], Spawner]:
+def _serving(starter: Starter, late_s: float = 0.0) -> Callable[[], Spawner]:
     def serving_protocol() -> Spawner:
         from stoker.agent.protocol_server import ProtocolServer
 
-        return ProtocolSpawner(starter, ProtocolServer())
+        return ProtocolSpawner(starter, ProtocolServer(), late_s)
 
     return serving_protocol
 

@@ -88,8 +88,10 @@ class Host:
         self.engine = engine
         self.containers = ContainerSpawner(engine, OnHost(folder, folder), "agent-1", self.scratch, **more)
         local = LocalSpawner(folder)
-        serving = lambda starter: lambda: ProtocolSpawner(starter, ProtocolServer(refuse_s=0.05))  # noqa: E731
-        self.spawner = Contained(ByKind(local, serving(local)), self.containers, serving(self.containers))
+        late_s = container_spawner.PRINTED_LATE_S
+        serving = lambda of, *late: lambda: ProtocolSpawner(of, ProtocolServer(refuse_s=0.05), *late)  # noqa: E731
+        plain, programs = ByKind(local, serving(local)), serving(self.containers, late_s)
+        self.spawner = Contained(plain, self.containers, programs)
         self._heard: list[Heard] = []
 
     @property

@@ -67,11 +67,13 @@ class Watcher:
 class Seat:
     """One program's seat, and the program's side of the wire."""
 
-    def __init__(self, server: ProtocolServer, client: httpx.AsyncClient, worker: str) -> None:
+    def __init__(
+        self, server: ProtocolServer, client: httpx.AsyncClient, worker: str, late_s: float = 0.0
+    ) -> None:
         self.key, self.worker, self.client = f"key of {worker}", worker, client
         self.watcher, self.child = Watcher(), Child()
         spec = WorkerSpec(worker, "e1", 1, "/h", concurrency=8, kind="protocol")
-        self.process = ProtocolProcess(spec, self.watcher, lambda: server.leave(self.key))
+        self.process = ProtocolProcess(spec, self.watcher, lambda: server.leave(self.key), late_s)
         self.process.child = self.child  # type: ignore[assignment]
         server.seat(self.key, self.process)
 
@@ -343,6 +345,33 @@ async def test_the_exit_comes_last_and_lets_everything_go(seat: Seat) -> None:
     assert (await piece).status_code == 200
     seat.run("j2")
     assert seat.watcher.kinds[-1] == "chunk"
+
+
+async def test_the_end_of_a_job_waits_for_what_is_printed_late(
+    server: ProtocolServer, client: httpx.AsyncClient
+) -> None:
+    seat = Seat(server, client, "w1", late_s=0.1)
+    await seat.open("j1")
+    await seat.post("job-stream", "j1", {"output": 1})
+    assert seat.watcher.kinds[-1] == "chunk", "this does not"
+    began = asyncio.get_running_loop().time()
+    assert (await seat.post("job-done", "j1", {"output": 1})).status_code == 200
+    assert asyncio.get_running_loop().time() - began >= 0.1
+    assert seat.watcher.kinds[-1] == "done"
+
+
+async def test_what_a_dead_program_printed_is_not_waited_for(
+    server: ProtocolServer, client: httpx.AsyncClient
+) -> None:
+    """Its process is told to be dead when all of it has come."""
+    seat = Seat(server, client, "w1", late_s=1000.0)
+    await seat.open("j1")
+    post = seat.post("job-done", "j1", {"output": 1})
+    await until(lambda: seat.process._outbox)
+    seat.process.on_exit(WorkerExit(0, "exited with code 0"))
+    assert (await post).status_code == 200
+    assert seat.watcher.kinds[-1] == "done"
+    await until(lambda: seat.watcher.exits)
 
 
 async def test_a_full_outbox_loses_no_last_words_of_a_program(seat: Seat) -> None:
