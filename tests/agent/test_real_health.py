@@ -104,7 +104,7 @@ async def real(a_host, tmp_path, monkeypatch):
     running = asyncio.create_task(host.agent.run())
     yield host
     host.agent.stop()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         await running
     assert os.listdir(tmp_path / "scratch") == []
     for task in host.control._tasks:

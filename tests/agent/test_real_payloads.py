@@ -34,7 +34,7 @@ async def real(a_host, a_worker, tmp_path):
     host.serve = serve
     yield host
     host.agent.stop()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         await running
     assert os.listdir(tmp_path / "scratch") == []
     for task in host.control._tasks:

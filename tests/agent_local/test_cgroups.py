@@ -135,7 +135,10 @@ def test_one_write_kills_all_and_the_folder_goes(tmp_path: Path, own: Path) -> N
         made.close()
 
 
-def test_what_an_earlier_agent_left_is_killed_and_removed(tmp_path: Path, own: Path) -> None:
+def test_what_an_earlier_agent_left_is_killed_and_removed(
+    tmp_path: Path, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "LEFT_S", 60)
     earlier, other = Cgroups(tmp_path / "data", own), Cgroups(tmp_path / "other", own)
     earlier.close()
     left = earlier.path.with_name(earlier.path.name + "0")  # of another life

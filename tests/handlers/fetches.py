@@ -34,7 +34,7 @@ async def handler_async(job):
         nonlocal ticks
         while True:
             ticks += 1
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
     ticking = asyncio.ensure_future(tick())
     found = await asyncio.gather(*(job.fetch_async(url) for url in job.input["urls"]))
