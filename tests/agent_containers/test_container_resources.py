@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from conftest import Host
+from conftest import Host, surely_out_of_memory
 from container_engine_here import IMAGE
 
 from stoker.agent.container_engine import ContainerEngine
 from stoker.agent.container_plan import Limits, Plan
 from stoker.agent.container_spawner import OnHost
-from stoker.agent.seams import SpawnFailed
+from stoker.agent.seams import SpawnFailed, WorkerExit
 from stoker.agent.volumes import group
 from stoker.agent.worker_users import WorkerUsers
 from stoker.wire.messages import AttemptKey, Device, WorkerLimits
@@ -62,8 +62,12 @@ async def output(worker: Any, given: Any, job: str = "j", scratch: str = "/tmp")
 async def test_the_endpoints_own_limits(host: Any) -> None:
     limits = WorkerLimits(memory_bytes=128 << 20, pids=40, files=512)
     script = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)); bytearray(400 << 20)"
-    worker = host.start(kind="protocol", command=("python", "-uc", script), limits=limits)
-    ended = await worker.exited()
+
+    async def end() -> WorkerExit:
+        worker = host.start(kind="protocol", command=("python", "-uc", script), limits=limits)
+        return await worker.exited()
+
+    ended = await surely_out_of_memory(end)
     assert ended.log_tail[0] == "(512, 512)"
     assert (ended.status, ended.reason) == (-9, "killed: out of memory (limit 128 MiB)")
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from conftest import surely_out_of_memory
 from container_engine_here import patient
 
 from stoker.agent.container_process import LOST
+from stoker.agent.seams import WorkerExit
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
 
@@ -115,10 +120,12 @@ async def test_a_kill_ends_all_of_it(host: Any) -> None:
 
 
 async def test_out_of_memory_is_named(host: Any) -> None:
-    worker = host.python("eats_memory", "/here")
-    await worker.told("ready")
-    await run(worker)
-    assert (await worker.exited()).reason == "killed: out of memory (limit 256 MiB)"
+    async def end() -> WorkerExit:
+        worker = host.python("eats_memory", "/here")
+        await run(worker)
+        return await worker.exited()
+
+    assert (await surely_out_of_memory(end)).reason == "killed: out of memory (limit 256 MiB)"
 
 
 async def test_one_that_is_stopped_before_it_runs(host: Any) -> None:
