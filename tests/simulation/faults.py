@@ -232,6 +232,36 @@ async def a_connected_node_is_overtaken(world: World, rng: Random) -> None:
             world.network.drop(host.name)
 
 
+async def a_busy_node_falls_silent(world: World, rng: Random) -> None:
+    """In the middle of a job that outlasts its lease. Not one of FAULTS: most stories are to be about other
+    things. Chance seldom brings the two together, so a plant that only this shows draws it often."""
+    world.ask([{"run_s": 65.0}], 100.0)
+    await asyncio.sleep(1.0 + rng.random() * 4.0)
+    seconds = 75.0
+    for host in [host for host in world.hosts if host.spawner_jobs]:
+        world.network.silent_until[host.name] = world.loop.time() + seconds
+        world.witness.unwell(host.name, seconds)
+    await asyncio.sleep(seconds)
+    for host in world.hosts:
+        world.witness.unwell(host.name)
+
+
+async def an_agent_dies_with_results(world: World, rng: Random) -> None:
+    """They are on its disk, and control has not heard of them. Of its kind as the one above."""
+    world.ask([{"run_s": 2.0}])
+    await asyncio.sleep(1.0 + rng.random())
+    busy = [host for host in world.hosts if host.spawner_jobs and host.name == host.node]
+    for host in busy:
+        world.network.silent_until[host.name] = world.loop.time() + 8.0
+        world.witness.unwell(host.name, 8.0)
+    await asyncio.sleep(5.0)
+    for host in busy:
+        world.kill_agent(host)
+    await asyncio.sleep(1.0)
+    for host in busy:
+        world.start_agent(host)
+
+
 # ---- the object store ---------------------------------------------------------------------------
 
 

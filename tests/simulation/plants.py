@@ -1,7 +1,7 @@
 """Bugs to plant, each a few lines: a simulation that does not find every one of them proves nothing.
 
 `plant(NAME)` is in force until it is undone. Most change one decision of the protocol's table into
-the obvious thing that is wrong.
+the obvious thing that is wrong; some bring with them more of what shows it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+
+import faults
 
 from stoker.agent.attempts import Attempts
 from stoker.agent.lease import Lease
@@ -78,6 +80,11 @@ def _statement(patch: Patch, name: str, old: str, new: str) -> None:
     text = hot.STATEMENTS[name]
     assert old in text, text
     patch(hot.STATEMENTS, name, text.replace(old, new))
+
+
+def _often(patch: Patch, fault: faults.Fault) -> None:
+    """Half of what breaks is this: of itself, too few stories come near the bug."""
+    patch(faults, "FAULTS", [fault] * len(faults.FAULTS) + faults.FAULTS)
 
 
 # ---- the store ----------------------------------------------------------------------------------
@@ -276,11 +283,13 @@ def the_lease_is_forgotten_on_reconnect(patch: Patch) -> None:
         self._beats.clear()
 
     patch(Lease, "begin", begin)
+    _often(patch, faults.a_busy_node_falls_silent)
 
 
 @planted
 def an_agent_ignores_the_end_of_its_lease(patch: Patch) -> None:
     patch(Attempts, "lease_lost", lambda *_: None)
+    _often(patch, faults.a_busy_node_falls_silent)
 
 
 @planted
@@ -332,6 +341,7 @@ def reports_are_not_sent_again(patch: Patch) -> None:
 @planted
 def the_outbox_is_not_loaded(patch: Patch) -> None:
     patch(Reports, "load", lambda _: None)
+    _often(patch, faults.an_agent_dies_with_results)
 
 
 @planted

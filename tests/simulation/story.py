@@ -94,8 +94,8 @@ async def _story(world: World, rng: Random) -> None:
     requests = [draw(rng, number, names) for number in range(rng.choice([6, 10, 14]))]
     programs = [asyncio.ensure_future(_caller(world, one, Random(rng.random()))) for one in requests]
 
-    def ask(plan: list[dict[str, Any]]) -> None:
-        one = Request(len(requests), names[0], plan, ttl_s=7200.0, timeout_s=30.0)
+    def ask(plan: list[dict[str, Any]], timeout_s: float = 30.0) -> None:
+        one = Request(len(requests), names[0], plan, ttl_s=7200.0, timeout_s=timeout_s)
         requests.append(one)
         programs.append(asyncio.ensure_future(_caller(world, one, Random(one.number), within_s=0.01)))
 

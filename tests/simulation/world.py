@@ -104,8 +104,8 @@ class World:
         self.crashes = 0
         self.was_full = False
         self.full_disks: set[str] = set()
-        self.ask: Callable[[list[dict[str, Any]]], None] = lambda _: None
-        """One more caller, now, with such a plan; the story sets it."""
+        self.ask: Callable[..., None] = lambda *_: None
+        """One more caller, now, with such a plan and, if need be, timeout; the story sets it."""
         self.rough = 0
         self.rough_until = 0.0
         self.disk = Disk(Random(seed * 37 + 4))
