@@ -6,6 +6,7 @@ protocol worker sleeps whenever its slots are taken; it gets as many jobs as fit
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterator
@@ -65,6 +66,9 @@ CASES = [
 CONNECTIONS = 2
 """A call that happens to be under way."""
 
+THREADS = {"worker": 0, "agent": 2, "control": 2}
+"""gRPC adds one to its pool when it was not run for a while, and lets it go when there is nothing to do."""
+
 MAY_GROW = {"worker": MIB, "agent": 4 * MIB, "control": 12 * MIB}
 """Control's database cache fills; the agent remembers the last 4096 attempts."""
 
@@ -85,7 +89,7 @@ def test_nothing_grows(tmp_path: Path, case: Case) -> None:
     assert health["jobs"]["completed"] == case.jobs
     for name, was in before.items():
         assert after[name].descriptors <= was.descriptors + CONNECTIONS, name
-        assert after[name].threads <= was.threads, name
+        assert after[name].threads <= was.threads + THREADS[name], name
         assert after[name].memory <= was.memory + MAY_GROW[name], name
 
 
@@ -135,5 +139,6 @@ def worker_of(agent: psutil.Process) -> psutil.Process:
 
 def below(agent: psutil.Process) -> Iterator[psutil.Process]:
     for process in agent.children(recursive=True):
-        if any("runtime" in word or word.endswith("handler.py") for word in process.cmdline()):
-            yield process
+        with contextlib.suppress(psutil.Error):  # others come and go
+            if any("runtime" in word or word.endswith("handler.py") for word in process.cmdline()):
+                yield process
