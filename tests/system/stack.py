@@ -217,7 +217,7 @@ class Stack:
         """Living processes that name this stack's folder, on their command line or in a worker's mark."""
         found = []
         for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error, OSError):  # somebody's folder may be too deep to be told
                 line = " ".join(
                     [*process.cmdline(), process.cwd(), process.environ().get("STOKER_AGENT", "")]
                 )
