@@ -134,15 +134,16 @@ class Early(Stack):
         self.agent, _ = self._start(command, "agent", {"DOCKER_HOST": f"unix://{self.folder}/s"})
 
     def containers(self) -> str:
-        (node,) = self.http.get(f"{self.facts['http']}/v1/nodes").json()
-        return str(node["facts"]["containers"])
+        """What the node's record says of them, once there is one."""
+        nodes = self.http.get(f"{self.facts['http']}/v1/nodes").json()
+        return "".join(str(node["facts"]["containers"]) for node in nodes)
 
 
 def test_the_nodes_record_says_it(tmp_path: Path) -> None:
     stack = Early(tmp_path)
     try:
         stack.start()
-        assert "does not answer" in stack.containers()
+        until(lambda: "does not answer" in stack.containers(), 60, "a node without an engine")
         with scripted(tmp_path) as said:
             said.script["/images/create"] = it_cannot_be_known
             until(lambda: stack.containers() == "docker 28.0.1", 60, "word of the engine")
