@@ -41,7 +41,7 @@ SILENCE_S = 60.0
 
 class NodeSession:
     """`handle` commits one message's reports and returns once they may be acknowledged. `draining`: the node
-    said that it is about to go."""
+    said that it is about to go. `closed`, for whoever serves it to set: it is over, and the store knows."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class NodeSession:
         self.node = node
         self.session = session
         self.draining = False
+        self.closed = asyncio.Event()
         self._stream = stream
         self._handle = handle
         self._assigns: list[Assign] = []

@@ -57,6 +57,7 @@ log = logging.getLogger(__name__)
 HELLO_S = 10.0
 RETRY_S = 1.0
 GOODBYE_S = 2.0
+CLOSING_S = 5.0
 
 Opened: TypeAlias = tuple[int, Reconciled, tuple[WantedPod, ...]]
 """A session's number, what becomes of the attempts that the node holds, and the pods that it is to have."""
@@ -116,6 +117,12 @@ class Nodes:
             return
         if opened is None:
             return
+        try:
+            await self._run(opened)
+        finally:
+            opened.closed.set()
+
+    async def _run(self, opened: NodeSession) -> None:
         reason = await opened.run()
         log.info("session %d of node %s is over: %s", opened.session, opened.node, reason)
         if self._sessions.get(opened.node) is opened:
@@ -163,7 +170,10 @@ class Nodes:
         return await self._commits.read(lambda conn: refuses(conn, token, node, now))
 
     async def _welcome(self, hello: Hello, stream: ControlStream) -> NodeSession | None:
+        earlier = self._sessions.get(hello.node)
         opened = await self._stored(hello)
+        if isinstance(opened, str) and earlier is not None and await _closes(earlier):
+            opened = await self._stored(hello)
         if isinstance(opened, str):
             await stream.send(FromControl(refusal=Refusal(opened)))
             stream.end("refused")
@@ -468,3 +478,12 @@ class Nodes:
                 await asyncio.sleep(RETRY_S)
                 # No node could come back meanwhile: that takes a commit, too.
                 self._broken.put_nowait(replace(broken, at=loop.time()))
+
+
+async def _closes(session: NodeSession) -> bool:
+    """Whether it is just ending: its agent was killed, and started again before the store had taken in what
+    it had reported. The session of an agent that is there does not."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSING_S):
+            await session.closed.wait()
+    return session.closed.is_set()

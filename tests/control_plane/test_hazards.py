@@ -54,6 +54,33 @@ async def test_a_stream_that_breaks_during_its_commit_still_ends_the_job_for_who
 
 
 @story
+async def test_a_killed_agent_is_replaced_while_its_last_report_is_still_being_stored() -> None:
+    """On a slow disk. The end of its session is seen only then, and until then its node seems to be there."""
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent(node="n1")
+        await busy(agent, tasks)
+        await w.plane.submit("default", "echo", one(), sync=False)
+        assign = await agent.assigned()
+        real, disk, turn = w.commits.commit, asyncio.Event(), asyncio.Lock()
+
+        async def slow(fn: Callable[[Conn], T]) -> T:
+            async with turn:
+                await disk.wait()
+                return await real(fn)
+
+        w.commits.commit = slow  # type: ignore[method-assign]
+        await agent.completes(assign)
+        await asyncio.sleep(0.01)
+        agent.stream.end("killed")
+        answer = tasks.create_task(w.agent(node="n1", boot="boot-2").connect(tasks))
+        await asyncio.sleep(3)
+        disk.set()
+        answered = await answer
+        assert answered.refusal is None, answered.refusal
+        assert answered.welcome is not None
+
+
+@story
 async def test_a_job_that_was_queued_while_the_only_slot_was_reserved_in_vain_is_claimed() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
