@@ -139,6 +139,7 @@ class Early(Stack):
         return "".join(str(node["facts"]["containers"]) for node in nodes)
 
 
+@pytest.mark.timeout(300)
 def test_the_nodes_record_says_it(tmp_path: Path) -> None:
     stack = Early(tmp_path)
     try:
@@ -146,6 +147,6 @@ def test_the_nodes_record_says_it(tmp_path: Path) -> None:
         until(lambda: "does not answer" in stack.containers(), 60, "a node without an engine")
         with scripted(tmp_path) as said:
             said.script["/images/create"] = it_cannot_be_known
-            until(lambda: stack.containers() == "docker 28.0.1", 60, "word of the engine")
+            until(lambda: stack.containers() == "docker 28.0.1", 100, "word of the engine")
     finally:
         stack.stop()
