@@ -69,7 +69,7 @@ def test_from_creation_to_deletion(stack: Stack) -> None:
                 workers = rest.workers(endpoint)
                 return bool(workers) and not any(one["isStale"] for one in workers)
 
-            until(renewed, 60, "workers of the new version alone")
+            until(renewed, 120, "workers of the new version alone")
         finally:
             done.set()
         assert set().union(*(one.result() for one in loads)) == {"COMPLETED"}
@@ -83,4 +83,4 @@ def test_from_creation_to_deletion(stack: Stack) -> None:
     assert rest.ask("DELETE", f"/endpoints/{endpoint}").status_code == 204
     assert stack.http.post(f"/{endpoint}/run", json={"input": {}}).status_code == 404
     assert rest.ask("DELETE", f"/templates/{made_from['id']}").status_code == 204
-    assert psutil.wait_procs([first, second], timeout=60)[1] == []
+    assert psutil.wait_procs([first, second], timeout=120)[1] == []

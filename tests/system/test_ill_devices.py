@@ -17,7 +17,7 @@ from stack import Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")
 GIB = 1 << 30
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture

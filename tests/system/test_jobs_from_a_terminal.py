@@ -30,7 +30,7 @@ def start(stack: Stack, *arguments: str) -> subprocess.Popen[str]:
 
 def job(stack: Stack, *arguments: str, code: int = 0) -> tuple[str, str]:
     with start(stack, *arguments) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     assert process.returncode == code, err
     return out, err
 
@@ -70,7 +70,7 @@ def test_control_c_leaves_the_job_running_and_a_purge_takes_what_waits(tmp_path:
             while not (line := process.stderr.readline()).startswith("chunk"):
                 assert line, "it ended before its handler ran"
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=120)
         assert process.returncode == 130
         goes_on = err.splitlines()[-1].split()
         assert goes_on[:4] == ["job", goes_on[1], "goes", "on;"]
