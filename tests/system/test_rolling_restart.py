@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import LIVING, Stack, queue_endpoint, until
+from stack import LIVING, STOP_S, Stack, queue_endpoint, until
 from test_protocol_workers import STOCK, program
 
 AGENTS = ("agent", "other")
@@ -46,8 +46,11 @@ class TwoAgents(Stack):
         process: subprocess.Popen[bytes] = getattr(self, name)
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(40) == 0, self.log(name)
-        return time.monotonic() - begun
+        assert process.wait(STOP_S) == 0, self.log(name)
+        seconds = time.monotonic() - begun
+        if name == "control":
+            self._hold_ports()
+        return seconds
 
     def stop(self) -> None:
         if hasattr(self, "other") and self.other.poll() is None:
