@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from conftest import Host, containers_left
-from container_engine_here import Dockerd, EngineHere, Podman, make_image, patient
+from container_engine_here import PATIENCE_S, Dockerd, EngineHere, Podman, make_image, patient
 
 from stoker.agent.container_plan import Limits
 
@@ -24,9 +26,22 @@ SLEEPS = {
 }
 
 
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """The package leaves its sockets to the collector when nobody listens: they go when nothing of the test
+    holds them any more, nor a call that nobody waits for."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith(("call to the container engine", "container ")):
+            thread.join(PATIENCE_S)
+    gc.collect()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", [Dockerd, Podman])
-async def test_an_engine_that_stops_and_starts(kind: type[EngineHere], tmp_path: Path) -> None:
+async def test_an_engine_that_stops_and_starts(
+    kind: type[EngineHere], tmp_path: Path, collected: None
+) -> None:
     try:
         engine = kind()
     except RuntimeError as why:
@@ -41,7 +56,6 @@ async def test_an_engine_that_stops_and_starts(kind: type[EngineHere], tmp_path:
         host = Host(found, tmp_path / "data", limits=Limits(nproc=4096))
         await survives(host, engine)
         assert await asyncio.to_thread(containers_left, engine.address) == []
-        gc.collect()  # the package leaves its sockets to the collector when nobody listens
 
 
 async def survives(host: Any, engine: EngineHere) -> None:
