@@ -1,12 +1,14 @@
-# Each target makes what it needs; from nothing but Python 3.11+ and make, `make demo` ends with pictures and
+# Each target makes what it needs; from nothing but Python 3.11+ and make, `make demo` ends with images and
 # a video.
 #
-#   make demo        set-up, everything started on free ports, three pictures and a talking video in out/
+#   make demo        set-up, everything started on free ports, three images and a talking video in out/
 #   make test        the tests that take seconds          make test-slow   the ones that take longer
-#   make check       format, lint, types, import rules, generated stubs
+#   make check       format, lint, types, import rules, generated stubs, the drawing of the rooms
 #   make simulate    N=1000 FIRST=0: stories of the whole service under faults, seed by seed
 #   make bench       the dispatch benchmark (wrk)         make proto       generate wire/'s stubs again
+#   make rooms       draw the rooms of DESIGN.md again
 #   make peers       the field's own SDKs, each in an environment of its own under .peers/; the tests call them
+#   make fuzz        N=1000000 inputs for what agents read of workers, and control of agents
 #   make .venv       the virtual environment with everything in it; the others make it when they need it
 #   make clean       removes what the targets made; keeps .stoker/, the data folder
 
@@ -22,15 +24,15 @@ MYPY := MYPYPATH=src $(BIN)/mypy
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test test-slow simulate check bench proto peers clean
+.PHONY: help .venv .set-up demo test test-slow simulate fuzz check bench proto rooms peers clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '4,11s/^# *//p' Makefile
+	@sed -n '4,13s/^# *//p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt .ci/venv
 	@.ci/venv "$(PYTHON)" "$(VENV)"
-	$(BIN)/pip install -q --disable-pip-version-check --retries 10 --timeout 60 \
+	$(BIN)/pip install -q --disable-pip-version-check --retries 10 --timeout 60 --no-compile \
 		-c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
@@ -39,18 +41,27 @@ $(STAMP): pyproject.toml constraints.txt .ci/venv
 demo: $(STAMP)
 	$(BIN)/python -P deploy/demo.py
 
-test: $(STAMP)
-	@.ci/packages gcc
-	@.ci/peers "$(PYTHON)"
-	PYTHONHASHSEED=0 $(PYTEST) tests -m "not slow" -n 2 --dist loadfile
+# The two take about as long; .ci/venv goes first since both may need its apt package.
+.set-up:
+	@.ci/venv "$(PYTHON)" "$(VENV)"
+	@.ci/peers "$(PYTHON)" & $(MAKE) --no-print-directory $(STAMP); made=$$?; wait; exit $$made
 
-test-slow: $(STAMP)
+# On two cores a third process works while others wait.
+test: .set-up
+	@.ci/packages gcc
+	PYTHONHASHSEED=0 $(PYTEST) tests -m "not slow" --processes 3
+
+test-slow: .set-up
 	@.ci/packages gcc ffmpeg
-	@.ci/peers "$(PYTHON)"
-	PYTHONHASHSEED=0 $(PYTEST) tests -m slow --timeout 600 -o faulthandler_timeout=600
+	PYTHONHASHSEED=0 STOKER_TESTS_EXECUTE=1 $(PYTEST) tests -m slow --timeout 600 -o faulthandler_timeout=600
 
 simulate: $(STAMP)
 	@PYTHONHASHSEED=0 $(BIN)/python -P tests/simulation/run.py --first $(or $(FIRST),0) --number $(or $(N),1000)
+
+fuzz: $(STAMP)
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python -P tests/fuzz/frames.py -atheris_runs=$(or $(N),1000000) -max_len=400
+	$(BIN)/python -P tests/fuzz/node_messages.py -runs=$(or $(N),1000000) -max_len=4096 out/fuzz-node-messages
 
 check: $(STAMP)
 	$(BIN)/ruff format --check -q --exclude '*.md' .
@@ -58,6 +69,7 @@ check: $(STAMP)
 	$(MYPY)
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo
 	@.ci/proto --check "$(BIN)/python"
+	@$(BIN)/python .ci/rooms.py --check
 
 peers:
 	@.ci/peers "$(PYTHON)"
@@ -65,6 +77,9 @@ peers:
 bench: $(STAMP)
 	@.ci/packages wrk
 	$(BIN)/python bench/dispatch.py
+
+rooms: $(STAMP)
+	@$(BIN)/python .ci/rooms.py --write
 
 proto: $(STAMP)
 	@.ci/proto --write "$(BIN)/python"

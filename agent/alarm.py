@@ -1,32 +1,35 @@
-"""One timer that is set again and again: the shell's side of a machine's `wake_at`."""
+"""The loop's clock, and one timer that is set again and again: how a shell keeps a machine's `wake_at`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@dataclass(slots=True, eq=False)
 class Alarm:
-    """Calls `ring(at)` at the time last set; a time of None silences it."""
+    """Calls `on_time(at)` at the time that was set last, which is `at`; None stops it."""
 
-    def __init__(self, ring: Callable[[float], None]) -> None:
-        self._ring = ring
-        self._handle: asyncio.TimerHandle | None = None
-
-    @property
-    def is_set(self) -> bool:
-        return self._handle is not None
+    on_time: Callable[[float], None]
+    at: float | None = field(default=None, init=False)
+    _handle: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def set(self, at: float | None) -> None:
+        if at == self.at:
+            return
         if self._handle is not None:
-            if at is not None and self._handle.when() == at:
-                return
             self._handle.cancel()
             self._handle = None
         if at is not None:
-            self._handle = asyncio.get_running_loop().call_at(at, self._rings, at)
+            self._handle = asyncio.get_running_loop().call_at(at, self._fire, at)
+        self.at = at
 
-    def _rings(self, at: float) -> None:
-        """A loop may be early by its clock's resolution; a machine must not be asked before its time."""
-        self._handle = None
-        self._ring(max(at, asyncio.get_running_loop().time()))
+    def _fire(self, at: float) -> None:
+        """The loop may be early by its clock's resolution; a machine must not get a Tick before its time."""
+        self.at = self._handle = None
+        self.on_time(max(at, loop_time()))

@@ -5,7 +5,7 @@
     data_center     as the operator says
     label.<name>    as the operator says
 
-What cannot be read is left out. The driver's own facts are `agent.devices`.
+What cannot be read is left out. The driver's own facts are `agent.devices.devices`.
 """
 
 from __future__ import annotations

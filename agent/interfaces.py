@@ -1,9 +1,10 @@
 """Everything the agent's shell touches outside itself, as Protocols that are injected.
 
-The real ones: `agent.local_process` and its neighbours (Spawner), `agent.objects` (Objects), `agent.devices`
-(Sampler), `agent.device_watch` (DeviceGate, MemoryCheck), `agent.files` (Scratch), `agent.outbox_disk`
-(OutboxDisk), `agent.input_cache` (Inputs), `agent.grpc_stream` (the stream). Fakes with the same promises
-ship too (`agent.fake_spawner`, …), for the tests and the simulation. Rules for all of them:
+The real ones: `agent.processes.local_spawner` and its neighbours (Spawner), `agent.uploads.objects`
+(Objects), `agent.processes.scratch_folders` (Scratch), `agent.reports.outbox_file` (OutboxDisk),
+`agent.inputs.cache` (Inputs), `agent.link.grpc_stream` (the stream). Those of devices and pods are
+`agent.devices.interfaces` and `agent.pods.interfaces`. The fakes in `testing` keep the same promises, for the
+tests and the simulation. Rules for all of them:
 
 - they are called on the loop's thread, and call back on it; threads stay inside an adapter;
 - nothing that must be true after a crash may depend on `close` or on a `finally` being run;
@@ -12,30 +13,29 @@ ship too (`agent.fake_spawner`, …), for the tests and the simulation. Rules fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stoker.agent.device_health import Look
 from stoker.wire.messages import Artifact, AttemptKey, Device, Grant, Ref, WorkerSpec
 from stoker.worker.frames import Frame
 
 
 class SpawnFailed(Exception):
-    """A worker process could not be started; the text is a sentence for the operator."""
+    """A worker process could not be started; the text is for the operator."""
 
 
 class FileRefused(Exception):
-    """A handler's file may not be uploaded; the text is a sentence for the caller."""
+    """A handler's file may not be uploaded; the text is for the caller."""
 
 
 class AgentRefused(Exception):
-    """Control refuses this node; the text is control's sentence. Trying again would change nothing."""
+    """Control refuses this node; the text is control's reason. Trying again would change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
-    """`status` as subprocess gives it (negative = signal), `reason` in words, the last lines it printed."""
+    """`status` as subprocess gives it (negative = signal), the reason, and the last lines that it printed."""
 
     status: int
     reason: str
@@ -43,26 +43,29 @@ class WorkerExit:
 
 
 class WorkerWatcher(Protocol):
-    """Hears a worker process. `on_exit` comes exactly once, after the last frame and after the reaping."""
+    """Is called by a worker process. `on_exit` is called exactly once, after the last frame and the
+    reaping."""
 
-    def on_frame(self, frame: Frame) -> None: ...
+    def on_frame(self, frame: Frame) -> None:
+        """Owns the frame, and closes its descriptor."""
+
+    def on_broken(self, why: str) -> None:
+        """It sent what is no frame, and nothing more of it is read. The watcher ends the process."""
 
     def on_exit(self, exit: WorkerExit) -> None: ...  # noqa: A002  # the word of the domain
 
 
 class Listener(Protocol):
-    """What a worker has printed since this was made, as far as it is remembered. Each call reads first what
-    waits to be read. It may be called after the worker's death, too. `agent.log_tail.Heard` implements it."""
+    """What a worker has printed after this was made, as far as it is remembered. It may be used after the
+    worker's death, too. Implemented by `agent.logs.tail.TailListener`."""
 
-    def lines(self) -> tuple[int, tuple[str, ...]]:
-        """The last lines, one without an end included; and how many came before them."""
+    def after(self, position: int, *, whole: bool = True) -> tuple[int, tuple[str, ...]]:
+        """The lines from `position` on, counted from 0, and the position of the first of them: a later one
+        where some are lost. With `whole`, without a line that has no end yet. Reads what waits first."""
 
-    def after(self, place: int, *, whole: bool = True) -> tuple[int, tuple[str, ...]]:
-        """The lines from `place` on, counted from 0, and the place of the first of them: a later one where
-        some are gone. With `whole`, a line that has no end yet waits."""
-
-    def watch(self, rings: Callable[[], None]) -> Callable[[], None]:
-        """`rings` is called after new lines, until what is returned here is called; more are remembered."""
+    def watch(self, on_lines: Callable[[], None]) -> Callable[[], None]:
+        """Calls `on_lines` after new lines, until the returned function is called. Meanwhile more lines are
+        remembered."""
 
 
 class WorkerProcess(Protocol):
@@ -75,99 +78,45 @@ class WorkerProcess(Protocol):
         """Buffered, never blocks; silently dropped after death."""
 
     def listen(self) -> Listener:
-        """To what it prints from now on. Never blocks."""
+        """Listens to what it prints from now on. Never blocks."""
 
     def terminate(self) -> None:
-        """SIGTERM to the process group. Nothing after death."""
+        """Sends SIGTERM to the process group. Does nothing after death."""
 
     def kill(self) -> None:
-        """SIGKILL of everything the handler started. Nothing after death."""
+        """Kills everything that the handler started. Does nothing after death."""
 
     def pause(self) -> None:
-        """Read no further frames until `resume`."""
+        """Reads no further frames until `resume`."""
 
     def resume(self) -> None: ...
 
 
 class Spawner(Protocol):
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> WorkerProcess:
-        """Start the process; it sends nothing by itself, the `setup` frame is the caller's to send. `device`
-        is the first of the spec's: all of a worker's devices are of one kind.
+        """Starts the process; the caller sends the `setup` frame. `device` is the first of the spec's: all of
+        a worker's devices are of one kind.
 
         Returns at once and calls no watcher before it has returned. Raises SpawnFailed.
         """
 
     async def close(self) -> None:
-        """Kill and reap whatever is left."""
+        """Kills and reaps what is left."""
 
 
 class Objects(Protocol):
     """The object store. Raises the errors of outbound.errors: what is `retryable` may be tried again."""
 
     async def put_file(self, grant: Grant, key: str, fd: int, media_type: str, name: str) -> Artifact:
-        """Upload the whole file from its start. Works on a duplicate of `fd`, made before the first await:
-        the caller may close its own, or cancel this call, at any time."""
+        """Uploads the whole file. Works on a duplicate of `fd`, made before the first await: the caller may
+        close its own, or cancel this call, at any time."""
 
     async def put_bytes(self, grant: Grant, key: str, data: bytes, media_type: str) -> Ref: ...
 
     async def get(self, grant: Grant, ref: Ref) -> bytes: ...
 
-    def url(self, grant: Grant, key: str) -> str:
-        """Presigned for 7 days, on the grant's public endpoint."""
-
-
-class Sampler(Protocol):
-    def inventory(self) -> tuple[Device, ...]: ...
-
-    async def look(self) -> tuple[Look, ...]:
-        """One look at every device, in a deadline of its own."""
-
-    async def memory_used(self, uuid: str) -> int | None:
-        """Bytes in use now, in the same deadline; None when the driver does not say."""
-
-    async def memory_held(self, uuid: str, pids: Collection[int]) -> int | None:
-        """Bytes of it that these processes hold; None when the driver does not say it of each process."""
-
-    def listen(self, hear: Callable[[str, int], None]) -> None:
-        """From now on `hear(device, Xid)` is called on the loop's thread. To be called once."""
-
-
-class DeviceGate(Protocol):
-    """Whether work may be given to devices, and what their workers tell of them: see agent.device_watch."""
-
-    def closed(self, devices: Sequence[str]) -> bool:
-        """No process may be started there now. Its worker is started once one may."""
-
-    def started(self, worker: str, devices: Sequence[str]) -> None: ...
-
-    def ready(self, worker: str, devices: Sequence[str]) -> None: ...
-
-    def ended(self, worker: str, devices: Sequence[str]) -> None:
-        """Its process was reaped."""
-
-
-class Occupant(Protocol):
-    """A worker, as far as its device goes. `running` are the attempts that hold its slots."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def running(self) -> set[AttemptKey]: ...
-
-    def kill(self, why: str) -> None: ...
-
-    def start_if_waiting(self) -> None: ...
-
-
-class MemoryCheck(Protocol):
-    """What a stopped job has left in its device's memory: see agent.device_watch."""
-
-    def checks(self, worker: Occupant, devices: Sequence[str]) -> bool:
-        """Whether that can be told of this worker."""
-
-    async def unclean(self, worker: str, devices: Sequence[str]) -> str:
-        """What is left, in words; empty when its worker may take the next job."""
+    async def urls(self, grant: Grant, keys: Sequence[str]) -> list[str]:
+        """Presigned for 7 days, on the store's public endpoint."""
 
 
 class Scratch(Protocol):
@@ -181,24 +130,26 @@ class Scratch(Protocol):
 
     def check(self, key: AttemptKey, fd: int) -> int:
         """The size of the file behind `fd`, when the handler may hand it over (regular, below this attempt's
-        folder, the worker's own: see agent.files). Raises FileRefused."""
+        folder, the worker's own: see `agent.processes.scratch_folders`). Raises FileRefused, or
+        worker_frames.BrokenProtocol.
+        """
 
 
 class OutboxDisk(Protocol):
-    """One file, replaced as a whole and durable when `save` returns. A torn one loads as None."""
+    """One file, replaced as a whole and durable when `save` returns. A damaged one loads as None."""
 
     def save(self, data: bytes) -> None:
         """Raises OSError when the disk is full."""
 
     def save_soon(self, data: Callable[[], bytes], done: Callable[[Exception | None], None]) -> None:
-        """The same beside the caller, who is told on the loop's thread. Of two saves under way the later
+        """The same in a thread; `done` is called on the loop's thread. Of two saves at once the later
         stays."""
 
     def load(self) -> bytes | None: ...
 
 
 class InputRefused(Exception):
-    """A URL input cannot be had; the text is a sentence for the caller. `reason` is a word for the handler:
+    """A URL input cannot be fetched; the text is for the caller. `reason` is a word for the handler:
     scheme, malformed, private_address, redirect, too_large, too_slow, not_found, http_status, unreachable,
     bad_answer, too_many, no_room, over."""
 
@@ -209,18 +160,19 @@ class InputRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class InputWish:
-    """`private`: the operator lets jobs reach private addresses."""
+class InputRequest:
+    """`private`: jobs may reach private addresses. `account`: the account of the job."""
 
     url: str
     max_bytes: int
     timeout_s: float
     private: bool
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedInput:
-    """`fd` is open for reading, from its start, and its holder's to close."""
+    """`fd` is open for reading, at its start; the receiver closes it."""
 
     fd: int
     size: int
@@ -228,7 +180,7 @@ class FetchedInput:
 
 
 class Inputs(Protocol):
-    """What lies at the URLs that jobs were given."""
+    """Fetches the URLs in jobs' inputs."""
 
-    async def fetch(self, wish: InputWish) -> FetchedInput:
+    async def fetch(self, wish: InputRequest) -> FetchedInput:
         """Raises InputRefused."""

@@ -1,13 +1,14 @@
-"""The node agent: one per host. Keeps a session with control, and the host's workers and attempts running.
+"""The node agent: one per host. Keeps a session with control, and runs the host's workers, attempts and pods.
 
     run ── load the outbox ── connect ── session ── (broken: wait, jittered) ── connect ── …   until stop()
-                                                                                └─ refused: AgentRefused
-    stop ── drains: says so, takes nothing new ── grace for what runs ── hands the rest back, uncounted
+                                 │                                              └─ refused: AgentRefused
+                                 └─ joined: keep the credential, and connect with it at once
+    stop ── drains: tells control, takes nothing new ── waits for what runs ── gives the rest back, uncounted
              ── stops the workers ── delivers what it can ── saves
 
-Everything it starts is a task of `run`'s group or a timer that `run` silences: nothing outlives `run`. No
-truth lies in a `finally`: an agent that is killed instead loses what runs, and nothing that was acknowledged
-or saved. Control learns from the next Hello what is missing.
+Everything that it starts is a task of `run`'s group or a timer that `run` stops: nothing outlives `run`. An
+agent that is killed loses what runs, and nothing that was acknowledged or saved; control learns from the next
+Hello what is missing. So nothing that must be true afterwards depends on a `finally`.
 """
 
 from __future__ import annotations
@@ -20,47 +21,49 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from stoker.agent import usage
-from stoker.agent.attempt import Ladder
-from stoker.agent.attempts import Attempts
-from stoker.agent.device_watch import DeviceWatch, Occupants
-from stoker.agent.input_fetches import NoInputs
-from stoker.agent.lease import Lease
-from stoker.agent.metering import Metering
-from stoker.agent.pod_seam import NoPods, PodEngine
-from stoker.agent.pods import Marks, MarksInMemory, Pods
-from stoker.agent.process import StopLadder
-from stoker.agent.reports import Reports
-from stoker.agent.seams import AgentRefused, Inputs, Objects, OutboxDisk, Sampler, Scratch, Spawner
-from stoker.agent.session import Node, Session
-from stoker.agent.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
-from stoker.agent.worker_wear import Measure, nothing_measured
-from stoker.agent.workers import Worker, WorkerContext, Workers
-from stoker.wire.messages import PROTOCOL, Device, Hello, PodSpec, Usage
+from stoker.agent.alarm import loop_time
+from stoker.agent.attempts.attempts import Attempts
+from stoker.agent.attempts.machine import CANCEL_S
+from stoker.agent.devices.interfaces import Sampler
+from stoker.agent.devices.watch import DeviceWatch
+from stoker.agent.inputs.fetches import NoInputs
+from stoker.agent.interfaces import AgentRefused, Inputs, Objects, OutboxDisk, Scratch, Spawner
+from stoker.agent.link.lease import Lease
+from stoker.agent.link.session import Joined, Node, Session
+from stoker.agent.pods.interfaces import NoPods, PodEngine
+from stoker.agent.pods.pods import Marks, MarksInMemory, Pods
+from stoker.agent.reports.reports import Reports
+from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
+from stoker.agent.uploads.signing import Signing
+from stoker.agent.workers import usage
+from stoker.agent.workers.metering import Metering
+from stoker.agent.workers.process_machine import StopLadder
+from stoker.agent.workers.recycling import Measure, nothing_measured
+from stoker.agent.workers.worker import Worker, WorkerContext
+from stoker.agent.workers.workers import Workers
+from stoker.wire.messages import PROTOCOL, Hello, PodSpec, Usage, WorkerState
 from stoker.wire.names import short_id
 from stoker.wire.streams import AgentStream, StreamEnded
-from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
 
 RESTART_S = 60.0
-"""How long a control that said goodbye is looked for often."""
+"""How long the agent tries often to reach a control that said that it stops."""
 
-LEASE_LOOK_S = 1.0
+LEASE_CHECK_S = 1.0
 """The host may have slept meanwhile, which no timer of the loop notices."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """`node` is stable over restarts of the agent. Durations in seconds; `grace_s` is what running work gets
-    to end by itself once the agent was told to stop."""
+    """`node` is stable over restarts of the agent. Durations are in seconds. `cancel_s` is how long a handler
+    may take to answer a cancel; `grace_s` how long running work may take to end once the agent stops."""
 
     node: str
     name: str
-    join_token: str = field(repr=False)
     agent_version: str = "0"
     facts: Mapping[str, str] = field(default_factory=dict)
-    ladder: Ladder = field(default_factory=Ladder)
+    cancel_s: float = CANCEL_S
     stop_ladder: StopLadder = field(default_factory=StopLadder)
     grace_s: float = 5.0
     deliver_s: float = 2.0
@@ -70,121 +73,141 @@ class AgentSettings:
     reconnect_soon_s: float = 0.5
 
 
-class Agent:
-    """`boottime` goes on while the host sleeps; the loop's time by default. `wall`, seconds since the epoch,
-    says where on the calendar a span of usage began, and nothing else: what is waited for are durations."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentParts:
+    """What an agent is made of.
 
-    def __init__(
-        self,
-        settings: AgentSettings,
-        connect: Callable[[], Awaitable[AgentStream]],
-        spawner: Spawner,
-        objects: Objects,
-        sampler: Sampler,
-        scratch: Scratch,
-        outbox_disk: OutboxDisk,
-        rng: Random,
-        boottime: Callable[[], float] | None = None,
-        measure: Measure = nothing_measured,
-        inputs: Inputs | None = None,
-        wall: Callable[[], float] | None = None,
-        pods: PodEngine | None = None,
-        pod_marks: Marks | None = None,
-        volumes: VolumeFolders | None = None,
-    ) -> None:
+    `connect` opens a stream to control. `boottime` is a clock that goes on while the host sleeps. `wall`
+    returns seconds since the epoch, and is used only to date spans of usage. `on_worker` is called with each
+    state of a worker that is reported, `on_welcome` when a session begins. `keep_credential` stores what this
+    node joins with from then on, and returns whether it could.
+    """
+
+    connect: Callable[[], Awaitable[AgentStream]]
+    spawner: Spawner
+    objects: Objects
+    sampler: Sampler
+    scratch: Scratch
+    outbox_disk: OutboxDisk
+    rng: Random
+    inputs: Inputs = field(default_factory=NoInputs)
+    pods: PodEngine = field(default_factory=NoPods)
+    pod_marks: Marks = field(default_factory=MarksInMemory)
+    volumes: VolumeFolders = field(default_factory=NoVolumes)
+    signing: Signing = field(default_factory=Signing)
+    measure: Measure = nothing_measured
+    boottime: Callable[[], float] = loop_time
+    wall: Callable[[], float] = loop_time
+    on_worker: Callable[[WorkerState], None] = lambda state: None
+    keep_credential: Callable[[str], bool] = lambda credential: False
+    on_welcome: Callable[[], None] = lambda: None
+
+
+class Agent:
+    def __init__(self, settings: AgentSettings, parts: AgentParts) -> None:
         self.settings = settings
-        self.boot = short_id(rng)
-        self.devices = sampler.inventory()
-        self._connect = connect
-        self._spawner = spawner
-        self._measure = measure
-        self._rng = rng
-        self._boottime = boottime or (lambda: asyncio.get_running_loop().time())
-        self._wall = wall or (lambda: asyncio.get_running_loop().time())
+        self._parts = parts
+        self.boot = short_id(parts.rng)
+        self.devices = parts.sampler.inventory()
         self._tasks: asyncio.TaskGroup
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._paused = False
         self._stream: AgentStream | None = None
         self._back_soon = 0.0
         self._beat = 0
         self.lease = Lease()
-        self.reports = Reports(outbox_disk, self._pressure)
-        self.watch = DeviceWatch(sampler, self._occupants())
-        self.workers = Workers(self._worker_context())
+        self.signing = parts.signing
+        self.reports = Reports(parts.outbox_disk, self._on_pressure, parts.signing.wake)
+        workers: dict[str, Worker] = {}
+        self.watch = DeviceWatch(
+            parts.sampler,
+            workers,
+            lose=lambda worker, why: self.attempts.lose(worker, why),  # noqa: PLW0108  # not there yet
+            let_go=lambda worker, why: self.attempts.on_exit(worker, why, True),
+        )
         self.attempts = Attempts(
-            self.reports,
-            objects,
-            scratch,
-            self.workers.get,
-            self._spawn,
-            settings.ladder,
-            self.watch,
-            inputs or NoInputs(),
+            reports=self.reports,
+            objects=parts.objects,
+            scratch=parts.scratch,
+            inputs=parts.inputs,
+            workers=workers,
+            memory=self.watch,
+            spawn=self._spawn,
+            cancel_s=settings.cancel_s,
         )
-        marks = MarksInMemory() if pod_marks is None else pod_marks
-        self.pods = Pods(pods or NoPods(), marks, self.reports.add, self._pod_meter)
-        self.volumes = VolumeWatch(volumes or NoVolumes(), self.workers.volumes, self.reports.add)
-        self._node = self._for_sessions()
-
-    def _for_sessions(self) -> Node:
-        return Node(
-            self.workers,
-            self.attempts,
-            self.reports,
-            self.lease,
-            self.watch,
-            self.pods,
-            self.volumes,
-            self._boottime,
-            self._next_beat,
-            self._stop_asked.is_set,
-        )
-
-    def _pod_meter(self, spec: PodSpec) -> Metering:
-        """Spans are counted by version: each may have other devices."""
-        boot = f"{self.boot}-{spec.version}"
-        meter = usage.Meter(spec.pod, boot, "pod", version=spec.version, devices=spec.devices)
-        return _OnDevices(meter, self.reports.add, self._wall, self.watch, spec)
-
-    def _occupants(self) -> Occupants[Worker]:
-        return Occupants(
-            lambda uuid: self.workers.on_device(uuid),  # noqa: PLW0108  # neither is there yet
-            lambda worker, why: self.attempts.lose(worker, why),  # noqa: PLW0108
-            lambda worker, why: self.attempts.gone(worker, why, True),
+        self.workers = Workers(workers, self._worker_context())
+        self.pods = Pods(parts.pods, parts.pod_marks, self.reports.add, self._pod_metering)
+        self.volumes = VolumeWatch(parts.volumes, self.workers.volumes, self.reports.add)
+        self._node = Node(
+            workers=self.workers,
+            attempts=self.attempts,
+            reports=self.reports,
+            lease=self.lease,
+            watch=self.watch,
+            pods=self.pods,
+            volumes=self.volumes,
+            boottime=parts.boottime,
+            next_beat=self._next_beat,
+            draining=self._stop_requested.is_set,
+            signing=self.signing,
+            keep_credential=parts.keep_credential,
+            on_welcome=parts.on_welcome,
         )
 
     def _worker_context(self) -> WorkerContext:
         return WorkerContext(
-            spawner=self._spawner,
+            spawner=self._parts.spawner,
             devices=self.watch,
             ladder=self.settings.stop_ladder,
-            device=self._device,
-            report=self.reports.add,
-            frame=self._frame,
-            gone=self._process_gone,
-            left=self._worker_left,
+            find_device=lambda uuid: next((one for one in self.devices if one.uuid == uuid), None),
+            report=self._report_of_worker,
+            on_message=self.attempts.on_message,
+            on_exit=self.attempts.on_exit,
+            on_gone=self._worker_gone,
             paused=lambda: self._paused,
             spawn=self._spawn,
-            measure=self._measure,
+            measure=self._parts.measure,
             boot=self.boot,
-            wall=self._wall,
+            wall=self._parts.wall,
         )
+
+    def _report_of_worker(self, body: WorkerState | Usage) -> None:
+        self.reports.add(body)
+        if isinstance(body, WorkerState):
+            self._parts.on_worker(body)
+
+    def _worker_gone(self, worker: Worker) -> None:
+        self.workers.by_name.pop(worker.name, None)
+        self.attempts.moved.set()
+
+    def _pod_metering(self, spec: PodSpec) -> Metering:
+        """Spans are counted by version: each may have other devices."""
+        boot = f"{self.boot}-{spec.version}"
+        meter = usage.Meter(spec.pod, boot, "pod", version=spec.version, devices=spec.devices)
+        return _PodMetering(meter, self.reports.add, self._parts.wall, self.watch, spec)
+
+    def _on_pressure(self, full: bool) -> None:
+        self._paused = full
+        self.workers.pause_or_resume()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._tasks.create_task(coroutine, name=name)
 
     # -- from start to end
 
     def stop(self) -> None:
-        """SIGTERM: `run` winds down and returns."""
-        self._stop_asked.set()
-        self.reports.wake.set()  # control is to hear of it now
+        """`run` winds down and returns."""
+        self._stop_requested.set()
+        self.reports.wake.set()  # control is told at once
 
     def learn(self, facts: Mapping[str, str]) -> None:
-        """What is new about this host. A Hello tells it: what runs outlives the session that ends for it."""
+        """Adds facts about this host. The session is ended, since a Hello reports them; what runs goes on."""
         self.settings = replace(self.settings, facts={**self.settings.facts, **facts})
-        if self._stream is not None and not self._stop_asked.is_set():
+        if self._stream is not None and not self._stop_requested.is_set():
             self._stream.end("there is news of this host")
 
     async def run(self) -> None:
-        """Until `stop`, or raises AgentRefused with control's sentence."""
+        """Until `stop`. Raises AgentRefused with control's reason."""
         self.reports.load()
         refused: AgentRefused | None = None
         try:
@@ -196,7 +219,7 @@ class Agent:
                     self._tasks.create_task(self._sessions(), name="sessions"),
                     self._tasks.create_task(self._watch_lease(), name="lease"),
                 ]
-                await self._stop_asked.wait()
+                await self._stop_requested.wait()
                 await self._wind_down()
                 for task in background:
                     task.cancel()
@@ -204,25 +227,24 @@ class Agent:
             refused = next(error for error in group.exceptions if isinstance(error, AgentRefused))
             self.reports.save()
         finally:
-            self._silence()
-            await self._spawner.close()
-            self._silence()
+            self._discard()
+            await self._parts.spawner.close()
+            self._discard()
         if refused is not None:
             raise refused
 
     async def _wind_down(self) -> None:
-        """Takes nothing new; what runs gets its grace; then its worker is stopped, by force in the end."""
+        """Takes nothing new, waits for what runs, stops the workers, and delivers the reports."""
         settings, why = self.settings, "the agent is shutting down"
         self.attempts.closed = why
         self.reports.save()
         self.workers.drain_all(why)
         await self._settled(lambda: not self.attempts.held(), settings.grace_s)
         self.attempts.stop_all(why)
-        patience = settings.ladder.cooperative_s + settings.ladder.term_s
-        await self._settled(lambda: not self.attempts.held(), patience + 1.0)
+        ladder = settings.stop_ladder
+        await self._settled(lambda: not self.attempts.held(), settings.cancel_s + ladder.term_s + 1.0)
         self.workers.stop_all(why)
-        patience = settings.stop_ladder.stop_s + settings.stop_ladder.term_s
-        await self._settled(lambda: not len(self.workers), patience + 1.0)
+        await self._settled(lambda: not self.workers.by_name, ladder.stop_s + ladder.term_s + 1.0)
         await self._settled(lambda: self.reports.empty, settings.deliver_s)
         self.reports.save()
 
@@ -233,7 +255,7 @@ class Agent:
                     self.attempts.moved.clear()
                     await self.attempts.moved.wait()
 
-    def _silence(self) -> None:
+    def _discard(self) -> None:
         self.workers.discard()
         self.attempts.discard()
         self.pods.discard()
@@ -242,24 +264,32 @@ class Agent:
     # -- the connection
 
     async def _sessions(self) -> None:
-        await self.watch.looked.wait()  # the first Hello tells of a device that is ill
+        await self.watch.looked.wait()  # the first Hello reports unhealthy devices
         with suppress(TimeoutError):  # and of the pods, unless their engine hangs
             async with asyncio.timeout(self.settings.answer_s):
                 await self.pods.looked.wait()
-        failures = 0
+        failures, joined = 0, False
         while True:
-            welcomed, reason = await self._one_session()
+            try:
+                welcomed, reason = await self._one_session()
+            except Joined as end:
+                if not joined:
+                    # At once: until it was used, whoever has the join token may speak as this node.
+                    joined = True
+                    log.info("%s", end)
+                    continue
+                welcomed, reason = False, "control gave a second credential, and no session"
             failures = 0 if welcomed else failures + 1
             wait = self._back_off(failures, soon=asyncio.get_running_loop().time() < self._back_soon)
             log.info("not connected: %s; trying again in %.1f s", reason, wait)
             await asyncio.sleep(wait)
 
     async def _one_session(self) -> tuple[bool, str]:
-        """Returns whether control took this node in, and why it is over."""
+        """Returns whether control welcomed this node, and why the session ended; raises Joined."""
         session: Session | None = None
         try:
             async with asyncio.timeout(self.settings.answer_s):
-                stream = self._stream = await self._connect()
+                stream = self._stream = await self._parts.connect()
             session = Session(self._node, stream, self.settings.answer_s)
             await session.run(self._hello())
         except (StreamEnded, OSError) as error:
@@ -271,65 +301,34 @@ class Agent:
             self._stream = None
 
     def _back_off(self, failures: int, *, soon: bool = False) -> float:
-        """Exponential, and never the same for two nodes: they all lose the same control plane at once.
-        `soon`: control said that it goes, and who goes so is back in a moment."""
+        """Exponential, with jitter, since all nodes lose the same control plane at once. `soon`: control said
+        that it stops, and is likely to be back in a moment."""
         wanted = self.settings.reconnect_first_s * 2.0 ** min(failures, 16)
         longest = self.settings.reconnect_soon_s if soon else self.settings.reconnect_longest_s
-        return min(wanted, longest) * self._rng.uniform(0.5, 1.0)
+        return min(wanted, longest) * self._parts.rng.uniform(0.5, 1.0)
 
     def _hello(self) -> Hello:
-        settings = self.settings
-        return Hello(
-            PROTOCOL,
-            settings.join_token,
-            settings.node,
-            settings.name,
-            self.boot,
-            settings.agent_version,
-            self.devices,
-            settings.facts,
-        )
+        node, name, version = self.settings.node, self.settings.name, self.settings.agent_version
+        return Hello(PROTOCOL, node, name, self.boot, version, self.devices, self.settings.facts)
 
     def _next_beat(self) -> int:
         self._beat += 1
         return self._beat
 
     async def _watch_lease(self) -> None:
-        """An agent that is cut off for longer than its lease stops its own work."""
+        """Stops the work of an agent that is cut off for longer than its lease."""
         over = False
         while True:
-            left = self.lease.left(self._boottime())
+            left = self.lease.left(self._parts.boottime())
             if left is not None and left <= 0 and not over:
                 log.warning("the lease is over: what runs here is stopped")
                 self.attempts.lease_lost()
             over = left is not None and left <= 0
-            await asyncio.sleep(LEASE_LOOK_S if left is None or left <= 0 else min(left, LEASE_LOOK_S))
-
-    # -- between the parts
-
-    def _device(self, uuid: str) -> Device | None:
-        return next((device for device in self.devices if device.uuid == uuid), None)
-
-    def _frame(self, worker: Worker, frame: Frame) -> None:
-        self.attempts.frame(worker, frame)
-
-    def _process_gone(self, worker: Worker, why: str, planned: bool) -> None:
-        self.attempts.gone(worker, why, planned)
-
-    def _worker_left(self, worker: Worker) -> None:
-        self.workers.forget(worker)
-        self.attempts.moved.set()
-
-    def _pressure(self, full: bool) -> None:
-        self._paused = full
-        self.workers.pause_or_resume()
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        return self._tasks.create_task(coroutine, name=name)
+            await asyncio.sleep(LEASE_CHECK_S if left is None or left <= 0 else min(left, LEASE_CHECK_S))
 
 
-class _OnDevices(Metering):
-    """Of a pod. Its devices are told, too: what it holds of their memory is nobody's leftover."""
+class _PodMetering(Metering):
+    """Tells the devices of a pod, too, so that the memory that it uses counts as used."""
 
     def __init__(
         self,

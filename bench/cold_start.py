@@ -1,16 +1,17 @@
-"""How long until a worker is ready: forked from a template, against a fresh interpreter, in the same run.
+"""Measures how long a worker takes to be ready: forked from a zygote, and in a fresh interpreter, in one run.
 
     python bench/cold_start.py [--rounds 10] [--json bench/results/cold-start.json]
 
-"Ready" is from `spawn` to the worker's `ready` frame, by the agent's real spawner, without a model's load:
+The time is from `spawn` to the worker's `ready` frame, with the agent's real spawner and without loading a
+model:
 
-    forked        the template has imported what the handler imports (torch and diffusers' FLUX classes)
+    forked        the zygote has imported what the handler imports (torch and diffusers' FLUX classes)
     fresh         a new interpreter imports the same
     fresh no-op   a new interpreter with a handler that imports nothing
 
-Rounds take turns, so that a change in the machine's load meets all of them. Memory is the proportional set
-size (PSS) of all processes: what each further worker adds, eight alive at once. The first worker of a set
-pays for the template; its time is told apart.
+The cases take turns, so that a change of the machine's load affects all of them. Memory is the proportional
+set size (PSS) of all processes: what each further worker adds, eight alive at once. The first worker of a set
+waits for the zygote; its time is reported separately.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -29,10 +29,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.process_tree import process_table
-from stoker.agent.seams import WorkerExit, WorkerProcess
-from stoker.agent.zygotes import ZygoteSpawner
+from measured_on import machine
+
+from stoker.agent.interfaces import WorkerExit, WorkerProcess
+from stoker.agent.process_tree.tree import process_table
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.zygotes.zygotes import ZygoteSpawner
 from stoker.models.text_to_image.declaration import PRELOAD
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
@@ -85,7 +87,7 @@ class Bench:
         }
 
     async def start(self, case: Case) -> tuple[float, WorkerProcess, Watcher]:
-        """Milliseconds until it was ready."""
+        """Starts a worker; the milliseconds until it was ready."""
         self.count += 1
         watcher = Watcher()
         spec = WorkerSpec(f"w{self.count}", "bench", 1, case.handler, preload=case.preload)
@@ -113,10 +115,10 @@ class Bench:
 
 
 def pss_of_children() -> int:
-    """KiB of everything below this process."""
+    """KiB of PSS of all processes below this one."""
     table = process_table()
     total = 0
-    for pid in [pid for pid, seen in table.items() if is_below(pid, table) and not seen.zombie]:
+    for pid in [pid for pid, process in table.items() if is_below(pid, table) and not process.zombie]:
         try:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
         except OSError:
@@ -134,7 +136,7 @@ def is_below(pid: int, table: dict[int, Any]) -> bool:
 
 
 async def settle() -> None:
-    """A spare is forked behind each worker; what is measured next must not share the processor with it."""
+    """Waits for the fork that follows each worker, so that it does not disturb the next measurement."""
     await asyncio.sleep(0.5)
 
 
@@ -168,15 +170,6 @@ def summary(times: dict[str, list[float]], memory: dict[str, float]) -> dict[str
     return {"ready": ready, "fresh_over_forked": round(ratio, 1)}
 
 
-def machine() -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-        "processors": os.cpu_count(),
-        "load": [round(load, 2) for load in os.getloadavg()],
-    }
-
-
 def show(result: dict[str, Any]) -> None:
     print(f"{'worker ready':<14}{'p50 ms':>10}{'best':>10}{'worst':>10}{'PSS MiB per further worker':>30}")
     for name, row in result["ready"].items():
@@ -184,7 +177,7 @@ def show(result: dict[str, Any]) -> None:
             f"{row['p50_ms']:>10}{row['best_ms']:>10}{row['worst_ms']:>10}{row['pss_mib_per_worker']:>30}"
         )
         print(f"{name:<14}{numbers}")
-    print(f"first worker of a set, which waits for the template: {result['first_of_a_set_ms']} ms")
+    print(f"first worker of a set, which waits for the zygote: {result['first_of_a_set_ms']} ms")
     forked, ratio = result["ready"]["forked"]["p50_ms"], result["fresh_over_forked"]
     print(
         f"forked is {ratio}x faster than fresh (target {TARGET_RATIO}x, at most {TARGET_MS} ms: {forked} ms)"
@@ -198,7 +191,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
-    about = machine()
+    about = machine("../agent", "../models", "../worker", "cold_start.py")
     with tempfile.TemporaryDirectory() as folder:
         result = {"machine": about, **asyncio.run(measure(Path(folder), options.rounds))}
     show(result)

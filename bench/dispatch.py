@@ -1,11 +1,17 @@
-"""A no-op job through the whole platform against a raw FastAPI echo, by the same load generator in one run.
+"""Compares a no-op job through the whole platform with a plain FastAPI echo, in turns of one second.
 
-    make bench            or    python bench/dispatch.py [--seconds 5] [--workers 4]
+    make bench        or        python bench/dispatch.py [--rounds 5] [--workers 1 4 16]
+                                                         [--against COMMIT] [--peers] [--json FILE]
 
-The path measured: HTTP -> store (SQLite, synchronous=FULL) -> gRPC -> agent -> worker process -> back; each
-answer is given after the fsync of its outcome. The limit is one POST to a FastAPI route that echoes its body,
-on uvicorn with uvloop and httptools. Load by wrk on the same machine. Prints p50, p99, jobs per second, the
-CPU time per job of every process, and the ratios to the echo.
+The measured path is HTTP -> store (SQLite, synchronous=FULL) -> gRPC -> agent -> worker process -> back; each
+response is sent after the fsync of its outcome. The limit is one POST to a FastAPI route that echoes its
+body. wrk makes the load on the same machine, with 1 and 32 connections. For each number of workers, all
+services run at once and take turns, so a busy machine affects them alike: compare the ratios, and CPU per job
+divided by the echo's, which varies least. `--against` adds Stoker at another commit, `--peers` adds LitServe,
+Cog and Celery if `.ci/bench-peers` has installed them.
+
+Then it measures the idle gap: how long a worker is idle between two jobs while 32 callers keep jobs of 0, 2,
+10 and 50 ms in the queue. In that time a GPU does nothing.
 """
 
 from __future__ import annotations
@@ -15,242 +21,146 @@ import contextlib
 import json
 import os
 import platform
-import re
 import shutil
-import socket
-import subprocess
-import sys
+import statistics
+import sysconfig
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import httpx
-import psutil
+from dispatch_load import Service, Turns, drive, idle_gaps_ms, in_turns
+from dispatch_services import PEER_SERVICES, echo, installed_peers, stoker, stoker_at
 from measured_on import commit, hardware
 
-KEY = "sk_" + "b" * 12 + "_" + "0" * 48
-CONFIG = """
-local_roots = ["."]
-
-[rate_limits]
-requests_per_worker = 1000000
-
-[[endpoints]]
-id = "noop"
-name = "noop"
-type = "QUEUE"
-imageName = "local:noop.py:handler"
-workersMin = {workers}
-workersMax = {workers}
-idleTimeout = 3600
-"""
-HANDLER = "def handler(job):\n    return job.input\n"
-ECHO = """
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
-app = FastAPI()
-
-@app.post("/echo")
-async def echo(request: Request) -> Response:
-    return Response(await request.body(), media_type="application/json")
-"""
-WRK = """
-wrk.method = "POST"
-wrk.body = '{"input":{"x":1}}'
-wrk.headers["Content-Type"] = "application/json"
-wrk.headers["Authorization"] = os.getenv("BENCH_KEY")
-local bad = 0
-function response(status, headers, body)
-  if status ~= 200 or (os.getenv("BENCH_EXPECT") and not body:find(os.getenv("BENCH_EXPECT"), 1, true)) then
-    bad = bad + 1
-    if bad == 1 then io.stderr:write("unexpected answer: " .. status .. " " .. body .. "\\n") end
-  end
-end
-"""
-
-
-@dataclass(frozen=True)
-class Load:
-    """What wrk measured; latencies in milliseconds. `cpu_us` is CPU time per request by process."""
-
-    connections: int
-    p50: float
-    p99: float
-    per_second: float
-    requests: int
-    cpu_us: dict[str, float]
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
-def drive(
-    url: str, connections: int, seconds: int, processes: dict[str, list[psutil.Process]], env: dict[str, str]
-) -> Load:
-    """One run of wrk; every answer is checked, and the CPU time of the given processes is taken around it."""
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        script.write(WRK)
-        script.flush()
-        before = {name: sum(map(cpu_seconds, group)) for name, group in processes.items()}
-        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script.name, url]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **env})
-        after = {name: sum(map(cpu_seconds, group)) for name, group in processes.items()}
-    if "unexpected answer" in done.stderr or "Non-2xx" in done.stdout:
-        raise SystemExit(f"the load did not get what it asked for:\n{done.stderr}{done.stdout}")
-    requests = int(found(r"(\d+) requests in", done.stdout))
-    cpu = {name: (after[name] - before[name]) / requests * 1e6 for name in processes}
-    return Load(
-        connections,
-        milliseconds(found(r"\n\s+50%\s+(\S+)", done.stdout)),
-        milliseconds(found(r"\n\s+99%\s+(\S+)", done.stdout)),
-        float(found(r"Requests/sec:\s+(\S+)", done.stdout)),
-        requests,
-        cpu,
-    )
-
-
-def found(pattern: str, text: str) -> str:
-    match = re.search(pattern, text)
-    if match is None:
-        raise SystemExit(f"wrk printed nothing like {pattern!r}:\n{text}")
-    return match.group(1)
-
-
-def milliseconds(text: str) -> float:
-    for unit, factor in (("us", 1e-3), ("ms", 1.0), ("s", 1e3)):
-        if text.endswith(unit):
-            return float(text.removesuffix(unit)) * factor
-    raise SystemExit(f"wrk printed {text!r} where a duration belongs")
-
-
-@contextlib.contextmanager
-def running(command: list[str], cwd: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def ready_line(process: subprocess.Popen[str]) -> dict[str, str]:
-    """The line of JSON that `stoker control` prints once it listens."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("{"):
-            got: dict[str, str] = json.loads(line)
-            return got
-    raise SystemExit("control ended before it was ready")
-
-
-def wait_for(url: str, accept: str, headers: dict[str, str]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.HTTPError):
-            if re.search(accept, httpx.get(url, headers=headers).text):
-                return
-        time.sleep(0.05)
-    raise SystemExit(f"{url} did not answer with {accept!r} in 60 s")
-
-
-def measure_echo(folder: Path, seconds: int) -> list[Load]:
-    (folder / "echo_app.py").write_text(ECHO)
-    with socket.socket() as listener:  # a port that is free
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "echo_app:app",
-        "--port",
-        str(port),
-        "--no-access-log",
-        "--log-level",
-        "error",
-    ]
-    with running(command, folder, dict(os.environ)) as process:
-        wait_for(f"http://127.0.0.1:{port}/docs", "html", {})
-        group = {"echo": [psutil.Process(process.pid)]}
-        return [
-            drive(f"http://127.0.0.1:{port}/echo", c, seconds, group, {"BENCH_KEY": "none"}) for c in (1, 32)
-        ]
-
-
-def measure_platform(folder: Path, seconds: int, workers: int) -> list[Load]:
-    (folder / "stoker.toml").write_text(CONFIG.format(workers=workers))
-    (folder / "noop.py").write_text(HANDLER)
-    stoker = [sys.executable, "-P", "-m", "stoker.cli"]
-    env = {**os.environ, "STOKER_JOIN_TOKEN": "jt_" + "c" * 12 + "_" + "0" * 48, "STOKER_API_KEY": KEY}
-    common = ["--data-dir", str(folder / "data"), "--config", str(folder / "stoker.toml")]
-    control = [*stoker, "control", "--port", "0", "--grpc-port", "0", *common]
-    with running(control, folder, env) as first:
-        where = ready_line(first)
-        agent = [*stoker, "agent", "--control", where["grpc"], "--data-dir", str(folder / "agent")]
-        with running(agent, folder, env) as second:
-            headers = {"Authorization": f"Bearer {KEY}"}
-            wait_for(f"{where['http']}/v2/noop/health", rf'"ready":\s*{workers}', headers)
-            agent_process = psutil.Process(second.pid)
-            group = {
-                "control": [psutil.Process(first.pid)],
-                "agent": [agent_process],
-                "workers": agent_process.children(recursive=True),
-            }
-            url = f"{where['http']}/v2/noop/runsync"
-            checks = {"BENCH_KEY": f"Bearer {KEY}", "BENCH_EXPECT": '"COMPLETED"'}
-            drive(url, 8, 2, group, checks)
-            return [drive(url, c, seconds, group, checks) for c in (1, 32)]
-
-
-def report(name: str, load: Load) -> None:
-    cpu = ", ".join(f"{part} {value:.0f}" for part, value in load.cpu_us.items())
-    total = sum(load.cpu_us.values())
-    print(
-        f"{name:>9} {load.connections:>3} conn  p50 {load.p50:7.2f} ms  p99 {load.p99:7.2f} ms  "
-        f"{load.per_second:8.0f}/s  CPU per job {total:5.0f} us ({cpu})"
-    )
+CONNECTIONS = (1, 32)
+JOBS_MS = (0, 2, 10, 50)
+GAP_WORKERS = 4
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    options.add_argument("--seconds", type=int, default=5)
-    options.add_argument("--workers", type=int, default=4)
-    options.add_argument("--json", type=Path, help="write the figures here")
-    chosen = options.parse_args()
+    chosen = _options().parse_args()
     if shutil.which("wrk") is None:
         print("skipped: wrk is not installed (Debian: apt-get install wrk)")
         return
-    with tempfile.TemporaryDirectory() as place:
-        echo = measure_echo(Path(place), chosen.seconds)
-        ours = measure_platform(Path(place), chosen.seconds, chosen.workers)
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    for name, loads in (("echo", echo), ("stoker", ours)):
-        for load in loads:
-            report(name, load)
-    ratios = {
-        "p50_at_1": ours[0].p50 / echo[0].p50,
-        "rate_at_32": ours[1].per_second / echo[1].per_second,
-    }
-    print(f"p50 at 1 connection: {ratios['p50_at_1']:.1f} x echo   (first stop 10, goal 5)")
-    print(f"rate at 32 connections: {ratios['rate_at_32']:.3f} x echo   (first stop 0.18, goal 0.30)")
+    print(f"{platform.machine()}, {os.cpu_count()} cores, {python_build()}")
+    peers = installed_peers() if chosen.peers else []
+    figures = [
+        figure
+        for workers in chosen.workers
+        for figure in measure(workers, chosen.rounds, chosen.against, peers)
+    ]
+    gaps = {} if chosen.no_gaps else measure_gaps(chosen.seconds)
     if chosen.json:
-        figures = {
-            "commit": commit("../agent", "../control", "../wire", "../worker", "dispatch.py"),
-            "hardware": hardware(),
-            "workers": chosen.workers,
-            "echo": [asdict(x) for x in echo],
-            "stoker": [asdict(x) for x in ours],
-            "ratios": ratios,
+        chosen.json.write_text(json.dumps(_record(figures, gaps), indent=2) + "\n")
+
+
+def _options() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--rounds", type=int, default=5, help="turns of one second for each service")
+    options.add_argument("--seconds", type=int, default=3, help="how long the load for each idle gap lasts")
+    options.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16])
+    options.add_argument("--against", help="another commit of this repository to compare with")
+    options.add_argument("--peers", action="store_true")
+    options.add_argument("--no-gaps", action="store_true")
+    options.add_argument("--json", type=Path, help="write the figures here")
+    return options
+
+
+def python_build() -> str:
+    """An interpreter built without profile-guided optimization takes 10 to 30 % more."""
+    options = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    how = [name for name in ("--enable-optimizations", "--with-lto") if name in options]
+    return f"Python {platform.python_version()} built with {' and '.join(how) or 'no optimizations'}"
+
+
+def measure(workers: int, rounds: int, against: str | None, peers: Sequence[str]) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        folder = Path(temporary)
+        services = [
+            stack.enter_context(echo(folder)),
+            stack.enter_context(stoker(folder / "now", workers)),
+        ]
+        if against:
+            services.append(stack.enter_context(stoker_at(against, folder, workers)))
+        services += [stack.enter_context(PEER_SERVICES[name](folder, workers)) for name in peers]
+        for service in services:
+            drive(service, 8, 2)
+        found = [one for c in CONNECTIONS for one in _compared(in_turns(services, c, rounds), workers)]
+    for figure in found:
+        print(_line(figure))
+    return found
+
+
+def _compared(turns: Sequence[Turns], workers: int) -> list[dict[str, Any]]:
+    """The figures of each service, compared with the echo, which is the first."""
+    limit = turns[0]
+    return [
+        {
+            "service": one.service,
+            "workers": None if one is limit else workers,
+            "connections": one.connections,
+            "p50_ms": one.p50,
+            "p99_ms": one.p99,
+            "per_second": one.per_second,
+            "cpu_us": one.cpu_us,
+            "cpu_us_by_process": one.cpu_by_process,
+            "p50_ratio": one.p50 / limit.p50,
+            "rate_ratio": one.per_second / limit.per_second,
+            "cpu_ratio": one.cpu_us / limit.cpu_us,
         }
-        chosen.json.write_text(json.dumps(figures, indent=2) + "\n")
+        for one in turns
+    ]
+
+
+def _line(figure: dict[str, Any]) -> str:
+    name = figure["service"] + (f", {figure['workers']} workers" if figure["workers"] else "")
+    parts = figure["cpu_us_by_process"]
+    cpu = ", ".join(f"{part} {value:.0f}" for part, value in parts.items()) if len(parts) > 1 else ""
+    return (
+        f"{name:<30} {figure['connections']:>3} conn  p50 {figure['p50_ms']:7.2f} ms = "
+        f"{figure['p50_ratio']:5.1f} x  {figure['per_second']:7.0f}/s = {figure['rate_ratio']:.3f} x  "
+        f"CPU {figure['cpu_us']:5.0f} us = {figure['cpu_ratio']:4.1f} x  {cpu}"
+    )
+
+
+def measure_gaps(seconds: int) -> dict[str, dict[str, float]]:
+    with tempfile.TemporaryDirectory() as temporary, stoker(Path(temporary) / "now", GAP_WORKERS) as service:
+        drive(service, 8, 2)
+        return {f"{ms} ms": _gaps(service, ms, seconds, Path(temporary)) for ms in JOBS_MS}
+
+
+def _gaps(service: Service, ms: int, seconds: int, folder: Path) -> dict[str, float]:
+    answers = folder / f"answers-{ms}"
+    job = replace(service, body=json.dumps({"input": {"ms": ms}}))
+    turn = drive(job, 32, seconds, answers)
+    gaps = idle_gaps_ms(answers)
+    figures = {"p50_ms": statistics.median(gaps), "p99_ms": gaps[int(len(gaps) * 0.99)]}
+    # The share of the time in which the workers were in a job.
+    share = turn.per_second * ms / 1000 / GAP_WORKERS
+    print(
+        f"idle gap of {GAP_WORKERS} workers between jobs of {ms:>2} ms: p50 {figures['p50_ms']:.2f} ms, "
+        f"p99 {figures['p99_ms']:.2f} ms" + (f"; busy {share:.0%} of the time" if ms else "")
+    )
+    return figures | ({"busy": share} if ms else {})
+
+
+def _record(figures: Sequence[dict[str, Any]], gaps: dict[str, dict[str, float]]) -> dict[str, Any]:
+    return {
+        "commit": commit(
+            "../agent",
+            "../control",
+            "../wire",
+            "../worker",
+            "dispatch.py",
+            "dispatch_load.py",
+            "dispatch_services.py",
+        ),
+        "hardware": hardware() | {"build": python_build()},
+        "figures": list(figures),
+        "idle_gaps": gaps,
+    }
 
 
 if __name__ == "__main__":

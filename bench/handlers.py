@@ -1,4 +1,4 @@
-"""What `bench/workers.py` gives its python workers to do: nothing, or to wait for `wait_s`."""
+"""Handlers of `bench/workers.py`: they return at once, or wait for `wait_s`."""
 
 import asyncio
 import time

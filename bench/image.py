@@ -1,16 +1,16 @@
-"""Pictures by the hosted image model's handler against the bare diffusers pipeline, in one run.
+"""Compares the hosted image model's handler with the bare diffusers pipeline, in one run.
 
     python bench/image.py [--side 512 --side 1024] [--steps 28] [--runs 5] [--cpu] [--json FILE]
 
-Both make the same picture on the same loaded pipeline, in turns, and each goes first every other time. The
-handler adds what a caller gets besides: checks, progress, previews, the file with its metadata. Prints
-seconds (median, least and most), steps per second, the ratio of the medians, the hardware, and on a GPU the
-most memory that was in use. The pipeline is the one that the environment names (STOKER_PIPELINE,
-STOKER_WEIGHTS_DIR), else the best that is here. `others` is how many cores other processes kept busy
-meanwhile: over 0.3 of them, the figures are not worth keeping.
+Both make the same image with the same loaded pipeline, in turns; which one is first alternates. The handler
+also does what a caller needs: checks, progress, previews, the file with its metadata. Prints seconds (median,
+least and most), steps per second, the ratio of the medians, the hardware, and on a GPU the peak memory. The
+environment chooses the pipeline (STOKER_PIPELINE, STOKER_WEIGHTS_DIR); the default is the best one with
+weights on this machine. `others` is how many cores other processes used during the run: above 0.3, discard
+the figures.
 
-Where it is over 1: a preview costs 1 ms and the file 2 ms (512 x 512) or 5 ms (1024 x 1024), where flux-tiny
-takes 0.13 s and 0.75 s for the picture. Of a slower model there are at most five previews a second.
+Why the ratio is above 1: a preview costs 1 ms and the file 2 ms (512 x 512) or 5 ms (1024 x 1024), while
+flux-tiny takes 0.13 s and 0.75 s for the image. A slower model makes at most five previews a second.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from typing import Any
 
 import torch
 from measured_on import commit, cpu_name, others
+from timing import timed
 
 import stoker
-from stoker.models.text_to_image import flux
+from stoker.models import libraries
 from stoker.models.text_to_image.handler import TextToImage
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
@@ -62,7 +63,7 @@ def main() -> None:
             "hardware": machine,
             "versions": versions(),
             "commit": commit("../models", "../worker", "image.py"),
-            "pictures": figures,
+            "images": figures,
         }
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
@@ -70,7 +71,9 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="The image handler against the bare pipeline.")
-    parser.add_argument("--side", type=int, action="append", help="of the picture; may be given again")
+    parser.add_argument(
+        "--side", type=int, action="append", help="side of the image in pixels; may be repeated"
+    )
     parser.add_argument("--steps", type=int, default=28)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
@@ -79,16 +82,15 @@ def parse() -> argparse.Namespace:
 
 
 def measure(model: TextToImage, side: int, steps: int, runs: int) -> dict[str, object]:
-    given = {"prompt": PROMPT, "width": side, "height": side, "seed": 1, "num_inference_steps": steps}
+    job_input = {"prompt": PROMPT, "width": side, "height": side, "seed": 1, "num_inference_steps": steps}
 
     def by_handler() -> None:
-        LocalJob(model.run, given).run().result()
+        LocalJob(model.run, job_input).run().result()
 
     def bare() -> None:
-        bare_pipeline(model, given)
+        bare_pipeline(model, job_input)
 
-    handler, alone = alternate([by_handler, bare], runs)
-    return report(side, steps, handler, alone)
+    return report(side, steps, *alternate([by_handler, bare], runs))
 
 
 def gpu() -> Device:
@@ -96,33 +98,20 @@ def gpu() -> Device:
     return Device(uuid=f"GPU-{found.uuid}", kind="gpu", name=found.name)
 
 
-def bare_pipeline(model: TextToImage, given: dict[str, Any]) -> None:
+def bare_pipeline(model: TextToImage, job_input: dict[str, Any]) -> None:
     model.pipe(
-        given["prompt"],
-        width=given["width"],
-        height=given["height"],
-        num_inference_steps=given["num_inference_steps"],
-        guidance_scale=7.5,
+        job_input["prompt"],
+        width=job_input["width"],
+        height=job_input["height"],
+        num_inference_steps=job_input["num_inference_steps"],
+        guidance_scale=3.5,
         max_sequence_length=model.pipeline.text_tokens,
-        generator=torch.Generator("cpu").manual_seed(given["seed"]),
+        generator=torch.Generator("cpu").manual_seed(job_input["seed"]),
     )
 
 
-def timed(work: Callable[[], object]) -> float:
-    synchronize()
-    start = time.perf_counter()
-    work()
-    synchronize()
-    return time.perf_counter() - start
-
-
-def synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def alternate(works: list[Callable[[], None]], runs: int) -> list[list[float]]:
-    """In turns, so that a machine that slows down slows both, and none always comes first."""
+    """Times the works in turns and in alternating order, so that a slower machine affects all alike."""
     for _ in range(WARM_UPS):
         for work in works:
             work()
@@ -155,7 +144,7 @@ def machine_of(device: Device) -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    return {"stoker": stoker.__version__, **flux.versions(), "python": platform.python_version()}
+    return {"stoker": stoker.__version__, **libraries.versions(), "python": platform.python_version()}
 
 
 if __name__ == "__main__":

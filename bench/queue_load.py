@@ -1,4 +1,4 @@
-"""A store with one endpoint, one node and a queue of any depth; and 32 callers that work on it at once."""
+"""A store with one endpoint, one node and a queue of any depth, and 32 concurrent callers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.control import store
-from stoker.control.commit import Committer
 from stoker.control.store import Conn, Store
+from stoker.control.store.database.commits import Committer
 from stoker.control.types import Claimed, Endpoint, EndpointVersion, NewJob, Slot
 from stoker.wire.messages import Outcome, Report, Span
 
@@ -23,7 +23,7 @@ TTL_S = 86_400.0
 
 @dataclass(frozen=True)
 class Amounts:
-    """How many of each in a round: `jobs` by 32 callers, `single` claims, `looks` at the counts."""
+    """How much is measured per round: `jobs` by 32 callers, `single` claims, `looks` at the counts."""
 
     rounds: int = 5
     jobs: int = 2_000
@@ -35,7 +35,7 @@ QUICK = Amounts(rounds=1, jobs=640, single=100, looks=3)
 
 
 class Bench:
-    """An open store with one endpoint, one node, and as many waiting jobs as asked for."""
+    """An open store with one endpoint, one node and a filled queue."""
 
     def __init__(self, opened: Store, amounts: Amounts) -> None:
         self.store = opened
@@ -63,7 +63,7 @@ class Bench:
         self.session = opened
 
     async def fill(self, number: int, *, backs_off: bool = False) -> None:
-        """By one statement for each table, and what a database does by itself when it has time."""
+        """Fills the queue with one statement per table, then runs the database's maintenance."""
         now = time.time()
         wait = 3_600.0 if backs_off else 0.0
         row = {
@@ -168,7 +168,7 @@ def _literal(value: object) -> str:
 
 
 async def together(calls: list[Callable[[], Awaitable[Any]]]) -> tuple[float, list[Any]]:
-    """Made by 32 callers, each of which makes its next call when the last was answered; seconds, answers."""
+    """Runs the calls with 32 concurrent callers. Returns the seconds and the results."""
     waiting = iter(calls)
     answers: list[Any] = []
 

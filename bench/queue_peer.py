@@ -1,8 +1,8 @@
-"""procrastinate's claim, beside ours: the schema that it installs, on the same server and at the same depths.
+"""Measures procrastinate's claim for comparison: its schema, on the same server and at the same depths.
 
-It keeps its jobs in PostgreSQL as well, and fetches one by calling a function of its schema. That is what is
-timed here, each call with its commit; the worker around it, which is slower, is left out. It is looked for in
-an environment of its own:
+procrastinate stores jobs in PostgreSQL, too, and fetches one by calling a function of its schema. This module
+times that call with its commit, without procrastinate's worker, which is slower. It must be installed in an
+environment of its own:
 
     python3 -m venv .peers/procrastinate
     .peers/procrastinate/bin/pip install procrastinate==3.10.0 'psycopg[binary]'
@@ -34,7 +34,7 @@ VALUES ('echo', 'echo', '{"prompt": "a lighthouse in a storm", "seed": 7}')
 
 
 def schema() -> str | None:
-    """The SQL that procrastinate installs; None where it is not there."""
+    """The SQL of procrastinate's schema; None if it is not installed."""
     if not PROGRAM.exists():
         return None
     command = [str(PROGRAM), "schema", "--read"]
@@ -42,18 +42,18 @@ def schema() -> str | None:
 
 
 def claims(url: str, installs: str, depth: int, number: int) -> list[float]:
-    """Seconds of each of `number` claims by one worker; the depth is the same before each."""
+    """The seconds of each of `number` claims by one worker; the queue has `depth` jobs before each."""
     with psycopg.connect(url, autocommit=True) as conn:
-        _say(conn, installs)
-        _say(conn, _FILL % depth)
-        _say(conn, "VACUUM ANALYZE procrastinate_jobs")
-        _say(conn, "CHECKPOINT")
+        _execute(conn, installs)
+        _execute(conn, _FILL % depth)
+        _execute(conn, "VACUUM ANALYZE procrastinate_jobs")
+        _execute(conn, "CHECKPOINT")
         row = conn.execute("INSERT INTO procrastinate_workers DEFAULT VALUES RETURNING id").fetchone()
         assert row is not None
         return [_claim(conn, row[0]) for _ in range(number)]
 
 
-def _say(conn: psycopg.Connection[Any], statements: str) -> None:
+def _execute(conn: psycopg.Connection[Any], statements: str) -> None:
     conn.execute(statements.encode())
 
 

@@ -1,24 +1,28 @@
-"""How long until a worker is free again: after a cancel, after a timeout, after a kill -9 of its handler.
+"""Measures how soon work continues after a cancel, a timeout, a kill -9, or the loss of the agent, control or
+a host.
 
     python -P bench/recovery.py [--rounds 5] [--json bench/results/recovery.json] [--no-containers]
+                                [--only native]
 
-One control, one agent and one worker for each endpoint, as an operator starts them; a job that sits, and one
-that waits behind it. Milliseconds from the POST /cancel, or from the moment at which the time limit was over:
+One control, one agent and one worker for each endpoint run as an operator starts them. One job runs, and one
+waits for its worker. Milliseconds from the POST /cancel, or from the end of the time limit:
 
-    stopped    the handler has heard of it (its own `finally`), or its process is gone
-    device     every process that it started is gone; of a worker that lives on, nothing has to go
-    next       the job behind it has begun
+    stopped    until the handler is stopped (its own `finally`), or its process is gone
+    device     until every process that it started is gone; nothing if the worker lives on
+    next       until the waiting job has begun
 
-    grace      of this, what the ladder gives the handler on purpose: until SIGTERM, or until SIGKILL
-    behind     next, less the grace
+    grace      the part of this that the handler gets on purpose: until SIGTERM, or until SIGKILL
+    behind     `next` without the grace
 
-"fresh" workers are new interpreters, "forked" ones come from a template (`preload`). The limit, in the same
-run: SIGKILL to a process in the same loop, its end, and a new one of the same kind until its first line;
-for a container by the engine's own command. Clocks are one: handlers tell CLOCK_MONOTONIC.
+"fresh" workers are new interpreters, "forked" ones come from a zygote (`preload`). The limit, in the same
+run, is SIGKILL to a process in the same loop, its end, and a new process of the same kind until its first
+line; for a container, by the engine's own command. All times are of CLOCK_MONOTONIC. `of figure` is the time
+behind the grace relative to the first recorded one (of a silent host: the whole time).
+`recovery_of_processes.py` measures the loss of agents, control and hosts.
 
-A GPU belongs to one worker, so what comes next waits until the one before is gone; a CPU carries several, and
-control would start another beside it. The host here has GPUs by a fake libnvidia-ml, built with gcc; the
-second one is taken by another endpoint.
+A GPU belongs to one worker, so the next worker waits until the one before is gone; on a CPU control would
+start another worker at once. So this host has GPUs by a fake libnvidia-ml, built with gcc; another endpoint
+uses the second one.
 """
 
 from __future__ import annotations
@@ -27,7 +31,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import re
 import select
 import signal
@@ -42,20 +45,28 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "system"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "system"), str(ROOT / "tests")]
 from container_engine_here import IMAGE, dockerd, make_image  # noqa: E402
+from measured_on import machine  # noqa: E402
+from recovery_of_processes import LOSSES, lost  # noqa: E402
+from recovery_of_processes import limits as limits_of_processes  # noqa: E402
 from stack import Stack, queue_endpoint, running  # noqa: E402
 
-from stoker.agent.attempt import Ladder  # noqa: E402
+from stoker.agent.attempts.machine import CANCEL_S  # noqa: E402
+from stoker.agent.workers.process_machine import StopLadder  # noqa: E402
 
-COOPERATIVE_S = Ladder().cooperative_s
-BY_FORCE_S = COOPERATIVE_S + Ladder().term_s
+COOPERATIVE_S = CANCEL_S
+BY_FORCE_S = COOPERATIVE_S + StopLadder().term_s
 TIMEOUT_S = 5.0
-"""The shortest executionTimeout that control takes."""
+"""The shortest executionTimeout that control accepts."""
 
 COOPERATIVE_MS, STUCK_MS, KILLED_MS = 100.0, 1000.0, 200.0
 """Targets: a cooperative cancel to a free worker; a stuck handler's timeout, behind the grace; a kill -9 to
 the same job's next start."""
+
+FIGURES = {"native": 130.0, "kill": 150.0}
+"""The first recorded milliseconds behind the grace: of a job after a native hang, and of one whose worker was
+killed."""
 
 ENDPOINTS = {
     "fresh": queue_endpoint("fresh", "stuck_as_told.py"),
@@ -71,7 +82,7 @@ LIMIT_OF = {"fresh": "interpreter_ms", "forked": "fork_ms", "contained": "contai
 
 @dataclass(frozen=True)
 class Case:
-    """`grace_s`: how far up the ladder it goes. `by`: cancel, timeout or kill."""
+    """`grace_s`: how long the handler may take to end. `by`: cancel, timeout or kill."""
 
     name: str
     endpoint: str
@@ -82,7 +93,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds; `device` is None where the process lives on."""
+    """Milliseconds; `device` is None if the process lives on."""
 
     stopped: float
     device: float | None
@@ -120,11 +131,11 @@ def measure(stack: Stack, case: Case, note: Path) -> Times:
     note.unlink(missing_ok=True)
     policy = {"policy": {"executionTimeout": round(TIMEOUT_S * 1000)}} if case.by == "timeout" else {}
     job = stack.run(case.endpoint, {"do": case.do, "note": str(note)}, **policy)
-    told = stack.first_chunk(case.endpoint, job)
+    first = stack.first_chunk(case.endpoint, job)
     behind = job if case.by == "kill" else stack.run(case.endpoint, {})
-    pids = [on_host(pid) if case.endpoint == "contained" else pid for pid in told["pids"]]
+    pids = [on_host(pid) if case.endpoint == "contained" else pid for pid in first["pids"]]
     with watched(pids) as fds:
-        began = told["began"] + TIMEOUT_S if case.by == "timeout" else time.monotonic()
+        began = first["began"] + TIMEOUT_S if case.by == "timeout" else time.monotonic()
         if case.by == "cancel":
             stack.http.post(f"/{case.endpoint}/cancel/{job}").raise_for_status()
         elif case.by == "kill":
@@ -148,7 +159,7 @@ def watched(pids: Sequence[int]) -> Iterator[list[int]]:
 
 
 def until_gone(fds: Sequence[int]) -> float:
-    """When the last of them was."""
+    """Waits for the end of all of them, and returns its time."""
     for fd in fds:
         if not select.select([fd], [], [], 120)[0]:
             raise SystemExit("a process did not go within two minutes")
@@ -156,7 +167,7 @@ def until_gone(fds: Sequence[int]) -> float:
 
 
 def on_host(inside: int) -> int:
-    """The host's number of a container's process."""
+    """The host's pid of a process in a container."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
@@ -208,7 +219,7 @@ def limit_forked() -> float:
 
 
 def fork() -> tuple[int, float]:
-    """A child in a native loop, and when it was at its first line."""
+    """Forks a child that runs a native loop; returns its pid and the time of its first line."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -224,7 +235,7 @@ def fork() -> tuple[int, float]:
 
 
 def fake_gpus(folder: Path) -> None:
-    """For every agent that this process starts."""
+    """Makes the fake GPUs visible to every agent that this process starts."""
     source = ROOT / "tests" / "agent_local" / "fake_nvml.c"
     library = folder / "libnvidia-ml.so.1"
     subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
@@ -238,12 +249,12 @@ def limit_contained(address: str) -> float:
     """The engine's own command, from its start to the first line of a container."""
     command = ["docker", "-H", address, "run", "--rm", "--network=none", IMAGE, "python3", "-c", FIRST_LINE]
     began = time.monotonic()
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return (float(told) - began) * 1000
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return (float(printed) - began) * 1000
 
 
 def rounds_of(stack: Stack, cases: Sequence[Case], rounds: int) -> dict[tuple[str, str], list[Times]]:
-    """The first round of each is not counted: it warms the template and the page cache."""
+    """The first round of each is not counted: it warms up the zygote and the page cache."""
     note = stack.folder / "note"
     times: dict[tuple[str, str], list[Times]] = {}
     for case in cases:
@@ -254,13 +265,15 @@ def rounds_of(stack: Stack, cases: Sequence[Case], rounds: int) -> dict[tuple[st
     return times
 
 
-def on_this_host(rounds: int) -> dict[tuple[str, str], list[Times]]:
-    """A stack for each endpoint: a GPU must be free for its one worker."""
+def on_this_host(cases: Sequence[Case], rounds: int) -> dict[tuple[str, str], list[Times]]:
+    """Runs a stack for each endpoint, since a GPU must be free for its one worker."""
     times: dict[tuple[str, str], list[Times]] = {}
     for name, endpoint in ENDPOINTS.items():
-        with tempfile.TemporaryDirectory() as folder, running(Path(folder), OTHER, endpoint) as stack:
-            stack.runsync("other", {})
-            times |= rounds_of(stack, [case for case in CASES if case.endpoint == name], rounds)
+        its = [case for case in cases if case.endpoint == name]
+        if its:
+            with tempfile.TemporaryDirectory() as folder, running(Path(folder), OTHER, endpoint) as stack:
+                stack.runsync("other", {})
+                times |= rounds_of(stack, its, rounds)
     return times
 
 
@@ -268,7 +281,7 @@ def with_containers(
     rounds: int, folder: Path, limits: dict[str, float]
 ) -> tuple[dict[tuple[str, str], list[Times]], str]:
     """The times, or why there are none."""
-    for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):  # no such GPU can be had in a container
+    for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):  # a container has no fake GPU
         os.environ.pop(name, None)
     try:
         with dockerd() as address:
@@ -300,12 +313,18 @@ def row(case: Case, times: Sequence[Times], limits: dict[str, float]) -> dict[st
         "grace_ms": case.grace_s * 1000,
         "behind_ms": behind,
         "over_limit": None if goes_on else round(behind / limits[LIMIT_OF[case.endpoint]], 1),
+        "of_figure": of_figure(case, behind),
         "target_ms": target(case),
     }
 
 
+def of_figure(case: Case, behind: float) -> float | None:
+    figure = FIGURES.get("kill" if case.by == "kill" else case.do)
+    return None if figure is None or case.endpoint == "contained" else round(behind / figure, 2)
+
+
 def target(case: Case) -> float | None:
-    """None of a container: its start is the engine's."""
+    """The target; None for a container, whose start depends on the engine."""
     if case.endpoint == "contained":
         return None
     if case.by == "kill":
@@ -317,26 +336,15 @@ def in_time(line: dict[str, Any]) -> bool:
     return line["target_ms"] is None or line["behind_ms"] <= line["target_ms"]
 
 
-def machine() -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-        "processors": os.cpu_count(),
-        "load": [round(load, 2) for load in os.getloadavg()],
-    }
-
-
 def show(result: dict[str, Any]) -> None:
-    print(f"\n{'ms':<28}{'by':<9}{'stopped':>9}{'device':>9}{'next':>9}{'grace':>8}{'behind':>9}{'limit':>8}")
+    heads = ("stopped", "device", "next", "grace", "behind", "limit", "of figure")
+    print(f"\n{'ms':<30}{'by':<9}" + "".join(f"{head:>10}" for head in heads))
     for line in result["rows"]:
-        numbers = [line[key] for key in ("stopped_ms", "device_ms", "next_ms", "grace_ms", "behind_ms")]
+        numbers = [line[f"{head}_ms"] for head in heads[:5]]
         shown = ["-" if number is None else f"{number:.1f}" for number in numbers]
-        ratio = "-" if line["over_limit"] is None else f"{line['over_limit']}x"
+        shown += ["-" if line[key] is None else f"{line[key]}x" for key in ("over_limit", "of_figure")]
         late = "" if in_time(line) else f"   over the target of {line['target_ms']:g}"
-        print(
-            f"{line['case']:<28}{line['by']:<9}{shown[0]:>9}{shown[1]:>9}{shown[2]:>9}{shown[3]:>8}"
-            f"{shown[4]:>9}{ratio:>8}{late}"
-        )
+        print(f"{line['case']:<30}{line['by']:<9}" + "".join(f"{text:>10}" for text in shown) + late)
     print("the limit:", ", ".join(f"{name} {took}" for name, took in result["limits"].items()))
     if result["containers"]:
         print(f"no containers: {result['containers']}")
@@ -349,23 +357,28 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--no-containers", action="store_true")
+    parser.add_argument("--only", default="", help="only cases whose name contains this")
     options = parser.parse_args(arguments)
-    about, cases = machine(), list(CASES)
+    measured = ("../agent", "../control", "../worker", "../wire", "recovery.py", "recovery_of_processes.py")
+    rounds, about = options.rounds, machine(*measured)
     limits = {
-        "interpreter_ms": round(statistics.median(limit_fresh() for _ in range(options.rounds)), 1),
-        "fork_ms": round(statistics.median(limit_forked() for _ in range(options.rounds)), 1),
+        "interpreter_ms": round(statistics.median(limit_fresh() for _ in range(rounds)), 1),
+        "fork_ms": round(statistics.median(limit_forked() for _ in range(rounds)), 1),
+        **limits_of_processes(rounds),
     }
+    rows = [lost(loss, rounds, limits) for loss in LOSSES if options.only in loss.name]
+    cases = [case for case in CASES if options.only in case.name]
     with tempfile.TemporaryDirectory() as library:
         fake_gpus(Path(library))
-        times = on_this_host(options.rounds)
+        times = on_this_host(cases, rounds)
     why = "left out by --no-containers"
     if not options.no_containers:
         with tempfile.TemporaryDirectory() as folder:
-            contained, why = with_containers(options.rounds, Path(folder), limits)
+            contained, why = with_containers(rounds, Path(folder), limits)
         times |= contained
         cases += IN_CONTAINERS if contained else []
-    rows = [row(case, times[case.name, case.by], limits) for case in cases]
-    result = {"machine": about, "rounds": options.rounds, "limits": limits, "containers": why, "rows": rows}
+    rows = [row(case, times[case.name, case.by], limits) for case in cases] + rows
+    result = {"machine": about, "rounds": rounds, "limits": limits, "containers": why, "rows": rows}
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     show(result)

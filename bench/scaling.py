@@ -1,19 +1,19 @@
-"""Traffic played against the scaling policy and against simple ones: what it costs and how long jobs wait.
+"""Simulates traffic with the scaling policy and with simple policies: cost, and how long jobs wait.
 
     python bench/scaling.py [--cold 20] [--json FILE]
 
-Time is virtual: an hour takes a second. The policy is the real one (`stoker.control.autoscale`), asked as the
-plane asks it: each second, and after whatever changes. The rest is a model: workers take one job at a time,
-the first in the queue; a start takes `--cold` seconds; jobs take 8 s on average; there is always room. Cost
-is worker-seconds from the beginning of a start to the stop. Delay is from a job's arrival to its beginning.
+Time is virtual: an hour takes a second. The policy is the real one (`stoker.control.scheduling.autoscale`),
+called as control calls it: each second, and after each change. The rest is a model: workers take one job at a
+time, the first in the queue; a start takes `--cold` seconds; jobs take 8 s on average; there is always a free
+device. Cost is worker-seconds from the start to the stop. Delay is from a job's arrival to its start.
 
-Traffic: steady, bursts, a day in six hours, on and off, and `scaling_trace.json`: an hour that was recorded
-of a service (its first line says whose). The policies beside ours:
+Traffic: steady, bursts, a day in six hours, on and off, and `scaling_trace.json`, a recorded hour of a
+service (its first line names it). The simple policies:
 
-    always max   as many workers as are allowed, all the time: the least delay that there is
-    always one   the least cost that serves at all, where it does
-    reactive     at each second a worker for each waiting job, and no thought of those that are starting
-    literal      at each second one more worker while a job has waited for more than 4 s
+    always max   always the maximum of workers: the lowest delay
+    always one   always one worker: the lowest cost
+    reactive     each second, one worker per waiting job, ignoring workers that are starting
+    literal      each second, one more worker while a job has waited for more than 4 s
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from typing import Any
 
 from measured_on import commit
 
-from stoker.control.autoscale import ScaleMemory, ScalePolicy, ScaleSample, decide
-from stoker.control.pace import Pace
+from stoker.control.scheduling.autoscale import ScaleMemory, ScalePolicy, ScaleSample, decide
+from stoker.control.scheduling.cluster_state import Throughput, averaged
 
 HERE = Path(__file__).resolve().parent
 HOUR = 3600.0
@@ -44,7 +44,7 @@ LOOK_S = 1.0
 PATIENCE_S = 4.0
 
 Jobs = Sequence[tuple[float, float]]
-"""When each arrives, and how long it takes; seconds, in the order of arrival."""
+"""The arrival and the duration of each job in seconds, in the order of arrival."""
 Policy = Callable[[ScaleSample], int]
 
 
@@ -52,7 +52,7 @@ Policy = Callable[[ScaleSample], int]
 
 
 def arrivals(rate: Callable[[float], float], most: float, until: float, rng: Random) -> Jobs:
-    """A Poisson process whose rate changes; `most` is the highest rate."""
+    """Arrivals of a Poisson process with a changing rate; `most` is the highest rate."""
     jobs, now = [], rng.expovariate(most)
     while now < until:
         if rng.random() * most < rate(now):
@@ -97,7 +97,7 @@ def rested(sample: ScaleSample) -> int:
 
 
 def each_second(wanted: Callable[[ScaleSample], int]) -> Policy:
-    """One that looks by the clock alone."""
+    """A policy that is evaluated once a second, and not after changes."""
     last = -math.inf
 
     def looks(sample: ScaleSample) -> int:
@@ -137,7 +137,7 @@ def policies() -> dict[str, Policy]:
 
 @dataclass
 class Worker:
-    made_at: float
+    started_at: float
     ready: bool = False
     gone: bool = False
     since: float = 0.0
@@ -152,7 +152,7 @@ class Event:
 
 
 class Run:
-    """One traffic against one policy; `play` gives the figures."""
+    """One traffic with one policy; `play` returns the figures."""
 
     def __init__(self, jobs: Jobs, policy: Policy, cold: float) -> None:
         self.jobs, self.policy, self.cold = jobs, policy, cold
@@ -160,9 +160,9 @@ class Run:
         self.waiting: deque[tuple[float, float]] = deque()
         self.workers: list[Worker] = []
         self.events: list[Event] = []
-        self.made = self.ended = self.most = 0
+        self.starts = self.ended = self.most = 0
         self.delays: list[float] = []
-        self.pace = Pace()
+        self.throughput = Throughput()
 
     def play(self) -> dict[str, float]:
         for at, took in self.jobs:
@@ -174,11 +174,11 @@ class Run:
             self.now = min(event_at, look_at)
             while self.events and self.events[0].at <= self.now:
                 heapq.heappop(self.events).act()
-            self._give()
+            self._assign()
             self._look()
             quiet = not self.workers and not self.waiting
             look_at = math.inf if quiet else self.now + LOOK_S
-        self.cost += sum(self.now + IDLE_S - worker.made_at for worker in self.workers)
+        self.cost += sum(self.now + IDLE_S - worker.started_at for worker in self.workers)
         return self._figures()
 
     def _figures(self) -> dict[str, float]:
@@ -189,45 +189,46 @@ class Run:
             "delay_p50_s": round(ranked[len(ranked) // 2], 2),
             "delay_p95_s": round(ranked[int(len(ranked) * 0.95)], 2),
             "most_workers": self.most,
-            "starts": self.made,
+            "starts": self.starts,
             "jobs": len(ranked),
         }
 
     def _at(self, at: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self.events, Event(at, len(self.events) + self.made + self.ended, act))
+        heapq.heappush(self.events, Event(at, len(self.events) + self.starts + self.ended, act))
 
-    def _give(self) -> None:
-        """The worker that was idle for the shortest time is first: the others may go."""
+    def _assign(self) -> None:
+        """Assigns waiting jobs, first to the worker that was idle for the shortest time: the others may
+        stop."""
         free = sorted((w for w in self.workers if w.ready and not w.busy), key=lambda w: w.since)
         while self.waiting and free:
             worker, (came, took) = free.pop(), self.waiting.popleft()
             worker.busy, worker.since = True, self.now
-            self.pace.begun += 1
+            self.throughput.begun += 1
             self.delays.append(self.now - came)
             self._at(self.now + took, lambda worker=worker: self._ends(worker))  # type: ignore[misc]
 
     def _ends(self, worker: Worker) -> None:
-        self.pace.ended(self.now - worker.since)
+        self.throughput.job_s = averaged(self.throughput.job_s, self.now - worker.since)
         worker.busy, worker.since = False, self.now
         self.ended += 1
 
     def _ready(self, worker: Worker) -> None:
         if not worker.gone:
             worker.ready, worker.since = True, self.now
-            self.pace.started(self.now - worker.made_at)
+            self.throughput.start_s = averaged(self.throughput.start_s, self.now - worker.started_at)
 
     def _look(self) -> None:
         wanted = self.policy(self._sample())
         for _ in range(wanted - len(self.workers)):
             worker = Worker(self.now)
             self.workers.append(worker)
-            self.made += 1
+            self.starts += 1
             self._at(self.now + self.cold, lambda worker=worker: self._ready(worker))  # type: ignore[misc]
         idle = sorted((w for w in self.workers if w.ready and not w.busy), key=lambda w: w.since)
         for worker in idle[: max(len(self.workers) - wanted, 0)]:
             self.workers.remove(worker)
             worker.gone = True
-            self.cost += self.now - worker.made_at
+            self.cost += self.now - worker.started_at
         self.most = max(self.most, len(self.workers))
 
     def _sample(self) -> ScaleSample:
@@ -239,18 +240,18 @@ class Run:
             workers=len(self.workers),
             idle_for=tuple(self.now - worker.since for worker in ready if not worker.busy),
             slots=(1,) * len(ready),
-            starting_for=tuple(self.now - worker.made_at for worker in self.workers if not worker.ready),
+            starting_for=tuple(self.now - worker.started_at for worker in self.workers if not worker.ready),
             running_for=running,
             waited=self.now - self.waiting[0][0] if self.waiting else 0.0,
-            cold_start=self.pace.start_s,
-            job_time=self.pace.job_s,
-            begun=self.pace.begun,
+            cold_start=self.throughput.start_s,
+            job_time=self.throughput.job_s,
+            begun=self.throughput.begun,
             now=self.now,
         )
 
 
 def compare(jobs: Jobs, cold: float) -> dict[str, dict[str, float]]:
-    """The figures of every policy, with what each costs beside always having the maximum."""
+    """The figures of every policy, with its cost relative to always having the maximum."""
     found = {name: Run(jobs, policy, cold).play() for name, policy in policies().items()}
     full = found["always max"]["worker_seconds"]
     return {
@@ -264,30 +265,30 @@ def show(name: str, found: dict[str, dict[str, float]]) -> None:
     print(f"\n{name}: {base['jobs']:.0f} jobs")
     print(f"  {'':24}{'worker-s':>9}{'of max':>8}{'ours':>7}{'mean':>8}{'p50':>8}{'p95':>8}{'starts':>8}")
     for policy, row in found.items():
-        beside = row["worker_seconds"] / base["worker_seconds"]
+        ratio = row["worker_seconds"] / base["worker_seconds"]
         print(
-            f"  {policy:24}{row['worker_seconds']:9.0f}{row['cost_of_max']:8.2f}{beside:6.2f}x"
+            f"  {policy:24}{row['worker_seconds']:9.0f}{row['cost_of_max']:8.2f}{ratio:6.2f}x"
             f"{row['delay_mean_s']:8.1f}{row['delay_p50_s']:8.1f}{row['delay_p95_s']:8.1f}{row['starts']:8.0f}"
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--cold", type=float, default=20.0, help="seconds that a start takes")
-    parser.add_argument("--json", type=Path, help="keep the figures in this file")
-    asked = parser.parse_args()
-    found = {name: compare(jobs, asked.cold) for name, jobs in traffic().items()}
+    parser.add_argument("--cold", type=float, default=20.0, help="how long a start takes, in seconds")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args()
+    found = {name: compare(jobs, options.cold) for name, jobs in traffic().items()}
     for name, rows in found.items():
         show(name, rows)
-    if asked.json:
-        settings = {"cold_s": asked.cold, "idle_s": IDLE_S, "job_s": JOB_S, "workers_max": MOST}
+    if options.json:
+        settings = {"cold_s": options.cold, "idle_s": IDLE_S, "job_s": JOB_S, "workers_max": MOST}
         kept: dict[str, Any] = {
             "commit": commit("../control", "scaling.py"),
             "python": platform.python_version(),
             "settings": settings,
             "traffic": found,
         }
-        asked.json.write_text(json.dumps(kept, indent=2) + "\n")
+        options.json.write_text(json.dumps(kept, indent=2) + "\n")
 
 
 if __name__ == "__main__":

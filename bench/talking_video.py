@@ -1,44 +1,40 @@
-"""What a second of talking video costs: against the FLOP floor, on a GPU, and with talk-tiny on the CPU.
+"""Measures the cost of a second of talking video: the lower bound in FLOPs, on a GPU, and with talk-tiny on
+the CPU.
 
     python bench/talking_video.py floor                          counted on meta tensors: no memory, no GPU
     python bench/talking_video.py gpu [--size 480p] [--tuned]    random weights at the true sizes, bfloat16
-    python bench/talking_video.py tiny [--seconds 4]             talk-tiny, on one thread of the CPU
+    python bench/talking_video.py tiny [--seconds 4]             talk-tiny on one CPU thread
     … [--json bench/results/talking-video.json]                  adds its figures to this file
 
-The floor is the time in which a GPU that does nothing but multiply, at 790 TFLOP/s (bfloat16, dense: what an
-H100 keeps up), would make a second of video. Only the network is counted; each chunk of 81 frames gives 72
-new ones. Beside it stand the figures of the study that the model was chosen by.
+`floor` is the time in which a GPU that only multiplies, at 790 TFLOP/s (bfloat16, dense: what an H100
+sustains), would make a second of video. Only the network is counted; each chunk of 81 frames gives 72 new
+ones. The figures of the study by which the model was chosen are printed, too.
 
-`gpu` times steps of the real loop, guidance and all, and the autoencoder, on the GPU that is there, as they
-are served; `--tuned` compiles the blocks, and takes the attention that wins a race at the true shape. Random
-weights cost what trained ones do. `share` is floor over measured, of the network alone; beside what the work
-takes of memory stands what `memory` plans for it. `on_a_gpu.py` brings it to a machine without a registry.
-
-`tiny` tells seconds of processor time, which a busy machine changes less than the clock's; the clock's stand
-beside the whole and the first piece.
+`gpu` times steps of the real loop with guidance, and the autoencoder, as they are served. `--tuned` compiles
+the blocks and uses the fastest attention at the true shape. Random weights cost the same as trained ones.
+`share` is the floor divided by the measured time, of the network alone. The memory that the computation takes
+is printed with the plan of `memory` for it. `on_a_gpu.py` runs this on a machine without a package registry.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
-import platform
 import statistics
-import tempfile
 import time
-import wave
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from stoker.models.talking_video.chunks import FPS, ChunkShape, latents_of
-from stoker.models.talking_video.profiles import PROFILES
-from stoker.models.talking_video.schedule import Guidance, forwards, levels
+from measured_on import machine
+from talking_video_tiny import show_tiny, tiny
+from timing import synchronize, timed
+
+from stoker.models.talking_video.sampling.chunks import FPS, ChunkShape, latents_of
+from stoker.models.talking_video.sampling.profiles import PROFILES
+from stoker.models.talking_video.sampling.schedule import Guidance, forwards, levels
 
 PEAK = 790e12
 SIZES = {"480p": (640, 640), "720p": (960, 960)}
@@ -48,7 +44,7 @@ SAMPLERS = {
     "fast": (PROFILES["fast"].steps, PROFILES["fast"].guidance),
     "fastest": (4, Guidance(1.0, 1.0)),
 }
-"""Steps and guidance; `fastest` is a network distilled to four steps of one forward, which has no profile."""
+"""Steps and guidance. `fastest`, a network distilled to four steps of one forward, has no profile."""
 
 STUDY = {
     "480p": {"exact": 99.9, "fast": 13.3, "fastest": 3.3},
@@ -56,7 +52,7 @@ STUDY = {
 }
 """Seconds per second of video."""
 
-TEXT, PICTURE, VOICE = (512, 4096), (257, 1280), (32, 768)
+TEXT_TOKENS, IMAGE_TOKENS, AUDIO_WIDTH = 512, 257, 768
 
 
 # The floor
@@ -67,13 +63,13 @@ def floor() -> dict[str, Any]:
 
 
 def floor_of(size: str) -> dict[str, Any]:
-    """FLOPs of one forward with one speaker, and what they take."""
+    """The FLOPs of one forward with one speaker, and the time for a second of video."""
     import torch
 
     with torch.device("meta"), torch.inference_mode():
         network = true_network()
         total, parts = counted(lambda: network(*inputs_of(network, size, "meta", torch.float32)))
-        windows = torch.empty(1, SHAPE.frames, 5, 12, VOICE[1])
+        windows = torch.empty(1, SHAPE.frames, 5, 12, AUDIO_WIDTH)
         projector, _ = counted(lambda: network.audio_proj(windows))
     return {
         "tokens": tokens_of(size),
@@ -86,7 +82,7 @@ def floor_of(size: str) -> dict[str, Any]:
 
 
 def true_network() -> Any:
-    from stoker.models.talking_video.transformer import TalkingTransformer3DModel
+    from stoker.models.talking_video.network.transformer import TalkingTransformer3DModel
 
     return TalkingTransformer3DModel()
 
@@ -97,27 +93,27 @@ def tokens_of(size: str) -> int:
 
 
 def inputs_of(network: Any, size: str, device: str, dtype: Any) -> tuple[Any, ...]:
-    """Latents, time, text, picture, audio."""
+    """Latents, time, text, image, audio."""
     import torch
 
     height, width = SIZES[size]
     frames = latents_of(SHAPE.frames)
     config = network.config
 
-    def drawn(*shape: int) -> Any:
+    def random(*shape: int) -> Any:
         return torch.randn(shape, device=device, dtype=dtype)
 
     return (
-        drawn(1, config.in_channels, frames, height // 8, width // 8),
+        random(1, config.in_channels, frames, height // 8, width // 8),
         torch.full((1,), 500.0, device=device),
-        drawn(1, TEXT[0], config.text_dim),
-        drawn(1, PICTURE[0], config.image_dim),
-        drawn(1, frames, config.audio_tokens, config.audio_dim),
+        random(1, TEXT_TOKENS, config.text_dim),
+        random(1, IMAGE_TOKENS, config.image_dim),
+        random(1, frames, config.audio_tokens, config.audio_dim),
     )
 
 
 def counted(work: Callable[[], object]) -> tuple[int, dict[str, int]]:
-    """All FLOPs, and those of the parts of the blocks."""
+    """The FLOPs of a forward, and those of the parts of its blocks."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
@@ -133,7 +129,7 @@ def counted(work: Callable[[], object]) -> tuple[int, dict[str, int]]:
 
 
 def floor_seconds(forward: float, sampler: str) -> float:
-    """Per second of video."""
+    """The lower bound of GPU seconds for a second of video."""
     steps, guidance = SAMPLERS[sampler]
     return forward * steps * len(forwards(guidance)) / PEAK / (SHAPE.step / FPS)
 
@@ -166,53 +162,53 @@ def gpu(size: str, steps: int, tuned: bool) -> dict[str, Any]:
         network.set_attention_backend(backend)
         network.compile_repeated_blocks(fullgraph=True, dynamic=False)
         about["attention"] = backend
-    picture, coding = with_memory(lambda: autoencoder_seconds(size))
-    samplers, sampling = with_memory(lambda: samplers_of(network, size, steps, flops, sum(picture.values())))
+    coding_s, coding = with_memory(lambda: autoencoder_seconds(size))
+    samplers, sampling = with_memory(lambda: samplers_of(network, size, steps, flops, sum(coding_s.values())))
     memory = {"coding": coding, "sampling": sampling, "planned": planned_gib(size)}
-    return about | {"autoencoder_s": picture, "samplers": samplers, "work_gib": memory}
+    return about | {"autoencoder_s": coding_s, "samplers": samplers, "work_gib": memory}
 
 
-def samplers_of(network: Any, size: str, steps: int, flops: float, picture: float) -> dict[str, Any]:
+def samplers_of(network: Any, size: str, steps: int, flops: float, coding_s: float) -> dict[str, Any]:
     rows = {}
     for name in SAMPLERS:
-        rows[name] = sampler_row(name, step_seconds(network, size, name, steps), flops, picture)
+        rows[name] = sampler_row(name, step_seconds(network, size, name, steps), flops, coding_s)
         print(f"  {name}: {json.dumps(rows[name])}", flush=True)
     return rows
 
 
 def with_memory(work: Callable[[], Any]) -> tuple[Any, float]:
-    """What it gives, and the most GiB that it held beside what was there."""
+    """The result of `work`, and the most GiB that it allocated."""
     import torch
 
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    made = work()
-    return made, round((torch.cuda.max_memory_allocated() - before) / 2**30, 1)
+    result = work()
+    return result, round((torch.cuda.max_memory_allocated() - before) / 2**30, 1)
 
 
 def planned_gib(size: str) -> dict[str, float]:
-    """For the largest shape of the size, a little larger than the one that is timed; what is measured of the
-    coding has the autoencoder's own weights in it, half a GiB."""
+    """The plan for the largest shape of the size, a little larger than the one that is timed. The measured
+    memory for coding includes the autoencoder's weights, half a GiB."""
     from stoker.models.talking_video.memory import GIB, Network, work_of
 
     work = work_of(Network(5120, 13824, 96), size, SHAPE.frames)
     return {"coding": round(work.coding / GIB, 1), "sampling": round(work.sampling / GIB, 1)}
 
 
-def sampler_row(name: str, step: float, flops: float, picture: float) -> dict[str, float]:
-    """Seconds of a forward, of a second of video by the network alone and with the autoencoder."""
+def sampler_row(name: str, step: float, flops: float, coding_s: float) -> dict[str, float]:
+    """Seconds for a forward, and for a second of video by the network alone and with the autoencoder."""
     count, guidance = SAMPLERS[name]
     network = step * count / (SHAPE.step / FPS)
     return {
         "forward_s": round(step / len(forwards(guidance)), 4),
         "network_s_per_s": round(network, 2),
-        "all_s_per_s": round(network + picture / (SHAPE.step / FPS), 2),
+        "all_s_per_s": round(network + coding_s / (SHAPE.step / FPS), 2),
         "share": round(floor_seconds(flops, name) / network, 3),
     }
 
 
 def random_network(make: Callable[[], Any], device: str, dtype: Any) -> Any:
-    """Made on the device itself: 38 GB need not pass through the host."""
+    """Creates the network on the device itself, so that 38 GB need not pass through the host."""
     import torch
 
     usual = torch.get_default_dtype()
@@ -229,17 +225,17 @@ def random_network(make: Callable[[], Any], device: str, dtype: Any) -> Any:
 
 
 def fastest_attention(network: Any, size: str) -> tuple[str, dict[str, float]]:
-    """The names that work here, by milliseconds for one block's self-attention."""
+    """The fastest backend that works here, and the milliseconds of each for one block's self-attention."""
     import torch
     from diffusers.models.attention_dispatch import dispatch_attention_fn
 
     config = network.config
     shape = (1, tokens_of(size), config.num_attention_heads, config.attention_head_dim)
-    given = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    inputs = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
     race: dict[str, float] = {}
     for name in ("_native_cudnn", "_native_flash", "native"):
         try:
-            runs = [timed(lambda name=name: dispatch_attention_fn(*given, backend=name)) for _ in range(5)]
+            runs = [timed(lambda name=name: dispatch_attention_fn(*inputs, backend=name)) for _ in range(5)]
         except (RuntimeError, ValueError, ImportError) as error:
             print(f"  attention {name} does not work here: {error}")
             continue
@@ -248,16 +244,16 @@ def fastest_attention(network: Any, size: str) -> tuple[str, dict[str, float]]:
 
 
 def step_seconds(network: Any, size: str, sampler: str, steps: int) -> float:
-    """Of one step of the real loop; the first, which compiles, is not counted."""
+    """The seconds of one step of the real loop; the first, which compiles, is not counted."""
     import torch
 
-    from stoker.models.talking_video.sampling import Conditions, denoised
+    from stoker.models.talking_video.sampling.sampling import Conditions, denoised
 
     device, dtype = str(network.device), network.dtype
-    seen, _, text, picture, audio = inputs_of(network, size, device, dtype)
+    latents, _, text, image, audio = inputs_of(network, size, device, dtype)
     channels = network.config.out_channels
-    noise, still = seen[:, :channels].float(), seen[:, channels:]
-    conditions = Conditions(text, torch.zeros_like(text), picture, still, audio, torch.zeros_like(audio))
+    noise, still = latents[:, :channels].float(), latents[:, channels:]
+    conditions = Conditions(text, torch.zeros_like(text), image, still, audio, torch.zeros_like(audio))
     known = noise[:, :, : latents_of(SHAPE.motion)].clone()
     times = []
 
@@ -273,11 +269,11 @@ def step_seconds(network: Any, size: str, sampler: str, steps: int) -> float:
 
 
 def autoencoder_seconds(size: str, device: str = "cuda") -> dict[str, float]:
-    """Of a chunk: its frames decoded, its motion frames encoded."""
+    """The seconds to decode the frames of a chunk, and to encode its motion frames."""
     import torch
     from diffusers import AutoencoderKLWan
 
-    from stoker.models.talking_video.frames_from_latents import decoded, encoded
+    from stoker.models.talking_video.network.frames_from_latents import decoded, encoded
 
     vae = AutoencoderKLWan().to(device).eval()
     height, width = SIZES[size]
@@ -290,151 +286,11 @@ def autoencoder_seconds(size: str, device: str = "cuda") -> dict[str, float]:
         return {name: round(min(timed(work) for _ in range(2)), 3) for name, work in works.items()}
 
 
-def timed(work: Callable[[], object]) -> float:
-    synchronize()
-    start = time.perf_counter()
-    work()
-    synchronize()
-    return time.perf_counter() - start
-
-
-def synchronize() -> None:
+def gpu_facts() -> dict[str, Any]:
     import torch
 
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-# With talk-tiny on the CPU
-
-
-class Times:
-    """Seconds of processor time by name, of calls that do not lie in one another."""
-
-    def __init__(self) -> None:
-        self.spent: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def of(self, name: str) -> Iterator[None]:
-        start = time.process_time()
-        yield
-        self.spent[name] += time.process_time() - start
-
-    def watch(self, name: str, module: Any) -> None:
-        """Every call of a part of the model."""
-        starts: list[float] = []
-        module.register_forward_pre_hook(lambda *given: starts.append(time.process_time()))
-
-        def after(*given: object) -> None:
-            self.spent[name] += time.process_time() - starts.pop()
-
-        module.register_forward_hook(after)
-
-
-def tiny(seconds: float) -> dict[str, Any]:
-    """From two files on disk to a checked film, without the fetching and the safety checker."""
-    import torch
-
-    from stoker.models.talking_video import loading
-    from stoker.models.talking_video.tiny import build
-
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as name:
-        folder, times = Path(name), Times()
-        build(folder / "weights")
-        talker = loading.load(folder / "weights", "cpu", PROFILES["tiny"])
-        for what, module in {
-            "network": talker.network,
-            "network: the voice's projector": talker.network.audio_proj,
-            "autoencoder: decode": talker.autoencoder.decoder,
-            "autoencoder: encode": talker.autoencoder.encoder,
-            "speech: convolutions": talker.speech_encoder.feature_extractor,
-            "speech: layers": talker.speech_encoder.encoder,
-            "words": talker.text_encoder,
-            "picture tokens": talker.picture_encoder,
-        }.items():
-            times.watch(what, module)
-        make_inputs(folder, seconds)
-        start, cpu = time.perf_counter(), time.process_time()
-        first, frames = film_of(talker, folder, times)
-        whole, busy = time.perf_counter() - start, time.process_time() - cpu
-    times.spent["the rest"] = busy - sum(times.spent.values())
-    parts = sorted(times.spent.items(), key=lambda item: -item[1])
-    return {
-        "seconds": seconds,
-        "frames": frames,
-        "took_s": round(whole, 2),
-        "cpu_s": round(busy, 2),
-        "seconds_per_second": {"cpu": round(busy / seconds, 2), "clock": round(whole / seconds, 2)},
-        "first_piece_s": {"cpu": round(first[0], 2), "clock": round(first[1], 2)},
-        "parts_s": {name: round(spent, 3) for name, spent in parts},
-    }
-
-
-def make_inputs(folder: Path, seconds: float) -> None:
-    """A slope of colours, and a wavering tone."""
-    from PIL import Image
-
-    Image.linear_gradient("L").resize((512, 512)).convert("RGB").save(folder / "face.png")
-    rate = 22_050
-    with wave.open(str(folder / "voice.wav"), "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(2)
-        out.setframerate(rate)
-        for place in range(round(seconds * rate)):
-            height = 0.3 * math.sin(place / rate * 1400) * math.sin(place / rate * 9)
-            out.writeframesraw(round(height * 32_000).to_bytes(2, "little", signed=True))
-
-
-def film_of(talker: Any, folder: Path, times: Times) -> tuple[tuple[float, float], int]:
-    """Seconds until the first piece, of the processor and the clock; and how many frames."""
-    import torch
-
-    from stoker.models.talking_video import handler, picture, pipeline, voice
-    from stoker.models.talking_video.film import Film
-    from stoker.models.talking_video.speech import EncodedSpeech
-
-    start = [time.process_time(), time.perf_counter()]
-    first: list[float] = []
-    profile = PROFILES["tiny"]
-    with times.of("reading the files"):
-        bucket, pixels = picture.cut(picture.opened(folder / "face.png"), "480p", profile.shrink)
-        heard = voice.heard(folder / "voice.wav", folder)
-    scene = pipeline.see(
-        talker, "somebody speaks", torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 127.5 - 1
-    )
-    speech = EncodedSpeech(talker.speech_encoder, heard.samples, heard.frames)
-    film = Film(folder, folder / "voice.wav", bucket.width, bucket.height, heard.frames)
-    for frames in pipeline.talk(talker, scene, speech, profile, "480p", 1, lambda step: True):
-        with times.of("scaling up"):
-            large = handler._pixels(frames, bucket)
-        with times.of("film"):
-            film.add(large)
-            if film.take() and not first:
-                first = [time.process_time(), time.perf_counter()]
-    with times.of("film: finish and check"):
-        film.finish()
-    first = first or [time.process_time(), time.perf_counter()]
-    return (first[0] - start[0], first[1] - start[1]), heard.frames
-
-
-def show_tiny(found: dict[str, Any]) -> None:
-    rate, first = found["seconds_per_second"], found["first_piece_s"]
-    print(
-        f"{found['seconds']} s of video in {found['cpu_s']} s of one thread ({found['took_s']} by the clock):"
-    )
-    print(f"  {rate['cpu']} s/s ({rate['clock']}); first piece after {first['cpu']} s ({first['clock']})")
-    for name, spent in found["parts_s"].items():
-        print(f"  {name:32}{spent:8.3f} s {spent / found['cpu_s']:7.1%}")
-
-
-def machine() -> dict[str, Any]:
-    import torch
-
-    about: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version()}
-    if torch.cuda.is_available():
-        about["device"] = torch.cuda.get_device_name()
-    return about | {"cores": os.cpu_count(), "load": [round(load, 2) for load in os.getloadavg()]}
+    facts = {"torch": torch.__version__}
+    return facts | {"device": torch.cuda.get_device_name()} if torch.cuda.is_available() else facts
 
 
 def main() -> None:
@@ -443,14 +299,12 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["floor", "gpu", "tiny"])
     parser.add_argument("--size", choices=list(SIZES), default="480p", help="of `gpu`")
-    parser.add_argument("--steps", type=int, default=2, help="of `gpu`: how many are timed")
-    parser.add_argument(
-        "--tuned", action="store_true", help="of `gpu`: compiled, with the quickest attention"
-    )
+    parser.add_argument("--steps", type=int, default=2, help="of `gpu`: how many steps are timed")
+    parser.add_argument("--tuned", action="store_true", help="of `gpu`: compiled, with the fastest attention")
     parser.add_argument("--seconds", type=float, default=4.0, help="of `tiny`")
     parser.add_argument("--json", type=Path, help="add the figures to this file")
     options = parser.parse_args()
-    about, key = machine(), options.what
+    about, key = machine("../models", "talking_video.py", "talking_video_tiny.py") | gpu_facts(), options.what
     if options.what == "floor":
         show_floor(found := floor())
     elif options.what == "tiny":

@@ -1,11 +1,11 @@
-"""Jobs per second through one worker of each kind, one and eight at once, by an agent's own parts.
+"""Measures jobs per second of one worker of each kind, with one and eight concurrent jobs.
 
     python bench/workers.py [--json bench/results/workers.json]
 
-A protocol worker (the stock SDK; needs .peers/python, which .ci/peers makes) and python workers with a plain
-and an asynchronous handler. Jobs that do nothing, and jobs that wait 20 ms, are given as fast as slots become
-free; from the first job's `run` to the last one's `done`, without control. The stock worker sleeps a second
-whenever all its slots are taken: that is its ceiling, not ours.
+The workers are a protocol worker (the stock SDK; needs .peers/python, which .ci/peers makes) and python
+workers with a plain and an asynchronous handler. Jobs that do nothing and jobs that wait 20 ms are sent as
+fast as slots become free, with the agent's own modules and without control; the time is from the first `run`
+to the last `done`. The stock worker sleeps a second whenever all its slots are taken: that limits its rate.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from statistics import median
 
 from measured_on import commit, hardware
 
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.protocol_server import ProtocolServer
-from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
-from stoker.agent.seams import WorkerExit, WorkerProcess
+from stoker.agent.interfaces import WorkerExit, WorkerProcess
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.protocol.server import ProtocolServer
+from stoker.agent.protocol.worker import ProtocolSpawner, SpawnerByKind
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -41,18 +41,18 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Load:
-    """`wait_s` is what a job waits for. `jobs` in a round, for each slot."""
+    """`wait_s` is how long a job waits; `jobs` is their number in a round, per slot."""
 
     name: str
     wait_s: float
     jobs: dict[str, int]
 
     def input(self, kind: str) -> bytes:
-        """The stock worker's handler has words of its own."""
-        told: dict[str, object] = {"wait_s": self.wait_s}
+        """The input of a job; the stock worker's handler has an input format of its own."""
+        values: dict[str, object] = {"wait_s": self.wait_s}
         if kind == "protocol":
-            told = {"do": "sleep", "s": self.wait_s} if self.wait_s else {"do": "return", "value": 1}
-        return json.dumps(told).encode()
+            values = {"do": "sleep", "s": self.wait_s} if self.wait_s else {"do": "return", "value": 1}
+        return json.dumps(values).encode()
 
 
 LOADS = (
@@ -70,14 +70,14 @@ class Rate:
 
 
 class Counter:
-    """Gives the next job whenever one has ended."""
+    """Sends the next job whenever one has ended."""
 
     def __init__(self, body: bytes) -> None:
         self.process: WorkerProcess
         self.ready = asyncio.Event()
         self._ended = asyncio.Event()
         self._body = body
-        self._given = self._done = self._wanted = 0
+        self._sent = self._done = self._wanted = 0
         self._over = False
 
     def on_frame(self, frame: Frame) -> None:
@@ -87,7 +87,7 @@ class Counter:
             sys.exit(f"a job failed: {frame.fields['error']}")
         elif frame.kind == "done":
             self._done += 1
-            self._give()
+            self._send_next()
             if self._done == self._wanted:
                 self._ended.set()
 
@@ -96,19 +96,19 @@ class Counter:
             sys.exit(f"a worker ended: {exit.reason}")
         self._ended.set()
 
-    def _give(self) -> None:
-        if self._given < self._wanted:
-            self._given += 1
-            fields = {"job": f"j{self._given}", "attempt": 1, "scratch": "/tmp"}
+    def _send_next(self) -> None:
+        if self._sent < self._wanted:
+            self._sent += 1
+            fields = {"job": f"j{self._sent}", "attempt": 1, "scratch": "/tmp"}
             self.process.send(Frame("run", fields, self._body))
 
     async def round(self, jobs: int, at_once: int) -> float:
-        """Jobs per second."""
+        """Runs a round and returns its jobs per second."""
         self._ended.clear()
         self._wanted += jobs
         began = time.monotonic()
         for _ in range(at_once):
-            self._give()
+            self._send_next()
         await self._ended.wait()
         return jobs / (time.monotonic() - began)
 
@@ -129,7 +129,7 @@ def spec_of(kind: str, at_once: int) -> WorkerSpec:
     )
 
 
-async def measure(spawner: ByKind, kind: str, at_once: int, load: Load) -> Rate:
+async def measure(spawner: SpawnerByKind, kind: str, at_once: int, load: Load) -> Rate:
     """The median of some rounds on one worker."""
     spec, counter = spec_of(kind, at_once), Counter(load.input(kind))
     counter.process = spawner.spawn(spec, None, counter)
@@ -145,7 +145,7 @@ async def measure(spawner: ByKind, kind: str, at_once: int, load: Load) -> Rate:
 async def measure_all(kinds: list[str]) -> list[Rate]:
     with tempfile.TemporaryDirectory() as folder:
         local = LocalSpawner(Path(folder))
-        spawner = ByKind(local, lambda: ProtocolSpawner(local, ProtocolServer()))
+        spawner = SpawnerByKind(local, lambda: ProtocolSpawner(local, ProtocolServer()))
         rates = [
             await measure(spawner, kind, at_once, load)
             for load in LOADS
@@ -157,16 +157,16 @@ async def measure_all(kinds: list[str]) -> list[Rate]:
 
 
 def ratios(rates: list[Rate]) -> dict[str, float]:
-    """Eight at once to one, and each python worker to the stock one."""
+    """The ratios of eight concurrent jobs to one, and of each python worker to the stock one."""
     found = {(rate.load, rate.kind, rate.at_once): rate.per_second for rate in rates}
-    told = {}
+    result = {}
     few, many = AT_ONCE
     for (load, kind, at_once), rate in found.items():
         if at_once == many:
-            told[f"{load}: {kind}, {many} at once / {few}"] = rate / found[load, kind, few]
+            result[f"{load}: {kind}, {many} at once / {few}"] = rate / found[load, kind, few]
         if kind != "protocol" and (load, "protocol", at_once) in found:
-            told[f"{load}: {kind} / protocol, {at_once} at once"] = rate / found[load, "protocol", at_once]
-    return {name: round(ratio, 2) for name, ratio in told.items()}
+            result[f"{load}: {kind} / protocol, {at_once} at once"] = rate / found[load, "protocol", at_once]
+    return {name: round(ratio, 2) for name, ratio in result.items()}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""How commands that are plain callers reach the service: with which key, and what to say when it is away."""
+"""The API client of commands that call the service: its key, and messages for an unreachable service."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from pathlib import Path
 
 import httpx
 
-from stoker.cli import dotenv
 from stoker.cli.data_folder import DataFolder, read_private
 from stoker.cli.errors import CliError
-from stoker.client import Client, ClientError, Unreachable
+from stoker.client import Client, ClientError, Unreachable, dotenv
 
 RESENDS = 1
-"""Of a call that did not get through: whoever sits at a terminal would rather be told soon."""
+"""How often a failed call is sent again: at a terminal, an early error is better than a late one."""
 
 
 def find_key(data_dir: Path) -> str:
-    """STOKER_API_KEY from the environment or `.env`, else the key that `stoker up` keeps."""
-    given = dotenv.lookup("STOKER_API_KEY", os.environ, Path.cwd())
-    if given is not None:
-        return given
+    """STOKER_API_KEY from the environment or `.env`, else the key that `stoker up` has stored."""
+    key = dotenv.lookup("STOKER_API_KEY", os.environ, Path.cwd())
+    if key is not None:
+        return key
     path = DataFolder(data_dir.absolute()).api_key
     try:
         return read_private(path)
@@ -32,26 +31,32 @@ def find_key(data_dir: Path) -> str:
         ) from None
 
 
+def ca_file() -> str | None:
+    """STOKER_TLS_CA: a file of the authority that signed the service's certificate, if it is not a public
+    one."""
+    return os.environ.get("STOKER_TLS_CA") or None
+
+
 @contextmanager
-def calling(url: str, data_dir: Path) -> Iterator[Client]:
-    """A client whose sentences are the command's: `main` needs no list of everybody's errors for them."""
-    with told(url), Client(url, find_key(data_dir), resends=RESENDS) as stoker:
+def open_client(url: str, data_dir: Path) -> Iterator[Client]:
+    """A client whose errors end the command with their message."""
+    with client_errors(url), Client(url, find_key(data_dir), resends=RESENDS, ca_file=ca_file()) as stoker:
         yield stoker
 
 
 @contextmanager
-def told(url: str) -> Iterator[None]:
-    """Inside, what a client says has gone wrong ends the command."""
+def client_errors(url: str) -> Iterator[None]:
+    """Turns errors of a client into CliError."""
     try:
-        with asking(url):
+        with address_errors(url):
             yield
     except ClientError as error:
         raise CliError(str(error)) from error
 
 
 @contextmanager
-def asking(url: str) -> Iterator[None]:
-    """Inside, what goes wrong with the address is told with what to do about it."""
+def address_errors(url: str) -> Iterator[None]:
+    """Turns errors of the address into CliError, with advice."""
     try:
         yield
     except Unreachable as error:

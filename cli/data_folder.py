@@ -1,14 +1,14 @@
-"""The data folder: what lies where in it, and the secrets that are kept there with mode 0600.
+"""The data folder: its files, its locks, and its secrets, which have mode 0600.
 
 .stoker/
-  stoker.db          the store (control)            secret.key   what opens its secrets (control)
-  api_key            the key that `up` made         join_token   what nodes join with
+  stoker.db          the store (control)            secret.key   decrypts its secrets (control)
+  api_key            the key that `up` created      join_token   the token that nodes join with
   objects/           the embedded object store      object-store.json   its credentials and port
-  agent/             a node's id, outbox, scratch   weights/     what the hosted models load
-  logs/              what each part printed, and what it printed the time before
-  up.lock            held while an `up` runs here: a second one is refused with a sentence
-  control.lock, agent/agent.lock   the same for those two, after a wait: one whose `up` was killed may still
-                     be ending its jobs
+  agent/             a node's id, outbox, scratch   weights/     weights of the hosted models
+  logs/              the output of control and agent, of this run and of the run before
+  up.lock            locked while an `up` runs here: a second one is refused
+  control.lock, agent/agent.lock   the same for these two, after a wait: if its `up` was killed, an agent may
+                     still be ending its jobs
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from stoker.cli.errors import CliError
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 20.0
-"""An agent that winds down takes 10 s for its jobs, and some time to write its outbox."""
+"""How long to wait for a lock: an agent that stops takes 10 s for its jobs, and some time to write its
+outbox."""
 
-LOOK_AGAIN_S = 0.1
+RETRY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """Paths below one root; `make` creates what must exist."""
+    """Paths below one root. `make` creates the folders."""
 
     root: Path
 
@@ -80,11 +81,12 @@ class DataFolder:
 
 
 @contextmanager
-def held(lock: Path, otherwise: str) -> Iterator[None]:
-    """Locked for the block, or CliError(`otherwise`). The kernel unlocks when the process ends."""
+def locked(lock: Path, otherwise: str) -> Iterator[None]:
+    """Holds the lock for the block. Raises CliError(`otherwise`) if another process has it. The kernel
+    unlocks when the process ends."""
     fd = _open(lock)
     try:
-        if not _locked(fd):
+        if not _try_lock(fd):
             raise CliError(otherwise)
         yield
     finally:
@@ -92,18 +94,18 @@ def held(lock: Path, otherwise: str) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def held_at_last(lock: Path, otherwise: str) -> AsyncIterator[None]:
-    """As `held`, but waits for a holder that may just be ending, and says so once."""
+async def locked_after_wait(lock: Path, otherwise: str) -> AsyncIterator[None]:
+    """Like `locked`, but waits up to PATIENCE_S for a process that may be ending, and logs that once."""
     loop = asyncio.get_running_loop()
     until = loop.time() + PATIENCE_S
     fd = _open(lock)
     try:
-        if not _locked(fd):
+        if not _try_lock(fd):
             log.warning("%s; waiting for it to end, at most %g s", otherwise, PATIENCE_S)
-            while not _locked(fd):
+            while not _try_lock(fd):
                 if loop.time() >= until:
                     raise CliError(otherwise)
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(RETRY_S)
         yield
     finally:
         os.close(fd)
@@ -113,7 +115,7 @@ def _open(lock: Path) -> int:
     return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _locked(fd: int) -> bool:
+def _try_lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -121,10 +123,10 @@ def _locked(fd: int) -> bool:
     return True
 
 
-def kept_token(path: Path, prefix: str) -> tuple[str, bool]:
-    """The token in this file, and whether it was made just now because there was none.
+def load_or_create_token(path: Path, prefix: str) -> tuple[str, bool]:
+    """The token in this file, and whether it was created now because the file did not exist.
 
-    It reads as control's own do: `prefix_<id>_<secret>`.
+    It has the format of control's tokens: `prefix_<id>_<secret>`.
     """
     try:
         return read_private(path), False
@@ -135,7 +137,7 @@ def kept_token(path: Path, prefix: str) -> tuple[str, bool]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Mode 0600 from its first byte; a crash leaves the old file or the new one."""
+    """Writes with mode 0600 from the first byte; a crash leaves the old file or the new one."""
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -147,11 +149,11 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Refuses a secret that others may read. Raises FileNotFoundError."""
+    """Reads a secret. Raises CliError if others may read the file, FileNotFoundError if there is none."""
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
         raise CliError(f"{path} holds a secret and others may read it (mode {mode:04o}): chmod 600 {path}")
     secret = path.read_text(encoding="utf-8").strip()
     if not secret:
-        raise CliError(f"{path} is empty; remove it and a new one is made")
+        raise CliError(f"{path} is empty; remove it, and a new one is created")
     return secret

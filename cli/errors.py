@@ -1,7 +1,7 @@
-"""What ends a command with a sentence and exit status 1; anything else is a bug and shows its trace."""
+"""The error that ends a command with a message and exit status 1. Unexpected errors show a traceback."""
 
 from __future__ import annotations
 
 
 class CliError(Exception):
-    """The command cannot do what was asked; the text is a sentence for whoever typed it."""
+    """The command cannot do what was requested; the message is a sentence for its user."""

@@ -1,6 +1,6 @@
-"""The `stoker` command: reads options, hands them to what does the work, tells errors in a sentence.
+"""The `stoker` command: parses options, calls the modules that do the work, prints errors as one sentence.
 
-Exit status: 0 done, 1 could not (the sentence says why), 2 wrong usage, 130 killed by a second Ctrl-C.
+Exit status: 0 done, 1 failed (the message says why), 2 wrong usage, 130 killed by a second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,43 +17,57 @@ from typing import Annotated, Any
 
 import typer
 
-from stoker.cli import resource_app
+from stoker import __version__
+from stoker.cli import extras
 from stoker.cli.errors import CliError
-from stoker.cli.job_app import app as job_app
-from stoker.cli.key_app import app as key_app
-from stoker.cli.options import DATA_DIR, URL, ConfigFile, DataDir, Url, config_file
+from stoker.cli.expected_errors import is_expected
+from stoker.cli.jobs.app import app as job_app
+from stoker.cli.manage import resource_app
+from stoker.cli.manage.key_app import app as key_app
+from stoker.cli.manage.weights_app import app as weights_app
+from stoker.cli.options import (
+    DATA_DIR,
+    URL,
+    AgentTlsCa,
+    AgentTlsCert,
+    BehindProxy,
+    ConfigFile,
+    Database,
+    DataDir,
+    GrpcPort,
+    Host,
+    Hosted,
+    Insecure,
+    OtherEndpoint,
+    Port,
+    ReadyFd,
+    TlsCert,
+    TlsClientCa,
+    TlsKey,
+    Url,
+    VolumeRoot,
+    WorkerUsers,
+    config_file,
+    examples,
+)
+from stoker.cli.predict.command import predict
 from stoker.cli.terminal import plain_console
-from stoker.cli.weights_app import app as weights_app
 
 app = typer.Typer(
     name="stoker",
-    help="Feeds GPUs: runs handlers on your machines behind one HTTP interface.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(job_app, name="job")
 app.add_typer(key_app, name="key")
 app.add_typer(weights_app, name="weights")
+app.command(
+    epilog=examples(
+        "stoker predict caption.py:handler --set text=hello",
+        "stoker predict model.py:Handler @input.json --out images --watch",
+    )
+)(predict)
 resource_app.add_to(app)
-
-Host = Annotated[str, typer.Option(help="Address that HTTP binds to.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="HTTP port; 0 takes a free one.")]
-GrpcPort = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port that agents join at; 0 takes a free one.")
-]
-Hosted = Annotated[
-    list[str] | None, typer.Option("--hosted", help="A hosted endpoint to serve; may be given again.")
-]
-ReadyFd = Annotated[int | None, typer.Option(hidden=True)]
-TlsFile = Annotated[Path | None, typer.Option(exists=True, dir_okay=False)]
-Database = Annotated[
-    str | None,
-    typer.Option(
-        help="postgresql://...; a file in the data folder by default. "
-        "Better in STOKER_DATABASE_URL: arguments are readable by everybody."
-    ),
-]
 
 
 class Billed(StrEnum):
@@ -75,12 +89,28 @@ class Bucket(StrEnum):
     year = "year"
 
 
-HOSTED = ("text-to-image", "talking-video")
+IMAGES, VIDEOS = HOSTED = ("text-to-image", "talking-video")
 NOISY = ("botocore", "boto3", "urllib3", "s3transfer", "httpx", "uvicorn")
-"""Loggers that are heard from WARNING on."""
+"""Loggers that log only warnings and errors."""
 
 
-@app.command()
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"stoker {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common_options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Runs handlers on the GPUs of your machines, behind one HTTP API."""
+
+
+@app.command(epilog=examples("stoker up", "stoker up --config stoker.toml --no-hosted", "stoker up --reload"))
 def up(
     host: Host = "127.0.0.1",
     port: Port = 8000,
@@ -89,36 +119,74 @@ def up(
     grpc_port: GrpcPort = 0,
     hosted: Hosted = None,
     no_hosted: Annotated[
-        bool, typer.Option("--no-hosted", help="Serve the configuration's endpoints only.")
+        bool, typer.Option("--no-hosted", help="Serve no hosted endpoints, only those of the configuration.")
     ] = False,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    behind_proxy: BehindProxy = False,
+    volume_root: VolumeRoot = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Apply changes of stoker.toml and of handlers' source at once.")
+    ] = False,
+    worker_users: WorkerUsers = None,
     ready_fd: ReadyFd = None,
 ) -> None:
-    """Everything on this machine: control, agent, object store, hosted endpoints. Ctrl-C stops all of it."""
-    from stoker.cli.up import UpOptions, run
-
+    """Runs control, agent, object store and hosted endpoints on this machine. Ctrl-C stops all of them."""
     _log_to_stderr(logging.WARNING)
     chosen = () if no_hosted else tuple(hosted or HOSTED)
-    raise typer.Exit(run(UpOptions(data_dir, config_file(config), host, port, grpc_port, chosen, ready_fd)))
+    extras.check(("control", "agent"))
+    if chosen:
+        extras.check(("models",), "; or serve no hosted models: stoker up --no-hosted")
+    from stoker.cli.up.up import UpOptions, run
+
+    options = UpOptions(
+        data_dir=data_dir,
+        config=config_file(config),
+        host=host,
+        port=port,
+        grpc_port=grpc_port,
+        hosted=chosen,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        behind_proxy=behind_proxy,
+        volume_root=volume_root,
+        reload=reload,
+        worker_users=worker_users,
+        ready_fd=ready_fd,
+    )
+    if reload and options.config is None:
+        raise CliError("--reload watches stoker.toml and the handlers that it names, and there is none here")
+    raise typer.Exit(run(options))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "stoker control --config stoker.toml",
+        "stoker control --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem",
+    )
+)
 def control(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
     database: Database = None,
-    grpc_host: Annotated[str, typer.Option(help="Address that agents join at.")] = "127.0.0.1",
+    grpc_host: Annotated[
+        str, typer.Option(help="Address that the gRPC server for agents binds to.")
+    ] = "127.0.0.1",
     grpc_port: GrpcPort = 8001,
     hosted: Hosted = None,
-    tls_cert: TlsFile = None,
-    tls_key: TlsFile = None,
-    tls_client_ca: TlsFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
+    behind_proxy: BehindProxy = False,
+    grpc_plain: Annotated[bool, typer.Option("--grpc-plain", hidden=True)] = False,
+    reload: Annotated[bool, typer.Option("--reload", hidden=True)] = False,
     ready_fd: ReadyFd = None,
 ) -> None:
-    """The control plane: HTTP for callers, gRPC for agents."""
-    given = _become_a_part()
-    from stoker.cli.control_process import ControlOptions, run
+    """Runs the control plane: HTTP for callers, gRPC for agents."""
+    variables = _prepare_process()
+    from stoker.cli.control.process import ControlOptions, run
 
     options = ControlOptions(
         data_dir=data_dir,
@@ -132,49 +200,47 @@ def control(
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
+        behind_proxy=behind_proxy,
+        grpc_plain=grpc_plain,
+        reload=reload,
         ready_fd=ready_fd,
     )
-    run(options, given)
+    run(options, variables)
 
 
-@app.command()
+@app.command(epilog=examples("stoker agent --control control.example.com:8001 --tls-ca ca.pem"))
 def agent(
-    control: Annotated[str, typer.Option(help="HOST:PORT of the control plane's gRPC.")],
+    control: Annotated[str, typer.Option(help="HOST:PORT of control's gRPC server.")],
     join_token: Annotated[
-        str | None, typer.Option(help="Better in STOKER_JOIN_TOKEN: arguments are readable by everybody.")
+        str | None,
+        typer.Option(
+            help="Needed until the node has joined. Prefer STOKER_JOIN_TOKEN: arguments can be read."
+        ),
     ] = None,
     data_dir: DataDir = DATA_DIR / "agent",
-    name: Annotated[
-        str | None, typer.Option(help="How the node is called; the host's name by default.")
-    ] = None,
-    tls_ca: TlsFile = None,
-    tls_cert: TlsFile = None,
-    tls_key: TlsFile = None,
+    name: Annotated[str | None, typer.Option(help="Name of the node; the host's name by default.")] = None,
+    tls_ca: AgentTlsCa = None,
+    tls_cert: AgentTlsCert = None,
+    tls_key: TlsKey = None,
+    insecure: Insecure = False,
     worker_user: Annotated[
-        str | None, typer.Option(help="As root: run handlers as this user instead.")
-    ] = None,
-    worker_users: Annotated[
         str | None,
-        typer.Option(help="As root: run each worker as a user of its own of this range, 100000-100999."),
+        typer.Option(envvar="STOKER_WORKER_USER", help="As root: run all handlers as this user."),
     ] = None,
-    volume_root: Annotated[
-        Path | None,
-        typer.Option(help="The folder of this host's network volumes; or STOKER_VOLUME_ROOT."),
-    ] = None,
+    worker_users: WorkerUsers = None,
+    volume_root: VolumeRoot = None,
     data_center: Annotated[
-        str | None, typer.Option(help="Where this host stands, as EU-RO-1; or STOKER_DATA_CENTER.")
+        str | None, typer.Option(help="Data center of this host, such as EU-RO-1; or STOKER_DATA_CENTER.")
     ] = None,
     public_ip: Annotated[
         str | None,
-        typer.Option(
-            help="The IPv4 address at which callers reach the ports of this host's pods; or STOKER_PUBLIC_IP."
-        ),
+        typer.Option(help="IPv4 address for callers of this host's pods; or STOKER_PUBLIC_IP."),
     ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="What endpoints may ask of a node; as often as wanted, or STOKER_LABELS=a=1,b=2.",
+            help="A label that endpoints may require; may be repeated, or STOKER_LABELS=a=1,b=2.",
         ),
     ] = None,
     grace: Annotated[
@@ -182,29 +248,27 @@ def agent(
         typer.Option(
             envvar="STOKER_GRACE_S",
             min=0.0,
-            help="Seconds that running jobs get to end after SIGTERM; the rest goes back to the queue.",
+            help="How long running jobs may take to end after SIGTERM, in seconds; others are queued again.",
         ),
     ] = 30.0,
     ready_fd: ReadyFd = None,
 ) -> None:
-    """The node agent: one per host with GPUs."""
-    given = _become_a_part()
-    token = join_token or given.get("STOKER_JOIN_TOKEN")
-    if not token:
-        raise CliError("an agent joins with a token: --join-token, or STOKER_JOIN_TOKEN in the environment")
-    # A worker of another user is started by fork, not vfork, and gRPC's own fork handlers crash the child
-    # (seen: SIGSEGV before its exec). gRPC looks when it is imported.
+    """Runs the node agent: one per host with GPUs."""
+    variables = _prepare_process()
+    # A worker of another user is started by fork, not vfork, and gRPC's fork handlers crash the child (seen:
+    # SIGSEGV before its exec). gRPC reads this variable when it is imported.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-    from stoker.cli.agent_process import AgentOptions, run
+    from stoker.cli.agent.process import AgentOptions, run
 
     options = AgentOptions(
         control=control,
-        join_token=token,
+        join_token=join_token or variables.get("STOKER_JOIN_TOKEN") or None,
         data_dir=data_dir,
         name=name,
         tls_ca=tls_ca,
         tls_cert=tls_cert,
         tls_key=tls_key,
+        insecure=insecure,
         ready_fd=ready_fd,
         worker_user=worker_user,
         worker_users=worker_users,
@@ -214,32 +278,33 @@ def agent(
         labels=tuple(label or ()),
         grace_s=grace,
     )
-    run(options, given)
+    run(options, variables)
 
 
-@app.command()
+@app.command(epilog=examples('stoker image "a lighthouse in a storm" -o lighthouse.png'))
 def image(
-    prompt: Annotated[str, typer.Argument(help="What to see.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write; .png or .jpg.")],
+    prompt: Annotated[str, typer.Argument(help="What the image shows.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to write; .png or .jpg.")],
     url: Url = URL,
-    endpoint: str = "text-to-image",
-    negative_prompt: Annotated[str | None, typer.Option(help="What not to see.")] = None,
-    width: int | None = None,
-    height: int | None = None,
-    steps: int | None = None,
-    guidance: float | None = None,
-    seed: Annotated[int | None, typer.Option(help="-1 draws one, and it is told.")] = None,
+    endpoint: OtherEndpoint = IMAGES,
+    negative_prompt: Annotated[str | None, typer.Option(help="What the image must not show.")] = None,
+    width: Annotated[int | None, typer.Option(help="Width in pixels; the model's default.")] = None,
+    height: Annotated[int | None, typer.Option(help="Height in pixels; the model's default.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Denoising steps; the model's default.")] = None,
+    guidance: Annotated[float | None, typer.Option(help="Guidance scale; the model's default.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; -1 draws one, which is printed.")] = None,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """A prompt goes in, a picture comes out."""
-    from stoker.cli.image import ImageRequest, run
+    """Makes an image from a prompt."""
+    from stoker.cli.jobs.ids import resolve_endpoint
+    from stoker.cli.jobs.image import ImageRequest, run
 
     _log_to_stderr(logging.WARNING)
     request = ImageRequest(
         prompt=prompt,
         out=out,
         url=url,
-        endpoint=endpoint,
+        endpoint=endpoint if endpoint == IMAGES else resolve_endpoint(url, data_dir, endpoint),
         negative_prompt=negative_prompt,
         width=width,
         height=height,
@@ -250,57 +315,63 @@ def image(
     run(request, data_dir, plain_console(stderr=True))
 
 
-@app.command()
+@app.command(epilog=examples("stoker talk face.png voice.wav -o out.mp4 --size 480p"))
 def talk(
-    image: Annotated[str, typer.Argument(help="The picture: a file or a URL.")],
-    audio: Annotated[str, typer.Argument(help="The voice: a file or a URL.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write; .mp4.")],
+    image: Annotated[str, typer.Argument(help="The image of a person: a file or a URL.")],
+    audio: Annotated[str, typer.Argument(help="The speech: a file or a URL.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to write; .mp4.")],
     prompt: Annotated[str, typer.Option(help="What the video shows.")] = "a person talks to the camera",
-    size: Annotated[Size, typer.Option(help="Of the video; 720p costs twice as much.")] = Size.small,
-    check: Annotated[bool, typer.Option(help="Look for what the safety checker flags.")] = True,
+    size: Annotated[Size, typer.Option(help="Size of the video; 720p costs twice as much.")] = Size.small,
+    check: Annotated[bool, typer.Option(help="Run the safety checker.")] = True,
     url: Url = URL,
-    endpoint: str = "talking-video",
+    endpoint: OtherEndpoint = VIDEOS,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """A picture and a voice go in, a talking video comes out."""
-    from stoker.cli.talk import TalkRequest, run
+    """Makes a talking video from an image and speech."""
+    from stoker.cli.jobs.ids import resolve_endpoint
+    from stoker.cli.jobs.talk import TalkRequest, run
 
     _log_to_stderr(logging.WARNING)
+    if endpoint != VIDEOS:
+        endpoint = resolve_endpoint(url, data_dir, endpoint)
     request = TalkRequest(image, audio, out, prompt, size.value, check, url, endpoint)
     run(request, data_dir, plain_console(stderr=True))
 
 
-@app.command()
+@app.command(epilog=examples("stoker bill endpoint --by gpu --bucket month --since 2026-01-01"))
 def bill(
     of: Annotated[Billed, typer.Argument(help="What the bill is for.")] = Billed.endpoint,
     by: Annotated[
-        str | None, typer.Option(help="Endpoints by endpoint, worker or gpu; pods by pod or gpu.")
+        str | None, typer.Option(help="Grouping: endpoint, worker or gpu for endpoints; pod or gpu for pods.")
     ] = None,
-    bucket: Annotated[Bucket, typer.Option(help="How long each line's time is, in UTC.")] = Bucket.day,
-    since: Annotated[str | None, typer.Option(help="A date or a time; 30 days ago, without it.")] = None,
-    until: Annotated[str | None, typer.Option(help="A date or a time; now, without it.")] = None,
-    only: Annotated[str | None, typer.Option("--id", help="Of this endpoint or pod only.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The records as the service writes them.")] = False,
+    bucket: Annotated[Bucket, typer.Option(help="Period of each line, in UTC.")] = Bucket.day,
+    since: Annotated[
+        str | None, typer.Option(help="Begin: a date or a time; 30 days ago by default.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="End: a date or a time; now by default.")] = None,
+    only: Annotated[str | None, typer.Option("--id", help="Only this endpoint or pod.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the API's records as JSON.")] = False,
     url: Url = URL,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """What endpoints, pods or network volumes have cost."""
-    from stoker.cli.bill import BillRequest, run
+    """Shows the cost of endpoints, pods or network volumes."""
+    from stoker.cli.manage.bill import BillRequest, run
 
     run(url, data_dir, BillRequest(of.value, by, bucket.value, since, until, only), as_json=as_json)
 
 
-def _become_a_part() -> dict[str, str]:
-    """For control and agent: end with whoever started us, log, keep our secrets from what we start."""
+def _prepare_process() -> dict[str, str]:
+    """Prepares control or agent: ends with its parent, logs to stderr, and removes the STOKER_ variables from
+    the environment, so that children do not inherit secrets. Returns the variables."""
+    from stoker.cli.control.s3_settings import take_secrets
     from stoker.cli.parents import end_with_parent
-    from stoker.cli.s3_settings import take_secrets
-    from stoker.cli.shown_environment import wipe
+    from stoker.cli.proc_environ import wipe_variables
 
     end_with_parent(os.environ)
     _log_to_stderr(logging.INFO)
-    given = take_secrets(os.environ)
-    wipe("STOKER_")
-    return given
+    variables = take_secrets(os.environ)
+    wipe_variables("STOKER_")
+    return variables
 
 
 def _log_to_stderr(level: int) -> None:
@@ -309,23 +380,21 @@ def _log_to_stderr(level: int) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def explained() -> tuple[type[Exception], ...]:
-    """The errors whose text is a sentence for whoever typed the command."""
-    from stoker.cli.sentences import SENTENCES
-
-    return SENTENCES
-
-
 def main(arguments: list[str] | None = None) -> Any:
-    atexit.register(gc.freeze)  # what goes with the process is not walked once more: seconds, for control
+    atexit.register(gc.freeze)  # no collection at exit: it takes seconds in control
     try:
         return app(arguments)
     except CliError as error:
         _end(error)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("stoker"):
+            raise
+        typed = sys.argv[1:] if arguments is None else arguments
+        _end(CliError(extras.missing_module_message(error.name, typed)))
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             _end(CliError(f"there is no room on the disk: {error}"))
-        if not isinstance(error, explained()):
+        if not is_expected(error):
             raise
         _end(error)
 

@@ -1,7 +1,9 @@
-"""Options that more than one command has."""
+"""Options of more than one command."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -12,20 +14,148 @@ from stoker.cli.errors import CliError
 DATA_DIR = Path(".stoker")
 URL = "http://127.0.0.1:8000"
 
+
+def _service(context: typer.Context, parameter: typer.CallbackParam, url: str) -> str:
+    """The address; the default may come from `.env`. Prints once per command the warning that the client
+    would print with a line of its source."""
+    from stoker.client import dotenv
+    from stoker.client.httpx_adapter import KeyInTheClear, in_the_clear
+
+    source = context.get_parameter_source(parameter.name or "")
+    if source is not None and source.name == "DEFAULT":
+        url = dotenv.lookup("STOKER_URL", {}, Path.cwd()) or url
+    if in_the_clear(url):
+        text = f"stoker: warning: the API key goes to {url} in the clear; give an https address"
+        print(text, file=sys.stderr)
+        warnings.simplefilter("ignore", KeyInTheClear)
+    return url
+
+
 DataDir = Annotated[
-    Path, typer.Option("--data-dir", envvar="STOKER_DATA_DIR", help="Where everything is kept.")
+    Path,
+    typer.Option(
+        "--data-dir", envvar="STOKER_DATA_DIR", help="Folder for the database, keys, logs and objects."
+    ),
 ]
-Url = Annotated[str, typer.Option(envvar="STOKER_URL", help="Where control is.")]
+Url = Annotated[str, typer.Option(envvar="STOKER_URL", help="Address of the service.", callback=_service)]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Configuration; stoker.toml is taken where there is one.")
+    Path | None,
+    typer.Option("--config", help="Configuration file; stoker.toml in the current folder by default."),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-cert",
+        envvar="STOKER_TLS_CERT",
+        exists=True,
+        dir_okay=False,
+        help="PEM file: the certificate for callers and agents.",
+    ),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-key",
+        envvar="STOKER_TLS_KEY",
+        exists=True,
+        dir_okay=False,
+        help="PEM file: the private key of --tls-cert.",
+    ),
+]
+TlsClientCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-client-ca",
+        envvar="STOKER_TLS_CLIENT_CA",
+        exists=True,
+        dir_okay=False,
+        help="PEM file: agents must have a certificate of this authority. Callers use API keys.",
+    ),
+]
+BehindProxy = Annotated[
+    bool,
+    typer.Option(
+        "--behind-proxy",
+        envvar="STOKER_BEHIND_PROXY",
+        help="A proxy terminates TLS for callers: serve plain HTTP, also beyond loopback, and trust"
+        " X-Forwarded-For and X-Forwarded-Proto. Only the proxy may reach this port.",
+    ),
+]
+AgentTlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-ca",
+        envvar="STOKER_TLS_CA",
+        exists=True,
+        dir_okay=False,
+        help="PEM file: the authority of control's certificate; the system's bundle for a public one.",
+    ),
+]
+AgentTlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-cert",
+        envvar="STOKER_TLS_CERT",
+        exists=True,
+        dir_okay=False,
+        help="PEM file: the agent's own certificate, if control requires one.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        envvar="STOKER_INSECURE",
+        help="Allow a remote control without --tls-ca: the join token and all jobs are not encrypted.",
+    ),
+]
+WorkerUsers = Annotated[
+    str | None,
+    typer.Option(
+        "--worker-users",
+        envvar="STOKER_WORKER_USERS",
+        metavar="RANGE",
+        help="As root: run each worker as its own user, from a range such as 100000-100999; auto finds one.",
+    ),
+]
+Host = Annotated[str, typer.Option(help="Address that the HTTP server binds to.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the HTTP server; 0 takes a free one.")]
+GrpcPort = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port that agents connect to; 0 takes a free one.")
+]
+Hosted = Annotated[
+    list[str] | None, typer.Option("--hosted", help="A hosted endpoint to serve; may be repeated.")
+]
+OtherEndpoint = Annotated[
+    str,
+    typer.Option(
+        help="Another endpoint with the same input and output: its id, the beginning of it, or its name."
+    ),
+]
+VolumeRoot = Annotated[
+    Path | None,
+    typer.Option(help="Folder of this host's network volumes; or STOKER_VOLUME_ROOT."),
+]
+ReadyFd = Annotated[int | None, typer.Option(hidden=True)]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        help="postgresql://...; a file in the data folder by default. "
+        "Prefer STOKER_DATABASE_URL: every user of this machine can read arguments."
+    ),
 ]
 
 
-def config_file(given: Path | None) -> Path | None:
-    """The one that is given, else stoker.toml where there is one. Raises CliError."""
-    found = given or Path("stoker.toml")
+def config_file(path: Path | None) -> Path | None:
+    """`path`, else stoker.toml if it exists. Raises CliError if `path` does not exist."""
+    found = path or Path("stoker.toml")
     if found.exists():
         return found.absolute()
-    if given is not None:
-        raise CliError(f"there is no configuration file {given}")
+    if path is not None:
+        raise CliError(f"there is no configuration file {path}")
     return None
+
+
+def examples(*lines: str) -> str:
+    """The examples below a command's options in `--help`; each line can be typed as it is."""
+    return "\n\n".join(("Example:" if len(lines) == 1 else "Examples:", *lines))

@@ -1,7 +1,7 @@
-"""What the kernel shows of this process's environment (`/proc/<pid>/environ`): where it stood at the start.
+"""Wipes secrets from `/proc/<pid>/environ`, where the kernel shows this process's initial environment.
 
-Taking a variable out of `os.environ` leaves it there, for every process of the same user to read. Handlers
-may be such processes.
+Removing a variable from `os.environ` leaves it there, and every process of the same user can read it.
+Handlers may be such processes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import ctypes
 import os
 
 
-def wipe(prefix: str) -> None:
-    """Overwrites every variable of that prefix. Only of those that have been taken out of `os.environ`:
-    nobody points there any more. Does nothing where the kernel does not say where it lies."""
+def wipe_variables(prefix: str) -> None:
+    """Overwrites every variable with that prefix. They must have been removed from `os.environ` before, so
+    that nothing points there any more. Does nothing if the kernel does not show where the environment is."""
     try:
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

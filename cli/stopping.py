@@ -1,4 +1,4 @@
-"""Turns SIGINT, SIGTERM and SIGHUP into one call on the running loop."""
+"""Turns SIGINT, SIGTERM and SIGHUP into a call on the running event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def on_first_signal(call: Callable[[], object]) -> Iterator[None]:
-    """The same; a second signal ends the process at once, as `kill -9` does: whoever sends it means it."""
+    """Like `on_signals`, but a second signal ends the process at once."""
 
     def first() -> None:
         for number in SIGNALS:
@@ -27,7 +27,7 @@ def on_first_signal(call: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def on_signals(call: Callable[[], object]) -> Iterator[None]:
-    """For the block; afterwards the signals do again what they do by default."""
+    """Calls `call` on each signal during the block; afterwards the signals have their default effect."""
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, call)

@@ -1,4 +1,4 @@
-"""The terminal that commands print to: words come out as they are, whatever brackets and colons they hold."""
+"""Consoles that print text as it is, without markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller's program imports: the API client, its records and its errors."""
+"""The API client for callers' programs, with its records and errors."""
 
 from stoker.client.api import Client
 from stoker.client.async_api import AsyncClient
@@ -16,6 +16,7 @@ from stoker.client.errors import (
     Unavailable,
     Unreachable,
 )
+from stoker.client.httpx_adapter import KeyInTheClear
 from stoker.client.records import AttemptLog, Event, Health, JobPage, JobRecord
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "JobFailed",
     "JobPage",
     "JobRecord",
+    "KeyInTheClear",
     "KeyReused",
     "NotEnded",
     "NotFound",

@@ -1,4 +1,4 @@
-"""The API client: every operation of an endpoint, and `manage`, over one pool of connections.
+"""The API client: every operation of an endpoint, and the management API as `manage`, on one connection pool.
 
     with Client("http://127.0.0.1:8000", key) as stoker:
         job = stoker.run("text-to-image", {"prompt": "a lighthouse"})
@@ -6,10 +6,10 @@
             ...
         print(stoker.wait("text-to-image", job.id).output["image_url"])
 
-What is safe to send twice is sent again, at most `resends` times, when the connection broke or the service
-asked to come back (429 and 503 with Retry-After): reads, cancels, and submissions, since each carries an
-idempotency key and makes one job however often it arrives. `retry`, `purge_queue` and a poll of `stream` are
-sent once. Errors: `errors`. The same for asyncio: `async_api`.
+Calls that are safe to repeat are sent again, at most `resends` times, if the connection broke or the service
+refused them for a time (429 and 503 with Retry-After). These are reads, cancels and submissions: each
+submission has an idempotency key and makes one job however often it arrives. `retry`, `purge_queue` and a
+poll of `stream` are sent once. Errors are in `errors`, and the client for asyncio is in `async_api`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from stoker.client import calls, http_words, steps
+from stoker.client import calls, httpx_adapter, steps
 from stoker.client.calls import Call, Options
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
@@ -34,24 +34,30 @@ T = TypeVar("T")
 
 
 class Client:
-    """`base_url` is the service's address without `/v2`; `api_key` goes out as a bearer token."""
+    """`base_url` is the service's address without `/v2`. `api_key` is sent as a bearer token; the warning
+    `KeyInTheClear` says that others can read it. The defaults are STOKER_URL and STOKER_API_KEY from the
+    environment, else from `.env` in the current folder; the last default of the address is that of `stoker
+    up`. `ca_file` is a PEM file of an authority to trust in addition to the public ones."""
 
     def __init__(
         self,
-        base_url: str,
-        api_key: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
         *,
         timeout_s: float = 10.0,
         resends: int = 3,
+        ca_file: Path | str | None = None,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._http = httpx.Client(**http_words.settings(base_url, api_key, timeout_s), transport=transport)
+        self._http = httpx.Client(
+            **httpx_adapter.settings(base_url, api_key, timeout_s, ca_file), transport=transport
+        )
         self._resends = resends
         self._sleep = sleep or time.sleep
         self._clock = clock
-        self.manage = Management(self._ask)
+        self.manage = Management(self._call)
 
     def __enter__(self) -> Self:
         return self
@@ -67,15 +73,15 @@ class Client:
     def run(
         self,
         endpoint: str,
-        input: Mapping[str, Any],  # noqa: A002  the interface's own word
+        input: Mapping[str, Any],  # noqa: A002  the API's own name
         **options: Unpack[Options],
     ) -> JobRecord:
         """Queues a job and returns at once.
 
-        Without an `idempotency_key` the call draws one, so that its own resend after a broken connection
-        makes no second job. Give one of your own to make a second call of yours as safe, for 24 hours.
+        Without an `idempotency_key` the call draws one, so that a resend after a broken connection makes no
+        second job. With a key of your own, your repeated calls make one job too, for 24 hours.
         """
-        return self._ask(calls.run(endpoint, input, options))
+        return self._call(calls.run(endpoint, input, options))
 
     def runsync(
         self,
@@ -85,31 +91,32 @@ class Client:
         wait_ms: int | None = None,
         **options: Unpack[Options],
     ) -> JobRecord:
-        """Queues a job and waits for its end, or for `wait_ms`; then the record is not `ended` yet.
+        """Queues a job and waits until it has ended, or for `wait_ms`; then the record has not `ended`.
 
-        Is sent again as `run` is, and then waits for the job of the first time.
+        A resend, as of `run`, waits for the job of the first call.
         """
-        return self._ask(calls.runsync(endpoint, input, wait_ms, options))
+        return self._call(calls.runsync(endpoint, input, wait_ms, options))
 
     def status(self, endpoint: str, job: str, *, ttl_ms: int | None = None) -> JobRecord:
-        """`ttl_ms` shortens the life of the record, and of the job, to so long from now."""
-        return self._ask(calls.status(endpoint, job, ttl_ms))
+        """The job's record. `ttl_ms` shortens the life of the job and its record to so long from now."""
+        return self._call(calls.status(endpoint, job, ttl_ms))
 
     def wait(self, endpoint: str, job: str, *, timeout_s: float | None = None) -> JobRecord:
-        """The record, once the job COMPLETED; JobFailed if it ended otherwise, NotEnded after `timeout_s`."""
+        """The record of a job that has COMPLETED. Raises JobFailed if it ended otherwise, NotEnded after
+        `timeout_s`."""
         return self._carry_out(steps.wait(endpoint, job, timeout_s, self._clock, self._resends))
 
     def cancel(self, endpoint: str, job: str) -> JobRecord:
-        """Stops the job; the record of one that had ended comes back unchanged."""
-        return self._ask(calls.cancel(endpoint, job))
+        """Cancels the job. A job that has ended does not change."""
+        return self._call(calls.cancel(endpoint, job))
 
     def retry(self, endpoint: str, job: str) -> JobRecord:
-        """Queues a job that FAILED or TIMED_OUT once more, with the same id and input."""
-        return self._ask(calls.retry(endpoint, job))
+        """Queues a job that FAILED or TIMED_OUT again, with the same id and input."""
+        return self._call(calls.retry(endpoint, job))
 
     def purge_queue(self, endpoint: str) -> int:
-        """Cancels every job of the endpoint that waits, and says how many."""
-        return self._ask(calls.purge_queue(endpoint))
+        """Cancels every queued job of the endpoint and returns their number."""
+        return self._call(calls.purge_queue(endpoint))
 
     def requests(
         self,
@@ -120,19 +127,19 @@ class Client:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> JobPage:
-        """One page of the endpoint's jobs, newest first; `since` is in milliseconds since the epoch.
+        """One page of the endpoint's jobs, newest first. `since` is in milliseconds since the epoch.
 
-        A page may hold fewer than `limit`, and none, and still have a next one.
+        A page may have fewer jobs than `limit`, even none, and still have a next page.
         """
-        return self._ask(calls.requests(endpoint, status, since, limit, cursor))
+        return self._call(calls.requests(endpoint, status, since, limit, cursor))
 
     def all_requests(
         self, endpoint: str, *, status: str | None = None, since: int | None = None, page: int | None = None
     ) -> Iterator[JobRecord]:
-        """Every job of the endpoint, newest first, asked for page by page."""
+        """Every job of the endpoint, newest first. Pages are requested as the iteration goes on."""
         cursor = None
         while True:
-            found = self._ask(calls.requests(endpoint, status, since, page, cursor))
+            found = self._call(calls.requests(endpoint, status, since, page, cursor))
             yield from found.jobs
             cursor = found.cursor
             if cursor is None:
@@ -149,49 +156,51 @@ class Client:
     def logs(
         self, endpoint: str, job: str, *, follow: bool = False, after: str | None = None
     ) -> tuple[AttemptLog, ...] | Iterator[Event]:
-        """The last lines that the handler wrote, attempt by attempt.
+        """The last lines that the handler wrote, for each attempt.
 
-        With `follow`: events as `events` gives them, of the kinds log (`{"line"}`), skipped (`{"lines"}` that
-        are gone), reset (`{"attempt"}` begins) and end (`{"id", "status"}`): what is kept first, then each
-        line as it is printed. `after` is the last id that was seen.
+        With `follow`, an iterator of events: log (`{"line"}`), skipped (`{"lines"}` were lost), reset
+        (`{"attempt"}` begins) and end (`{"id", "status"}`). It begins with the stored lines and goes on with
+        each new one. `after` is the id of the last event that was seen.
         """
         if follow:
             return self._follow(Following(endpoint, job, after, self._resends, calls.log_events))
-        return self._ask(calls.logs(endpoint, job))
+        return self._call(calls.logs(endpoint, job))
 
     def upload(self, endpoint: str, path: Path, media_type: str = "application/octet-stream") -> str:
-        """Brings a file along: a URL that an input may name for a day."""
-        return self._ask(calls.upload(endpoint, path.name, path.read_bytes(), media_type))
+        """Uploads a file and returns a URL for job inputs, valid for 24 hours."""
+        return self._call(calls.upload(endpoint, path.name, path.read_bytes(), media_type))
 
     def health(self, endpoint: str) -> Health:
-        return self._ask(calls.health(endpoint))
+        return self._call(calls.health(endpoint))
 
     def stream(self, endpoint: str, job: str, *, wait_ms: int = 8_000) -> Iterator[Any]:
-        """What the job gave so far and gives from now on, by polling, until it has ended.
+        """The job's partial outputs, past and new, by polling until it has ended.
 
-        All pollers of a job share one place in its stream. `events` has none of that, and resumes.
+        All pollers of a job share one position in its stream: each output is read once. `events` returns all
+        outputs to every reader, and resumes after a break.
         """
         while True:
-            poll = self._ask(calls.poll(endpoint, job, wait_ms))
+            poll = self._call(calls.poll(endpoint, job, wait_ms))
             yield from poll.outputs
             if poll.ended:
                 return
 
     def events(self, endpoint: str, job: str, *, after: str | None = None) -> Iterator[Event]:
-        """The job's events as they happen, the last one being `end`; `after` is the last id that was seen.
+        """The job's events as they happen; the last one is `end`. `after` is the id of the last event seen.
 
-        A connection that breaks is made anew where it broke, with growing pauses; nothing is given twice.
+        After a broken connection, the client reconnects with growing pauses and goes on where it broke off;
+        it returns no event twice.
         """
         return self._follow(Following(endpoint, job, after, self._resends))
 
     def _follow(self, following: Following) -> Iterator[Event]:
         while not following.done:
             broke: ClientError | None = None
-            request = http_words.events_request(self._http, following.call())
+            request = httpx_adapter.events_request(self._http, following.call())
             try:
                 yield from self._listen(request, following)
             except httpx.TransportError as error:
-                broke = http_words.failure(request, error)
+                broke = httpx_adapter.failure(request, error)
             except ApiError as error:
                 broke = error
             if not following.done:
@@ -202,31 +211,31 @@ class Client:
         try:
             if response.status_code != 200:
                 response.read()
-                raise calls.refusal(http_words.reply(response))
+                raise calls.refusal(httpx_adapter.reply(response))
             following.opened(self._clock())
             for data in response.iter_bytes():
-                yield from following.hear(data)
+                yield from following.feed(data)
         finally:
             response.close()
 
-    def _ask(self, call: Call[T]) -> T:
-        return self._carry_out(steps.ask(call, self._resends))
+    def _call(self, call: Call[T]) -> T:
+        return self._carry_out(steps.send(call, self._resends))
 
-    def _carry_out(self, conversation: Steps[T]) -> T:
+    def _carry_out(self, steps_: Steps[T]) -> T:
         try:
-            step = next(conversation)
+            step = next(steps_)
             while True:
                 if isinstance(step, Pause):
                     self._sleep(step.seconds)
-                    step = next(conversation)
+                    step = next(steps_)
                     continue
-                request = http_words.request(self._http, step)
+                request = httpx_adapter.request(self._http, step)
                 try:
-                    reply = http_words.reply(self._http.send(request))
+                    reply = httpx_adapter.reply(self._http.send(request))
                 except httpx.TransportError as error:
-                    step = conversation.throw(http_words.failure(request, error))
+                    step = steps_.throw(httpx_adapter.failure(request, error))
                 else:
-                    step = conversation.send(reply)
+                    step = steps_.send(reply)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 

@@ -1,11 +1,11 @@
-"""The API client for asyncio: the methods of `api.Client`, to be awaited. They say there what they do.
+"""The API client for asyncio: the methods of `api.Client`, to be awaited, which documents them.
 
     async with AsyncClient("http://127.0.0.1:8000", key) as stoker:
         job = await stoker.run("text-to-image", {"prompt": "a lighthouse"})
         async for event in stoker.events("text-to-image", job.id):
             ...
 
-An iterator that is left before its end keeps its connection until it is closed: `contextlib.aclosing`.
+An iterator that is left before its end keeps its connection open: close it with `contextlib.aclosing`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from stoker.client import calls, http_words, steps
+from stoker.client import calls, httpx_adapter, steps
 from stoker.client.calls import Call, Options
 from stoker.client.errors import ApiError, ClientError
 from stoker.client.following import Following
@@ -34,22 +34,23 @@ T = TypeVar("T")
 class AsyncClient:
     def __init__(
         self,
-        base_url: str,
-        api_key: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
         *,
         timeout_s: float = 10.0,
         resends: int = 3,
+        ca_file: Path | str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._http = httpx.AsyncClient(
-            **http_words.settings(base_url, api_key, timeout_s), transport=transport
+            **httpx_adapter.settings(base_url, api_key, timeout_s, ca_file), transport=transport
         )
         self._resends = resends
         self._sleep = sleep
         self._clock = clock
-        self.manage = Management(self._ask)
+        self.manage = Management(self._call)
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,7 +69,7 @@ class AsyncClient:
         input: Mapping[str, Any],  # noqa: A002
         **options: Unpack[Options],
     ) -> JobRecord:
-        return await self._ask(calls.run(endpoint, input, options))
+        return await self._call(calls.run(endpoint, input, options))
 
     async def runsync(
         self,
@@ -78,22 +79,22 @@ class AsyncClient:
         wait_ms: int | None = None,
         **options: Unpack[Options],
     ) -> JobRecord:
-        return await self._ask(calls.runsync(endpoint, input, wait_ms, options))
+        return await self._call(calls.runsync(endpoint, input, wait_ms, options))
 
     async def status(self, endpoint: str, job: str, *, ttl_ms: int | None = None) -> JobRecord:
-        return await self._ask(calls.status(endpoint, job, ttl_ms))
+        return await self._call(calls.status(endpoint, job, ttl_ms))
 
     async def wait(self, endpoint: str, job: str, *, timeout_s: float | None = None) -> JobRecord:
         return await self._carry_out(steps.wait(endpoint, job, timeout_s, self._clock, self._resends))
 
     async def cancel(self, endpoint: str, job: str) -> JobRecord:
-        return await self._ask(calls.cancel(endpoint, job))
+        return await self._call(calls.cancel(endpoint, job))
 
     async def retry(self, endpoint: str, job: str) -> JobRecord:
-        return await self._ask(calls.retry(endpoint, job))
+        return await self._call(calls.retry(endpoint, job))
 
     async def purge_queue(self, endpoint: str) -> int:
-        return await self._ask(calls.purge_queue(endpoint))
+        return await self._call(calls.purge_queue(endpoint))
 
     async def requests(
         self,
@@ -104,14 +105,14 @@ class AsyncClient:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> JobPage:
-        return await self._ask(calls.requests(endpoint, status, since, limit, cursor))
+        return await self._call(calls.requests(endpoint, status, since, limit, cursor))
 
     async def all_requests(
         self, endpoint: str, *, status: str | None = None, since: int | None = None, page: int | None = None
     ) -> AsyncGenerator[JobRecord, None]:
         cursor = None
         while True:
-            found = await self._ask(calls.requests(endpoint, status, since, page, cursor))
+            found = await self._call(calls.requests(endpoint, status, since, page, cursor))
             for job in found.jobs:
                 yield job
             cursor = found.cursor
@@ -131,21 +132,21 @@ class AsyncClient:
     def logs(
         self, endpoint: str, job: str, *, follow: bool = False, after: str | None = None
     ) -> Awaitable[tuple[AttemptLog, ...]] | AsyncGenerator[Event, None]:
-        """To be awaited; with `follow`, to be iterated."""
+        """Returns an awaitable; with `follow`, an asynchronous iterator."""
         if follow:
             return self._follow(Following(endpoint, job, after, self._resends, calls.log_events))
-        return self._ask(calls.logs(endpoint, job))
+        return self._call(calls.logs(endpoint, job))
 
     async def upload(self, endpoint: str, path: Path, media_type: str = "application/octet-stream") -> str:
         data = await asyncio.to_thread(path.read_bytes)
-        return await self._ask(calls.upload(endpoint, path.name, data, media_type))
+        return await self._call(calls.upload(endpoint, path.name, data, media_type))
 
     async def health(self, endpoint: str) -> Health:
-        return await self._ask(calls.health(endpoint))
+        return await self._call(calls.health(endpoint))
 
     async def stream(self, endpoint: str, job: str, *, wait_ms: int = 8_000) -> AsyncGenerator[Any, None]:
         while True:
-            poll = await self._ask(calls.poll(endpoint, job, wait_ms))
+            poll = await self._call(calls.poll(endpoint, job, wait_ms))
             for output in poll.outputs:
                 yield output
             if poll.ended:
@@ -161,13 +162,13 @@ class AsyncClient:
     async def _follow(self, following: Following) -> AsyncGenerator[Event, None]:
         while not following.done:
             broke: ClientError | None = None
-            request = http_words.events_request(self._http, following.call())
+            request = httpx_adapter.events_request(self._http, following.call())
             try:
-                async with aclosing(self._listen(request, following)) as heard:
-                    async for event in heard:
+                async with aclosing(self._listen(request, following)) as events:
+                    async for event in events:
                         yield event
             except httpx.TransportError as error:
-                broke = http_words.failure(request, error)
+                broke = httpx_adapter.failure(request, error)
             except ApiError as error:
                 broke = error
             if not following.done:
@@ -178,32 +179,32 @@ class AsyncClient:
         try:
             if response.status_code != 200:
                 await response.aread()
-                raise calls.refusal(http_words.reply(response))
+                raise calls.refusal(httpx_adapter.reply(response))
             following.opened(self._clock())
             async for data in response.aiter_bytes():
-                for event in following.hear(data):
+                for event in following.feed(data):
                     yield event
         finally:
             await response.aclose()
 
-    async def _ask(self, call: Call[T]) -> T:
-        return await self._carry_out(steps.ask(call, self._resends))
+    async def _call(self, call: Call[T]) -> T:
+        return await self._carry_out(steps.send(call, self._resends))
 
-    async def _carry_out(self, conversation: Steps[T]) -> T:
+    async def _carry_out(self, steps_: Steps[T]) -> T:
         try:
-            step = next(conversation)
+            step = next(steps_)
             while True:
                 if isinstance(step, Pause):
                     await self._sleep(step.seconds)
-                    step = next(conversation)
+                    step = next(steps_)
                     continue
-                request = http_words.request(self._http, step)
+                request = httpx_adapter.request(self._http, step)
                 try:
-                    reply = http_words.reply(await self._http.send(request))
+                    reply = httpx_adapter.reply(await self._http.send(request))
                 except httpx.TransportError as error:
-                    step = conversation.throw(http_words.failure(request, error))
+                    step = steps_.throw(httpx_adapter.failure(request, error))
                 else:
-                    step = conversation.send(reply)
+                    step = steps_.send(reply)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 

@@ -1,7 +1,7 @@
-"""What each operation sends and how its answer reads: data only, for a client that waits and one that awaits.
+"""The request of each operation and how to read its response. Pure data, for `Client` and `AsyncClient`.
 
-`again` marks a call that may be sent a second time when nobody knows whether the first arrived: reads,
-cancels, and submissions with an idempotency key.
+`idempotent` calls may be sent again if nobody knows whether the first one arrived: reads, cancels, and
+submissions with an idempotency key.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from stoker.client.records import AttemptLog, Health, JobPage, JobRecord, Poll
 T = TypeVar("T")
 
 HOSTED_WAIT_MS = 300_000
-"""The longest that `/runsync` is held when no wait is asked for."""
+"""The longest that the service holds `/runsync` open if no wait is requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """`path` is below `/v2/`, or below what is `under` instead. `body` is sent as JSON, `content` as it is.
-    `held_ms`: the service may take so long on purpose."""
+    """`path` is relative to `/v2/`, or to `/{under}/`. `body` is sent as JSON, `content` as it is. `held_ms`:
+    how long the service may hold the request open."""
 
     method: str
     path: str
@@ -35,13 +35,13 @@ class Call(Generic[T]):
     params: Mapping[str, str | int] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     held_ms: int = 0
-    again: bool = False
+    idempotent: bool = False
     under: str = "v2"
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP answer, read to its end."""
+    """An HTTP response with its whole body."""
 
     status: int
     phrase: str
@@ -50,10 +50,10 @@ class Reply:
 
 
 class Options(TypedDict, total=False):
-    """What a submission may say besides its input. None is the same as left out.
+    """The options of a submission. None is the same as left out.
 
     `policy`: `executionTimeout` and `ttl` in milliseconds, `lowPriority`. `idempotency_key`: the service
-    makes one job of all submissions that carry the same one; without it, each call draws its own.
+    makes one job of all submissions with the same key; without it, each call draws a key of its own.
     """
 
     idempotency_key: str | None
@@ -62,12 +62,12 @@ class Options(TypedDict, total=False):
     s3_config: Mapping[str, str] | None
 
 
-def run(endpoint: str, given: Mapping[str, Any], options: Options) -> Call[JobRecord]:
-    return Call("POST", _path(endpoint, "run"), JobRecord.read, **_submission(given, **options))
+def run(endpoint: str, input_: Mapping[str, Any], options: Options) -> Call[JobRecord]:
+    return Call("POST", _path(endpoint, "run"), JobRecord.read, **_submission(input_, **options))
 
 
 def runsync(
-    endpoint: str, given: Mapping[str, Any], wait_ms: int | None, options: Options
+    endpoint: str, input_: Mapping[str, Any], wait_ms: int | None, options: Options
 ) -> Call[JobRecord]:
     return Call(
         "POST",
@@ -75,30 +75,32 @@ def runsync(
         JobRecord.read,
         params=_params(wait=wait_ms),
         held_ms=HOSTED_WAIT_MS if wait_ms is None else wait_ms,
-        **_submission(given, **options),
+        **_submission(input_, **options),
     )
 
 
 def status(endpoint: str, job: str, ttl_ms: int | None = None) -> Call[JobRecord]:
-    return Call("GET", _path(endpoint, "status", job), JobRecord.read, params=_params(ttl=ttl_ms), again=True)
+    return Call(
+        "GET", _path(endpoint, "status", job), JobRecord.read, params=_params(ttl=ttl_ms), idempotent=True
+    )
 
 
 def status_sync(endpoint: str, job: str, wait_ms: int) -> Call[JobRecord]:
     path = _path(endpoint, "status-sync", job)
-    return Call("GET", path, JobRecord.read, params={"wait": wait_ms}, held_ms=wait_ms, again=True)
+    return Call("GET", path, JobRecord.read, params={"wait": wait_ms}, held_ms=wait_ms, idempotent=True)
 
 
 def cancel(endpoint: str, job: str) -> Call[JobRecord]:
-    return Call("POST", _path(endpoint, "cancel", job), JobRecord.read, again=True)
+    return Call("POST", _path(endpoint, "cancel", job), JobRecord.read, idempotent=True)
 
 
 def retry(endpoint: str, job: str) -> Call[JobRecord]:
-    """Sent once: what a lost answer said about a second one would be that the job is no longer FAILED."""
+    """Sent once: if the response is lost, a second call fails because the job is no longer FAILED."""
     return Call("POST", _path(endpoint, "retry", job), JobRecord.read)
 
 
 def purge_queue(endpoint: str) -> Call[int]:
-    """Sent once: a second one would take what was queued in between."""
+    """Sent once: a second call would also cancel jobs that were queued in between."""
     return Call("POST", _path(endpoint, "purge-queue"), lambda body: int(body["removed"]))
 
 
@@ -106,20 +108,20 @@ def requests(
     endpoint: str, status: str | None, since: int | None, limit: int | None, cursor: str | None
 ) -> Call[JobPage]:
     params = _params(status=status, since=since, limit=limit, cursor=cursor)
-    return Call("GET", _path(endpoint, "requests"), _page, params=params, again=True)
+    return Call("GET", _path(endpoint, "requests"), _page, params=params, idempotent=True)
 
 
 def logs(endpoint: str, job: str) -> Call[tuple[AttemptLog, ...]]:
-    return Call("GET", _path(endpoint, "logs", job), _logs, again=True)
+    return Call("GET", _path(endpoint, "logs", job), _logs, idempotent=True)
 
 
 def log_events(endpoint: str, job: str, after: str | None) -> Call[None]:
-    return _followed("logs", endpoint, job, after)
+    return _event_stream("logs", endpoint, job, after)
 
 
 def upload(endpoint: str, name: str, data: bytes, media_type: str) -> Call[str]:
-    """Sent again without harm: a file that nobody names is deleted after a day. A name on a disk need not be
-    text: what cannot be sent of it is a question mark."""
+    """May be sent again: a file that no job uses is deleted after a day. Characters of `name` that are not
+    UTF-8 are sent as question marks."""
     return Call(
         "POST",
         _path(endpoint, "files"),
@@ -127,34 +129,35 @@ def upload(endpoint: str, name: str, data: bytes, media_type: str) -> Call[str]:
         content=data,
         params={"name": name.encode(errors="replace").decode()},
         headers={"Content-Type": media_type},
-        again=True,
+        idempotent=True,
     )
 
 
 def health(endpoint: str) -> Call[Health]:
-    return Call(
-        "GET", _path(endpoint, "health"), lambda body: Health(body["jobs"], body["workers"]), again=True
-    )
+    def read(body: Mapping[str, Any]) -> Health:
+        return Health(body["jobs"], body["workers"], tuple(body.get("serves", ())))
+
+    return Call("GET", _path(endpoint, "health"), read, idempotent=True)
 
 
 def poll(endpoint: str, job: str, wait_ms: int) -> Call[Poll]:
-    """Sent once: what the lost answer of a poll carried counts as read."""
+    """Sent once: the outputs of a lost response count as read."""
     return Call("GET", _path(endpoint, "stream", job), _poll, params={"wait": wait_ms}, held_ms=wait_ms)
 
 
 def events(endpoint: str, job: str, after: str | None) -> Call[None]:
-    return _followed("stream", endpoint, job, after)
+    return _event_stream("stream", endpoint, job, after)
 
 
-def _followed(operation: str, endpoint: str, job: str, after: str | None) -> Call[None]:
+def _event_stream(operation: str, endpoint: str, job: str, after: str | None) -> Call[None]:
     headers = {"Accept": "text/event-stream"}
     if after:
         headers["Last-Event-ID"] = after
-    return Call("GET", _path(endpoint, operation, job), lambda body: None, headers=headers, again=True)
+    return Call("GET", _path(endpoint, operation, job), lambda body: None, headers=headers, idempotent=True)
 
 
 def result(call: Call[T], reply: Reply) -> T:
-    """What the answer says; raises what it refuses with."""
+    """The result in the reply. Raises ApiError for a reply that is not a success."""
     if not 200 <= reply.status < 300:
         raise refusal(reply)
     body = None if reply.status == 204 else read_json(reply.text)
@@ -192,27 +195,27 @@ def _path(endpoint: str, operation: str, job: str | None = None) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 
 
-def _params(**given: str | int | None) -> dict[str, str | int]:
-    return {name: value for name, value in given.items() if value is not None}
+def _params(**params: str | int | None) -> dict[str, str | int]:
+    return {name: value for name, value in params.items() if value is not None}
 
 
 def _submission(
-    given: Mapping[str, Any],
+    input_: Mapping[str, Any],
     *,
     idempotency_key: str | None = None,
     webhook: str | None = None,
     policy: Mapping[str, Any] | None = None,
     s3_config: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The parts of a Call that every submission has."""
+    """The arguments of Call that every submission has."""
     optional = {"webhook": webhook, "policy": policy, "s3Config": s3_config}
-    body = {"input": given, **{name: value for name, value in optional.items() if value is not None}}
-    key = secrets.token_hex(16) if idempotency_key is None else _checked(idempotency_key)
-    return {"body": body, "headers": {"Idempotency-Key": key}, "again": True}
+    body = {"input": input_, **{name: value for name, value in optional.items() if value is not None}}
+    key = secrets.token_hex(16) if idempotency_key is None else _check_key(idempotency_key)
+    return {"body": body, "headers": {"Idempotency-Key": key}, "idempotent": True}
 
 
-def _checked(key: str) -> str:
-    if not (0 < len(key) <= 255 and all("!" <= letter <= "~" for letter in key)):
+def _check_key(key: str) -> str:
+    if not (0 < len(key) <= 255 and all("!" <= character <= "~" for character in key)):
         raise ClientError(f"an idempotency key must be 1 to 255 visible ASCII characters; got {key[:300]!r}")
     return key
 

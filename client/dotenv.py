@@ -9,11 +9,11 @@ FILE = ".env"
 
 
 def parse(text: str) -> dict[str, str]:
-    """Lines that are not `NAME=value` are ignored, as shells' own comments and blanks are."""
+    """The variables. Lines that are not `NAME=value`, such as comments, are ignored."""
     values: dict[str, str] = {}
     for line in text.splitlines():
-        name, mark, value = line.strip().removeprefix("export ").partition("=")
-        if not mark or not name.strip().isidentifier():
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if not equals or not name.strip().isidentifier():
             continue
         value = value.strip()
         if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
@@ -25,7 +25,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def lookup(name: str, environ: Mapping[str, str], folder: Path) -> str | None:
-    """The variable from the environment, else from `.env` in the folder. Empty counts as not set."""
+    """The variable from the environment, else from `.env` in `folder`. An empty value counts as not set."""
     if found := environ.get(name):
         return found
     try:

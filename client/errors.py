@@ -1,18 +1,18 @@
-"""Everything a call can end with besides an answer.
+"""The errors of a call.
 
 ClientError
- ├─ Unreachable          no answer: refused, cut off, or timed out
- ├─ ApiError             an answer that is not a success; `.status` is the HTTP code, `.body` what came,
- │   │                   `.retry_after` the seconds after which to ask again, where it says so
- │   ├─ BadRequest       400  the text names the field, the value and what is allowed
- │   ├─ Unauthorized     401  no key, a wrong one, a revoked one
- │   ├─ NotFound         404  no such endpoint or job, or its time has passed
+ ├─ Unreachable          no response: refused, cut off, or timed out
+ ├─ ApiError             a response that is not a success; `.status` is the HTTP status, `.body` the body,
+ │   │                   `.retry_after` the seconds to wait before the next try, if the service sent them
+ │   ├─ BadRequest       400  the message names the field, the value and what is allowed
+ │   ├─ Unauthorized     401  no key, a wrong key or a revoked key
+ │   ├─ NotFound         404  no such endpoint or job, or its record has expired
  │   ├─ TooLarge         413  the body is over its limit
- │   ├─ KeyReused        422  the idempotency key came with another request before
+ │   ├─ KeyReused        422  the idempotency key was used for another request
  │   ├─ RateLimited      429  more calls than the limit allows
  │   └─ Unavailable      503  full or stopping; nothing was accepted
- ├─ NotEnded             the job still waits or runs after the time given to `wait`; `.job` is its record
- └─ JobFailed            the job itself ended without a result; `.job` is its record
+ ├─ NotEnded             the job still waits or runs after `timeout_s` of `wait`; `.job` is its record
+ └─ JobFailed            the job ended without a result; `.job` is its record
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class ClientError(Exception):
-    """A call did not succeed."""
+    """Base of the client's errors."""
 
 
 class Unreachable(ClientError):
-    """Nothing answered at this address."""
+    """The service did not respond."""
 
 
 class ApiError(ClientError):
-    """The service answered with an error."""
+    """The service responded with an error."""
 
     def __init__(self, message: str, status: int, body: Any = None, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -42,15 +42,15 @@ class ApiError(ClientError):
 
 
 class BadRequest(ApiError):
-    """What was sent cannot be accepted."""
+    """The request is not valid."""
 
 
 class Unauthorized(ApiError):
-    """No key, a wrong one, or a revoked one."""
+    """No key, a wrong key or a revoked key."""
 
 
 class NotFound(ApiError):
-    """No such endpoint or job, or its time has passed."""
+    """No such endpoint or job, or its record has expired."""
 
 
 class TooLarge(ApiError):
@@ -70,7 +70,7 @@ class Unavailable(ApiError):
 
 
 class NotEnded(ClientError):
-    """The job was waited for and has not ended."""
+    """The job has not ended within the time to wait."""
 
     def __init__(self, job: JobRecord, seconds: float) -> None:
         super().__init__(f"job {job.id} is {job.status} after a wait of {seconds:g} s")

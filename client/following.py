@@ -1,10 +1,11 @@
-"""Follows a job's events over connections that break: where to go on, what was given, when to give up.
+"""Follows a job's events over broken connections: where to resume, which events are new, when to give up.
+Pure.
 
-    call ──> opened ──> hear ... hear ──> the event `end`: done
+    call ──> opened ──> feed ... feed ──> the event `end`: done
      ^          │
-     └─ pause ──┴── broken (cut off, silent, ended early, asked to come back)
+     └─ pause ──┴── broken (cut off, silent, ended early, refused for a time)
 
-Gives up when one connection after the other breaks and brings nothing new. Sends and reads nothing itself.
+Gives up if connections break one after the other without a new event. Sends and reads nothing itself.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from stoker.client.sse import EventReader, RawEvent
 from stoker.client.steps import PAUSES_S, Pause, pause_before_resend
 
 SILENCE_S = 60.0
-"""A connection that says nothing for so long is dead: the service sends a comment every 15 s."""
+"""A connection that sends nothing for so long is dead: the service sends a comment every 15 s."""
 
 STEADY_S = 10.0
-"""A connection that held for so long was a good one: its break is the first again."""
+"""After a connection that lasted so long, the count of breaks starts again."""
 
 _ID = re.compile(r"(\d+)-(-?\d+)", re.ASCII)
 
 
 class Following:
-    """`ask` is `calls.events` or `calls.log_events`."""
+    """`make_call` is `calls.events` or `calls.log_events`."""
 
     def __init__(
         self,
@@ -37,10 +38,10 @@ class Following:
         job: str,
         after: str | None,
         allowed: int,
-        ask: Callable[[str, str, str | None], Call[None]] = calls.events,
+        make_call: Callable[[str, str, str | None], Call[None]] = calls.events,
     ) -> None:
         self.done = False
-        self._ask = ask
+        self._make_call = make_call
         self._endpoint, self._job = endpoint, job
         self._after = after
         self._progress: str | None = None
@@ -49,14 +50,14 @@ class Following:
         self._reader = EventReader()
 
     def call(self) -> Call[None]:
-        return self._ask(self._endpoint, self._job, self._after)
+        return self._make_call(self._endpoint, self._job, self._after)
 
     def opened(self, now: float) -> None:
-        """From here on every break is waited out: the job is there, and somebody follows it."""
+        """After the first connection, the job is known to exist: every break is followed by a pause."""
         self._opened_at, self._allowed = now, len(PAUSES_S)
         self._reader = EventReader()
 
-    def hear(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> Iterator[Event]:
         for raw in self._reader.feed(data):
             if self._known(raw):
                 continue
@@ -64,7 +65,7 @@ class Following:
             yield Event(raw.kind, raw.id, calls.read_json(raw.data))
 
     def broken(self, error: ClientError | None, now: float) -> Pause:
-        """How long to wait before the next connection; raises when there is to be none."""
+        """The pause before the next connection. Raises the error if there must be none."""
         if self._opened_at is not None and now - self._opened_at >= STEADY_S:
             self._breaks = 0
         self._opened_at = None
@@ -76,7 +77,8 @@ class Following:
         return pause
 
     def _known(self, raw: RawEvent) -> bool:
-        """Whether it was given before; remembers it if not. Progress has no number: a value is given once."""
+        """Whether the event was returned before; remembers it if not. Progress has no id, so its value is
+        compared."""
         if raw.kind == "progress":
             known, self._progress = raw.data == self._progress, raw.data
             return known
@@ -91,7 +93,7 @@ class Following:
 
 
 def _order(event: str) -> tuple[int, int]:
-    """`2-14` as (2, 14). Attempts count from 1, and -1 is the reset that begins one."""
+    """`2-14` as (2, 14). Attempts count from 1; the number -1 is the reset that begins an attempt."""
     found = _ID.fullmatch(event)
     if found is None:
         if event:

@@ -1,26 +1,75 @@
-"""Calls in httpx's words, the same for its client that waits and its client that awaits."""
+"""Converts calls to httpx requests and responses to replies, for httpx's synchronous and asyncio clients."""
 
 from __future__ import annotations
 
+import ipaddress
+import os
+import ssl
+import warnings
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
+from stoker.client import dotenv
 from stoker.client.calls import Call, Reply
 from stoker.client.errors import ClientError, Unreachable
 from stoker.client.following import SILENCE_S
 
 _SLACK_S = 15.0
-"""An answer to a held call may take this much longer than the wait that was asked for."""
+"""A response to a long-polling call may take this much longer than the requested wait."""
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+"""The address that `stoker up` serves at."""
 
 
-def settings(base_url: str, api_key: str, timeout_s: float) -> dict[str, Any]:
+def settings(
+    base_url: str | None, api_key: str | None, timeout_s: float, ca_file: Path | str | None
+) -> dict[str, Any]:
+    if base_url is None:
+        base_url = dotenv.lookup("STOKER_URL", os.environ, Path.cwd()) or DEFAULT_URL
+    if api_key is None:
+        api_key = dotenv.lookup("STOKER_API_KEY", os.environ, Path.cwd())
+    if api_key is None:
+        raise ClientError("no API key: give one, or set STOKER_API_KEY in the environment or in .env")
+    if in_the_clear(base_url):
+        warnings.warn(f"the API key goes to {base_url} in the clear: use https", KeyInTheClear, stacklevel=3)
     return {
+        "verify": True if ca_file is None else _trusting(ca_file),
         "base_url": base_url.rstrip("/").removesuffix("/v2") + "/",
         "headers": {"Authorization": f"Bearer {api_key}"},
         "timeout": timeout_s,
         "trust_env": False,
     }
+
+
+class KeyInTheClear(UserWarning):
+    """Everybody between this machine and the service can read and use the key."""
+
+
+def in_the_clear(base_url: str) -> bool:
+    """Whether others on the network can read what is sent there. Loopback does not leave this machine."""
+    try:
+        url = urlsplit(base_url)
+    except ValueError:
+        return False  # not a URL: nothing is sent
+    if url.scheme != "http" or not url.hostname or url.hostname == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(url.hostname).is_loopback
+    except ValueError:
+        return True
+
+
+def _trusting(ca_file: Path | str) -> ssl.SSLContext:
+    """Trusts the public authorities and those of this file."""
+    context = httpx.create_ssl_context(trust_env=False)
+    try:
+        context.load_verify_locations(ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise ClientError(f"{ca_file} is not a file of certificate authorities: {error}") from None
+    return context
 
 
 def request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
@@ -37,7 +86,7 @@ def request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Re
 
 
 def events_request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
-    """Its answer comes piece by piece, for as long as the job lives."""
+    """Its response arrives in chunks, for as long as the job lives."""
     timeout = httpx.Timeout(http.timeout.connect, read=SILENCE_S)
     return http.build_request(call.method, f"{call.under}/{call.path}", headers=call.headers, timeout=timeout)
 
@@ -48,8 +97,18 @@ def reply(response: httpx.Response) -> Reply:
 
 
 def failure(request: httpx.Request, error: httpx.TransportError) -> ClientError:
-    """Unreachable, unless nothing was sent and nothing ever will be."""
+    """Unreachable, or ClientError for a request that can never be sent."""
     if isinstance(error, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
-        return ClientError(f"{request.url} cannot be asked: {error}")
+        return ClientError(f"no request can be sent to {request.url}: {error}")
     address = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
-    return Unreachable(f"no answer from {address}: {error or type(error).__name__}")
+    return Unreachable(f"no answer from {address}: {_why(error)}")
+
+
+def _why(error: BaseException) -> str:
+    """The error of the operating system, if there is one: httpx's asyncio client hides it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionError) and cause.errno is not None:
+            return os.strerror(cause.errno)
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__

@@ -1,13 +1,13 @@
-"""What a client manages: the resources below /v1, each with what can be done to it.
+"""The management API (`/v1`): its resources and their operations.
 
     with Client("http://127.0.0.1:8000", key) as stoker:
         made = stoker.manage.endpoints.create({"templateId": "30zmvf89kd", "workersMax": 3})
         stoker.manage.endpoints.update(made["id"], {"workersMax": 5})
         stoker.manage.pods.stop("xedezhzb9la3ye")
 
-Fields are dicts under the interface's own names, and so are answers: `/v1/openapi.json` describes them.
-Reads, changes of fields and stored secrets are sent again where that helps; what creates, deletes, starts or
-stops is sent once. With an `AsyncClient` each call is to be awaited.
+Requests and responses are dicts with the field names of the API: `/v1/openapi.json` describes them. Reads,
+updates and stored secrets are sent again after a failure where that is safe; calls that create, delete, start
+or stop are sent once. With an `AsyncClient`, await each call.
 """
 
 from __future__ import annotations
@@ -18,57 +18,63 @@ from urllib.parse import quote
 
 from stoker.client.calls import Call
 
-Ask: TypeAlias = Callable[[Call[Any]], Any]
-"""Carries a call out: its answer, or what is awaited for it."""
+Send: TypeAlias = Callable[[Call[Any]], Any]
+"""Carries out a call and returns its result, or an awaitable of it."""
 
 Fields: TypeAlias = Mapping[str, Any]
 
+STRICT = {"Prefer": "handling=strict"}
+"""Makes the service refuse unknown field names, which it ignores otherwise."""
+
 
 class Resource:
-    """One kind: its list, its members, and their end."""
+    """One kind of resource: list, get, delete."""
 
-    def __init__(self, ask: Ask, path: str) -> None:
-        self._ask = ask
+    def __init__(self, send: Send, path: str) -> None:
+        self._send = send
         self._path = path
 
     def list(self, **query: Any) -> Any:
-        """All of them, as a list of dicts; `query` as the interface names it: `includeWorkers=True`."""
-        return self._ask(self._call("GET", params=_query(query)))
+        """All resources, as a list of dicts. `query`: the API's query parameters, such as
+        `includeWorkers=True`."""
+        return self._send(self._call("GET", params=_query(query)))
 
     def get(self, member: str, **query: Any) -> Any:
-        """One of them, by its id."""
-        return self._ask(self._call("GET", member, params=_query(query)))
+        """One resource, by its id."""
+        return self._send(self._call("GET", member, params=_query(query)))
 
     def delete(self, member: str) -> Any:
-        """None, once it is gone."""
-        return self._ask(self._call("DELETE", member))
+        """Deletes it and returns None."""
+        return self._send(self._call("DELETE", member))
 
     def _do(self, member: str, action: str) -> Any:
-        return self._ask(self._call("POST", member, action))
+        return self._send(self._call("POST", member, action))
 
     def _call(self, method: str, *parts: str, body: Fields | None = None, **more: Any) -> Call[Any]:
         path = "/".join([self._path, *(quote(part, safe="") for part in parts)])
-        again = method in ("GET", "PATCH", "PUT")
-        return Call(method, path, _as_it_is, body=body, again=again, under="v1", **more)
+        idempotent = method in ("GET", "PATCH", "PUT")
+        return Call(
+            method, path, _as_it_is, body=body, headers=STRICT, idempotent=idempotent, under="v1", **more
+        )
 
 
-class Made(Resource):
-    """One that is created."""
+class Creatable(Resource):
+    """A kind whose resources can be created."""
 
     def create(self, fields: Fields) -> Any:
-        """What was made, with its id."""
-        return self._ask(self._call("POST", body=fields))
+        """The new resource, with its id."""
+        return self._send(self._call("POST", body=fields))
 
 
-class Changed(Made):
-    """One that is changed, too."""
+class Updatable(Creatable):
+    """A kind whose resources can be created and updated."""
 
     def update(self, member: str, fields: Fields) -> Any:
-        """What it is now; fields that are left out stay."""
-        return self._ask(self._call("PATCH", member, body=fields))
+        """The updated resource; fields that are left out do not change."""
+        return self._send(self._call("PATCH", member, body=fields))
 
 
-class Pods(Changed):
+class Pods(Updatable):
     def start(self, member: str) -> Any:
         return self._do(member, "start")
 
@@ -79,46 +85,50 @@ class Pods(Changed):
         return self._do(member, "restart")
 
     def reset(self, member: str) -> Any:
-        """Makes its container anew."""
+        """Creates its container again; its volume stays."""
         return self._do(member, "reset")
 
 
 class Nodes(Resource):
     def drain(self, member: str) -> Any:
-        """Nothing new goes there."""
+        """Places nothing new on it."""
         return self._do(member, "drain")
 
     def resume(self, member: str) -> Any:
         return self._do(member, "resume")
 
+    def revoke(self, member: str) -> Any:
+        """Ends its session; it can join again only with a newer join token."""
+        return self._do(member, "revoke")
 
-class Secrets(Resource):
-    """Values that never come back; `get` finds none."""
+
+class SecretValues(Resource):
+    """Secrets. The API never returns their values, and has no `get` for them."""
 
     def put(self, name: str, value: str) -> Any:
-        """Stores it, or changes it."""
-        return self._ask(self._call("PUT", name, body={"value": value}))
+        """Stores the secret, or replaces its value."""
+        return self._send(self._call("PUT", name, body={"value": value}))
 
 
 class Management:
-    def __init__(self, ask: Ask) -> None:
-        self.endpoints = Changed(ask, "endpoints")
-        self.templates = Changed(ask, "templates")
-        self.pods = Pods(ask, "pods")
-        self.volumes = Changed(ask, "networkvolumes")
-        self.registries = Made(ask, "containerregistryauth")
-        self.nodes = Nodes(ask, "nodes")
-        self.keys = Changed(ask, "keys")
-        self.secrets = Secrets(ask, "secrets")
-        self._bills = Resource(ask, "billing")
-        self._audit = Resource(ask, "audit")
+    def __init__(self, send: Send) -> None:
+        self.endpoints = Updatable(send, "endpoints")
+        self.templates = Updatable(send, "templates")
+        self.pods = Pods(send, "pods")
+        self.volumes = Updatable(send, "networkvolumes")
+        self.registries = Creatable(send, "containerregistryauth")
+        self.nodes = Nodes(send, "nodes")
+        self.keys = Updatable(send, "keys")
+        self.secrets = SecretValues(send, "secrets")
+        self._bills = Resource(send, "billing")
+        self._audit = Resource(send, "audit")
 
     def bills(self, kind: str, **query: Any) -> Any:
-        """What `endpoints`, `pods` or `networkvolumes` have cost, bucket by bucket."""
+        """The cost of `endpoints`, `pods` or `networkvolumes`, by period."""
         return self._bills.get(kind, **query)
 
     def audit(self, **query: Any) -> Any:
-        """Who changed what, and who was refused: the newest first."""
+        """The audit log: who changed what, and who was refused, newest first."""
         return self._audit.list(**query)
 
 
@@ -126,6 +136,7 @@ def _as_it_is(body: Any) -> Any:
     return body
 
 
-def _query(given: Mapping[str, Any]) -> dict[str, Any]:
-    """httpx writes a list as one parameter for each of its values."""
-    return {name: value for name, value in given.items() if value is not None}
+def _query(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters without those that are None. httpx sends a list as one parameter for each of its
+    values."""
+    return {name: value for name, value in parameters.items() if value is not None}

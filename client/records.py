@@ -1,4 +1,4 @@
-"""What the service answers, as plain frozen data. A field that was not sent is None, never a guess."""
+"""Responses of the service as plain frozen dataclasses. A field that was not sent is None."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ TERMINAL = frozenset({"COMPLETED", "FAILED", "TIMED_OUT", "CANCELLED"})
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job as it stood when the answer was written. Times are in milliseconds.
+    """One job at the time of the response. Times are in milliseconds.
 
-    `reason` says why a job waits, or why it was taken away. `created_at` is told in listings only. `logs`
-    are the last lines that an attempt wrote which failed.
+    `reason` says why a job waits, or why an attempt was lost. `created_at` is set in listings only. `logs`
+    are the last lines of a failed attempt.
     """
 
     id: str
@@ -39,7 +39,7 @@ class JobRecord:
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> JobRecord:
-        """From the JSON object of any job answer; keys it does not know are ignored."""
+        """Reads the JSON object of a job; unknown keys are ignored."""
         return cls(
             id=str(body["id"]),
             status=str(body["status"]),
@@ -57,7 +57,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Some of an endpoint's jobs, newest first, without their outputs. `cursor` asks for the next page."""
+    """Some of an endpoint's jobs, newest first, without their outputs. `cursor` requests the next page."""
 
     jobs: tuple[JobRecord, ...]
     cursor: str | None = None
@@ -74,7 +74,7 @@ class AttemptLog:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What a job gave since the last poll of its stream."""
+    """The outputs of a job since the last poll of its stream."""
 
     status: str
     outputs: tuple[Any, ...]
@@ -86,10 +86,10 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event of a job: `kind` is chunk, progress, reset or end; of its logs log, skipped,
-    reset or end. `value` is its JSON.
+    """One server-sent event. Its `kind` is chunk, progress, reset or end for a job, and log, skipped, reset
+    or end for the job's logs. `value` is its JSON value.
 
-    A reset says that an attempt was lost: the chunks that came before it are void.
+    A reset means that an attempt was lost: discard the chunks before it.
     """
 
     kind: str
@@ -99,7 +99,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The counters of one endpoint, as they were sent."""
+    """The counters of one endpoint. `serves`: what its ready workers run, by their own reports."""
 
     jobs: Mapping[str, int]
     workers: Mapping[str, int]
+    serves: tuple[str, ...] = ()

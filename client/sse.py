@@ -1,12 +1,12 @@
-"""Reads server-sent events: bytes in, events out. Knows nothing of HTTP or of jobs.
+"""Parses server-sent events from bytes. Knows nothing of HTTP or of jobs.
 
-Only what the service sends is covered: `event`, `id`, `data` and comments; `retry` is ignored. A line ends
-with a line feed and with nothing else: JSON text may hold the other letters that `splitlines` breaks at.
+Covers what the service sends: `event`, `id`, `data` and comments; `retry` is ignored. Only a line feed ends a
+line: JSON text may contain the other characters that `splitlines` splits at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -18,26 +18,26 @@ class RawEvent:
 
 
 class EventReader:
-    """An event is complete at its empty line; one that the end of the stream cut off is dropped."""
+    """An event ends with an empty line. An event that the end of the stream cuts off is dropped."""
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []  # pieces of a line that has not ended
+        self._rest: list[bytes] = []  # chunks of a line that has not ended
         self._kind, self._data = "message", list[str]()
         self._last_id = ""
 
     def feed(self, data: bytes) -> Iterator[RawEvent]:
-        """The events that are complete with these bytes."""
+        """The events that these bytes complete."""
         *ended, rest = data.split(b"\n")
         for line in ended:
             whole = b"".join([*self._rest, line])
             self._rest = []
-            event = self.line(whole.decode("utf-8", "replace").removesuffix("\r"))
+            event = self._line(whole.decode("utf-8", "replace").removesuffix("\r"))
             if event is not None:
                 yield event
         self._rest.append(rest)
 
-    def line(self, line: str) -> RawEvent | None:
-        """The event that this line, without its end, completes."""
+    def _line(self, line: str) -> RawEvent | None:
+        """The event that this line completes, if any. `line` has no line feed."""
         if not line:
             kind, data = self._kind, self._data
             self._kind, self._data = "message", []
@@ -51,11 +51,3 @@ class EventReader:
         elif name == "data":
             self._data.append(value)
         return None
-
-
-def read_events(lines: Iterable[str]) -> Iterator[RawEvent]:
-    """The same from lines."""
-    reader = EventReader()
-    for line in lines:
-        if (event := reader.line(line)) is not None:
-            yield event

@@ -1,7 +1,7 @@
-"""What a client does step by step: send a call, pause, send it again. Nothing here sends or sleeps.
+"""The steps of a call: send it, pause, send it again. Pure: nothing here sends or sleeps.
 
-A conversation is a generator of steps. Whoever carries it out sends each Call and gives the Reply back, or
-throws Unreachable into it, and sleeps for each Pause; what it returns is the result.
+The steps are a generator. The client sends each Call and sends the Reply into the generator, or throws
+Unreachable into it, and sleeps for each Pause. The generator returns the result.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from stoker.client.records import JobRecord
 T = TypeVar("T")
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Before the first resend, the second, and so on: a service that starts anew is back within these."""
+"""The pauses before the first resend, the second, and so on. A service that restarts responds again within
+their sum."""
 
 LONGEST_PAUSE_S = 30.0
-"""Asked to wait longer than this, a call gives up: its caller decides."""
+"""If the service requests a longer wait, the call raises the error, and the caller decides."""
 
 WAIT_MS = (1_000, 90_000)
-"""How long one held call may ask the service to wait; more are made when that is not enough."""
+"""Shortest and longest wait of one long-polling call; `wait` makes as many calls as it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ Steps: TypeAlias = Generator[Call[Any] | Pause, Reply, T]
 
 
 def pause_before_resend(error: ClientError, resends: int, allowed: int) -> Pause | None:
-    """How long to wait before sending again after so many resends; None: the error stands."""
+    """The pause before the next resend, after `resends` of them; None if the call must not be sent again."""
     if resends >= min(allowed, len(PAUSES_S)):
         return None
     if isinstance(error, Unreachable):
@@ -46,14 +47,14 @@ def pause_before_resend(error: ClientError, resends: int, allowed: int) -> Pause
     return None
 
 
-def ask(call: Call[T], allowed: int) -> Steps[T]:
-    """One call, sent again at most `allowed` times where that is safe."""
+def send(call: Call[T], allowed: int) -> Steps[T]:
+    """One call, sent again at most `allowed` times if that is safe."""
     resends = 0
     while True:
         try:
             return calls.result(call, (yield call))
         except ClientError as error:
-            pause = pause_before_resend(error, resends, allowed) if call.again else None
+            pause = pause_before_resend(error, resends, allowed) if call.idempotent else None
             if pause is None:
                 raise
         resends += 1
@@ -63,10 +64,10 @@ def ask(call: Call[T], allowed: int) -> Steps[T]:
 def wait(
     endpoint: str, job: str, timeout_s: float | None, clock: Callable[[], float], allowed: int
 ) -> Steps[JobRecord]:
-    """Until the job has COMPLETED. May end a second late: no shorter wait can be asked for."""
+    """Waits until the job has COMPLETED. May time out a second late: the service accepts no shorter wait."""
     until = None if timeout_s is None else clock() + timeout_s
     while True:
-        record = yield from ask(calls.status_sync(endpoint, job, _wait_ms(until, clock)), allowed)
+        record = yield from send(calls.status_sync(endpoint, job, _wait_ms(until, clock)), allowed)
         if record.succeeded:
             return record
         if record.ended:

@@ -16,12 +16,16 @@ or volume, so a sum over hours counts nothing twice. Buckets are UTC; a week sta
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from itertools import accumulate
+from math import ceil
+from typing import Literal, TypeAlias
 
 NANO = 1_000_000_000
 SECOND_MS = 1_000
+HOUR_S = 3_600
 HOUR_MS = 3_600_000
 PERCENT = 100
 SHARES = 1_000_000
@@ -117,20 +121,27 @@ def by_hour(began_ms: int, ended_ms: int) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class HourRow:
-    """One hour of one endpoint, pod or volume: `resource`, as far as it belongs to `name`, which is what a
-    bill is grouped by. `disk_gb`: the most that it had."""
+    """One hour of what belongs to `name`, which is what a bill is grouped by."""
 
     hour: int
     name: str
-    resource: str
     billed_ms: int
-    disk_gb: int
     nano_usd: int
 
 
 @dataclass(frozen=True, slots=True)
+class Space:
+    """A stretch, in seconds since the epoch, for which something that belongs to `name` had so many GB."""
+
+    name: str
+    began: float
+    ended: float
+    gb: int
+
+
+@dataclass(frozen=True, slots=True)
 class BillRecord:
-    """`hour` is where the bucket begins. `disk_gb` sums up the most that each resource had in the bucket."""
+    """`hour` is where the bucket begins. `disk_gb` is the most that there was at once in the bucket."""
 
     hour: int
     name: str
@@ -139,21 +150,36 @@ class BillRecord:
     nano_usd: int
 
 
-def records(rows: Iterable[HourRow], size: BucketSize) -> list[BillRecord]:
+_Key: TypeAlias = tuple[int, str]
+"""Where a bucket begins, and a name."""
+
+
+def records(rows: Iterable[HourRow], spaces: Iterable[Space], size: BucketSize) -> list[BillRecord]:
     """By time, then name."""
-    sums: dict[tuple[int, str], list[int]] = {}
-    disks: dict[tuple[int, str], dict[str, int]] = {}
+    sums: dict[_Key, list[int]] = {}
     for row in rows:
-        key = bucket_start(row.hour, size), row.name
-        billed = sums.setdefault(key, [0, 0])
+        billed = sums.setdefault((bucket_start(row.hour, size), row.name), [0, 0])
         billed[0] += row.billed_ms
         billed[1] += row.nano_usd
-        most = disks.setdefault(key, {})
-        most[row.resource] = max(most.get(row.resource, 0), row.disk_gb)
-    return [
-        BillRecord(*key, billed[0], sum(disks[key].values()), billed[1])
-        for key, billed in sorted(sums.items())
-    ]
+    most = _most_at_once(spaces, size)
+    return [BillRecord(*key, billed[0], most.get(key, 0), billed[1]) for key, billed in sorted(sums.items())]
+
+
+def _most_at_once(spaces: Iterable[Space], size: BucketSize) -> dict[_Key, int]:
+    """At one moment the ends come before the begins. What ends after its bucket needs no cut: nothing begins
+    there any more."""
+    changes: defaultdict[_Key, list[tuple[float, int]]] = defaultdict(list)
+    for space in spaces:
+        for bucket in _buckets(space, size):
+            began = max(space.began, bucket * HOUR_S)
+            changes[bucket, space.name] += [(began, space.gb), (space.ended, -space.gb)]
+    return {key: max(accumulate(gb for _, gb in sorted(found))) for key, found in changes.items()}
+
+
+def _buckets(space: Space, size: BucketSize) -> set[int]:
+    step = 1 if size == "hour" else 24
+    first = int(space.began // HOUR_S) // step * step
+    return {bucket_start(hour, size) for hour in range(first, ceil(space.ended / HOUR_S), step)}
 
 
 def bucket_start(hour: int, size: BucketSize) -> int:

@@ -11,17 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from stoker.control import store
-from stoker.control.artifacts import Artifacts
-from stoker.control.commit import Commits
-from stoker.control.dispatch import Dispatch
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError, Unavailable
-from stoker.control.nodes import Nodes
-from stoker.control.settings import PlaneSettings
-from stoker.control.staffing import Staffing
+from stoker.control.jobs.artifacts import Artifacts
+from stoker.control.jobs.waiters import JobChanges
+from stoker.control.nodes.joining import revoked_nodes
+from stoker.control.nodes.sessions import NodeSessions
+from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
+from stoker.control.store.database.commits import Commits
 from stoker.control.types import Changed
 
 log = logging.getLogger(__name__)
@@ -33,6 +36,9 @@ SETTLE_S = 10.0
 
 STAFF_PAUSE_S = 0.05
 
+ASIDE_S = 86_400.0
+"""What the object store does not delete is tried again after so long, and told of again then."""
+
 ARTIFACTS_EVERY = 60
 TIDY_AGAIN_S = 10.0
 
@@ -43,19 +49,22 @@ class Sweeper:
         settings: PlaneSettings,
         commits: Commits,
         artifacts: Artifacts,
-        staffing: Staffing,
+        scaling: WorkerScaling,
         dispatch: Dispatch,
-        nodes: Nodes,
+        sessions: NodeSessions,
+        changes: JobChanges,
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._commits = commits
         self._artifacts = artifacts
-        self._staffing = staffing
+        self._scaling = scaling
         self._dispatch = dispatch
-        self._nodes = nodes
+        self._sessions = sessions
+        self._changes = changes
         self._clock = clock
         self._expected: set[str] = set()
+        self._hurried = False  # the last pass did not wait for its time
 
     def expect(self, nodes: Iterable[str]) -> None:
         """These were connected a moment ago: no worker is started elsewhere until they had time to return."""
@@ -74,30 +83,31 @@ class Sweeper:
             watched = now - watching_since >= self._settings.silence_s
             try:
                 if watched:
-                    await self._lapse()
-                await self._expire()
+                    await self._expire_sessions()
+                await self._expire_jobs()
+                self._sessions.disconnect(await self._commits.read(revoked_nodes))
             except Exception as error:  # whatever it is: the next pass does it again
                 log.error("a sweep failed and is done again: %r", error)
                 watching_since = loop.time()  # what nodes said could not be stored either
 
-    async def _expire(self) -> None:
+    async def _expire_jobs(self) -> None:
         while True:
             now = self._clock()
             expired = await self._commits.commit(partial(store.expire, now=now, limit=BATCH))
-            self._nodes.apply(expired)
+            self._changes.apply(expired)
             if len(expired) < BATCH:
                 return
 
-    async def _lapse(self) -> None:
+    async def _expire_sessions(self) -> None:
         now = self._clock()
 
-        def lapse(conn: Conn) -> tuple[dict[str, int], tuple[Changed, ...]]:
+        def lose(conn: Conn) -> tuple[dict[str, int], tuple[Changed, ...]]:
             lost, changed = store.lost_nodes(conn, now - self._settings.silence_s, now)
             return lost, store.noted(conn, changed)
 
-        lost, changed = await self._commits.commit(lapse)
-        self._nodes.lapse(lost)
-        self._nodes.apply(changed)
+        lost, changed = await self._commits.commit(lose)
+        self._sessions.expire(lost)
+        self._changes.apply(changed)
 
     # -- the object store
 
@@ -116,20 +126,26 @@ class Sweeper:
                 await asyncio.sleep(TIDY_AGAIN_S)
 
     async def _clear(self) -> None:
-        """Deletes what no record names any more. What cannot be deleted stays noted and holds no other up."""
-        gone = []
+        """Deletes what no record names. What cannot be deleted is put aside and holds no other up."""
+        gone, aside = [], []
         now = self._clock()
         for name in await self._commits.read(lambda conn: store.leftovers(conn, now, BATCH)):
             try:
                 await self._delete(name)
             except Unavailable:
                 break
-            except ControlError as error:
-                log.error("%s could not be deleted: %s", name, error)
+            except (ControlError, ValueError) as error:
+                log.error("%s could not be deleted and is put aside for a day: %s", name, error)
+                aside.append(name)
             else:
                 gone.append(name)
-        if gone:
-            await self._commits.commit(partial(store.forget_leftovers, names=gone))
+
+        def note(conn: Conn) -> None:
+            store.forget_orphans(conn, gone)
+            store.note_orphans(conn, aside, now + ASIDE_S)
+
+        if gone or aside:
+            await self._commits.commit(note)
 
     async def _delete(self, name: str) -> None:
         """A prefix ends in a slash."""
@@ -138,36 +154,69 @@ class Sweeper:
     async def _forget_artifacts(self) -> None:
         now = self._clock()
         while keys := await self._commits.read(lambda conn: store.expired_artifacts(conn, now, BATCH)):
-            for key in keys:
-                await self._artifacts.delete(key)
-            await self._commits.commit(partial(store.forget_artifacts, keys=keys))
+            # Noted like any other thing to delete: one that cannot be is no other's business.
+            def give_up(conn: Conn, keys: tuple[str, ...] = keys) -> None:
+                store.note_orphans(conn, keys)
+                store.forget_artifacts(conn, keys)
+
+            await self._commits.commit(give_up)
 
     # -- demand
 
-    async def staff(self) -> None:
+    async def scale_workers(self) -> None:
         """Staffs when something changed, and each second, until cancelled."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         while True:
-            self._staffing.wake.clear()
+            self._scaling.wake.clear()
+            self._scaling.room.clear()
             asked = self._clock()
             try:
                 demand = await self._commits.read(store.queue_sample)
             except Exception as error:
                 log.error("demand could not be sampled: %r", error)
             else:
-                settled = self._expected <= self._nodes.connected() or loop.time() - started > SETTLE_S
-                self._staffing.staff(demand, asked, may_start=settled)
+                settled = self._expected <= self._sessions.connected() or loop.time() - started > SETTLE_S
+                self._scaling.reconcile(demand, asked, may_start=settled)
                 for endpoint, sample in demand.items():
                     if sample.queued or sample.low:
                         self._dispatch.remind(endpoint)
+                await self._note_given()
             await self._wait()
 
-    async def _wait(self) -> None:
-        """A burst of submissions is one reason to look, not a thousand: the sample reads an index."""
-        await asyncio.sleep(STAFF_PAUSE_S)
+    async def _note_given(self) -> None:
+        """A node that comes back to another process is believed to hold what it was given, no more."""
+        given, taken = self._scaling.desired.news()
+        if not given and not taken:
+            return
+        now = self._clock()
+
+        def note(conn: Conn) -> None:
+            store.give_workers(conn, given)
+            store.take_workers(conn, taken, now)
+
         try:
-            async with asyncio.timeout(1.0):
-                await self._staffing.wake.wait()
-        except TimeoutError:
-            pass
+            await self._commits.commit(note)
+        except Exception as error:
+            log.error("which workers nodes were given could not be stored yet: %r", error)
+            self._scaling.desired.not_noted(given, taken)
+        else:
+            self._scaling.desired.noted(given)
+
+    async def _wait(self) -> None:
+        """A burst of submissions is one reason to look, not a thousand: the sample reads an index. Room for
+        what had found none is used at once, for a job waits for it; every other time, for nodes say when."""
+        hurried, self._hurried = self._hurried, False
+        if hurried:
+            await asyncio.sleep(STAFF_PAUSE_S)
+        else:
+            self._hurried = await _within(STAFF_PAUSE_S, self._scaling.room)
+        await _within(1.0, self._scaling.wake)
+
+
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    """Whether it came."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

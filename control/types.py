@@ -1,64 +1,22 @@
 """What the control plane's parts hand each other: submissions in, views of stored jobs out.
 
 Plain frozen data; times are seconds since the epoch, durations name their unit. Payloads stay JSON bytes.
-How a view reads on the wire is `control.records`; how it is stored is `control.store`.
+How a view reads on the wire is `control.jobs.records`; how it is stored is `control.store`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Literal
 
-from stoker.control.access import ALL, Access
-from stoker.control.needs import Needs
-from stoker.control.pod import WantedPod
+from stoker.control.rules.access import ALL, Access
+from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.rules.needs import Needs
+from stoker.control.rules.pods import WantedPod
+from stoker.control.rules.submissions import Once, S3Config, Submission
+from stoker.control.rules.validation import AssignedAttempt
 from stoker.wire.messages import Artifact, AttemptKey, Price, Ref, RegistryAuth, WorkerLimits
-
-
-class JobState(StrEnum):
-    IN_QUEUE = "IN_QUEUE"
-    IN_PROGRESS = "IN_PROGRESS"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    TIMED_OUT = "TIMED_OUT"
-    CANCELLED = "CANCELLED"
-
-
-TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED})
-
-
-@dataclass(frozen=True, slots=True)
-class S3Config:
-    """A caller's own bucket. The secret is encrypted at rest and never logged."""
-
-    access_id: str
-    access_secret: str = field(repr=False)
-    bucket: str
-    endpoint_url: str
-    object_path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Once:
-    """An idempotency key, and a digest of the request that it came with."""
-
-    key: str
-    fingerprint: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A checked submission body. `input` is the JSON text of its `input` value."""
-
-    input: bytes
-    webhook: str | None = None
-    execution_timeout_ms: int | None = None
-    ttl_ms: int | None = None
-    low_priority: bool = False
-    s3: S3Config | None = None
-    once: Once | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +147,7 @@ class Claimed:
 
     job: str
     attempt: int
+    account: str
     endpoint: str
     node: str
     worker: str
@@ -198,6 +157,14 @@ class Claimed:
     input: bytes | None
     input_ref: Ref | None
     s3: S3Config | None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRight:
+    """What a node may use of the object store for an attempt: the endpoint names the prefix."""
+
+    endpoint: str
+    input_key: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,50 +194,9 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredChunk:
-    """One piece of partial output; a piece over 1 MB lies where `ref` says, and `value` is empty then."""
-
-    attempt: int
-    n: int
-    value: bytes
-    ref: Ref | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """Up to where pollers of a stream have read; `told`: its end, too."""
-
-    attempt: int = 0
-    n: int = -1
-    told: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPoll:
-    """`cursor` is what to `advance` to once the answer was written; `told`: pollers had heard of the end."""
-
-    view: JobView
-    chunks: tuple[StoredChunk, ...]
-    cursor: Cursor
-    told: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEvent:
-    """One server-sent event. Ids read `attempt-n`; `reset` says that an earlier attempt's chunks are void."""
-
-    kind: str  # chunk, progress, reset, end
-    attempt: int
-    n: int
-    value: bytes
-    view: JobView | None = None
-    ref: Ref | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Health:
-    """The eleven counters of `/health`; `ill` are devices that no worker is placed on, and why. `reason`: why
-    workers are throttled."""
+    """The eleven counters of `/health`; `unhealthy_devices` are those on which no worker is placed, and why.
+    `reason`: why workers are throttled. `serves`: what the workers that are ready say that they run."""
 
     completed: int = 0
     failed: int = 0
@@ -283,8 +209,9 @@ class Health:
     running: int = 0
     throttled: int = 0
     unhealthy: int = 0
-    ill: Mapping[str, str] = field(default_factory=dict)
+    unhealthy_devices: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    serves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,11 +231,13 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What a node's Hello led to: which of its attempts go on, which must stop, which jobs changed."""
+    """What a node's Hello led to: which of its attempts go on, which must stop, which jobs changed. `given`
+    are those that it may still speak about."""
 
     keep: tuple[AttemptKey, ...] = ()
     stop: tuple[AttemptKey, ...] = ()
     changed: tuple[Changed, ...] = ()
+    given: Mapping[AttemptKey, AssignedAttempt] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,30 +281,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptLog:
-    """The last lines that a handler wrote during one attempt; `first` counts those that came before."""
-
-    attempt: int
-    worker: str
-    lines: tuple[str, ...]
-    first: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LogEvent:
-    """One server-sent event of a job's logs. Ids read `attempt-n`. `reset`: a new attempt begins; `skipped`:
-    so many `lines` up to this one are gone."""
-
-    kind: str  # log, skipped, reset, end
-    attempt: int
-    n: int = -1
-    line: str = ""
-    lines: int = 0
-    view: JobView | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GivenFile:
+class UploadedFile:
     """A caller's file in the object store: a URL to be named in inputs, until `expires_at`."""
 
     url: str
@@ -386,11 +292,12 @@ class GivenFile:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A webhook that is due: the job's record as it was when it ended, and its input. `id` stays the same."""
+    """A webhook that is due: the job's record as it was when it ended, and its input. `id` stays the same.
+    `whose`: the account of its job, and the host that receives it."""
 
     id: str
     url: str
-    receiver: str
+    whose: tuple[str, str]
     tries: int
     view: JobView
     input: bytes | None
@@ -409,7 +316,7 @@ class KeyRecord:
     name: str
     created_at: float
     revoked_at: float | None = None
-    kind: Literal["key", "join"] = "key"
+    kind: Literal["key", "join", "node"] = "key"
     access: Access = ALL
     expires_at: float | None = None
     last_used_at: float | None = None
@@ -431,12 +338,10 @@ class AuditLine:
 
 __all__ = [
     "TERMINAL",
-    "AttemptLog",
     "AuditLine",
     "Changed",
     "Claimed",
     "Counted",
-    "Cursor",
     "Delivery",
     "Endpoint",
     "EndpointVersion",
@@ -445,7 +350,6 @@ __all__ = [
     "JobView",
     "KeyRecord",
     "Listing",
-    "LogEvent",
     "NewJob",
     "Once",
     "Page",
@@ -454,9 +358,6 @@ __all__ = [
     "Reported",
     "S3Config",
     "Slot",
-    "StoredChunk",
-    "StreamEvent",
-    "StreamPoll",
     "Submission",
     "Submitted",
     "Template",

@@ -1,10 +1,11 @@
-"""The demo: everything started on free ports, three pictures and a talking video in out/, everything stopped.
+"""The demo: starts everything on free ports, makes three images and a talking video in out/, stops
+everything.
 
     make demo            or    python deploy/demo.py [--out out]
 
-Uses what users use: `stoker up` as a process, the API client, the signed URLs. It fails when a picture does
-not open, when the video (`talking_picture`) is not what was asked for, when a cost is not the documented one,
-or when a process is left running.
+Uses what users use: `stoker up` as a process, the API client, the signed URLs. It fails if an image cannot be
+opened, if the video (`talking_picture`) is not the requested one, if a cost is not the documented one, or if
+a process is left running.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent))
 import talking_picture
 
-from stoker.cli.readiness import understand
+from stoker.cli.readiness import parse_ready
 from stoker.client import Client, JobRecord
 
 ENDPOINT = "text-to-image"
@@ -46,26 +47,26 @@ PROMPTS: list[dict[str, Any]] = [
 ]
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     print(text, flush=True)
 
 
 @contextmanager
 def service(data: Path, key: str) -> Iterator[str]:
-    """`stoker up` on free ports, stopped with one Ctrl-C. Fails if anything it started outlives it."""
+    """Runs `stoker up` on free ports and stops it with one Ctrl-C. Fails if one of its processes is left."""
     read, write = os.pipe()
     command = [sys.executable, "-P", "-m", "stoker.cli", "up", "--port", "0", "--data-dir", str(data)]
     up = subprocess.Popen(
         [*command, "--ready-fd", str(write)],
-        env={**os.environ, "STOKER_API_KEY": key},
+        env={"STOKER_PIPELINE": "flux-tiny,talk-tiny", **os.environ, "STOKER_API_KEY": key},
         pass_fds=[write],
         stdin=subprocess.DEVNULL,
-        start_new_session=True,  # a Ctrl-C at the demo is passed on by the demo
+        start_new_session=True,  # the demo passes a Ctrl-C on
     )
     os.close(write)
     try:
         with open(read, "rb") as pipe:
-            facts = understand(pipe.readline())
+            facts = parse_ready(pipe.readline())
         if facts is None:
             raise SystemExit(f"stoker up ended before it was ready; its logs were in {data / 'logs'}")
         yield facts["http"]
@@ -75,7 +76,7 @@ def service(data: Path, key: str) -> Iterator[str]:
 
 def stop(up: subprocess.Popen[bytes]) -> None:
     started = psutil.Process(up.pid).children(recursive=True) if up.poll() is None else []
-    say(f"\nstopping stoker up and the {len(started)} processes below it")
+    print_line(f"\nstopping stoker up and the {len(started)} processes below it")
     up.send_signal(signal.SIGINT)
     try:
         up.wait(60)
@@ -85,48 +86,50 @@ def stop(up: subprocess.Popen[bytes]) -> None:
     _, left = psutil.wait_procs(started, timeout=30)
     if left:
         raise SystemExit(f"left running: {', '.join(str(process) for process in left)}")
-    say("stopped; nothing was left running")
+    print_line("stopped; nothing was left running")
 
 
-def make_picture(stoker: Client, given: dict[str, Any], out: Path) -> None:
-    say(f"\n> {given['prompt']}")
+def make_image(stoker: Client, job_input: dict[str, Any], out: Path) -> None:
+    print_line(f"\n> {job_input['prompt']}")
     began = time.monotonic()
-    job = stoker.run(ENDPOINT, given)
-    say(f"  {job.id} accepted after {1000 * (time.monotonic() - began):.0f} ms")
+    job = stoker.run(ENDPOINT, job_input)
+    print_line(f"  {job.id} accepted after {1000 * (time.monotonic() - began):.0f} ms")
     for event in stoker.events(ENDPOINT, job.id):
         match event.kind:
             case "progress":
                 value = event.value["output"]
-                say(f"  step {value['step']} of {value['steps']}")
+                print_line(f"  step {value['step']} of {value['steps']}")
             case "chunk" if "preview" in event.value["output"]:
                 preview = event.value["output"]["preview"]
                 size = f"{preview['width']}x{preview['height']}"
-                say(f"  preview after step {preview['step']}, {size}")
+                print_line(f"  preview after step {preview['step']}, {size}")
             case "end":
                 record = JobRecord.read(event.value)
                 if not record.succeeded:
                     raise SystemExit(f"the job ended {record.status}: {record.error}")
-                keep(record, given, out, time.monotonic() - began)
+                check_and_save(record, job_input, out, time.monotonic() - began)
 
 
-def keep(record: JobRecord, given: dict[str, Any], out: Path, seconds: float) -> None:
+def check_and_save(record: JobRecord, job_input: dict[str, Any], out: Path, seconds: float) -> None:
     output = record.output
-    answer = httpx.get(output["image_url"], timeout=60, trust_env=False)
-    answer.raise_for_status()
-    out.write_bytes(answer.content)
-    with Image.open(out) as picture:
-        picture.load()
-        size = picture.size
-    wanted = (given.get("width", 1024), given.get("height", 1024))
-    if size != wanted:
-        raise SystemExit(f"{out} is {size[0]}x{size[1]}; {wanted[0]}x{wanted[1]} was asked for")
-    cost = wanted[0] * wanted[1] * 20 / 1e9
+    response = httpx.get(output["image_url"], timeout=60, trust_env=False)
+    response.raise_for_status()
+    out.write_bytes(response.content)
+    with Image.open(out) as image:
+        image.load()
+        size = image.size
+    requested = (job_input.get("width", 1024), job_input.get("height", 1024))
+    if size != requested:
+        raise SystemExit(f"{out} is {size[0]}x{size[1]}; {requested[0]}x{requested[1]} was requested")
+    cost = requested[0] * requested[1] * 20 / 1e9
     if output["cost"] != cost:
         raise SystemExit(f"the cost is {output['cost']}; {cost} is the documented one")
-    say(f"  URL   {output['image_url'].partition('?')[0]}?… (signed, valid for 7 days)")
-    say(f"  cost  {output['cost']:.8f} USD")
-    say(f"  time  queued {record.delay_time} ms, made in {record.execution_time} ms, {seconds:.2f} s in all")
-    say(f"  file  {out}, {size[0]}x{size[1]}, {len(answer.content)} bytes, seed {output['seed']}")
+    print_line(f"  URL   {output['image_url'].partition('?')[0]}?… (signed, valid for 7 days)")
+    print_line(f"  cost  {output['cost']:.8f} USD")
+    print_line(
+        f"  time  queued {record.delay_time} ms, made in {record.execution_time} ms, {seconds:.2f} s in all"
+    )
+    print_line(f"  file  {out}, {size[0]}x{size[1]}, {len(response.content)} bytes, seed {output['seed']}")
 
 
 def main() -> None:
@@ -137,20 +140,20 @@ def main() -> None:
     key = f"sk_demo{secrets.token_hex(4)}_{secrets.token_hex(32)}"
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="stoker-demo-") as data:
-        say("starting stoker up: object store, control, agent, hosted models")
+        print_line("starting stoker up: object store, control, agent, hosted models")
         with service(Path(data), key) as url, Client(url, key) as stoker:
-            for number, given in enumerate(PROMPTS, 1):
-                kind = "png" if given.get("image_format") == "png" else "jpg"
-                make_picture(stoker, given, out / f"{number}.{kind}")
+            for number, job_input in enumerate(PROMPTS, 1):
+                kind = "png" if job_input.get("image_format") == "png" else "jpg"
+                make_image(stoker, job_input, out / f"{number}.{kind}")
             video = talking_picture.make_video(stoker, out)
     took = time.monotonic() - began
-    say(f"\nThree pictures are in {out}/, and a talking video in {video}. It took {took:.0f} s.")
-    if not os.environ.get("STOKER_PIPELINE"):
-        say(
-            "Without a GPU and real weights they were made by flux-tiny and talk-tiny: the real models'\n"
-            "own classes and the same path with small made-up weights. So the pictures are patterns and\n"
-            "not what the prompts say, and the video is the face, coarse, with a mouth that opens as the\n"
-            "voice gets louder."
+    print_line(f"\nThree images are in {out}/, and a talking video in {video}. It took {took:.0f} s.")
+    if "STOKER_PIPELINE" not in os.environ:
+        print_line(
+            "They were made by flux-tiny and talk-tiny: the classes of the real models and the same path,\n"
+            "with small made-up weights. So the images are patterns that do not follow the prompts, and\n"
+            "the video shows the face, coarsely, with a mouth that opens when the speech is loud. To use\n"
+            "other pipelines, fetch their weights and set STOKER_PIPELINE."
         )
 
 

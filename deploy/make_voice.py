@@ -1,10 +1,10 @@
-"""Makes deploy/voice.flac, the voice of the demo: a sentence of our own, spoken by espeak-ng.
+"""Makes deploy/voice.flac, the speech of the demo, with espeak-ng.
 
     apt-get install espeak-ng
     python -P deploy/make_voice.py [FILE]
 
-The file lies in the repository, so that nobody needs espeak-ng: run this to make it anew, or to let it say
-something else. What a program speaks by rule belongs to nobody, and neither does the sentence.
+The file is in the repository, so that the demo does not need espeak-ng. Run this to make it again, or with
+another text. Speech made by a program's rules has no copyright, and neither has this text.
 """
 
 from __future__ import annotations
@@ -15,29 +15,28 @@ import tempfile
 from pathlib import Path
 
 import av
+import soundfile
 
-VOICE = Path(__file__).with_name("voice.flac")
-SENTENCE = "Hello, I was only a picture."
-VOICE_OF = ("espeak-ng", "-v", "en-us", "-s", "185", "-p", "45", "-g", "0")
+SPEECH = Path(__file__).with_name("voice.flac")
+TEXT = "Hello, I was only a picture."
+SPEAK = ("espeak-ng", "-v", "en-us", "-s", "185", "-p", "45", "-g", "0")
 RATE = 16_000
 
 
-def speak(sentence: str, out: Path) -> None:
-    """Mono, 16 kHz, 16 bits."""
+def speak(text: str, out: Path) -> None:
+    """Writes the speech as mono, 16 kHz, 16 bits."""
     with tempfile.TemporaryDirectory() as folder:
-        wave = Path(folder) / "said.wav"
-        subprocess.run([*VOICE_OF, "-w", str(wave), sentence], check=True)
+        wave = Path(folder) / "speech.wav"
+        subprocess.run([*SPEAK, "-w", str(wave), text], check=True)
+        resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
         with (
-            av.open(str(wave)) as said,
-            av.open(str(out), "w", format="flac", options={"fflags": "+bitexact"}) as made,
+            av.open(str(wave)) as speech,
+            soundfile.SoundFile(out, "w", RATE, channels=1, subtype="PCM_16", format="FLAC") as flac,
         ):
-            stream = made.add_stream("flac", rate=RATE, layout="mono", format="s16")
-            resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
-            for frame in [*said.decode(audio=0), None]:
+            for frame in [*speech.decode(audio=0), None]:
                 for part in resampler.resample(frame):
-                    made.mux(stream.encode(part))
-            made.mux(stream.encode(None))
+                    flac.write(part.to_ndarray()[0])
 
 
 if __name__ == "__main__":
-    speak(SENTENCE, Path(sys.argv[1]) if len(sys.argv) > 1 else VOICE)
+    speak(TEXT, Path(sys.argv[1]) if len(sys.argv) > 1 else SPEECH)

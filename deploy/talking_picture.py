@@ -1,7 +1,7 @@
-"""The demo's talking video: a face drawn here and the spoken file beside this one become a film.
+"""The demo's talking video, made from a face drawn here and from voice.flac.
 
-As any caller does it: both are brought along (`POST files`), a job is queued, its events are heard, the film
-is downloaded. It fails when the film is not exactly what was asked for, or is not paid for as documented.
+Works like any caller: uploads both files (`POST files`), queues a job, follows its events, downloads the
+video. It fails if the video is not exactly the requested one, or if its cost is not the documented one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw
 from stoker.client import Client, Event, JobRecord
 
 ENDPOINT = "talking-video"
-VOICE = Path(__file__).with_name("voice.flac")
+SPEECH = Path(__file__).with_name("voice.flac")
 SIDE, FINER = 640, 4
 FPS, COST = 25, 0.25
 
@@ -29,7 +29,7 @@ WHITE, IRIS, LIPS, SHADE = (250, 248, 244), (60, 90, 70), (186, 84, 84), (206, 1
 
 
 def draw_face(out: Path) -> None:
-    """A plain face in the middle of SIDE x SIDE pixels, drawn finer and scaled down."""
+    """Draws a simple face in SIDE x SIDE pixels, at a higher resolution that is scaled down."""
     image = Image.new("RGB", (SIDE * FINER, SIDE * FINER), BACKGROUND)
     pen = ImageDraw.Draw(image)
 
@@ -52,86 +52,92 @@ def draw_face(out: Path) -> None:
 
 
 def make_video(stoker: Client, folder: Path) -> Path:
-    """The checked film in `folder`."""
+    """Makes and checks the video in `folder`."""
     face, out = folder / "face.png", folder / "talking.mp4"
     draw_face(face)
-    say(f"\n> {face.name} says what is spoken in {VOICE.name}")
+    print_line(f"\n> {face.name} speaks the text of {SPEECH.name}")
     began = time.monotonic()
-    given = {
+    job_input = {
         "prompt": "a person talks to the camera",
         "image": stoker.upload(ENDPOINT, face, "image/png"),
-        "audio": stoker.upload(ENDPOINT, VOICE, "audio/flac"),
+        "audio": stoker.upload(ENDPOINT, SPEECH, "audio/flac"),
         "size": "480p",
     }
-    job = stoker.run(ENDPOINT, given)
-    say(f"  {job.id} accepted; its worker starts now, for this is its first job")
-    pieces = bytearray()
+    job = stoker.run(ENDPOINT, job_input)
+    print_line(f"  {job.id} accepted; its worker starts now, since this is its first job")
+    data = bytearray()
     for event in stoker.events(ENDPOINT, job.id):
         if event.kind == "end":
             break
-        hear(event, pieces, time.monotonic() - began)
+        show_event(event, data, time.monotonic() - began)
     record = JobRecord.read(event.value)
     if not record.succeeded:
         raise SystemExit(f"the job ended {record.status}: {record.error}")
-    keep(record, out, bytes(pieces), time.monotonic() - began)
+    check_and_save(record, out, bytes(data), time.monotonic() - began)
     return out
 
 
-def hear(event: Event, pieces: bytearray, seconds: float) -> None:
-    """Shows a step, or a piece of the film: all pieces so far are a film that plays."""
-    told = event.value.get("output") if event.kind in {"progress", "chunk"} else None
-    match told:
+def show_event(event: Event, data: bytearray, seconds: float) -> None:
+    """Prints a step, or a chunk of the video: the chunks so far are a video that can be played."""
+    output = event.value.get("output") if event.kind in {"progress", "chunk"} else None
+    match output:
         case {"chunk": chunk, "chunks": chunks, "step": step, "steps": steps}:
-            say(f"  chunk {chunk} of {chunks}, step {step} of {steps}")
-        case {"video": {"data": data}}:
-            piece = base64.b64decode(data)
-            pieces += piece
-            frames = frames_of(io.BytesIO(pieces))
-            say(f"  piece of {len(piece)} bytes after {seconds:.2f} s: {frames / FPS:.2f} s can be played")
+            print_line(f"  chunk {chunk} of {chunks}, step {step} of {steps}")
+        case {"video": {"data": encoded}}:
+            part = base64.b64decode(encoded)
+            data += part
+            frames = frames_of(io.BytesIO(data))
+            print_line(
+                f"  chunk of {len(part)} bytes after {seconds:.2f} s: {frames / FPS:.2f} s can be played"
+            )
 
 
-def frames_of(film: Any) -> int:
-    with av.open(film) as opened:
+def frames_of(video_file: Any) -> int:
+    with av.open(video_file) as opened:
         return sum(1 for _ in opened.decode(video=0))
 
 
-def keep(record: JobRecord, out: Path, pieces: bytes, seconds: float) -> None:
+def check_and_save(record: JobRecord, out: Path, data: bytes, seconds: float) -> None:
     output = record.output
-    answer = httpx.get(output["video_url"], timeout=60, trust_env=False)
-    answer.raise_for_status()
-    out.write_bytes(answer.content)
+    response = httpx.get(output["video_url"], timeout=60, trust_env=False)
+    response.raise_for_status()
+    out.write_bytes(response.content)
     frames = check(out)
-    if (streamed := frames_of(io.BytesIO(pieces))) != frames:
-        raise SystemExit(f"the pieces have {streamed} frames; the film has {frames}")
+    if (streamed := frames_of(io.BytesIO(data))) != frames:
+        raise SystemExit(f"the chunks have {streamed} frames; the video has {frames}")
     if output["cost"] != COST:
         raise SystemExit(f"the cost is {output['cost']}; {COST} is the documented one")
-    say(f"  URL   {output['video_url'].partition('?')[0]}?… (signed, valid for 7 days)")
-    say(f"  cost  {output['cost']:.2f} USD")
-    say(f"  time  queued {record.delay_time} ms, made in {record.execution_time} ms, {seconds:.2f} s in all")
-    say(f"  file  {out}, {frames} frames, {frames / FPS:.2f} s with sound, {len(answer.content)} bytes")
+    print_line(f"  URL   {output['video_url'].partition('?')[0]}?… (signed, valid for 7 days)")
+    print_line(f"  cost  {output['cost']:.2f} USD")
+    print_line(
+        f"  time  queued {record.delay_time} ms, made in {record.execution_time} ms, {seconds:.2f} s in all"
+    )
+    print_line(
+        f"  file  {out}, {frames} frames, {frames / FPS:.2f} s with audio, {len(response.content)} bytes"
+    )
 
 
 def check(out: Path) -> int:
-    """How many frames it has. It must have `floor(seconds x 25)`, at 25 a second, and as much sound."""
-    wanted = int(seconds_of(VOICE) * FPS)
-    with av.open(str(out)) as film:
-        video, sound = film.streams.video[0], film.streams.audio[0]
-        found = video.average_rate, video.codec_context.name, sound.codec_context.name
+    """The number of frames. It must be `floor(seconds x 25)`, at 25 a second, with as much audio."""
+    expected = int(seconds_of(SPEECH) * FPS)
+    with av.open(str(out)) as video_file:
+        video, audio = video_file.streams.video[0], video_file.streams.audio[0]
+        found = video.average_rate, video.codec_context.name, audio.codec_context.name
         lasts = Fraction(video.duration or 0) * (video.time_base or 0)
-    if found != (Fraction(FPS), "h264", "aac") or lasts != Fraction(wanted, FPS):
-        raise SystemExit(f"{out} is {found}, {float(lasts)} s; 25 a second, h264, aac and {wanted / FPS} s")
-    if (frames := frames_of(str(out))) != wanted:
-        raise SystemExit(f"{out} has {frames} frames; {wanted} were expected")
-    if abs(seconds_of(out) - wanted / FPS) > 0.05:
-        raise SystemExit(f"{out} has {float(seconds_of(out)):.3f} s of sound; {wanted / FPS} were expected")
+    if found != (Fraction(FPS), "h264", "aac") or lasts != Fraction(expected, FPS):
+        raise SystemExit(f"{out} is {found}, {float(lasts)} s; 25 a second, h264, aac and {expected / FPS} s")
+    if (frames := frames_of(str(out))) != expected:
+        raise SystemExit(f"{out} has {frames} frames; {expected} were expected")
+    if abs(seconds_of(out) - expected / FPS) > 0.05:
+        raise SystemExit(f"{out} has {float(seconds_of(out)):.3f} s of audio; {expected / FPS} were expected")
     return frames
 
 
-def seconds_of(sound: Path) -> Fraction:
-    with av.open(str(sound)) as opened:
+def seconds_of(audio: Path) -> Fraction:
+    with av.open(str(audio)) as opened:
         rate = opened.streams.audio[0].rate
         return Fraction(sum(frame.samples for frame in opened.decode(audio=0)), rate)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     print(text, flush=True)

@@ -1,10 +1,10 @@
-"""Makes the two pictures of the sample: some frames of a film in a grid, and its sound as a waveform.
+"""Makes the two images about the demo's video: some of its frames in a grid, and its audio as a waveform.
 
     make demo
     .venv/bin/python -P docs/talking_video.py out/talking.mp4
 
-They show what `make demo` makes without a GPU: the face that it draws, with talk-tiny's mouth. The same film
-gives the same pictures.
+They show the video that `make demo` makes without a GPU: the face that it draws, with talk-tiny's mouth. The
+same video gives the same images.
 """
 
 from __future__ import annotations
@@ -24,40 +24,43 @@ PAPER, INK, AXIS = (255, 255, 255), (64, 84, 132), (190, 190, 190)
 COLOURS = 256
 
 
-def grid(film: Path) -> Image.Image:
-    """Frames from the first to the last, evenly apart, each with its number."""
-    with av.open(str(film)) as opened:
+def grid(video: Path) -> Image.Image:
+    """Evenly spaced frames from the first to the last, each with its number."""
+    with av.open(str(video)) as opened:
         frames = [frame.to_image() for frame in opened.decode(video=0)]
     numbers = np.linspace(0, len(frames) - 1, COLUMNS * ROWS).round().astype(int)
     page = Image.new("RGB", (COLUMNS * (SIDE + GAP) - GAP, ROWS * (SIDE + GAP) - GAP), PAPER)
-    for place, number in enumerate(numbers):
+    for position, number in enumerate(numbers):
         small = frames[number].copy()
         small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
         ImageDraw.Draw(small).text((5, 3), str(number), PAPER)
-        page.paste(small, (place % COLUMNS * (SIDE + GAP), place // COLUMNS * (SIDE + GAP)))
+        page.paste(small, (position % COLUMNS * (SIDE + GAP), position // COLUMNS * (SIDE + GAP)))
     return page
 
 
-def waveform(film: Path) -> Image.Image:
-    """From left to right the film's sound: of each column of pixels the least and the greatest sample."""
-    with av.open(str(film)) as opened:
-        sound: Any = np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
+def waveform(video: Path) -> Image.Image:
+    """The video's audio from left to right: the smallest and the largest sample in each column of pixels."""
+    with av.open(str(video)) as opened:
+        audio: Any = np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
     page = Image.new("RGB", (WIDTH, HEIGHT), PAPER)
     pen = ImageDraw.Draw(page)
     middle = HEIGHT / 2
-    loudest = max(float(np.abs(sound).max()), 1e-6)
+    loudest = max(float(np.abs(audio).max()), 1e-6)
     pen.line((0, middle, WIDTH, middle), AXIS)
-    for column, part in enumerate(np.array_split(sound, WIDTH)):
+    for column, part in enumerate(np.array_split(audio, WIDTH)):
         low, high = (middle - float(value) / loudest * (middle - 2) for value in (part.min(), part.max()))
         pen.line((column, high, column, low), INK)
     return page
 
 
 def main() -> None:
-    film = Path(sys.argv[1])
-    for made, name in ((grid(film), "talking-video-frames.png"), (waveform(film), "talking-video-sound.png")):
-        few = made.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)  # of rare colours, too: lips and eyes
-        few.save(HERE / name, optimize=True)
+    video = Path(sys.argv[1])
+    for image, name in (
+        (grid(video), "talking-video-frames.png"),
+        (waveform(video), "talking-video-sound.png"),
+    ):
+        small = image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)  # keeps rare colours, too: lips and eyes
+        small.save(HERE / name, optimize=True)
         print(f"{HERE / name}: {(HERE / name).stat().st_size} bytes")
 
 

@@ -1,0 +1,1 @@
+"""The hosted models: what they declare, their weights and their handlers. No import here loads torch."""

@@ -1,9 +1,9 @@
-"""A job's input, checked against a hosted model's schema and with its defaults filled in. Imports no torch.
+"""Checks a job's input against a hosted model's schema and fills in its defaults. Imports no torch.
 
-The control plane checks the same schema before it queues a job; this is for a handler that runs without one.
-What schemas of ours hold is known here: an object of strings, integers, numbers and booleans with ranges,
-patterns, enumerations, defaults and one format, `uri`. Numbers follow JSON: 1024.0 is an integer, true is no
-number.
+The control plane checks the same schema before it queues a job; this serves a handler that runs without one.
+It knows what the schemas of hosted models use: an object of strings, integers, numbers and booleans with
+ranges, patterns, enumerations, defaults and one format, `uri`. Numbers follow JSON: 1024.0 is an integer,
+true is not a number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class InvalidInput(ValueError):
 
 
 def checked(value: object, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Every property of the schema with its value, None where it may be missing and has no default.
+    """Every property of the schema with its value; None if it is optional, missing and has no default.
 
     Raises InvalidInput for the first thing that is wrong.
     """
@@ -45,46 +45,45 @@ def _listed(names: list[str]) -> str:
 def _field(value: Mapping[str, Any], field: str, rule: Mapping[str, Any]) -> Any:
     if field not in value:
         return rule.get("default")
-    given = value[field]
-    if not _fits(given, rule):
-        raise InvalidInput(f"{field}: {_shown(given)} is not allowed; it must be {_allowed(rule)}")
+    found = value[field]
+    if not _fits(found, rule):
+        raise InvalidInput(f"{field}: {_shown(found)} is not allowed; it must be {_allowed(rule)}")
     if rule["type"] == "integer":
-        return int(given)
-    return float(given) if rule["type"] == "number" else given
+        return int(found)
+    return float(found) if rule["type"] == "number" else found
 
 
-def _fits(given: object, rule: Mapping[str, Any]) -> bool:
+def _fits(value: object, rule: Mapping[str, Any]) -> bool:
     match rule["type"]:
         case "boolean":
-            return isinstance(given, bool)
+            return isinstance(value, bool)
         case "string":
-            return isinstance(given, str) and _is_text(given) and _string_fits(given, rule)
+            return isinstance(value, str) and _string_fits(value, rule)
         case "integer":
-            whole = isinstance(given, int) or (isinstance(given, float) and given.is_integer())
-            return whole and _number_fits(given, rule)
+            whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            return whole and _number_fits(value, rule)
         case _:
-            return isinstance(given, (int, float)) and _number_fits(given, rule)
+            return isinstance(value, (int, float)) and _number_fits(value, rule)
 
 
-def _number_fits(given: Any, rule: Mapping[str, Any]) -> bool:
-    """NaN fits nowhere, since it compares with nothing; a boolean is a number in Python only."""
-    if isinstance(given, bool) or not rule["minimum"] <= given <= rule["maximum"]:
+def _number_fits(value: Any, rule: Mapping[str, Any]) -> bool:
+    """NaN is in no range, since each comparison with it is false. Python counts booleans as numbers, JSON
+    does not."""
+    if isinstance(value, bool) or not rule["minimum"] <= value <= rule["maximum"]:
         return False
-    return "multipleOf" not in rule or given % rule["multipleOf"] == 0
+    return "multipleOf" not in rule or value % rule["multipleOf"] == 0
 
 
-def _string_fits(given: str, rule: Mapping[str, Any]) -> bool:
-    """A pattern may stand anywhere in the text, as JSON Schema has it; the format is that of a URL."""
-    if len(given) < rule.get("minLength", 0) or not re.search(rule.get("pattern", ""), given):
+def _string_fits(value: str, rule: Mapping[str, Any]) -> bool:
+    """As in JSON Schema, a pattern may match anywhere in the text. Half a surrogate pair, which JSON allows
+    and no tokenizer accepts, never fits."""
+    if any("\ud800" <= character <= "\udfff" for character in value):
         return False
-    if "format" in rule and not re.fullmatch(r"(?i:https?)://\S+", given):
+    if len(value) < rule.get("minLength", 0) or not re.search(rule.get("pattern", ""), value):
         return False
-    return given in rule.get("enum", [given])
-
-
-def _is_text(given: str) -> bool:
-    """Half of a surrogate pair is valid in JSON, and no tokenizer takes it."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in given)
+    if "format" in rule and not re.fullmatch(r"(?i:https?)://\S+", value):
+        return False
+    return value in rule.get("enum", [value])
 
 
 def _shown(value: object) -> str:
@@ -94,7 +93,7 @@ def _shown(value: object) -> str:
 
 
 def _allowed(rule: Mapping[str, Any]) -> str:
-    """The rule in words."""
+    """A description of the values that the rule allows."""
     if "enum" in rule:
         return " or ".join(rule["enum"])
     if rule["type"] == "boolean":

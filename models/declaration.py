@@ -1,6 +1,6 @@
 """What a hosted model declares about itself: plain data that the control plane stores with an endpoint.
 
-Declarations import no torch and load nothing, so that a process without any model library can read them.
+Declarations import no torch and load nothing, so a process without any model library can read them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ __all__ = ["ModelDeclaration"]
 class ModelDeclaration:
     """One hosted model.
 
-    `schema` is a JSON Schema (draft 2020-12) of a job's `input`. `prices` lists what is paid for: so many
-    billionths of a US dollar (`nano_usd`) for each unit of what the handler measures as `metric`.
-    `default_pipeline` is the one for a machine without a GPU, `gpu_pipeline` the one for a machine that has
-    one and its weights; `registry.choose_pipeline` decides.
-    `more_weights` are entries of weights.lock that each pipeline needs beside its own, by the names of the
-    environment variables that may name others. `settings` are other variables of the operator's that its
-    workers are given, each with what reads it; that raises ValueError for a value that is none.
-    `preload` names what a worker may be forked with, already imported. `env` is what its workers are given:
-    what libraries read as they are imported must stand there, for the handler comes too late for it.
+    `schema` is a JSON Schema (draft 2020-12) of a job's `input`. `prices` lists the price of each `metric`
+    that the handler measures, in billionths of a US dollar (`nano_usd`) a unit. `aliases` are other names for
+    the model, which existing client code may use. `pipelines` can run the model, the best first;
+    `registry.choose_pipeline` chooses one. `more_weights` are entries of weights.lock that each pipeline
+    needs besides its own, by the environment variable that replaces the entry. `settings` are other
+    environment variables that an operator may set for the workers, each with its parser, which raises
+    ValueError for an invalid value. `preload` names the modules that a worker's zygote imports. `env` is part
+    of the workers' environment: variables that libraries read on import belong there, since the handler would
+    set them too late.
     """
 
     id: str
@@ -32,8 +32,8 @@ class ModelDeclaration:
     handler: str
     schema: Mapping[str, Any]
     prices: tuple[Mapping[str, Any], ...]
-    default_pipeline: str
-    gpu_pipeline: str
+    pipelines: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
     more_weights: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
     preload: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""Weights that are made, not trained: the same numbers and the same bytes on every machine.
+"""Generates weights that are not trained: the same numbers and the same bytes on every machine.
 
-A number is an 8-bit integer, read from a hash of its name, times a power of two: exact in float32 and in
-bfloat16, and no random generator, library or CPU has a say in it.
+A number is an 8-bit integer, read from a hash of its name, times a power of two. It is exact in float32 and
+in bfloat16, and depends on no random generator, library or CPU.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def safetensors_bytes(weights: Mapping[str, Array]) -> bytes:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Each by its path below `folder`, which is made if it is not there."""
+    """Writes each file by its path below `folder`, which is created if it is missing."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Which models are hosted, and which pipelines can stand behind them. Imports no torch.
+"""The pipelines that can run the hosted models, and the choice of one. Imports no torch.
 
-Swapping a pipeline is an entry here and one in weights.lock.
+To add a pipeline, add an entry here and one to weights.lock.
 """
 
 from __future__ import annotations
@@ -8,20 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from stoker.models.declaration import ModelDeclaration
-from stoker.models.talking_video.declaration import DECLARATION as TALKING_VIDEO
-from stoker.models.text_to_image.declaration import DECLARATION as TEXT_TO_IMAGE
 
 __all__ = [
-    "MODELS",
     "PIPELINES",
+    "NoWeights",
     "PipelineEntry",
     "UnknownPipeline",
-    "asked_for",
     "choose_pipeline",
     "pipeline",
+    "requested_pipelines",
 ]
 
 
@@ -29,13 +27,18 @@ class UnknownPipeline(LookupError):
     """No pipeline of this name is registered."""
 
 
+class NoWeights(LookupError):
+    """No weights of a model are on this host; the message says which are missing and how to get them."""
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineEntry:
     """A named way to run a model.
 
-    `model` is the hosted model that it may stand behind, `weights` its entry in weights.lock, `profile` the
-    set of speed-ups (`exact`: none that changes the output). `text_tokens` is how much of a prompt T5 reads.
-    `wants_gpu`: too slow without one to be chosen there unasked.
+    `model` is the hosted model that it runs, `weights` its entry in weights.lock, `profile` the set of
+    speed-ups (`exact`: none that changes the output). `text_tokens` is how many tokens of a prompt T5 reads.
+    `made_up`: Stoker makes its weights itself. They are small, and the output shows that all parts work, not
+    what the prompt describes.
     """
 
     name: str
@@ -43,8 +46,18 @@ class PipelineEntry:
     weights: str
     text_tokens: int = 512
     profile: str = "exact"
-    wants_gpu: bool = True
+    made_up: bool = False
     about: str = ""
+
+    @property
+    def output_fields(self) -> dict[str, Any]:
+        """The fields that name it in a job's output and in the comment of a video file."""
+        return {"pipeline": self.name, **({"made_up_weights": True} if self.made_up else {})}
+
+    @property
+    def description(self) -> str:
+        """A description for logs and for `serves`."""
+        return f"{self.name}{', whose weights are made up' if self.made_up else ''} ({self.about})"
 
 
 PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
@@ -53,43 +66,43 @@ PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
         for entry in (
             PipelineEntry(
                 "flux-tiny",
-                model=TEXT_TO_IMAGE.id,
+                model="text-to-image",
                 weights="flux-tiny",
                 text_tokens=128,
-                wants_gpu=False,
+                made_up=True,
                 about="FLUX's classes with small made-up weights: patterns in under a second, on a CPU",
             ),
             PipelineEntry(
                 "flux-1-dev",
-                model=TEXT_TO_IMAGE.id,
+                model="text-to-image",
                 weights="flux-1-dev",
                 text_tokens=512,
                 about="FLUX.1-dev, 12 B parameters; a licence of its own, non-commercial",
             ),
             PipelineEntry(
                 "flux-1-schnell",
-                model=TEXT_TO_IMAGE.id,
+                model="text-to-image",
                 weights="flux-1-schnell",
                 text_tokens=256,
                 about="FLUX.1-schnell, 12 B parameters; made for 4 steps, ignores guidance; Apache-2.0",
             ),
             PipelineEntry(
                 "talk-tiny",
-                model=TALKING_VIDEO.id,
+                model="talking-video",
                 weights="talk-tiny",
                 profile="tiny",
-                wants_gpu=False,
-                about="InfiniteTalk's classes with made-up weights: the picture, and a mouth that moves",
+                made_up=True,
+                about="InfiniteTalk's classes with made-up weights: the image, and a mouth that moves",
             ),
             PipelineEntry(
                 "infinitetalk",
-                model=TALKING_VIDEO.id,
+                model="talking-video",
                 weights="infinitetalk",
                 about="InfiniteTalk on Wan 2.1, 19 B parameters: 40 steps of three forwards; Apache-2.0",
             ),
             PipelineEntry(
                 "infinitetalk-fast",
-                model=TALKING_VIDEO.id,
+                model="talking-video",
                 weights="infinitetalk-fast",
                 profile="fast",
                 about="the same with a distilled LoRA: 8 steps of two forwards",
@@ -98,13 +111,9 @@ PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
     }
 )
 
-MODELS: Final[Mapping[str, ModelDeclaration]] = MappingProxyType(
-    {model.id: model for model in (TEXT_TO_IMAGE, TALKING_VIDEO)}
-)
-
 
 def pipeline(name: str) -> PipelineEntry:
-    """The pipeline of this name. Raises UnknownPipeline with the names that there are."""
+    """The pipeline of this name. Raises UnknownPipeline, which lists the registered names."""
     try:
         return PIPELINES[name]
     except KeyError:
@@ -113,22 +122,33 @@ def pipeline(name: str) -> PipelineEntry:
         ) from None
 
 
-def asked_for(names: str | None) -> dict[str, PipelineEntry]:
-    """The pipelines of a list with commas, by their models. Raises UnknownPipeline; the last
-    one of a model counts."""
-    given = (name.strip() for name in (names or "").split(","))
-    return {entry.model: entry for entry in (pipeline(name) for name in given if name)}
+def requested_pipelines(names: str | None) -> dict[str, PipelineEntry]:
+    """The pipelines of a comma-separated list, by model; for each model the last one counts. Raises
+    UnknownPipeline."""
+    listed = (name.strip() for name in (names or "").split(","))
+    return {entry.model: entry for entry in (pipeline(name) for name in listed if name)}
 
 
 def choose_pipeline(
-    model: ModelDeclaration, asked: str | None, device_kind: str, present: Callable[[str], bool]
+    model: ModelDeclaration, requested: str | None, device_kind: str, lacking: Callable[[str], str]
 ) -> PipelineEntry:
-    """The pipeline to run: the one of this model that is asked for, else the best that this machine has.
+    """The pipeline to run: the one requested for this model, else the best whose weights are on this host.
 
-    `present` says whether the weights of this name are on the machine.
+    `lacking` returns why the weights of a name cannot be used on this host and how to get them; an empty text
+    if they can. Unless they are requested, made-up weights are chosen only on a host without a GPU; a host
+    with a GPU raises NoWeights instead, since customers pay for its output.
     """
-    if found := asked_for(asked).get(model.id):
+    if found := requested_pipelines(requested).get(model.id):
         return found
-    if device_kind != "cpu" and present(PIPELINES[model.gpu_pipeline].weights):
-        return PIPELINES[model.gpu_pipeline]
-    return PIPELINES[model.default_pipeline]
+    *real, made_up = (PIPELINES[name] for name in model.pipelines)
+    why = {entry.name: lacking(entry.weights) for entry in real}
+    for entry in real:
+        if not why[entry.name]:
+            return entry
+    if device_kind == "cpu":
+        return made_up
+    missing = "; ".join(f"{name}: {reason}" for name, reason in why.items())
+    raise NoWeights(
+        f"this host has a GPU and no weights for {model.id}, and serves made-up ones only where"
+        f" STOKER_PIPELINE={made_up.name} asks for them. {missing}"
+    )

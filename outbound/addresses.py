@@ -1,12 +1,12 @@
-"""May we connect there? The answer is a sentence, or None for yes. Pure: no name is resolved here.
+"""Decides whether a URL may be connected to: the reason for a refusal, or None. Pure: resolves no name.
 
-`refusal` judges a URL together with the addresses that its host resolved to. The caller then connects to
-exactly those addresses and to no others, so it does not matter how else the host could be read or
+`refusal` checks a URL together with the addresses that its host resolved to. The caller then connects to
+exactly those addresses and to no others, so it does not matter how another parser would read the host, or
 what it resolves to a moment later.
 
     never                     0.0.0.0/8, link-local, multicast, reserved, documentation, cloud metadata
     only with allow_private   loopback, 10/8, 172.16/12, 192.168/16, CGNAT 100.64/10, fc00::/7
-    IPv4 inside IPv6          (mapped, compatible, 6to4, NAT64) is judged as the IPv4 address it reaches
+    IPv4 inside IPv6          (mapped, compatible, 6to4, NAT64) is checked as the IPv4 address it reaches
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 Address = IPv4Address | IPv6Address
 
 _METADATA = {ip_address("100.100.100.200"), ip_address("168.63.129.16"), ip_address("fd00:ec2::254")}
-"""Metadata services that lie outside the link-local range, or inside one that `allow_private` opens."""
+"""Metadata services outside the link-local range, or inside a range that `allow_private` allows."""
 
 _PRIVATE = {
     ip_network("127.0.0.0/8"): "loopback",
@@ -57,6 +57,16 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine, by its name or number alone; resolves nothing."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def shown(url: str) -> str:
     """`url` for a message or a log: without credentials, query and fragment, which may be secrets."""
     try:
@@ -69,10 +79,9 @@ def shown(url: str) -> str:
 
 
 def refusal(url: str, addresses: Sequence[str], allow_private: bool) -> str | None:
-    """Why `url` may not be used, where its host has `addresses`; None when it may.
+    """Why `url`, whose host has these `addresses`, may not be used; None if it may.
 
-    One bad address among good ones refuses the URL: an honest name has no private address beside
-    its public one.
+    One forbidden address is enough: an honest name does not mix private and public addresses.
     """
     if why := malformed(url):
         return why
@@ -84,8 +93,45 @@ def refusal(url: str, addresses: Sequence[str], allow_private: bool) -> str | No
     return None
 
 
+def refusal_before_lookup(url: str, allow_private: bool) -> str | None:
+    """Like `refusal`, from the URL alone: decides hosts that are numbers or names of this machine."""
+    if why := malformed(url):
+        return why
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return refusal(url, ("127.0.0.1",), allow_private)
+    address = _numeric(host)
+    return None if address is None else refusal(url, (str(address),), allow_private)
+
+
+def _numeric(host: str) -> Address | None:
+    """The address that a resolver makes of a host of numbers: 127.1 and 0x7f000001 are loopback, too."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        parts = host.split(".")
+    numbers = [_number(part) for part in parts]
+    if len(parts) > 4 or None in numbers:
+        return None
+    *high, low = (number or 0 for number in numbers)
+    if any(number > 255 for number in high) or low >= 1 << 8 * (4 - len(high)):
+        return None
+    return IPv4Address(sum(number << 8 * (3 - at) for at, number in enumerate(high)) + low)
+
+
+def _number(part: str) -> int | None:
+    base = 16 if part[:2] in ("0x", "0X") else 8 if part[:1] == "0" else 10
+    digits = part[2:] if base == 16 else part
+    if not (digits.isascii() and digits.isalnum()):
+        return None
+    try:
+        return int(digits, base)
+    except ValueError:
+        return None
+
+
 def malformed(url: str) -> str | None:
-    """What is wrong with the URL itself, before anything is resolved; None when nothing is."""
+    """What is wrong with the URL itself, before its host is resolved; None if nothing is."""
     if any(c.isspace() or ord(c) < 0x20 or c in "\\\x7f" for c in url):
         return "the URL is refused: it holds a space, a control character or a backslash"
     try:
@@ -103,7 +149,7 @@ def malformed(url: str) -> str | None:
 
 
 def forbidden(address: str, allow_private: bool) -> str | None:
-    """The kind of a forbidden address in one or two words; None for an allowed one."""
+    """The kind of a forbidden address, such as "loopback"; None for an allowed one."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -116,7 +162,7 @@ def forbidden(address: str, allow_private: bool) -> str | None:
 
 
 def _reached(address: IPv6Address) -> Address:
-    """The IPv4 address that traffic to `address` ends at, where it is a wrapped one."""
+    """The IPv4 address that traffic to `address` reaches, if it embeds one."""
     number = int(address)
     if address in _MAPPED or address in _NAT64:
         return IPv4Address(number & 0xFFFFFFFF)

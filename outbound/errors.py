@@ -1,27 +1,27 @@
-"""Everything that can go wrong on the way to an address that a user or an operator named.
+"""The errors of connections to addresses that a user or an operator named.
 
 OutboundError
- ├─ UrlRefused           the guard will not go there: scheme, credentials, private address
- ├─ FetchFailed          it went, and got no usable answer; `status` where one was given
- ├─ TooLarge             what came was over the limit; nothing of it counts
+ ├─ UrlRefused           the guard does not connect there: scheme, credentials, private address
+ ├─ FetchFailed          the response was missing or not usable; `status` is its HTTP status, if any
+ ├─ TooLarge             the data was over the limit; none of it is used
  ├─ FileChanged          a file was altered while it was being uploaded
  ├─ ObjectStoreError
  │   ├─ ObjectStoreDown      not reachable or failing inside: the same call may work later
- │   ├─ ObjectStoreRefused   permanent until somebody changes something: credentials, bucket, clock
- │   ├─ ObjectStoreFull      no room: its disk or its quota is used up, until somebody makes some
+ │   ├─ ObjectStoreRefused   permanent until somebody changes credentials, bucket or clock
+ │   ├─ ObjectStoreFull      its disk or its quota is used up
  │   ├─ ObjectMissing        there is no object under that key
- │   └─ ObjectDamaged        there is one, and it is not the one that was promised
- └─ LocalS3Failed        the embedded object store would not start, or ended
+ │   └─ ObjectDamaged        the object is not the one that was stored
+ └─ LocalS3Failed        the embedded object store did not start, or ended
 
-Every text is a sentence for whoever must act on it. None holds a secret: URLs are shown without their query.
-`retryable` says whether the same call may work later, as it stands.
+Every message is a sentence for the person who must act on it. None contains a secret: URLs are shown without
+their query. `retryable` says whether the same call may work later.
 """
 
 from __future__ import annotations
 
 
 class OutboundError(Exception):
-    """Something went wrong outside."""
+    """Base of the errors of this package."""
 
     retryable = False
 
@@ -35,8 +35,8 @@ class UrlRefused(OutboundError):
 
 
 class FetchFailed(OutboundError):
-    """The address gave no usable answer. `status` is the HTTP status, None where there was none. `reason`:
-    unreachable, too_slow, redirect, not_found, http_status or bad_answer."""
+    """The address gave no usable response. `status` is the HTTP status, or None. `reason`: unreachable,
+    too_slow, redirect, not_found, http_status or bad_answer."""
 
     def __init__(self, message: str, status: int | None = None, *, reason: str = "unreachable") -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class FetchFailed(OutboundError):
 
 
 class TooLarge(OutboundError):
-    """What came was larger than what may come."""
+    """The data was over the limit."""
 
     reason = "too_large"
 
@@ -56,7 +56,7 @@ class FileChanged(OutboundError):
 
 
 class ObjectStoreError(OutboundError):
-    """The object store did not do what it was asked."""
+    """The object store did not carry out a call."""
 
 
 class ObjectStoreDown(ObjectStoreError):
@@ -66,7 +66,7 @@ class ObjectStoreDown(ObjectStoreError):
 
 
 class ObjectStoreRefused(ObjectStoreError):
-    """The object store will not do this for us, now or later."""
+    """The object store refuses the call, now and later."""
 
 
 class ObjectStoreFull(ObjectStoreError):

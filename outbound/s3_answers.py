@@ -1,4 +1,4 @@
-"""What an S3 call's failure means, as one of our errors with a sentence. Pure, but for botocore's types.
+"""Maps the failure of an S3 call to one of `outbound.errors`. Pure, except for botocore's types.
 
 no connection, time-out, 5xx, throttled   -> ObjectStoreDown      the same call may work later
 no room: 507, quota, "no space left"      -> ObjectStoreFull
@@ -38,10 +38,10 @@ _FULL_CODES = {
     "XMinioAdminBucketQuotaExceeded",
     "XMinioStorageFull",
 }
-_FULL_WORDS = ("no space left", "disk quota exceeded", "enospc", "quota exceeded", "not enough space")
+_FULL_TEXTS = ("no space left", "disk quota exceeded", "enospc", "quota exceeded", "not enough space")
 _MISSING_CODES = {"NoSuchKey", "404", "NotFound"}
 _DOWN_CODES = {
-    "NoSuchUpload",  # a server that restarted or gave up on its disk has forgotten the parts: begin again
+    "NoSuchUpload",  # a server that restarted has forgotten the parts: start again
     "RequestTimeout",
     "RequestTimeoutException",
     "SlowDown",
@@ -55,17 +55,14 @@ UNREACHED = (BotoConnectionError, ConnectionClosedError, HTTPClientError, Incomp
 
 
 def explain(error: Exception, doing: str, endpoint: str, bucket: str) -> ObjectStoreError:
-    """`doing` reads like "writing a/b.png"; the sentence begins with it."""
-    if (
-        isinstance(error, Boto3Error) and error.__context__ is not None
-    ):  # a transfer wraps what really happened
-        inner = error.__context__
-        error = inner if isinstance(inner, Exception) else error
+    """The error for a failed call. `doing`, such as "writing a/b.png", begins its message."""
+    if isinstance(error, Boto3Error) and isinstance(error.__context__, Exception):
+        error = error.__context__  # a transfer wraps the original error
     what = f"{doing} at {endpoint}"
     if isinstance(error, ClientError):
-        return _answered(error, what, bucket)
+        return _from_response(error, what, bucket)
     if isinstance(error, SSLError) and any(word in str(error).lower() for word in _TLS_PERMANENT):
-        return ObjectStoreRefused(f"{what} failed: TLS does not come about ({error})")
+        return ObjectStoreRefused(f"{what} failed: no TLS connection is possible ({error})")
     if isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), PeerRefused):
         return ObjectStoreRefused(f"{what} is refused: {error.kwargs['error']}")
     if isinstance(error, UNREACHED):
@@ -75,12 +72,12 @@ def explain(error: Exception, doing: str, endpoint: str, bucket: str) -> ObjectS
     return ObjectStoreDown(f"{what} failed: {_short(error)}")
 
 
-def _answered(error: ClientError, what: str, bucket: str) -> ObjectStoreError:
+def _from_response(error: ClientError, what: str, bucket: str) -> ObjectStoreError:
     answer: dict[str, Any] = dict(error.response)
     code = str(answer.get("Error", {}).get("Code", ""))
     text = str(answer.get("Error", {}).get("Message", "")) or code
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    if status == 507 or code in _FULL_CODES or any(word in text.lower() for word in _FULL_WORDS):
+    if status == 507 or code in _FULL_CODES or any(part in text.lower() for part in _FULL_TEXTS):
         return ObjectStoreFull(f"{what} failed: the object store is full, or its quota is used up ({text})")
     if code == "NoSuchBucket" or (code in _MISSING_CODES and error.operation_name == "HeadBucket"):
         return ObjectStoreRefused(f"{what} failed: there is no bucket {bucket!r}")

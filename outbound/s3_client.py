@@ -1,8 +1,8 @@
-"""S3 clients that know what they were told and nothing else.
+"""S3 clients that use only the settings passed to them.
 
 botocore takes settings from AWS_* variables, ~/.aws, instance metadata and proxy variables. Here its session
-is given constants in place of all of them, so that the same configuration does the same everywhere.
-One session serves the process: it holds the parsed service model, which costs 0.2 s and 20 MB.
+has constants in place of all of them, so that one configuration works the same everywhere. The process has
+one session: it contains the parsed service model, which costs 0.2 s and 20 MB.
 """
 
 from __future__ import annotations
@@ -37,28 +37,30 @@ def _session() -> boto3.Session:
 def open_client(
     endpoint: str,
     *,
+    virtual: bool,
     region: str,
     credentials: tuple[str, str, str],
     attempts: int,
     timeouts: tuple[float, float],
     allow_private: bool = True,
 ) -> Any:
-    """`credentials` are id, secret and session token; an empty id makes a client that does not sign."""
+    """`virtual`: the bucket is part of the host name. `credentials` are id, secret and session token; with an
+    empty id, the client does not sign."""
     access_id, secret, token = credentials
     config = Config(
         signature_version="s3v4",
-        s3={"addressing_style": "path"},
+        s3={"addressing_style": "virtual" if virtual else "path"},
         proxies={},
         connect_timeout=timeouts[0],
         read_timeout=timeouts[1],
         retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=16,
-        # Checksums of the newest kind are unknown to many S3 servers; the signature covers the body already.
+        # Many S3 servers do not know the newer checksums; the signature covers the body already.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
     with _opening:
-        # `Any`: the stubs of the S3 client are a package of their own.
+        # `Any`: the type stubs of the S3 client are a separate package.
         client: Any = _session().client(
             "s3",
             endpoint_url=endpoint,
@@ -66,7 +68,7 @@ def open_client(
             aws_access_key_id=access_id,
             aws_secret_access_key=secret,
             aws_session_token=token or None,
-            # The one setting of the surroundings that is taken: OpenSSL's own name for private authorities.
+            # The only setting from the environment: OpenSSL's own variable for private authorities.
             verify=os.environ.get("SSL_CERT_FILE") or True,
             config=config,
         )
@@ -76,7 +78,8 @@ def open_client(
 
 
 def transfer_config(part_size: int) -> TransferConfig:
-    """Files above one part go up in parts, in order, three at once: a server may buffer what comes early."""
+    """Uploads files larger than one part in parts, in order, three at once: servers may buffer early
+    parts."""
     return TransferConfig(
         multipart_threshold=part_size + 1,
         multipart_chunksize=part_size,

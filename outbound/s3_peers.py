@@ -1,7 +1,7 @@
-"""S3 connections that refuse a peer by its address, for buckets that a caller names.
+"""S3 connections that refuse forbidden peer addresses, for buckets that a caller names.
 
-The check is on the socket, after it is connected and before a byte is sent: what a name resolved to
-earlier or resolves to later does not matter. Which addresses are forbidden is `outbound.addresses`' to say.
+The check uses the connected socket, before a byte is sent: what the name resolved to earlier, or resolves to
+later, does not matter. `outbound.addresses` decides which addresses are forbidden.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from stoker.outbound.addresses import forbidden
 
 
 class PeerRefused(Exception):
-    """The text names the address."""
+    """The peer's address is forbidden; the message names it."""
 
 
-class _Vetted:
+class _CheckedPeer:
     def _new_conn(self) -> socket.socket:
         connected: socket.socket = super()._new_conn()  # type: ignore[misc]
         address = str(connected.getpeername()[0])
@@ -33,11 +33,11 @@ class _Vetted:
         return connected
 
 
-class _HttpConnection(_Vetted, AWSHTTPConnection):  # type: ignore[misc]
+class _HttpConnection(_CheckedPeer, AWSHTTPConnection):  # type: ignore[misc]
     pass
 
 
-class _HttpsConnection(_Vetted, AWSHTTPSConnection):  # type: ignore[misc]
+class _HttpsConnection(_CheckedPeer, AWSHTTPSConnection):  # type: ignore[misc]
     pass
 
 
@@ -50,7 +50,8 @@ class _HttpsPool(AWSHTTPSConnectionPool):
 
 
 def refuse_private_peers(client: Any) -> None:
-    """botocore has no other way in than its own attributes: if they move, this raises, nothing connects."""
+    """Replaces the client's connection classes. botocore has no API for that: if its attributes change, this
+    raises and nothing connects."""
     manager = client._endpoint.http_session._manager
     assert manager.pool_classes_by_scheme.keys() == {"http", "https"}
     manager.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}

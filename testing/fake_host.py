@@ -5,31 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 
-from stoker.agent.device_health import Answered, Look, Lost, Missed
-from stoker.agent.seams import FileRefused
+from stoker.agent.devices.health import Answered, DeviceReading, Lost, Missed
+from stoker.agent.interfaces import FileRefused
 from stoker.wire.messages import AttemptKey, Device, DeviceSample
 
-CPU = Device("cpu-0", "cpu", "a processor")
+CPU = Device("cpu-0", "cpu", "a CPU")
 
 
 class FakeSampler:
-    """`memory` in bytes and what is `seen` are set by the test, for each device; `hear` tells an Xid.
-    `held` is what one process holds of one device. `measured` counts the questions for memory alone."""
+    """The test sets the `memory` in bytes and the `health` of each device, and the memory of a process on a
+    device (`process_memory`); `report_xid` reports an Xid. `measured` counts the calls of `memory_used`."""
 
     def __init__(self, devices: tuple[Device, ...] = (CPU,)) -> None:
         self._devices = devices
         self.memory: dict[str, int | None] = {device.uuid: 1 for device in devices}
-        self.held: dict[tuple[str, int], int] = {}
-        self.seen: dict[str, Answered | Missed | Lost] = {}
+        self.process_memory: dict[tuple[str, int], int] = {}
+        self.health: dict[str, Answered | Missed | Lost] = {}
         self.measured = 0
-        self.hear: Callable[[str, int], None] = lambda uuid, xid: None
+        self.report_xid: Callable[[str, int], None] = lambda uuid, xid: None
 
     def inventory(self) -> tuple[Device, ...]:
         return self._devices
 
-    async def look(self) -> tuple[Look, ...]:
+    async def read(self) -> tuple[DeviceReading, ...]:
         return tuple(
-            Look(DeviceSample(uuid, memory_used=self.memory[uuid]), self.seen.get(uuid, Answered()))
+            DeviceReading(
+                DeviceSample(uuid, memory_used=self.memory[uuid]), self.health.get(uuid, Answered())
+            )
             for uuid in self.memory
         )
 
@@ -38,14 +40,14 @@ class FakeSampler:
         return self.memory[uuid]
 
     async def memory_held(self, uuid: str, pids: Collection[int]) -> int | None:
-        return sum(self.held.get((uuid, pid), 0) for pid in pids)
+        return sum(self.process_memory.get((uuid, pid), 0) for pid in pids)
 
-    def listen(self, hear: Callable[[str, int], None]) -> None:
-        self.hear = hear
+    def listen(self, on_xid: Callable[[str, int], None]) -> None:
+        self.report_xid = on_xid
 
 
 class MemoryScratch:
-    """`folders` are those that exist now. `full`: none can be made. `refuse`: the sentence for any file."""
+    """`folders` are those that exist now. `full`: none can be made. `refuse`: the message for any file."""
 
     def __init__(self) -> None:
         self.folders: set[AttemptKey] = set()

@@ -1,9 +1,9 @@
-"""An object store in memory that can be told to fail. It promises what `S3Objects` does.
+"""An object store in memory that can be made to fail. It behaves like `S3Objects`.
 
-No thread, no socket, no clock. What it holds may be shared with control's `MemoryArtifacts`: a dictionary
-from (bucket, key) to bytes. `fail(2)` makes the next two calls raise ObjectStoreDown; `down = True` makes all
-of them, until it is False again; `delay`, which may be changed at any time, says in seconds how long each
-call takes.
+It uses no thread, no socket and no clock. Its objects, a dictionary from (bucket, key) to bytes, may be
+shared with control's `MemoryArtifacts`. `fail(2)` makes the next two calls raise ObjectStoreDown; `down =
+True` makes all calls fail until it is False again; `delay`, which may be changed at any time, returns how
+many seconds each call takes. With a `signer`, calls for the platform's store request signatures first.
 """
 
 from __future__ import annotations
@@ -12,21 +12,26 @@ import asyncio
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 
-from stoker.agent.objects import refuse_outside
+from stoker.agent.uploads.objects import refuse_outside
+from stoker.agent.uploads.signed_objects import Signer
 from stoker.outbound.errors import ObjectDamaged, ObjectMissing, ObjectStoreDown, OutboundError, TooLarge
-from stoker.wire.messages import Artifact, Grant, Ref
+from stoker.wire.messages import Artifact, Grant, Ref, Wanted
 
 Blobs = MutableMapping[tuple[str, str], bytes]
 
 
 def read_whole(fd: int) -> bytes:
-    pieces, at = [], 0
-    while piece := os.pread(fd, 1 << 20, at):
-        pieces.append(piece)
-        at += len(piece)
-    return b"".join(pieces)
+    chunks, at = [], 0
+    while chunk := os.pread(fd, 1 << 20, at):
+        chunks.append(chunk)
+        at += len(chunk)
+    return b"".join(chunks)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 class FakeObjects:
@@ -36,26 +41,29 @@ class FakeObjects:
         *,
         read: Callable[[int], bytes] = read_whole,
         delay: Callable[[], float] = lambda: 0.0,
+        signer: Signer | None = None,
     ) -> None:
         self.blobs: Blobs = {} if blobs is None else blobs
         self.media_types: dict[tuple[str, str], str] = {}
         self.names: dict[tuple[str, str], str] = {}
         self.down = False
         self.calls: list[str] = []
-        """What was asked, refused or not: "put key", "get key"."""
+        """All calls, refused or not: "put key", "get key"."""
         self._failures: deque[OutboundError] = deque()
         self._read = read
+        self._signer = signer
         self.delay = delay
 
     def fail(self, times: int, error: OutboundError | None = None) -> None:
-        """The next `times` calls raise `error`, or say that the store is down."""
+        """Makes the next `times` calls raise `error`, or ObjectStoreDown."""
         self._failures.extend(
-            [error or ObjectStoreDown("the object store is down, as it was told to be")] * times
+            [error or ObjectStoreDown("the object store is down, as the test requested")] * times
         )
 
     async def put_file(self, grant: Grant, key: str, fd: int, media_type: str, name: str) -> Artifact:
         refuse_outside(grant, key)
         data = self._read(fd)
+        await self._sign(grant, Wanted("put", key, len(data), media_type, name, _digest(data)))
         await self._called("put", key)
         digest = self._store(grant, key, data, media_type)
         self.names[grant.bucket, key] = name
@@ -63,30 +71,38 @@ class FakeObjects:
 
     async def put_bytes(self, grant: Grant, key: str, data: bytes, media_type: str) -> Ref:
         refuse_outside(grant, key)
+        await self._sign(grant, Wanted("put", key, len(data), media_type, "", _digest(data)))
         await self._called("put", key)
         return Ref(key, len(data), self._store(grant, key, data, media_type))
 
     async def get(self, grant: Grant, ref: Ref) -> bytes:
+        await self._sign(grant, Wanted("read", ref.key))
         await self._called("get", ref.key)
         data = self.blobs.get((grant.bucket, ref.key))
         if data is None:
             raise ObjectMissing(f"reading {ref.key} failed: there is no such object")
         if len(data) > ref.size:
             raise TooLarge(f"the object {ref.key} is more than the {ref.size} bytes that are allowed")
-        if hashlib.sha256(data).hexdigest() != ref.sha256:
+        if _digest(data) != ref.sha256:
             raise ObjectDamaged(f"the object {ref.key} was altered: it is not the one that was stored")
         return data
 
-    def url(self, grant: Grant, key: str) -> str:
-        return f"{grant.public_endpoint or grant.endpoint_url}/{grant.bucket}/{key}?X-Amz-Expires=604800"
+    async def urls(self, grant: Grant, keys: Sequence[str]) -> list[str]:
+        await self._sign(grant, *(Wanted("link", key) for key in keys))
+        bucket = f"{grant.public_endpoint or grant.endpoint_url}/{grant.bucket}"
+        return [f"{bucket}/{key}?X-Amz-Expires=604800" for key in keys]
 
     async def close(self) -> None:
-        """Nothing to end."""
+        """There is nothing to close."""
 
     def _store(self, grant: Grant, key: str, data: bytes, media_type: str) -> str:
         self.blobs[grant.bucket, key] = data
         self.media_types[grant.bucket, key] = media_type
-        return hashlib.sha256(data).hexdigest()
+        return _digest(data)
+
+    async def _sign(self, grant: Grant, *wanted: Wanted) -> None:
+        if self._signer is not None and grant.signed:
+            await self._signer.sign(grant, wanted)
 
     async def _called(self, verb: str, key: str) -> None:
         self.calls.append(f"{verb} {key}")
@@ -94,7 +110,7 @@ class FakeObjects:
         if self._failures:
             raise self._failures.popleft()
         if self.down:
-            raise ObjectStoreDown("the object store is down, as it was told to be")
+            raise ObjectStoreDown("the object store is down, as the test requested")
 
 
 __all__ = ["Blobs", "FakeObjects", "read_whole"]

@@ -1,19 +1,20 @@
-"""A Spawner without processes, for tests and the simulation: what its workers do is written in their scripts.
+"""A Spawner without processes, for tests and the simulation: scripts decide what its workers do.
 
-How a worker starts is its `Start`, by endpoint; what a job does is its own input, read as a script:
+The `Start` of an endpoint decides how its workers start. The input of a job is a script:
 
-    {"output": {"ok": 1}}                          returns that; an input without script words is echoed
-    {"run_s": 3, "progress": [1, 2], "chunks": ["a"]}   spread evenly over its time
-    {"error": "no such voice", "retryable": true}  fails
-    {"exit": -9}                                   the process dies after `run_s`
-    {"run_s": 60, "ignore_cancel": true, "ignore_term": true}      stuck in native code
-    {"log": ["loading", "done"]}                   printed as it begins
-    {"slots": 2}                                   as it begins, the worker chooses how many it takes at once
-    {"chunks": [{"letters": 3000000}, "b"]}        a chunk of that many letters; it waits until that is taken
+    {"output": {"ok": 1}}                          returns the output; an input without script keys is echoed
+    {"run_s": 3, "progress": [1, 2], "chunks": ["a"]}   spread evenly over the job's time
+    {"error": "no such file", "retryable": true}   fails
+    {"exit": -9}                                   the process ends after `run_s`
+    {"run_s": 60, "ignore_cancel": true, "ignore_term": true}      hangs in native code
+    {"log": ["loading", "done"]}                   printed at the start of the job
+    {"slots": 2}                                   the worker sets its number of slots at the start of the job
+    {"chunks": [{"characters": 3000000}, "b"]}     a chunk of that size; the job waits until it is received
     {"files": [{"name": "a.png", "content": "..."}], "output": {"url": {"$file": 0}}, "metrics": {"pixel": 5}}
 
-Same promises as the real one: frames in order, none before `spawn` returned, `on_exit` once and last. No
-threads, no clock but the loop's. `vanish` is what a kill -9 of the agent does to its workers.
+It behaves like a real spawner: frames are in order, none comes before `spawn` returned, and `on_exit` is
+called once and last. It uses no threads and no clock but the loop's. `vanish` simulates a kill -9 of the
+agent.
 """
 
 from __future__ import annotations
@@ -27,20 +28,31 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.agent.log_tail import Heard, LogTail
-from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.interfaces import Listener, SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.logs.tail import LogTail
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
-from stoker.worker.frames import Frame, is_large_piece
+from stoker.worker.frames import Frame, is_large_chunk
 
-WORDS = {"run_s", "output", "error", "retryable", "exit", "progress", "chunks", "files", "metrics", "log"}
-WORDS |= {"slots", "ignore_cancel", "ignore_term"}
+SCRIPT_KEYS = {
+    "run_s",
+    "output",
+    "error",
+    "retryable",
+    "exit",
+    "progress",
+    "chunks",
+    "files",
+    "metrics",
+    "log",
+}
+SCRIPT_KEYS |= {"slots", "ignore_cancel", "ignore_term"}
 EXIT_S = 0.001
-"""A process takes a moment to die and be reaped."""
+"""How long a process takes to end and be reaped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How workers of an endpoint start. `exit`: dies with this status instead of becoming ready."""
+    """How workers of an endpoint start. `exit`: ends with this status instead of becoming ready."""
 
     ready_s: float | None = 0.01
     spawn_error: str | None = None
@@ -48,6 +60,7 @@ class Start:
     exit: int | None = None
     log_tail: tuple[str, ...] = ()
     ignore_term: bool = False
+    serves: str = ""
 
 
 @dataclass(slots=True)
@@ -59,7 +72,7 @@ class _Job:
 
 
 class FakeSpawner:
-    """`starts` is by endpoint and may be changed at any time; `processes` are the living ones."""
+    """`starts` is by endpoint and may be changed at any time; `processes` are those that run."""
 
     def __init__(self, starts: Mapping[str, Start] | None = None) -> None:
         self.starts = dict(starts or {})
@@ -76,11 +89,11 @@ class FakeSpawner:
         return process
 
     def of(self, worker: str) -> FakeProcess:
-        """The living process of a worker."""
+        """The running process of a worker."""
         return next(process for process in self.processes if process.spec.worker == worker)
 
     def vanish(self) -> None:
-        """All processes die, and nobody is told."""
+        """Ends all processes without calling `on_exit`."""
         for process in list(self.processes):
             process.vanish()
 
@@ -91,7 +104,7 @@ class FakeSpawner:
 
 
 class FakeProcess:
-    """`sent` is every frame that the agent sent, `signals` the signals. The script does the rest."""
+    """`sent` has all frames that the agent sent, `signals` all signals."""
 
     def __init__(
         self,
@@ -117,13 +130,13 @@ class FakeProcess:
         self._timers: set[asyncio.TimerHandle] = set()
         self._exit: WorkerExit | None = None
         self._context = copy_context()
-        """Whoever makes it act, it calls back as a part of the process that spawned it."""
+        """Callbacks run in the context of the process that spawned this one, whoever causes them."""
 
     @property
     def pid(self) -> int:
         return self._pid
 
-    # -- what the agent does to it
+    # -- what the agent does
 
     def send(self, frame: Frame) -> None:
         if self._exit is not None or self.gone:
@@ -142,9 +155,9 @@ class FakeProcess:
                 self._stops()
 
     def listen(self) -> Listener:
-        return Heard(self._printed)
+        return self._printed.listen()
 
-    def prints(self, *lines: str) -> None:
+    def print_lines(self, *lines: str) -> None:
         self._printed.feed("".join(f"{line}\n" for line in lines).encode())
 
     def terminate(self) -> None:
@@ -164,10 +177,10 @@ class FakeProcess:
         self.paused = False
         self._after(0.0, self._deliver)
 
-    # -- what happens to it
+    # -- what tests and scripts do
 
     def exit(self, status: int, reason: str = "") -> None:
-        """It dies: also what a test does to it out of the blue."""
+        """Ends the process."""
         if self._exit is not None or self.gone:
             return
         self._silence()
@@ -182,8 +195,8 @@ class FakeProcess:
         self._unread.clear()
         self._leave()
 
-    def say(self, frame: Frame) -> None:
-        """It sends a frame; a test may put words into its mouth."""
+    def emit(self, frame: Frame) -> None:
+        """Sends a frame to the agent."""
         self._unread.append(frame)
         self._after(0.0, self._deliver)
 
@@ -204,14 +217,15 @@ class FakeProcess:
             self._hand_over(self._unread.popleft())
 
     def _hand_over(self, frame: Frame) -> None:
+        """The simulation overrides this to look at what the agent receives."""
         self._watcher.on_frame(frame)
 
     def _after(self, delay: float, call: Callable[..., None], *args: Any) -> None:
-        def rings() -> None:
+        def run() -> None:
             self._timers.discard(handle)
             call(*args)
 
-        handle = asyncio.get_running_loop().call_later(delay, rings, context=self._context)
+        handle = asyncio.get_running_loop().call_later(delay, run, context=self._context)
         self._timers.add(handle)
 
     def _silence(self) -> None:
@@ -227,29 +241,30 @@ class FakeProcess:
         if start.exit is not None:
             self._after(delay, self.exit, start.exit)
         elif start.setup_error is not None:
-            self._after(delay, self.say, Frame("setup_failed", {"error": start.setup_error}))
+            self._after(delay, self.emit, Frame("setup_failed", {"error": start.setup_error}))
         elif start.ready_s is not None:
             fields = {
                 "setup_ms": round(delay * 1000),
                 "concurrency": self.spec.concurrency,
                 "generator": False,
+                **({"serves": start.serves} if start.serves else {}),
             }
-            self._after(delay, self.say, Frame("ready", fields))
+            self._after(delay, self.emit, Frame("ready", fields))
 
     def _stops(self) -> None:
-        """After the running jobs, as the real one."""
+        """Ends after the running jobs, like a real worker."""
         if not self._jobs and not self._start.ignore_term:
             self.exit(0)
 
     def _run(self, frame: Frame) -> None:
-        given = json.loads(frame.body)
-        scripted = isinstance(given, dict) and bool(given) and given.keys() <= WORDS
-        job = _Job(AttemptKey(frame.job, frame.attempt), given if scripted else {"output": given})
+        value = json.loads(frame.body)
+        scripted = isinstance(value, dict) and bool(value) and value.keys() <= SCRIPT_KEYS
+        job = _Job(AttemptKey(frame.job, frame.attempt), value if scripted else {"output": value})
         self._jobs[job.key] = job
         script = job.script
-        self.prints(*script.get("log", ()))
+        self.print_lines(*script.get("log", ()))
         if "slots" in script:
-            self.say(Frame("slots", {"n": script["slots"]}))
+            self.emit(Frame("slots", {"n": script["slots"]}))
         for value in script.get("progress", ()):
             job.steps.append(self._about(job, "progress", value))
         for n, value in enumerate(script.get("chunks", ())):
@@ -262,12 +277,12 @@ class FakeProcess:
         run_s = float(job.script.get("run_s", 0.0))
         while job.steps:
             step = job.steps.popleft()
-            self.say(step)
-            if is_large_piece(step):
-                return  # it goes on when that is taken
+            self.emit(step)
+            if is_large_chunk(step):
+                return  # it continues when the chunk is received
             if run_s:
-                told = len(job.script.get("progress", ())) + len(job.script.get("chunks", ()))
-                self._after(run_s / (told + 1), self._play, job)
+                frames = len(job.script.get("progress", ())) + len(job.script.get("chunks", ()))
+                self._after(run_s / (frames + 1), self._play, job)
                 return
         self._finish(job)
 
@@ -278,19 +293,19 @@ class FakeProcess:
             return
         del self._jobs[job.key]
         if "error" in script:
-            self.say(self._failed(job, script["error"], script.get("retryable", False)))
+            self.emit(self._failed(job, script["error"], script.get("retryable", False)))
             return
         files = script.get("files", ())
         for n, file in enumerate(files):
-            self.say(self._file(job, n, file))
+            self.emit(self._file(job, n, file))
         fields = {"files": len(files), "metrics": script.get("metrics", {}), "has_output": True}
-        self.say(self._about(job, "done", script.get("output"), **fields))
+        self.emit(self._about(job, "done", script.get("output"), **fields))
 
     def _cancel(self, key: AttemptKey) -> None:
         job = self._jobs.get(key)
         if job is not None and not job.script.get("ignore_cancel"):
             del self._jobs[key]
-            self.say(self._failed(job, "cancelled", False))
+            self.emit(self._failed(job, "cancelled", False))
 
     def _about(self, job: _Job, kind: str, body: object, **fields: object) -> Frame:
         about = {"job": job.key.job, "attempt": job.key.attempt, **fields}
@@ -309,6 +324,6 @@ class FakeProcess:
 
 
 def _chunk(value: object) -> object:
-    if isinstance(value, dict) and value.keys() == {"letters"}:
-        return "x" * int(value["letters"])
+    if isinstance(value, dict) and value.keys() == {"characters"}:
+        return "x" * int(value["characters"])
     return value

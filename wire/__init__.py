@@ -1,0 +1,1 @@
+"""The protocol between agents and control: messages, their encoding, and the streams that carry them."""

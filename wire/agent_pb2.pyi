@@ -7,23 +7,25 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromAgent(_message.Message):
-    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment", "draining")
+    __slots__ = ("hello", "beat", "reports", "fragment", "last_fragment", "draining", "asks")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
     FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     LAST_FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    ASKS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     reports: _containers.RepeatedCompositeFieldContainer[Report]
     fragment: bytes
     last_fragment: bool
     draining: bool
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ...) -> None: ...
+    asks: _containers.RepeatedCompositeFieldContainer[SignAsk]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., draining: _Optional[bool] = ..., asks: _Optional[_Iterable[_Union[SignAsk, _Mapping]]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "join_token", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods")
+    __slots__ = ("protocol", "node", "name", "boot", "agent_version", "devices", "facts", "workers", "attempts", "first_unacked", "samples", "pods")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -32,7 +34,6 @@ class Hello(_message.Message):
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
-    JOIN_TOKEN_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
@@ -45,7 +46,6 @@ class Hello(_message.Message):
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     PODS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
-    join_token: str
     node: str
     name: str
     boot: str
@@ -57,7 +57,7 @@ class Hello(_message.Message):
     first_unacked: int
     samples: _containers.RepeatedCompositeFieldContainer[DeviceSample]
     pods: _containers.RepeatedCompositeFieldContainer[HeldPod]
-    def __init__(self, protocol: _Optional[int] = ..., join_token: _Optional[str] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., name: _Optional[str] = ..., boot: _Optional[str] = ..., agent_version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., facts: _Optional[_Mapping[str, str]] = ..., workers: _Optional[_Iterable[_Union[HeldWorker, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[HeldAttempt, _Mapping]]] = ..., first_unacked: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[DeviceSample, _Mapping]]] = ..., pods: _Optional[_Iterable[_Union[HeldPod, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("uuid", "kind", "name", "index", "parent", "memory_total", "driver")
@@ -96,20 +96,22 @@ class DeviceSample(_message.Message):
     def __init__(self, uuid: _Optional[str] = ..., memory_used: _Optional[int] = ..., utilisation: _Optional[int] = ..., temperature: _Optional[int] = ..., power: _Optional[float] = ..., ecc_uncorrected: _Optional[int] = ..., ill: _Optional[str] = ...) -> None: ...
 
 class HeldWorker(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "state", "devices", "slots")
+    __slots__ = ("worker", "endpoint", "version", "state", "devices", "slots", "serves")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SERVES_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
     state: str
     devices: _containers.RepeatedScalarFieldContainer[str]
     slots: int
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ...) -> None: ...
+    serves: str
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ...) -> None: ...
 
 class HeldAttempt(_message.Message):
     __slots__ = ("job", "attempt", "worker", "phase")
@@ -194,12 +196,14 @@ class Chunk(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., n: _Optional[int] = ..., value: _Optional[bytes] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ...) -> None: ...
 
 class Uploading(_message.Message):
-    __slots__ = ("job", "attempt")
+    __slots__ = ("job", "attempt", "why")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+    why: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Released(_message.Message):
     __slots__ = ("job", "attempt")
@@ -276,7 +280,7 @@ class Ref(_message.Message):
     def __init__(self, key: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class WorkerState(_message.Message):
-    __slots__ = ("worker", "endpoint", "version", "state", "reason", "log_tail", "slots")
+    __slots__ = ("worker", "endpoint", "version", "state", "reason", "log_tail", "slots", "serves")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +288,7 @@ class WorkerState(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SERVES_FIELD_NUMBER: _ClassVar[int]
     worker: str
     endpoint: str
     version: int
@@ -291,7 +296,8 @@ class WorkerState(_message.Message):
     reason: str
     log_tail: _containers.RepeatedScalarFieldContainer[str]
     slots: int
-    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., log_tail: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ...) -> None: ...
+    serves: str
+    def __init__(self, worker: _Optional[str] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., log_tail: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., serves: _Optional[str] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("job", "attempt", "reason", "leaving")
@@ -372,7 +378,7 @@ class Usage(_message.Message):
     def __init__(self, owner: _Optional[str] = ..., boot: _Optional[str] = ..., n: _Optional[int] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., began_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., endpoint: _Optional[str] = ..., version: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FromControl(_message.Message):
-    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping")
+    __slots__ = ("welcome", "refusal", "desired", "ack", "assigns", "cancels", "fragment", "last_fragment", "stopping", "answers", "credential")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     DESIRED_FIELD_NUMBER: _ClassVar[int]
@@ -382,6 +388,8 @@ class FromControl(_message.Message):
     FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     LAST_FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     STOPPING_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refusal: Refusal
     desired: Desired
@@ -391,7 +399,9 @@ class FromControl(_message.Message):
     fragment: bytes
     last_fragment: bool
     stopping: bool
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ...) -> None: ...
+    answers: _containers.RepeatedCompositeFieldContainer[SignAnswer]
+    credential: str
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., assigns: _Optional[_Iterable[_Union[Assign, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[Cancel, _Mapping]]] = ..., fragment: _Optional[bytes] = ..., last_fragment: _Optional[bool] = ..., stopping: _Optional[bool] = ..., answers: _Optional[_Iterable[_Union[SignAnswer, _Mapping]]] = ..., credential: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("session", "beat_s", "lease_s", "keep", "stop")
@@ -601,8 +611,67 @@ class Assign(_message.Message):
     private_inputs: bool
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ..., private_inputs: _Optional[bool] = ...) -> None: ...
 
+class Wanted(_message.Message):
+    __slots__ = ("verb", "key", "size", "media_type", "name", "sha256", "upload", "part")
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    verb: str
+    key: str
+    size: int
+    media_type: str
+    name: str
+    sha256: str
+    upload: str
+    part: int
+    def __init__(self, verb: _Optional[str] = ..., key: _Optional[str] = ..., size: _Optional[int] = ..., media_type: _Optional[str] = ..., name: _Optional[str] = ..., sha256: _Optional[str] = ..., upload: _Optional[str] = ..., part: _Optional[int] = ...) -> None: ...
+
+class SignAsk(_message.Message):
+    __slots__ = ("number", "job", "attempt", "wanted")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    job: str
+    attempt: int
+    wanted: _containers.RepeatedCompositeFieldContainer[Wanted]
+    def __init__(self, number: _Optional[int] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., wanted: _Optional[_Iterable[_Union[Wanted, _Mapping]]] = ...) -> None: ...
+
+class Signed(_message.Message):
+    __slots__ = ("url", "headers")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    URL_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    headers: _containers.ScalarMap[str, str]
+    def __init__(self, url: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SignAnswer(_message.Message):
+    __slots__ = ("number", "refusal", "retryable", "signed")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    SIGNED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    refusal: str
+    retryable: bool
+    signed: _containers.RepeatedCompositeFieldContainer[Signed]
+    def __init__(self, number: _Optional[int] = ..., refusal: _Optional[str] = ..., retryable: _Optional[bool] = ..., signed: _Optional[_Iterable[_Union[Signed, _Mapping]]] = ...) -> None: ...
+
 class Grant(_message.Message):
-    __slots__ = ("endpoint_url", "public_endpoint", "region", "bucket", "prefix", "access_id", "access_secret", "guarded")
+    __slots__ = ("endpoint_url", "public_endpoint", "region", "bucket", "prefix", "access_id", "access_secret", "guarded", "account", "job", "attempt")
     ENDPOINT_URL_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     REGION_FIELD_NUMBER: _ClassVar[int]
@@ -611,6 +680,9 @@ class Grant(_message.Message):
     ACCESS_ID_FIELD_NUMBER: _ClassVar[int]
     ACCESS_SECRET_FIELD_NUMBER: _ClassVar[int]
     GUARDED_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     endpoint_url: str
     public_endpoint: str
     region: str
@@ -619,7 +691,10 @@ class Grant(_message.Message):
     access_id: str
     access_secret: str
     guarded: bool
-    def __init__(self, endpoint_url: _Optional[str] = ..., public_endpoint: _Optional[str] = ..., region: _Optional[str] = ..., bucket: _Optional[str] = ..., prefix: _Optional[str] = ..., access_id: _Optional[str] = ..., access_secret: _Optional[str] = ..., guarded: _Optional[bool] = ...) -> None: ...
+    account: str
+    job: str
+    attempt: int
+    def __init__(self, endpoint_url: _Optional[str] = ..., public_endpoint: _Optional[str] = ..., region: _Optional[str] = ..., bucket: _Optional[str] = ..., prefix: _Optional[str] = ..., access_id: _Optional[str] = ..., access_secret: _Optional[str] = ..., guarded: _Optional[bool] = ..., account: _Optional[str] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Price(_message.Message):
     __slots__ = ("metric", "nano_usd")
@@ -656,14 +731,12 @@ class LogLines(_message.Message):
     def __init__(self, hello: _Optional[_Union[LogHello, _Mapping]] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., first: _Optional[int] = ..., lines: _Optional[_Iterable[str]] = ..., over: _Optional[bool] = ...) -> None: ...
 
 class LogHello(_message.Message):
-    __slots__ = ("join_token", "node", "session")
-    JOIN_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("node", "session")
     NODE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
-    join_token: str
     node: str
     session: int
-    def __init__(self, join_token: _Optional[str] = ..., node: _Optional[str] = ..., session: _Optional[int] = ...) -> None: ...
+    def __init__(self, node: _Optional[str] = ..., session: _Optional[int] = ...) -> None: ...
 
 class LogWanted(_message.Message):
     __slots__ = ("attempts",)

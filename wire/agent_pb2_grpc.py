@@ -56,8 +56,8 @@ class AgentsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Logs(self, request_iterator, context):
-        """What followed attempts print, apart from the session: a flood of lines holds no report up. A node that
-        never calls it is one whose logs cannot be followed.
+        """The output of followed attempts, apart from the session so that many lines delay no report. If a node never
+        calls it, its logs cannot be followed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,10 +1,10 @@
-"""One encoded message as pieces that fit into one transport message, and the pieces as one again.
+"""Splits an encoded message into fragments that fit into a transport message, and joins them again. Pure.
 
-Pure: bytes in, bytes out. Pieces of one message follow each other on an ordered stream, nothing between
-them; a reader that loses one loses the stream.
+Fragments of one message follow each other on an ordered stream, with nothing between them; a reader that
+loses one loses the stream.
 
-    idle --piece--> gathering --last piece--> idle, with the message
-                        |---- a whole message, or more than TOTAL_MAX ----> FragmentError
+    idle --fragment--> gathering --last fragment--> idle, with the message
+                           |---- a whole message, or more than the total ----> FragmentError
 """
 
 from __future__ import annotations
@@ -12,47 +12,51 @@ from __future__ import annotations
 MESSAGE_MAX = 256 * 1024
 """No transport message is larger than this."""
 
-PIECE_MAX = MESSAGE_MAX - 64
-"""What a piece may hold: its envelope (two tags, a length, a flag) takes some of MESSAGE_MAX."""
+FRAGMENT_MAX = MESSAGE_MAX - 64
+"""The most bytes of a fragment: its envelope (two tags, a length, a flag) takes some of MESSAGE_MAX."""
 
 TOTAL_MAX = 64 * 1024 * 1024
-"""No message is larger than this, however it is cut: it bounds what a peer can make the other side hold."""
+"""No message to an agent is larger than this: it bounds the memory that control can make an agent use."""
+
+REPORTED_MAX = 32 * 1024 * 1024
+"""No message to control is larger than this."""
+
+FIRST_MAX = 4 * 1024 * 1024
+"""The first message of a stream is not larger than this: it arrives before the sender is known."""
 
 
 class FragmentError(Exception):
-    """A message over the limit, or pieces that do not follow each other; the text says which."""
+    """A message over the limit, or fragments that do not follow each other; the message says which."""
 
 
-def split(data: bytes, piece: int = PIECE_MAX, total: int = TOTAL_MAX) -> list[bytes]:
-    """`data` in pieces, at least one. Raises FragmentError when it is over `total`."""
+def split(data: bytes, size: int = FRAGMENT_MAX, total: int = TOTAL_MAX) -> list[bytes]:
+    """`data` as fragments of `size` bytes, at least one. Raises FragmentError if it is over `total`."""
     if len(data) > total:
         raise FragmentError(f"a message of {len(data)} bytes is over the limit of {total}")
-    return [data[start : start + piece] for start in range(0, len(data), piece)] or [b""]
+    return [data[start : start + size] for start in range(0, len(data), size)] or [b""]
 
 
 class Joiner:
-    """The reading side. After a FragmentError it is of no further use."""
+    """Joins fragments to messages of at most `total` bytes, which may be changed. It must not be used after a
+    FragmentError. While `gathered` is not empty, only a fragment may follow."""
 
     def __init__(self, total: int = TOTAL_MAX) -> None:
-        self._total = total
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self.total = total
+        self.gathered = bytearray()  # not a list: fragments of one byte would take forty times their size
 
-    def add(self, piece: bytes, *, last: bool) -> bytes | None:
-        """The whole message with its last piece, None before."""
-        if not piece:
+    def add(self, fragment: bytes, *, last: bool) -> bytes | None:
+        """The whole message after its last fragment, None before."""
+        if not fragment:
             raise FragmentError("an empty fragment")
-        self._size += len(piece)
-        if self._size > self._total:
-            raise FragmentError(f"fragments of {self._size} bytes are over the limit of {self._total}")
-        self._pieces.append(piece)
+        size = len(self.gathered) + len(fragment)
+        if size > self.total:
+            raise FragmentError(f"fragments of {size} bytes are over the limit of {self.total}")
+        self.gathered += fragment
         if not last:
             return None
-        whole = b"".join(self._pieces)
-        self._pieces, self._size = [], 0
+        whole = bytes(self.gathered)
+        self.drop()
         return whole
 
-    def refuse_whole(self) -> None:
-        """To be called for a message that is no fragment."""
-        if self._pieces:
-            raise FragmentError(f"a whole message came between fragments, after {self._size} bytes")
+    def drop(self) -> None:
+        self.gathered = bytearray()

@@ -1,7 +1,7 @@
-"""Ids and object keys: how they are drawn, and how they read.
+"""Draws ids and builds object keys.
 
-Ids are opaque to every reader. Whoever draws one passes its own `Random`, so that a simulation draws the
-same ids again.
+Ids are opaque to every reader. Callers pass their own `Random`, so that a simulation draws the same ids
+again.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ def job_id(rng: Random, *, sync: bool) -> str:
 
 
 def short_id(rng: Random) -> str:
-    """Fourteen letters and digits, for workers, nodes, boots and keys."""
+    """Fourteen lower-case letters and digits, for workers, nodes, boots and keys."""
     return "".join(rng.choice(_ALPHABET) for _ in range(14))
 
 
 def attempt_prefix(endpoint: str, job: str, attempt: int) -> str:
-    """Everything that one attempt uploads lies below this prefix, and nothing else does."""
+    """The prefix of all objects of one attempt, and of no others."""
     return f"{endpoint}/{job}/{attempt}/"
 
 
-def given_key(endpoint: str, drawn: str, name: str) -> str:
-    """A file that a caller gave. No job is called `given`."""
+def uploaded_key(endpoint: str, drawn: str, name: str) -> str:
+    """The key of a file that a caller uploaded. No job has the id `given`."""
     return artifact_key(f"{endpoint}/given/{drawn}/", 0, name)
 
 
 def artifact_key(prefix: str, n: int, name: str) -> str:
-    """The n-th file of an attempt. `name` is the handler's; letters that a URL would quote become `-`."""
+    """The key of an attempt's n-th file. Characters of `name` that a URL would quote become `-`."""
     safe = _UNSAFE.sub("-", name.rsplit("/", 1)[-1]).strip(".-")[-100:] or "file"
     return f"{prefix}{n}-{safe}"
 
 
 def chunk_key(prefix: str, n: int) -> str:
-    """Where the n-th piece of an attempt's stream is kept when it is over 1 MB. No file has this name."""
+    """The key of an attempt's n-th chunk if it is over 1 MB. No file has this name."""
     return f"{prefix}chunk-{n}.json"
 
 
 def input_key(endpoint: str, job: str) -> str:
-    """Where an input over 1 MB is kept."""
+    """The key of an input over 1 MB."""
     return f"{endpoint}/{job}/input.json"
 
 
 def output_key(prefix: str) -> str:
-    """Where an output over 1 MB is kept."""
+    """The key of an output over 1 MB."""
     return f"{prefix}output.json"

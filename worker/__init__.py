@@ -20,8 +20,9 @@ from stoker.worker.errors import (
     RegistrationError,
     RetryableError,
 )
-from stoker.worker.fitness import fitness_check
-from stoker.worker.sdk import Device, File, Job, handler
+from stoker.worker.job.job import Job
+from stoker.worker.sdk import Device, File, handler
+from stoker.worker.setup.fitness import fitness_check
 
 __all__ = [
     "Cancelled",

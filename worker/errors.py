@@ -1,4 +1,4 @@
-"""Every error of the handler side, drawn, and the one place that turns them into words for the wire.
+"""Every error of the handler's side, and the functions that turn them into text for the wire.
 
     WorkerError
     ├── RegistrationError     the handler cannot be loaded or has the wrong shape; found before any job
@@ -7,7 +7,7 @@
         ├── RetryableError    the same, and the platform may try the job again    (retryable=True)
         ├── OutputError       an output, chunk or progress value cannot be written as JSON
         ├── FileRefused       a File that is not a regular file of this attempt's scratch folder
-        ├── InputRefused      a URL input cannot be had; its `reason` says why in a word
+        ├── InputRefused      a URL input cannot be fetched; its `reason` is a word for why
         └── JobOver           something was sent for a job that has already ended
 
     Cancelled (BaseException) raised by `job.raise_if_cancelled()`; an `except Exception` does not swallow it
@@ -31,7 +31,7 @@ _CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\
 
 
 class WorkerError(Exception):
-    """Whatever goes wrong on the handler's side of the socket."""
+    """The base of all errors on the handler's side of the socket."""
 
 
 class RegistrationError(WorkerError):
@@ -39,7 +39,7 @@ class RegistrationError(WorkerError):
 
 
 class FitnessError(WorkerError):
-    """A fitness check of the handler's says that no job can be run here."""
+    """A fitness check of the handler's failed: no job can run here."""
 
 
 class HandlerError(WorkerError):
@@ -66,7 +66,7 @@ class FileRefused(HandlerError):
 
 
 class InputRefused(HandlerError):
-    """What lies at a URL cannot be had. `reason`: scheme, malformed, private_address, redirect, too_large,
+    """A URL cannot be fetched. `reason`: scheme, malformed, private_address, redirect, too_large,
     too_slow, wrong_type, not_found, http_status, unreachable, bad_answer, too_many, no_room or over."""
 
     def __init__(self, message: str, reason: str, *, retryable: bool = False) -> None:
@@ -79,7 +79,7 @@ class JobOver(HandlerError):
 
 
 class Cancelled(BaseException):
-    """The job was cancelled. Let it pass: it ends the handler, as the caller or the platform asked."""
+    """The job was cancelled. Let it pass: it ends the handler, as the caller or the platform requested."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -104,7 +104,8 @@ def is_retryable(error: BaseException) -> bool:
 def clean(text: str, limit: int = ERROR_MAX) -> str:
     """Text that any JSON parser and any database column takes: no lone surrogates, no control characters.
 
-    What is too long loses its middle: the message stands first, and the innermost call of a traceback last.
+    A text that is too long loses its middle: the message comes first, and the innermost call of a traceback
+    last.
     """
     data = text.translate(_CONTROLS).encode("utf-8", "replace")
     if len(data) > limit:

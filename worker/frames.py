@@ -1,19 +1,20 @@
-"""What an agent and one worker process say over their socket: the whole vocabulary, and its framing.
+"""The frames between an agent and one worker process: all kinds, and their encoding.
 
 Layout of a frame: two big-endian 32-bit lengths (header, body), a header of JSON, a body of raw JSON.
 The body is the payload (an input, an output, a progress value): the agent passes it on without parsing
-it. A body over `INLINE_MAX` travels in a memfd beside the header instead (measured: 16 MiB through the
-socket 20-34 ms, by memfd 5 ms), and a file that the handler made as an open descriptor, never as a name.
+it. A body over `INLINE_MAX` travels in a memfd instead (measured: 16 MiB through the
+socket 20-34 ms, by memfd 5 ms), sealed, so that reading it takes bounded time whoever made it; and a file
+that the handler made as an open descriptor, never as a name.
 
     agent                         worker
       setup  ------------------->         once, first
-             <-------------------  ready (concurrency: its slots) | setup_failed
+             <-------------------  ready (concurrency: its slots, serves?) | setup_failed
              <-------------------  slots (n)  from now on it takes so many at once; what runs may end
-      run    ------------------->         body: the input
+      run    ------------------->         body: the input; more.s3Config: the caller's bucket
              <-------------------  progress (body)  chunk (n, body | +descriptor)
              <-------------------  file (n, name, media_type, +descriptor)
              <-------------------  done (body?, in_file?, metrics) | failed (error, retryable)
-             <-------------------  fetch (n, url, max_bytes, timeout_s)  what lies at this URL, please
+             <-------------------  fetch (n, url, max_bytes, timeout_s)  fetch this URL
      fetched ------------------->         (n, size, sha256, +descriptor), open for reading
 fetch_failed ------------------->         (n, reason, error, retryable)  no answer once the job is stopped
       took   ------------------->         (n) there is room again after this large chunk
@@ -29,16 +30,17 @@ This module knows bytes and descriptors only: no socket, no loop.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 HEADER_MAX = 64 * 1024
-"""A header holds ids, a name and an error text; errors are cut to 32 KiB by whoever sends them."""
+"""A header holds ids, a name and an error text, which its sender cuts to 32 KiB."""
 
 INLINE_MAX = 1024 * 1024
 """Above this a body goes by memfd."""
@@ -47,32 +49,45 @@ BODY_MAX = 64 * 1024 * 1024
 """More than this is refused. An output of that size travels as a file: `done` says `in_file` then; a chunk as
 its own descriptor."""
 
-PIECE_MAX = 1_000_000
-"""A chunk above this is uploaded by the agent. Whoever sent one waits for its `took`: the memory that waits
-for an object store would have no bound otherwise, for a memfd is no burden to a socket's buffer."""
+FDS_MAX = 8
+"""Descriptors that come with one read, and that wait for their frame. A frame brings two at most."""
+
+CHUNK_INLINE_MAX = 1_000_000
+"""The agent uploads a chunk above this, and its sender waits for `took`. Otherwise the memory that waits for
+an object store would have no bound, since a memfd takes no room in a socket's buffer."""
 
 FILE_MARK = "$file"
 
-_header_fields = json.JSONDecoder().decode
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+"""The seals of a memfd with a body: its content is final, and in memory."""
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_header_fields = json.JSONDecoder(parse_constant=_no_number).decode
 _header_text = json.JSONEncoder(separators=(",", ":")).encode
 _LENGTHS = struct.Struct(">II")
 
 
 class FrameError(Exception):
-    """The other side broke the protocol; the text says how. The connection is of no further use."""
+    """The other side broke the protocol; the message says how. The connection cannot be used any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`kind` is one of the words above; `fields` is the rest of the header; `fd` a received descriptor.
+    """`kind` is one of those above; `fields` is the rest of the header; `fd` a received descriptor. A body
+    that arrived in a memfd is `outside` until it is read.
 
-    Whoever receives a frame with an `fd` owns it and closes it.
+    The receiver of a frame with descriptors owns them and closes them.
     """
 
     kind: str
     fields: dict[str, Any] = field(default_factory=dict)
     body: bytes = b""
     fd: int | None = None
+    outside: MemfdBody | None = None
 
     @property
     def job(self) -> str:
@@ -82,21 +97,16 @@ class Frame:
     def attempt(self) -> int:
         return int(self.fields["attempt"])
 
-    def number(self, name: str, default: int | None = None) -> int:
-        """A whole number from 0 that the header must hold. Raises ValueError."""
-        number = self.fields.get(name, default)
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise ValueError(f"{name} {number!r}")
-        return number
-
     def close(self) -> None:
-        """Closes the descriptor: for an owner that does not want it."""
+        """Closes the descriptors, for an owner that does not need them."""
         if self.fd is not None:
             os.close(self.fd)
+        if self.outside is not None:
+            self.outside.close()
 
 
-def is_large_piece(frame: Frame) -> bool:
-    return frame.kind == "chunk" and (len(frame.body) > PIECE_MAX or frame.fd is not None)
+def is_large_chunk(frame: Frame) -> bool:
+    return frame.kind == "chunk" and (len(frame.body) > CHUNK_INLINE_MAX or frame.fd is not None)
 
 
 def encode(frame: Frame) -> tuple[bytes, list[int]]:
@@ -126,82 +136,115 @@ def encode(frame: Frame) -> tuple[bytes, list[int]]:
 
 
 def _memfd(body: bytes) -> int:
-    fd = os.memfd_create("stoker-body", os.MFD_CLOEXEC)
+    fd = os.memfd_create("stoker-body", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(body)
         while view:
             view = view[os.write(fd, view) :]
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
+@dataclass(frozen=True, slots=True)
+class MemfdBody:
+    """A body that arrived in a memfd. Its holder closes it."""
+
+    fd: int
+    size: int
+
+    def read(self) -> bytes:
+        """Raises FrameError for any other descriptor: the other side may pass whatever it likes."""
+        try:
+            sealed = fcntl.fcntl(self.fd, fcntl.F_GET_SEALS) & SEALS == SEALS
+            found = os.fstat(self.fd).st_size if sealed else -1
+            if found == self.size:
+                return _read_all(self.fd, self.size)
+        except OSError as error:
+            raise FrameError(f"a body lies in what is no memfd ({error.strerror})") from None
+        if not sealed:
+            raise FrameError("a body lies in a memfd that is not sealed")
+        raise FrameError(f"a body announced as {self.size} bytes has {found}")
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
 class FrameReader:
-    """Turns received bytes and descriptors into frames. `close` closes what nobody took."""
+    """Turns received bytes and descriptors into frames. `begun` are the bytes of a frame that is not whole
+    yet. `close` closes the descriptors that are left."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self.begun = bytearray()
         self._fds: deque[int] = deque()
 
     def feed(self, data: bytes, fds: Sequence[int] = ()) -> Iterator[Frame]:
-        """Frames completed by this data, in order. Raises FrameError when the peer breaks the protocol."""
-        self._buffer += data
+        """Yields the frames that this data completes; `with_body` reads what arrived in a memfd. Raises
+        FrameError if the peer breaks the protocol."""
+        self.begun += data
         self._fds.extend(fds)
-        while len(self._buffer) >= _LENGTHS.size:
-            header_size, body_size = _LENGTHS.unpack_from(self._buffer)
+        while len(self.begun) >= _LENGTHS.size:
+            header_size, body_size = _LENGTHS.unpack_from(self.begun)
             if header_size > HEADER_MAX or body_size > INLINE_MAX:
                 raise FrameError(f"a frame announces {header_size} + {body_size} bytes")
             end = _LENGTHS.size + header_size + body_size
-            if len(self._buffer) < end:
-                return
-            header = bytes(self._buffer[_LENGTHS.size : _LENGTHS.size + header_size])
-            body = bytes(self._buffer[_LENGTHS.size + header_size : end])
-            del self._buffer[:end]
-            yield self._frame(header, body)
-        if self._fds and not self._buffer:  # a descriptor comes with its frame's first byte
-            raise FrameError("a descriptor came that no frame announces")
-
-    def _frame(self, header: bytes, body: bytes) -> Frame:
-        try:
-            fields = _header_fields(header.decode())
-            kind = fields.pop("t")
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise FrameError(f"a frame header is not a JSON object with a kind: {error}") from None
-        if not isinstance(kind, str):
-            raise FrameError("a frame's kind is not a string")
-        fd = self._take_fd() if fields.pop("fd", 0) else None
-        size = fields.pop("memfd", None)
-        if size is not None:
+            if len(self.begun) < end:
+                break
+            header = bytes(self.begun[_LENGTHS.size : _LENGTHS.size + header_size])
+            body = bytes(self.begun[_LENGTHS.size + header_size : end])
+            del self.begun[:end]
             try:
-                body = self._read_memfd(size)
-            except FrameError:
-                if fd is not None:
-                    os.close(fd)
-                raise
-        return Frame(kind, fields, body, fd)
+                fields = _header_fields(header.decode())
+                kind = fields.pop("t")
+            except (ValueError, KeyError, AttributeError, TypeError) as error:
+                raise FrameError(f"a frame header is not a JSON object with a kind: {error}") from None
+            except RecursionError:
+                raise FrameError("a frame header is nested too deeply") from None
+            if not isinstance(kind, str):
+                raise FrameError("a frame's kind is not a string")
+            fd = outside = None
+            if "fd" in fields or "memfd" in fields:
+                fd, outside = self._descriptors(fields, body)
+            yield Frame(kind, fields, body, fd, outside)
+        if self._fds and not self.begun:  # a descriptor comes with its frame's first byte
+            raise FrameError("a descriptor came that no frame announces")
+        if len(self._fds) > FDS_MAX:
+            raise FrameError(f"{len(self._fds)} descriptors came that no frame announces")
 
-    def _take_fd(self) -> int:
-        if not self._fds:
+    def _descriptors(self, fields: dict[str, Any], body: bytes) -> tuple[int | None, MemfdBody | None]:
+        """The descriptors that the header announces, taken out of it."""
+        file, size = fields.pop("fd", None), fields.pop("memfd", None)
+        if file not in (None, 1) or isinstance(file, bool):
+            raise FrameError(f"a frame announces {file!r:.40} as its descriptor; 1 is allowed")
+        if size is not None and (type(size) is not int or body or not 0 <= size <= BODY_MAX):
+            raise FrameError(f"a frame announces a body of {size!r:.40} bytes")
+        if len(self._fds) < (file is not None) + (size is not None):
             raise FrameError("a frame announces a descriptor that did not come")
-        return self._fds.popleft()
-
-    def _read_memfd(self, size: object) -> bytes:
-        fd = self._take_fd()
-        try:
-            if not isinstance(size, int) or not 0 <= size <= BODY_MAX:
-                raise FrameError(f"a frame announces a body of {size!r} bytes")
-            return _read_all(fd, size)
-        finally:
-            os.close(fd)
+        fd = None if file is None else self._fds.popleft()
+        return fd, None if size is None else MemfdBody(self._fds.popleft(), size)
 
     def close(self) -> None:
         while self._fds:
             os.close(self._fds.popleft())
 
 
+def with_body(frame: Frame) -> Frame:
+    """Reads the body where that is still in a memfd. Raises FrameError, after closing the frame."""
+    if frame.outside is None:
+        return frame
+    try:
+        body = frame.outside.read()
+    except FrameError:
+        frame.close()
+        raise
+    frame.outside.close()
+    return Frame(frame.kind, frame.fields, body, frame.fd)
+
+
 def _read_all(fd: int, size: int) -> bytes:
-    """`size` bytes from the start. pread, not mmap: the other side may truncate the file meanwhile."""
+    """`size` bytes from the start, wherever its offset stands."""
     parts, offset = [], 0
     while offset < size:
         part = os.pread(fd, size - offset, offset)

@@ -1,13 +1,13 @@
-"""The first program of every worker process: `python -I -S launch.py`, its order marshalled on descriptor 0.
+"""The first program of every worker process: `python -I -S launch.py`, its request marshalled on stdin.
 
-    order -> cgroup, first to go -> volume -> limits -> user -> no new privileges -> tie to the agent -> exec
+    request -> cgroup, OOM score -> volume -> limits -> user -> no new privileges -> tie to the agent -> exec
 
 It runs without the worker's environment, since what an endpoint declares may bring code into an interpreter,
-and until the user is set this is the agent's. The order of the steps is that of what each needs: a cgroup and
-a mount need the agent's rights, and the tie is lost when the user changes. The tie outlives the exec.
+and until the user is set it has the agent's rights. The order of the steps is fixed: a cgroup and a mount
+need the agent's rights, and the tie is lost when the user changes. The tie outlives the exec.
 
 Standard library only, and few modules of it: json, signal and typing would double what this adds to a start.
-A forked worker, which has no exec, takes the same steps from here (`template_child`). Why not in the agent:
+A forked worker, which has no exec, takes the same steps from here (`zygote.child`). Why not in the agent:
 PR_SET_PDEATHSIG must be set by the process itself, and a `preexec_fn` would run Python in a fork of an agent
 that has threads.
 """
@@ -32,59 +32,59 @@ MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 CAPABILITY_VERSION_3 = 0x20080522
 SIGKILL, SIGPIPE, SIGXFSZ, SIG_DFL = 9, 13, 25, 0
 FIRST_TO_GO = 500
-"""A process's score is the part of the memory that it holds, in thousandths, and this. The highest goes."""
+"""Added to a process's score, its share of the memory in thousandths. The kernel kills the highest."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class NotDone(Exception):
-    """A step that failed, in words."""
+class LaunchError(Exception):
+    """A step failed; the message says which and why."""
 
 
 def main() -> NoReturn:
     with open(0, "rb", closefd=False) as file:
-        order: dict[str, Any] = marshal.load(file)
+        request: dict[str, Any] = marshal.load(file)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     try:
-        _prepare(order)
-        os.chdir(order["folder"])
-        tie(order["parent"])
-        _become(order["command"], order["environment"])
-    except (NotDone, OSError, ValueError) as error:
+        _prepare(request)
+        os.chdir(request["folder"])
+        tie(request["parent"])
+        _become(request["command"], request["environment"])
+    except (LaunchError, OSError, ValueError) as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(127)
 
 
-def _prepare(order: Mapping[str, Any]) -> None:
-    if order["cgroup"]:
-        with open(order["cgroup"], "w", encoding="ascii") as file:
+def _prepare(request: Mapping[str, Any]) -> None:
+    if request["cgroup"]:
+        with open(request["cgroup"], "w", encoding="ascii") as file:
             file.write("0")
     first_to_go()
-    if order["mount"]:
-        mount(*order["mount"])
-    limit(order["limits"])
-    if order["user"]:
-        uid, gid, groups = order["user"]
+    if request["mount"]:
+        mount(*request["mount"])
+    limit(request["limits"])
+    if request["user"]:
+        uid, gid, groups = request["user"]
         os.setgroups(groups)
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
-    if order["umask"] is not None:
-        os.umask(order["umask"])
+    if request["umask"] is not None:
+        os.umask(request["umask"])
     no_new_privileges()
 
 
 def first_to_go() -> None:
-    """A host that runs out of memory loses this process, and what it starts, before the agent: for a worker
-    without a limit of its own nothing else sees to that. One that is more likely to go already stays so."""
+    """Makes the kernel kill this process, and what it starts, before the agent when memory runs out: nothing
+    else does so for a worker without a limit of its own. A higher score is left as it is."""
     path = "/proc/self/oom_score_adj"
     try:
         with open(path, encoding="ascii") as file:
             now = int(file.read())
         if now < FIRST_TO_GO:
             _write(path, str(FIRST_TO_GO))
-    except OSError:  # not to be chosen here: the largest goes, which is mostly a worker, too
+    except OSError:  # the score cannot be set: the kernel kills the largest, which is mostly a worker, too
         return
 
 
@@ -98,7 +98,7 @@ def no_new_privileges() -> None:
 
 
 def tie(parent: int) -> None:
-    """Ends this process with its parent."""
+    """Makes the kernel end this process when its parent dies."""
     _call(_libc.prctl, "the tie to the agent", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before the tie was made
         os._exit(1)
@@ -106,7 +106,7 @@ def tie(parent: int) -> None:
 
 def mount(source: str, target: str) -> None:
     """Shows the folder `source` at `target` to this process and what it starts, in a mount namespace of its
-    own; who is not root needs a user namespace, too, in which it keeps its user. Only with one thread."""
+    own. A user who is not root needs a user namespace, too, and keeps its id in it. Only with one thread."""
     uid, gid, root = os.geteuid(), os.getegid(), os.geteuid() == 0
     if root and not os.path.isdir(target):
         os.mkdir(target, 0o755)  # on the host: an empty folder, for ever
@@ -116,7 +116,7 @@ def mount(source: str, target: str) -> None:
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{uid} {uid} 1")
         _write("/proc/self/gid_map", f"{gid} {gid} 1")
-    _mount(b"none", b"/", MS_REC | MS_PRIVATE)  # or the host would see it
+    _mount(b"none", b"/", MS_REC | MS_PRIVATE)  # or the host would see the mount
     _mount(os.fsencode(source), os.fsencode(target), MS_BIND | MS_REC)
     if not root:
         _drop_capabilities()  # those over the new namespace
@@ -139,7 +139,7 @@ def _write(path: str, text: str) -> None:
 
 def _call(function: Any, what: str, *arguments: Any) -> None:
     if function(*arguments) != 0:
-        raise NotDone(f"{what} is refused: {os.strerror(ctypes.get_errno())}")
+        raise LaunchError(f"{what} is refused: {os.strerror(ctypes.get_errno())}")
 
 
 def _become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
@@ -148,7 +148,7 @@ def _become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     try:
         os.execvpe(command[0], list(command), dict(environment))
     except OSError as error:
-        raise NotDone(f"{command[0]} cannot be run: {error.strerror}") from None
+        raise LaunchError(f"{command[0]} cannot be run: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The worker process: `python -P -m stoker.worker.runtime --fd N`, N a socket that leads to the agent; in a
-container `--connect PATH`, where the agent waits.
+"""The worker process: `python -P -m stoker.worker.runtime --fd N`, N a socket to the agent; in a container
+`--connect PATH`, the path of a socket on which the agent listens.
 
     start ──setup──> loading ──ready──> serving ──stop──> exit 0
                         └──setup_failed──> exit 1         the agent's end closes, at any time ──> exit
 
 stdin, stdout and stderr are the handler's own. SIGTERM keeps its default action, which ends a handler that
-no cancel reaches; SIGINT is ignored, because a Ctrl-C is for the agent to decide about. asyncio is imported
+ignores its cancel; SIGINT is ignored, because the agent decides what a Ctrl-C does. asyncio is imported
 only for a handler that needs it, and a pool of threads only where several jobs run at once: start-up time is
 a promise.
 """
@@ -21,16 +21,18 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from stoker.worker.channel import AGENT_GONE_STATUS, AgentGone, Channel, leave
 from stoker.worker.errors import describe
-from stoker.worker.fitness import run_checks, run_checks_async
 from stoker.worker.frames import Frame
-from stoker.worker.preparation import modifier_of, prepare
-from stoker.worker.registration import Registration, load
+from stoker.worker.job.job import Job
 from stoker.worker.sdk import Device
-from stoker.worker.sync_loop import SyncLoop
+from stoker.worker.serving.channel import AGENT_GONE_STATUS, AgentGone, Channel, leave
+from stoker.worker.serving.sync_loop import SyncLoop
+from stoker.worker.setup.fitness import run_checks, run_checks_async
+from stoker.worker.setup.preparation import modifier_of, prepare, serves_of
+from stoker.worker.setup.registration import Registration, load
 
 
 def main(arguments: list[str]) -> int:
@@ -61,14 +63,14 @@ def _socket(arguments: list[str]) -> socket.socket | None:
         case ["--connect", path]:
             made = socket.socket(socket.AF_UNIX)
             made.connect(path)
-            _print_where_it_says(made)
+            _redirect_output(made)
             return made
     return None
 
 
-def _print_where_it_says(agent: socket.socket) -> None:
-    """One byte comes first, and the pipe for what is printed: by way of the container's engine it would come
-    when its job is over."""
+def _redirect_output(agent: socket.socket) -> None:
+    """Receives one byte and the pipe for stdout and stderr: by way of the container's engine, lines would
+    come when their job is over."""
     _, pipes, _, _ = socket.recv_fds(agent, 1, 1)
     for pipe in pipes:
         for stream in (1, 2):
@@ -77,7 +79,7 @@ def _print_where_it_says(agent: socket.socket) -> None:
 
 
 def serve(channel: Channel) -> int:
-    """One worker's life; the exit status. Raises AgentGone."""
+    """Sets the handler up and serves it. Returns the exit status. Raises AgentGone."""
     setup = _first_frame(channel).fields
     began = time.monotonic()
     try:
@@ -89,16 +91,16 @@ def serve(channel: Channel) -> int:
         return _setup_failed(channel, error)
     if call is None:
         return _serve_async(channel, registration, setup, began)
-    most = _most(setup)
+    most = _max_slots(setup)
     if most == 1:
-        channel.send(_ready(registration, 1, began))
+        channel.send(_ready(registration, call, 1, began))
         SyncLoop(channel, call, aggregate=registration.aggregate).serve()
         return 0
-    from stoker.worker.slots import Slots
-    from stoker.worker.threads_loop import ThreadsLoop
+    from stoker.worker.serving.slots import Slots
+    from stoker.worker.serving.threads_loop import ThreadsLoop
 
     slots = Slots(most, modifier_of(registration, call))
-    channel.send(_ready(registration, slots.now, began))
+    channel.send(_ready(registration, call, slots.now, began))
     ThreadsLoop(channel, call, slots, aggregate=registration.aggregate).serve()
     return 0
 
@@ -115,15 +117,15 @@ def _first_frame(channel: Channel) -> Frame:
 
 
 def device_of(setup: dict[str, Any]) -> Device:
-    """The device of a `setup` frame; what this version does not know of it is left out."""
-    given = setup.get("device") or {}
-    return Device(**{key: given[key] for key in ("uuid", "kind", "name", "index") if key in given})
+    """The device of a `setup` frame; fields that this version does not know are left out."""
+    fields = setup.get("device") or {}
+    return Device(**{key: fields[key] for key in ("uuid", "kind", "name", "index") if key in fields})
 
 
 def _serve_async(channel: Channel, registration: Registration, setup: dict[str, Any], began: float) -> int:
-    from stoker.worker.async_loop import AsyncLoop, run_to_end
-    from stoker.worker.preparation import prepare_async
-    from stoker.worker.slots import Slots
+    from stoker.worker.serving.async_loop import AsyncLoop, run_to_end
+    from stoker.worker.serving.slots import Slots
+    from stoker.worker.setup.preparation import prepare_async
 
     async def live() -> int:
         try:
@@ -131,22 +133,28 @@ def _serve_async(channel: Channel, registration: Registration, setup: dict[str, 
             await run_checks_async()
         except BaseException as error:  # as in serve
             return _setup_failed(channel, error)
-        slots = Slots(_most(setup), modifier_of(registration, call))
-        channel.send(_ready(registration, slots.now, began))
+        slots = Slots(_max_slots(setup), modifier_of(registration, call))
+        channel.send(_ready(registration, call, slots.now, began))
         await AsyncLoop(channel, call, slots, aggregate=registration.aggregate).serve()
         return 0
 
     return run_to_end(live())
 
 
-def _most(setup: dict[str, Any]) -> int:
-    """What the endpoint allows."""
+def _max_slots(setup: dict[str, Any]) -> int:
+    """How many jobs at once the endpoint allows."""
     return max(1, int(setup.get("concurrency", 1)))
 
 
-def _ready(registration: Registration, slots: int, began: float) -> Frame:
+def _ready(registration: Registration, call: Callable[[Job], Any], slots: int, began: float) -> Frame:
     setup_ms = round((time.monotonic() - began) * 1000)
-    fields = {"setup_ms": setup_ms, "concurrency": slots, "generator": registration.is_generator}
+    fields: dict[str, Any] = {
+        "setup_ms": setup_ms,
+        "concurrency": slots,
+        "generator": registration.is_generator,
+    }
+    if serves := serves_of(registration, call):
+        fields["serves"] = serves
     return Frame("ready", fields)
 
 
@@ -156,6 +164,6 @@ def _setup_failed(channel: Channel, error: BaseException) -> int:
 
 
 if __name__ == "__main__":
-    # What torch has loaded is not walked once more on the way out: that took seconds, and the device waits.
+    # The garbage collector does not walk what torch has loaded once more at exit: that took seconds.
     atexit.register(gc.freeze)
     sys.exit(main(sys.argv[1:]))

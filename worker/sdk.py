@@ -1,4 +1,4 @@
-"""What a handler's author sees: `Job`, `File`, `Device` and the `handler` mark.
+"""What a handler's author declares: `File`, `Device` and the `handler` mark. `Job` is in `job.job`.
 
 A handler is any of
 
@@ -7,29 +7,24 @@ A handler is any of
     def handler(job): yield ...              each yield is a chunk of partial output
     async def handler(job): yield ...
     class Handler:                           loaded once, called for every job
-        def setup(self, device): ...         optional
+        def setup(self, device): ...         optional; `device` is a `Device`
         def run(self, job): ...              any of the four
         def concurrency_modifier(self, current): ...     optional, see `handler`
 
-A synchronous handler runs on the main thread of its process and has it to itself. Where its endpoint says
-`concurrency` over 1, several jobs run at once, each on a thread of its own; jobs of an asynchronous handler
-are tasks of one loop. A job sees the context variables as setup left them, and none of its neighbours'.
-What is printed belongs to the process: the log of each job shows all that was printed in its time.
+A synchronous handler runs alone, on the main thread of its process. If its endpoint's `concurrency` is over
+1, several jobs run at once, each on a thread of its own; jobs of an asynchronous handler are tasks of one
+loop. A job sees the context variables as setup left them, and none of other jobs. Printed lines belong to the
+process: the log of each job shows all lines that were printed while it ran.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from stoker.worker.errors import HandlerError
-
-if TYPE_CHECKING:
-    from stoker.worker.attempt import Attempt
-    from stoker.worker.inputs import InputFile
 
 T = TypeVar("T")
 
@@ -45,7 +40,16 @@ class HandlerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The device this worker was given. `index` is its place in the host, not in this process."""
+    """The device of a worker; `setup(self, device)` is called with it.
+
+        def setup(self, device):
+            self.model = load().to(device.torch_device)
+
+    `torch_device`: "cuda", or "cpu" where the worker has no GPU. `kind`: "gpu", "mig" (a slice of a GPU) or
+    "cpu". `name`: the driver's name, "NVIDIA H200". `uuid`: the driver's id. `index`: its index on the
+    host, not in this process, which sees only its own. Of several GPUs this is the first; torch sees them
+    all.
+    """
 
     uuid: str = "cpu"
     kind: str = "cpu"
@@ -59,7 +63,7 @@ class Device:
 
 
 class File:
-    """A file in the job's scratch folder, to stand anywhere in an output or an emitted value.
+    """A file in the job's scratch folder, for use anywhere in an output or an emitted value.
 
     The platform uploads it and puts a URL in its place. Write it first: it is opened when the value is sent.
     """
@@ -79,92 +83,6 @@ class File:
 
     def __repr__(self) -> str:
         return f"File({self.path!r}, {self.media_type!r})"
-
-
-class Job:
-    """One attempt at one job, as its handler sees it.
-
-    `input` is the caller's input as plain JSON values. `attempt` counts from 1. Files belong below
-    `scratch`, which is removed afterwards.
-    """
-
-    __slots__ = ("_attempt", "attempt", "id", "input")
-
-    def __init__(self, attempt: Attempt, input: Any) -> None:  # noqa: A002  # the word of the domain
-        self._attempt = attempt
-        self.id = attempt.job
-        self.attempt = attempt.number
-        self.input = input
-
-    @property
-    def scratch(self) -> Path:
-        """This attempt's own folder."""
-        return Path(self._attempt.scratch)
-
-    def progress(self, value: object) -> None:
-        """Say how far the job is: any JSON value. The last one is kept. Waits while the platform is slow."""
-        self._attempt.progress(value)
-
-    def emit(self, value: object) -> None:
-        """Send a chunk of partial output: any JSON value without Files. Chunks keep their order.
-
-        One over 1 MB (64 MiB at most) is uploaded; while too much waits for that, this call waits, too.
-        """
-        self._attempt.emit(value)
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the job was cancelled. Cheap: ask between steps, and stop soon when it is so."""
-        return self._attempt.is_cancelled()
-
-    def raise_if_cancelled(self) -> None:
-        """Raise Cancelled if the job was cancelled."""
-        self._attempt.raise_if_cancelled()
-
-    def fetch(
-        self,
-        url: str,
-        *,
-        max_bytes: int = 100 << 20,
-        media_types: Collection[str] = (),
-        timeout_s: float = 60.0,
-    ) -> InputFile:
-        """What lies at an http, https or data: URL, as a file below `scratch`. Waits for it.
-
-        The platform fetches it: no private address, a redirect is checked like the first URL, nothing over
-        `max_bytes`, nothing after `timeout_s`. `media_types`, such as `("image/*", "audio/wav")`, are
-        compared with what the bytes look like. Raises InputRefused, whose text may be shown to the caller:
-
-            except InputRefused as error:
-                raise HandlerError(f"Invalid audio URL: {error}", retryable=error.retryable) from None
-        """
-        from stoker.worker import inputs
-
-        return inputs.fetch(self._attempt, inputs.wish(url, max_bytes, media_types, timeout_s))
-
-    async def fetch_async(
-        self,
-        url: str,
-        *,
-        max_bytes: int = 100 << 20,
-        media_types: Collection[str] = (),
-        timeout_s: float = 60.0,
-    ) -> InputFile:
-        """The same for an asynchronous handler, whose other jobs go on meanwhile."""
-        from stoker.worker import inputs
-
-        return await inputs.fetch_async(self._attempt, inputs.wish(url, max_bytes, media_types, timeout_s))
-
-    def measure(self, metric: str, quantity: int) -> None:
-        """Count something that is paid for, such as output pixels. Quantities of one metric add up."""
-        self._attempt.measure(metric, quantity)
-
-    def refresh_worker(self) -> None:
-        """Ask for a fresh worker: this one takes no more jobs and is replaced once those it runs have ended.
-
-        An output that is an object with `"refresh_worker": true` says the same; the caller does not see it.
-        """
-        self._attempt.refresh_worker()
 
 
 @overload

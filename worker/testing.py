@@ -1,12 +1,16 @@
-"""Runs a handler with no platform, through the same code that the worker process runs.
+"""Runs a handler without the platform, through the same code that the worker process runs.
 
     local = LocalJob(handler, {"prompt": "a lighthouse"}).run()
     assert local.progress[-1] == {"step": 4, "of": 4}
     assert local.output["image"].read_bytes().startswith(b"\\x89PNG")
 
-All handlers are taken: functions, async functions, generators of either kind, and classes, whose `setup` is
-called with `device` first. To run several jobs on one loaded model, pass the bound method of an instance that
-is set up already: `LocalJob(model.run, …)`.
+Where the handler raised, `output` raises the same, with the handler's own traceback; `error` is the text that
+the platform would show.
+
+All kinds of handlers work: functions, async functions, generators of either kind, and classes, whose `setup`
+is called with `device` first: `Device("GPU-1", "gpu", "NVIDIA H200")`, or the CPU by default. To run
+several jobs on one loaded model, pass the bound method of an instance that is set up already:
+`LocalJob(model.run, …)`.
 """
 
 from __future__ import annotations
@@ -17,18 +21,19 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from stoker.worker.attempt import Attempt
 from stoker.worker.errors import HandlerError
 from stoker.worker.frames import FILE_MARK, Frame, encode
-from stoker.worker.preparation import prepare
-from stoker.worker.registration import register
+from stoker.worker.job.attempt import Attempt
 from stoker.worker.sdk import Device
-from stoker.worker.sync_loop import run_attempt
+from stoker.worker.serving.sync_loop import run_attempt
+from stoker.worker.setup.preparation import prepare
+from stoker.worker.setup.registration import register
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,7 +43,7 @@ __all__ = ["LocalFile", "LocalJob"]
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A File that the handler handed over; in `output` and `chunks` it stands where the File stood."""
+    """A File that the handler handed over; `output` and `chunks` have it in place of the File."""
 
     path: Path
     name: str
@@ -48,14 +53,26 @@ class LocalFile:
         return self.path.read_bytes()
 
 
+class _Attempt(Attempt):
+    """An attempt that keeps the exception of its handler."""
+
+    raised: BaseException | None = None
+    trace: TracebackType | None = None
+
+    def failed(self, error: BaseException) -> None:
+        self.raised, self.trace = error, error.__traceback__
+        super().failed(error)
+
+
 class LocalJob:
-    """One job, run here. After `run`, either `output` holds what came out or `error` says why nothing did.
+    """One job, run here. After `run`, either `output` is what came out or `error` says why nothing did.
     `retired` is why the worker would be replaced after it, if it would.
 
     `on_progress` and `on_chunk` are called with each value as it is sent; calling `cancel` from them scripts
     a cancel at an exact point. Without `scratch`, a folder is made, and removed with this object.
 
-    `job.fetch` takes a path or a file:// URL here; http and https only with `network=True`, and unguarded.
+    `s3_config` is what the handler finds at `job.s3_config`. `job.fetch` takes a path or a file:// URL here;
+    http and https only with `network=True`, and unguarded.
     """
 
     def __init__(
@@ -68,12 +85,13 @@ class LocalJob:
         on_progress: Callable[[Any], None] | None = None,
         on_chunk: Callable[[Any], None] | None = None,
         network: bool = False,
+        s3_config: Mapping[str, str] | None = None,
     ) -> None:
         self.progress: list[Any] = []
         self.chunks: list[Any] = []
         self.files: list[LocalFile] = []
         self.metrics: dict[str, int] = {}
-        self.output: Any = None
+        self._output: Any = None
         self.error: str | None = None
         self.retryable = False
         self.finished = False
@@ -86,10 +104,13 @@ class LocalJob:
         self._network = network
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self.scratch = Path(scratch) if scratch is not None else self._own_scratch()
-        self._attempt = Attempt("local", 1, str(self.scratch), self)
+        fields: dict[str, Any] = {"job": "local", "attempt": 1, "scratch": str(self.scratch)}
+        if s3_config is not None:
+            fields["more"] = {"s3Config": dict(s3_config)}
+        self._attempt = _Attempt(Frame("run", fields), self)
 
     def run(self) -> LocalJob:
-        """Run it to its end. What a class raises while it is made or set up comes out of here as it is."""
+        """Run it to its end. Exceptions of a class while it is created or set up pass through."""
         if self._registration.is_async:
             import asyncio
 
@@ -103,8 +124,8 @@ class LocalJob:
         """The same for an asynchronous handler, on the loop that is running."""
         import asyncio
 
-        from stoker.worker import async_loop
-        from stoker.worker.preparation import prepare_async
+        from stoker.worker.serving import async_loop
+        from stoker.worker.setup.preparation import prepare_async
 
         if not self._registration.is_async:
             raise TypeError(f"{self._registration.name} is not asynchronous; use run()")
@@ -116,11 +137,22 @@ class LocalJob:
         await task
         return self
 
+    @property
+    def output(self) -> Any:
+        """What came out; None before it has run. Raises what the handler raised, if it did; what is no
+        Exception (`sys.exit`, a cancel) and what the platform refused is raised as HandlerError."""
+        raised = self._attempt.raised
+        if self.error is None:
+            return self._output
+        if isinstance(raised, Exception):
+            raise raised.with_traceback(self._attempt.trace)
+        raise HandlerError(self.error, retryable=self.retryable) from raised
+
     def result(self) -> Any:
-        """The output. Raises HandlerError with the text of `error` when the job failed."""
+        """The output. Raises HandlerError with the platform's text, `error`, when the job failed."""
         if self.error is not None:
             raise HandlerError(self.error, retryable=self.retryable)
-        return self.output
+        return self._output
 
     def cancel(self, reason: str = "cancelled by the test") -> None:
         """Cancel it, as the platform would: before it runs, from a callback, or from another thread."""
@@ -131,25 +163,25 @@ class LocalJob:
             loop.call_soon_threadsafe(task.cancel)
 
     def send(self, frame: Frame) -> None:
-        """What the runtime calls (see `attempt.Link`): collects the frame, within the platform's limits."""
+        """Called by the runtime (see `attempt.Link`): collects the frame, within the platform's limits."""
         _, fds = encode(Frame(frame.kind, frame.fields, frame.body))
         for fd in fds:
             os.close(fd)
         getattr(self, f"_take_{frame.kind}")(frame)
 
     def poll(self) -> None:
-        """What the runtime calls: there is nothing to look at, `cancel` has told the attempt already."""
+        """Called by the runtime: does nothing, since `cancel` reaches the attempt directly."""
 
-    hears = True
+    receives_in_background = True
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """What the runtime calls: a fetch is answered as it is asked."""
+        """Called by the runtime: does nothing, since a fetch is answered at once."""
 
     def _take_fetch(self, frame: Frame) -> None:
-        from stoker.worker.local_inputs import local_answer
+        from stoker.worker.job.local_fetch import fetched_locally
 
         def fetch() -> None:
-            self._attempt.answered(local_answer(frame, network=self._network))
+            self._attempt.answered(fetched_locally(frame, network=self._network))
 
         if self._task is None:
             fetch()
@@ -175,7 +207,7 @@ class LocalJob:
         body = frame.body
         if frame.fields.get("in_file"):
             body = self.files.pop().path.read_bytes()
-        self.output = self._with_files(json.loads(body)) if frame.fields["has_output"] else None
+        self._output = self._with_files(json.loads(body)) if frame.fields["has_output"] else None
         self.metrics = dict(frame.fields["metrics"])
         self.finished = True
 

@@ -1,11 +1,11 @@
-"""What an agent and a template say: one JSON object a message, with descriptors, over SOCK_SEQPACKET.
+"""The messages of an agent and a zygote: one JSON object each, with descriptors, over SOCK_SEQPACKET.
 
-    template --------------> agent     ready (names, origins) | refused (why)          once, first
+    zygote   --------------> agent     ready (names, origins) | refused (why)          once, first
              --------------> agent     spare (pid, +descriptor)   a child that waits to become a worker
-             --------------> agent     failed (why)               no child can be made; the template ends
+             --------------> agent     failed (why)               no child can be made; the zygote ends
     spare    <-------------- agent     become (…, +frame socket, +log)    over the descriptor of its own
 
-The agent ends a template, or a spare, by closing its end. Standard library only; no loop.
+The agent ends a zygote, or a spare, by closing its end. Standard library only; no loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MESSAGE_MAX = 192 * 1024
-"""What a socket's buffer takes in one message everywhere. An environment over that travels by `exec`."""
+"""Bytes that any host's socket buffer takes in one message. A larger environment needs an `exec`."""
 
 FDS_MAX = 4
 
@@ -29,11 +29,11 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "BLIS_NUM_THREADS",
 )
-"""All 1 in a template. A worker that is forked from it has them as its endpoint declares them."""
+"""All 1 in a zygote. A worker that is forked from it has them as its endpoint declares them."""
 
 ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
-"""1 in a template: torch then tells whether there is a GPU without starting CUDA, which no fork survives.
-diffusers asks when it is imported, and remembers the answer."""
+"""1 in a zygote: torch then finds a GPU without starting CUDA, which no fork survives. diffusers looks
+for a GPU on import, and remembers the answer."""
 
 
 class TooLarge(ValueError):

@@ -1,15 +1,16 @@
-"""The pieces of one attempt's stream on their way to control: in their order, however large they are.
+"""The queue of one attempt's stream chunks: they are reported in order, and large ones are uploaded first.
 
-Pure: no clock, no bytes. The shell (`agent.piece_stream`) holds the bodies and performs the commands.
+Pure: no clock, no bytes. The shell (`agent.attempts.chunk_stream`) holds the bodies and performs the
+commands.
 
-    small, and nothing waits ------------------------------------------------> Tell
-    large, or behind a large one ---> waiting --its turn--> Move --moved-----> Tell, and small ones behind it
-                                                 ^--retry_at-- failed
-                                                               '-- for good --> nothing waits any more
+    small, and none waits ---------------------------------------------------> Report
+    large, or behind a large one --> waiting --its turn--> Upload --stored--> Report, and small ones behind it
+                                                ^--retry_at-- failed
+                                                              '-- not retryable --> all that wait are dropped
 
-- At most one is moved at a time, always the first that waits; so the first that waits is always a large one.
-- What waits is bounded. Whoever sent a large piece waits for `Took`, which comes while HOLD_MAX bytes or less
-  wait; and when the small ones alone are more than HOLD_MAX, their worker is not read (`is_full`).
+- At most one is uploaded at a time, the first that waits. So the first that waits is always a large one.
+- The queue is bounded. The sender of a large chunk waits for `Taken`, which comes when HOLD_MAX bytes or less
+  wait. When the small chunks alone are more than HOLD_MAX, their worker is not read (`is_full`).
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from stoker.agent.attempt import wait_after
-from stoker.agent.attempt_events import Tail
+from stoker.agent.attempts.events import Backlog
+from stoker.agent.attempts.machine import wait_after
 
 HOLD_MAX = 8_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """`large`: it goes to the object store, and control hears where it lies."""
+class QueuedChunk:
+    """`large`: it is uploaded to the object store, and its report refers to it."""
 
     n: int
     size: int
@@ -33,10 +34,10 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """`untaken` are the numbers of large ones whose sender still waits."""
+class ChunkQueue:
+    """`untaken` are the numbers of large chunks whose sender still waits."""
 
-    waiting: tuple[Piece, ...] = ()
+    waiting: tuple[QueuedChunk, ...] = ()
     untaken: tuple[int, ...] = ()
     failures: int = 0
     retry_at: float | None = None
@@ -48,32 +49,32 @@ class Pieces:
 @dataclass(frozen=True, slots=True)
 class Produced:
     at: float
-    piece: Piece
+    chunk: QueuedChunk
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Uploaded:
     """The first that waits is in the object store."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class MoveFailed:
+class UploadFailed:
     at: float
     retryable: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Unheard:
-    """Nothing that is produced from now on counts: no sender is to wait any more."""
+class VerdictFixed:
+    """No chunk that is produced from now on counts, so no sender waits."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """What waits is dropped."""
+    """The chunks that wait are dropped."""
 
     at: float
 
@@ -83,94 +84,94 @@ class Tick:
     at: float
 
 
-Event: TypeAlias = Produced | Moved | MoveFailed | Unheard | Abandon | Tick
+Event: TypeAlias = Produced | Uploaded | UploadFailed | VerdictFixed | Abandon | Tick
 
 # ---- commands -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """Report the first that is held, and let go of it."""
+class Report:
+    """Report the first that waits, and drop its body."""
 
-    piece: Piece
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    piece: Piece
+    chunk: QueuedChunk
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class Upload:
+    chunk: QueuedChunk
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
     """Its sender may go on."""
 
     n: int
 
 
-Command: TypeAlias = Tell | Move | Took
-Stepped: TypeAlias = tuple[Pieces, tuple[Command, ...]]
+Command: TypeAlias = Report | Upload | Taken
+Stepped: TypeAlias = tuple[ChunkQueue, tuple[Command, ...]]
 
 
 # ---- the machine --------------------------------------------------------------------------------
 
 
-def step(state: Pieces, event: Event) -> Stepped:
+def step(state: ChunkQueue, event: Event) -> Stepped:
     match event:
-        case Produced(_, piece):
-            after, commands = _produced(state, piece)
-        case Moved() if state.waiting:
-            after, commands = _moved(state)
-        case MoveFailed(_, retryable=False) | Abandon():
-            after, commands = Pieces(untaken=state.untaken), ()
-        case MoveFailed(at) if state.waiting:
+        case Produced(_, chunk):
+            after, commands = _produced(state, chunk)
+        case Uploaded() if state.waiting:
+            after, commands = _uploaded(state)
+        case UploadFailed(_, retryable=False) | Abandon():
+            after, commands = ChunkQueue(untaken=state.untaken), ()
+        case UploadFailed(at) if state.waiting:
             wait = wait_after(state.failures)
             return replace(state, failures=state.failures + 1, retry_at=at + wait), ()
         case Tick(at) if state.retry_at is not None and at >= state.retry_at:
-            return replace(state, retry_at=None), (Move(state.waiting[0]),)
-        case Unheard():
+            return replace(state, retry_at=None), (Upload(state.waiting[0]),)
+        case VerdictFixed():
             return _all_taken(state, ())
         case _:
             return state, ()
     return _taken(after, commands)
 
 
-def wake_at(state: Pieces) -> float | None:
+def wake_at(state: ChunkQueue) -> float | None:
     return state.retry_at
 
 
-def tail(state: Pieces) -> Tail:
+def backlog(state: ChunkQueue) -> Backlog:
     if not state.waiting:
         return ""
     return "stuck" if state.failures else "moving"
 
 
-def is_full(state: Pieces) -> bool:
-    return sum(piece.size for piece in state.waiting if not piece.large) > HOLD_MAX
+def is_full(state: ChunkQueue) -> bool:
+    return sum(chunk.size for chunk in state.waiting if not chunk.large) > HOLD_MAX
 
 
-def _produced(state: Pieces, piece: Piece) -> Stepped:
-    untaken = (*state.untaken, piece.n) if piece.large else state.untaken
-    after = replace(state, waiting=(*state.waiting, piece), untaken=untaken)
+def _produced(state: ChunkQueue, chunk: QueuedChunk) -> Stepped:
+    untaken = (*state.untaken, chunk.n) if chunk.large else state.untaken
+    after = replace(state, waiting=(*state.waiting, chunk), untaken=untaken)
     if state.waiting:
         return after, ()
-    return (after, (Move(piece),)) if piece.large else (state, (Tell(piece),))
+    return (after, (Upload(chunk),)) if chunk.large else (state, (Report(chunk),))
 
 
-def _moved(state: Pieces) -> Stepped:
-    """The first, and the small ones up to the next large one, are told."""
-    said = 1
-    while said < len(state.waiting) and not state.waiting[said].large:
-        said += 1
-    told, rest = state.waiting[:said], state.waiting[said:]
-    after = Pieces(rest, state.untaken)
-    return after, (*map(Tell, told), *(Move(piece) for piece in rest[:1]))
+def _uploaded(state: ChunkQueue) -> Stepped:
+    """Reports the first, and the small ones up to the next large one."""
+    end = 1
+    while end < len(state.waiting) and not state.waiting[end].large:
+        end += 1
+    ready, rest = state.waiting[:end], state.waiting[end:]
+    after = ChunkQueue(rest, state.untaken)
+    return after, (*map(Report, ready), *(Upload(chunk) for chunk in rest[:1]))
 
 
-def _taken(state: Pieces, commands: tuple[Command, ...]) -> Stepped:
-    if not state.untaken or sum(piece.size for piece in state.waiting) > HOLD_MAX:
+def _taken(state: ChunkQueue, commands: tuple[Command, ...]) -> Stepped:
+    if not state.untaken or sum(chunk.size for chunk in state.waiting) > HOLD_MAX:
         return state, commands
     return _all_taken(state, commands)
 
 
-def _all_taken(state: Pieces, commands: tuple[Command, ...]) -> Stepped:
-    return replace(state, untaken=()), (*commands, *map(Took, state.untaken))
+def _all_taken(state: ChunkQueue, commands: tuple[Command, ...]) -> Stepped:
+    return replace(state, untaken=()), (*commands, *map(Taken, state.untaken))

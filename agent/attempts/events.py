@@ -1,6 +1,6 @@
-"""What can happen to an attempt, and what its machine can ask for: the vocabulary of `agent.attempt`.
+"""The events and commands of `agent.attempts.machine`. Pure data.
 
-Every event says when (`at`, seconds of the loop's clock). Pure data.
+`at` is when an event happened, in seconds of the loop's clock.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Literal, TypeAlias
 
 from stoker.wire.messages import End
 
-Tail = Literal["", "moving", "stuck"]
-"""Pieces of the stream that are not told yet: none; on their way; or the object store has just failed."""
+Backlog = Literal["", "moving", "stuck"]
+"""Chunks of the stream that are not reported yet: none; being stored; or the object store has just failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How it ends. `given_back`: it is handed back uncounted instead of ended."""
+    """How it ends. `given_back`: it goes back to the queue, and the attempt is not counted."""
 
     end: End
     error: str | None = None
@@ -43,18 +43,18 @@ class FetchFailed:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The handler has it only now: what it waited for its worker is not its time."""
+    """The handler has the job only now, so its execution time starts here."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The handler returned. `upload`: files or an output too large for a message go first."""
+    """The handler returned. `upload`: files, or an output too large for a message, must be uploaded."""
 
     at: float
     upload: bool
-    tail: Tail = ""
+    backlog: Backlog = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class HandlerFailed:
     at: float
     error: str
     retryable: bool
-    tail: Tail = ""
+    backlog: Backlog = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,38 +75,38 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """The node may no longer run its attempts. What has left its worker is kept: it may still be wanted."""
+    """The node may no longer run its attempts. Those that have left their worker go on."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Control says stop: the work is to end and its reports are not wanted."""
+    """Control wants neither the work nor its reports."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
-    """The process has been reaped. `planned`: the agent ended it, for another attempt's or its own sake."""
+    """The process was reaped. `planned`: the agent ended it for another reason than this attempt."""
 
     at: float
     why: str
     planned: bool
-    tail: Tail = ""
+    backlog: Backlog = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PiecesOut:
-    """No piece of the stream waits any more."""
+class ChunksUploaded:
+    """No chunk of the stream waits any more."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class PieceFailed:
-    """A piece could not be uploaded. Unless it is `retryable`, none that waits ever will be."""
+class ChunkFailed:
+    """A chunk could not be uploaded. Unless this is `retryable`, all that wait are dropped."""
 
     at: float
     error: str
@@ -145,8 +145,8 @@ Event: TypeAlias = (
     | LeaseLost
     | Dropped
     | WorkerGone
-    | PiecesOut
-    | PieceFailed
+    | ChunksUploaded
+    | ChunkFailed
     | Uploaded
     | UploadFailed
     | Acked
@@ -178,18 +178,20 @@ class TerminateWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class KillWorker:
-    why: str
+class ReleaseSlot:
+    """Its slot is free; its scratch folder is removed."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveWorker:
-    """It holds no slot any more; its scratch folder goes."""
-
-
-@dataclass(frozen=True, slots=True)
-class SayUploading:
+class ReportUploading:
     """Tell control that the slot is free and the upload begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDelay:
+    """Tell control why the upload is late."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,22 +201,22 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class StopTransfer:
-    """Pieces that wait are dropped."""
+    """Chunks that wait are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportOutcome:
     verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class SayReleased:
+class ReportReleased:
     pass
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Nothing of it is kept; `reports` in the outbox go, too."""
+    """Forget the attempt. `reports`: those in the outbox, too."""
 
     reports: bool = False
 
@@ -224,12 +226,12 @@ Command: TypeAlias = (
     | SendRun
     | SendCancel
     | TerminateWorker
-    | KillWorker
-    | LeaveWorker
-    | SayUploading
+    | ReleaseSlot
+    | ReportUploading
+    | ReportDelay
     | Upload
     | StopTransfer
-    | Report
-    | SayReleased
+    | ReportOutcome
+    | ReportReleased
     | Forget
 )

@@ -1,10 +1,10 @@
-"""Sends what followed attempts print, as it is printed, on a stream of its own beside the session's.
+"""Sends what followed attempts print, as it is printed, on a stream of its own.
 
     wanted ──> it runs here: watched ──new lines──> LogLines ... ──it leaves its worker──> the last, `over`
        └──> not yet: watched once it begins           └── no longer wanted: forgotten
 
-Nothing piles up here: the lines lie in the worker's own tail, and are taken from there when the stream has
-room. A worker that prints faster than that loses lines, and the numbers say how many.
+Nothing is queued here: lines are taken from the worker's log tail when the stream has room. A worker that
+prints faster than that loses lines, and the line numbers show how many.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from stoker.agent import attempt_log
-from stoker.agent.held_attempt import Attempt
-from stoker.agent.seams import Listener
+from stoker.agent.attempts.running_attempt import RunningAttempt
+from stoker.agent.interfaces import Listener
+from stoker.agent.logs import attempt_log
 from stoker.wire.messages import AttemptKey, LogHello, LogLines
 from stoker.wire.streams import AgentLogs, HasLogs, NoLogs, StreamEnded
 
@@ -29,92 +29,91 @@ AGAIN_S = 1.0
 
 @dataclass(slots=True)
 class _Followed:
-    """`place` is that of the next line in the worker's tail, `number` what it gets; they differ where lines
-    of other jobs are left out."""
+    """`position` is the next line's in the worker's log tail, `number` the one that it is sent with. They
+    differ where lines of other jobs are left out."""
 
-    attempt: Attempt
+    attempt: RunningAttempt
     printed: Listener
     stop: Callable[[], None]
-    place: int = 0
+    position: int = 0
     number: int = 0
     more: bool = True
 
 
 class LogFollow:
-    """`find` is an attempt that is here. Lives as long as the agent; `run` for one session."""
+    """Lives as long as the agent; `run` for one session. `attempts` are those of this node. `wanted` are the
+    keys that control follows, `followed` those of them that run here."""
 
-    def __init__(self, find: Callable[[AttemptKey], Attempt | None]) -> None:
-        self._find = find
-        self._wanted: frozenset[AttemptKey] = frozenset()
-        self._followed: dict[AttemptKey, _Followed] = {}
+    def __init__(self, attempts: Mapping[AttemptKey, RunningAttempt]) -> None:
+        self._attempts = attempts
+        self.wanted: frozenset[AttemptKey] = frozenset()
+        self.followed: dict[AttemptKey, _Followed] = {}
         self._last: deque[LogLines] = deque()
         self._wake = asyncio.Event()
 
     # -- what control wants
 
     def want(self, keys: Iterable[AttemptKey]) -> None:
-        self._wanted = frozenset(keys)
-        for key in self._followed.keys() - self._wanted:
-            self._followed.pop(key).stop()
-        for key in self._wanted - self._followed.keys():
-            if (attempt := self._find(key)) is not None:
-                self.begun(attempt)
+        self.wanted = frozenset(keys)
+        for key in self.followed.keys() - self.wanted:
+            self.followed.pop(key).stop()
+        for key in self.wanted - self.followed.keys():
+            if (attempt := self._attempts.get(key)) is not None:
+                self.begin(attempt)
 
     # -- what attempts do
 
-    def begun(self, attempt: Attempt) -> None:
+    def begin(self, attempt: RunningAttempt) -> None:
         printed = attempt.printed
-        if attempt.key not in self._wanted or attempt.key in self._followed or printed is None:
+        if attempt.key in self.followed or printed is None:
             return
         followed = _Followed(attempt, printed, lambda: None)
-        followed.stop = printed.watch(lambda: self._rings(followed))
-        self._followed[attempt.key] = followed
+        followed.stop = printed.watch(lambda: self._on_lines(followed))
+        self.followed[attempt.key] = followed
         self._wake.set()
 
-    def leaves(self, attempt: Attempt) -> None:
-        """To be called while what it printed can still be asked for."""
-        followed = self._followed.pop(attempt.key, None)
-        if followed is None:
-            return
+    def end(self, key: AttemptKey) -> None:
+        """To be called before the attempt leaves its worker."""
+        followed = self.followed.pop(key)
         followed.stop()
         while (lines := self._next(followed, whole=False)) is not None:
             self._last.append(lines)
         self._last.append(LogLines(None, *_about(followed), followed.number, (), over=True))
         self._wake.set()
 
-    def _rings(self, followed: _Followed) -> None:
+    def _on_lines(self, followed: _Followed) -> None:
         followed.more = True
         self._wake.set()
 
     # -- what is sent
 
     def take(self) -> LogLines | None:
-        """The next message. A flood of one attempt holds the others up by no more than a message each."""
+        """The next message. Attempts take turns, so one that prints much does not delay the others."""
         if self._last:
             return self._last.popleft()
-        for key, followed in list(self._followed.items()):
+        for key, followed in list(self.followed.items()):
             if followed.more and (lines := self._next(followed)) is not None:
-                self._followed[key] = self._followed.pop(key)
+                self.followed[key] = self.followed.pop(key)
                 return lines
         return None
 
     def _next(self, followed: _Followed, *, whole: bool = True) -> LogLines | None:
-        first, printed = followed.printed.after(followed.place, whole=whole)
+        first, printed = followed.printed.after(followed.position, whole=whole)
         batch = _fitting(printed)
         followed.more = len(printed) > len(batch)
         if not batch:
             return None
-        number = followed.number + first - followed.place
+        number = followed.number + first - followed.position
         attempt = followed.attempt
-        own = attempt_log.cleaned(attempt.own(batch), attempt.worker.secrets)
-        followed.place, followed.number = first + len(batch), number + len(own)
+        own = attempt_log.cleaned(attempt.own_lines(batch), attempt.worker.secrets)
+        followed.position, followed.number = first + len(batch), number + len(own)
         return LogLines(None, *_about(followed), number, own)
 
     # -- the stream
 
     async def run(self, stream: HasLogs, hello: LogHello) -> None:
-        """For one session, until it is cancelled. A stream of logs that breaks is opened again; where control
-        knows of none, logs are not followed."""
+        """For one session, until it is cancelled. A stream that breaks is opened again; returns where control
+        has no streams of logs."""
         while True:
             try:
                 await self._once(await stream.open_logs(), hello)
@@ -156,7 +155,7 @@ class LogFollow:
 
 
 def _fitting(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """As many of the first as make up one message, at least one."""
+    """The first lines that fit in one message, at least one."""
     size = 0
     for n, line in enumerate(lines):
         size += 4 * min(len(line), attempt_log.LINE_MAX) + 8

@@ -1,26 +1,27 @@
 """The attempt machine: one try at one job, from its Assign to the acknowledgement of its outcome.
 
-Pure: no clock, no process. The shell (`agent.attempts`) holds the payloads and descriptors, performs the
-commands and turns what happens into events. A process outlives attempts, and an attempt outlives the death
-of its process: what is uploading or reporting needs it no more.
+Pure: no clock, no process. The shell (`agent.attempts.attempts`) holds the payloads and descriptors, performs
+the commands and turns what happens into events. A process outlives its attempts, and an attempt may outlive
+its process: uploading and reporting need none.
 
     Fetching --input--> Running --done--> Uploading --------> Reporting --ack--> Over
        |                  |   |--- done without files ------------^  ^
-       |                  |   '--- pieces of its stream wait --> Emptying --> Uploading or Reporting
+       |                  |   '--- chunks of its stream wait --> Flushing --> Uploading or Reporting
        |                  | timeout, cancel, lease lost, ttl         ^
        |                  v                                          |
-       |              Cancelling --term_at--> Terminating --kill_at--> Killed
-       |                  '-- answered, or the worker's exit --------^ (the worker's exit only)
+       |              Cancelling --term_at--> Terminating -----------'
+       |                  '-- answered, or the worker's exit         (the worker's exit only)
        '-- cancel, ttl, no input --------------------------------^
 
-- The verdict is fixed when the ladder begins: a `done` that arrives after the timeout fired changes nothing.
-- A cooperative end (an answer to the cancel frame) leaves the worker alive; after SIGTERM only the worker's
-  exit ends the attempt, so that its slot is free when the outcome says so.
-- `Dropped`: control wants to hear nothing of it. The ladder runs all the same, then the slot is released.
-- Pieces of the stream that wait for the object store hold no slot. Those of a completed attempt are waited
-  for until the ttl. Any other end is reported at once when the store fails or had just failed, and after
-  FLUSH_S at the latest; what is not there by then is dropped, together with what was emitted behind it.
-- `given back`: ended through no fault of its own (a neighbour's kill, a shutdown); it is not counted.
+- The verdict is fixed when the attempt is cancelled: a `done` that arrives after the timeout changes nothing.
+- A handler that answers the cancel frame leaves the worker alive. One that does not loses its worker to
+  SIGTERM, and then to SIGKILL (`agent.workers.process_machine` counts that time). Only the worker's exit ends
+  the attempt then, so its slot is free when the outcome says so.
+- `Dropped`: control wants no reports of it. It is stopped all the same, and then the slot is released.
+- Chunks of the stream that wait for the object store hold no slot. Those of a completed attempt are waited
+  for until the ttl. Any other end is reported at once when the store fails or has just failed, and after
+  FLUSH_S at the latest; the chunks that are not stored by then are dropped, with all that follow them.
+- `given_back`: ended through no fault of its own (a neighbour's kill, a shutdown); it is not counted.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from stoker.agent.attempt_events import (
+from stoker.agent.attempts.events import (
     COMPLETED,
     Acked,
+    Backlog,
     Begun,
+    ChunkFailed,
+    ChunksUploaded,
     Command,
     Done,
     Dropped,
@@ -41,19 +45,16 @@ from stoker.agent.attempt_events import (
     FetchFailed,
     Forget,
     HandlerFailed,
-    KillWorker,
     LeaseLost,
-    LeaveWorker,
-    PieceFailed,
-    PiecesOut,
-    Report,
-    SayReleased,
-    SayUploading,
+    ReleaseSlot,
+    ReportDelay,
+    ReportOutcome,
+    ReportReleased,
+    ReportUploading,
     SendCancel,
     SendRun,
     Stop,
     StopTransfer,
-    Tail,
     TerminateWorker,
     Tick,
     Upload,
@@ -64,23 +65,17 @@ from stoker.agent.attempt_events import (
 )
 from stoker.wire.messages import AttemptPhase
 
-
-@dataclass(frozen=True, slots=True)
-class Ladder:
-    """How long a handler may take to answer a cancel frame, and its worker to die of SIGTERM."""
-
-    cooperative_s: float = 2.0
-    term_s: float = 3.0
-
+CANCEL_S = 2.0
+"""How long a handler may take to answer a cancel frame, before its worker gets SIGTERM."""
 
 UPLOAD_FIRST_S = 0.5
 UPLOAD_LONGEST_S = 30.0
 FLUSH_S = 2.0
-"""How long an end that is no success may wait for what its handler had emitted before."""
+"""How long any end but success may wait for the chunks that its handler had emitted before."""
 
 
 def wait_after(failures: int) -> float:
-    """How long the object store is left alone after it has failed, having failed `failures` times before."""
+    """How long to wait for the object store after it has failed, having failed `failures` times before."""
     return min(UPLOAD_FIRST_S * 2.0 ** min(failures, 16), UPLOAD_LONGEST_S)
 
 
@@ -89,7 +84,7 @@ def wait_after(failures: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """Its input is being fetched; it holds a slot. `timeout_s` starts to count when it runs."""
+    """Its input is being fetched; it holds a slot. `timeout_s` is counted from when it runs."""
 
     ttl_at: float
     timeout_s: float
@@ -104,7 +99,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Cancelling:
-    """The cancel frame is sent. A verdict of None: nobody wants to know."""
+    """The cancel frame is sent. A verdict of None: nobody wants a report."""
 
     term_at: float
     verdict: Verdict | None
@@ -112,18 +107,14 @@ class Cancelling:
 
 @dataclass(frozen=True, slots=True)
 class Terminating:
-    kill_at: float
-    verdict: Verdict | None
+    """Its worker is being ended by signals."""
 
-
-@dataclass(frozen=True, slots=True)
-class Killed:
     verdict: Verdict | None
 
 
 @dataclass(frozen=True, slots=True)
 class Uploading:
-    """The handler is done and the slot free; executionTimeout counts no more, ttl does."""
+    """The handler is done and the slot free. The ttl still counts, executionTimeout does not."""
 
     ttl_at: float
     failures: int = 0
@@ -132,10 +123,10 @@ class Uploading:
 
 
 @dataclass(frozen=True, slots=True)
-class Emptying:
-    """The handler is done, the slot free, and pieces of the stream wait: they are told before the verdict.
+class Flushing:
+    """The handler is done, the slot free, and chunks of the stream wait to be reported before the verdict.
 
-    `until` is the ttl for a completed attempt, of which `upload` says whether its result is uploaded next.
+    `until` is the ttl of a completed attempt; `upload` says whether its result is uploaded next.
     """
 
     until: float
@@ -153,12 +144,10 @@ class Reporting:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """Nothing is left to do, and nothing is kept."""
+    """Nothing is left to do."""
 
 
-State: TypeAlias = (
-    Fetching | Running | Cancelling | Terminating | Killed | Emptying | Uploading | Reporting | Over
-)
+State: TypeAlias = Fetching | Running | Cancelling | Terminating | Flushing | Uploading | Reporting | Over
 
 
 Stepped: TypeAlias = tuple[State, tuple[Command, ...]]
@@ -174,17 +163,17 @@ def begin(at: float, timeout_s: float, ttl_s: float, *, fetch: bool) -> Stepped:
     return Running(at, at + timeout_s, at + ttl_s), (SendRun(),)
 
 
-def step(state: State, event: Event, ladder: Ladder = Ladder()) -> Stepped:
-    """What `event` makes of `state`. Late news changes nothing and commands nothing."""
+def step(state: State, event: Event, cancel_s: float = CANCEL_S) -> Stepped:
+    """The state after `event`, and the commands. Late events change nothing."""
     match state:
         case Fetching():
             return _fetching(state, event)
         case Running():
-            return _running(state, event, ladder)
-        case Cancelling() | Terminating() | Killed():
-            return _stopping(state, event, ladder)
-        case Emptying():
-            return _emptying(state, event)
+            return _running(state, event, cancel_s)
+        case Cancelling() | Terminating():
+            return _stopping(state, event)
+        case Flushing():
+            return _flushing(state, event)
         case Uploading():
             return _uploading(state, event)
         case Reporting():
@@ -198,24 +187,24 @@ def step(state: State, event: Event, ladder: Ladder = Ladder()) -> Stepped:
 def wake_at(state: State) -> float | None:
     """When the machine wants a Tick, if nothing else happens."""
     match state:
-        case Fetching(ttl_at=at) | Cancelling(term_at=at) | Terminating(kill_at=at) | Emptying(until=at):
+        case Fetching(ttl_at=at) | Cancelling(term_at=at) | Flushing(until=at):
             return at
         case Running(deadline=deadline, ttl_at=ttl_at):
             return min(deadline, ttl_at)
         case Uploading(ttl_at=ttl_at, retry_at=retry_at):
             return ttl_at if retry_at is None else min(ttl_at, retry_at)
-        case Killed() | Reporting() | Over():
+        case Terminating() | Reporting() | Over():
             return None
         case _:
             assert_never(state)
 
 
 def phase(state: State) -> AttemptPhase | None:
-    """The word for it that control knows; None when there is nothing to tell."""
+    """The phase that is reported to control; None when there is none."""
     match state:
-        case Fetching() | Running() | Cancelling() | Terminating() | Killed():
+        case Fetching() | Running() | Cancelling() | Terminating():
             return "running"
-        case Emptying() | Uploading():
+        case Flushing() | Uploading():
             return "uploading"
         case Reporting():
             return "reporting"
@@ -238,7 +227,7 @@ def _fetching(state: Fetching, event: Event) -> Stepped:
         case WorkerGone(_, why, planned):
             return _end_unstarted(_lost(why, planned))
         case Dropped():
-            return Over(), (StopTransfer(), LeaveWorker(), *_UNWANTED)
+            return Over(), (StopTransfer(), ReleaseSlot(), *_FORGET)
         case Tick(at) if at >= state.ttl_at:
             return _end_unstarted(_TTL)
         case _:
@@ -246,81 +235,82 @@ def _fetching(state: Fetching, event: Event) -> Stepped:
 
 
 def _end_unstarted(verdict: Verdict) -> Stepped:
-    return Reporting(verdict), (StopTransfer(), LeaveWorker(), Report(verdict))
+    return Reporting(verdict), (StopTransfer(), ReleaseSlot(), ReportOutcome(verdict))
 
 
-def _running(state: Running, event: Event, ladder: Ladder) -> Stepped:
+def _running(state: Running, event: Event, cancel_s: float) -> Stepped:
     match event:
         case Begun(at):
             return Running(at, at + state.deadline - state.started, state.ttl_at), ()
-        case Done(_, upload, tail) if tail:
-            return Emptying(state.ttl_at, COMPLETED, upload), (LeaveWorker(), SayUploading())
+        case Done(_, upload, backlog) if backlog:
+            return Flushing(state.ttl_at, COMPLETED, upload), (ReleaseSlot(), ReportUploading())
         case Done(_, upload=True):
-            return Uploading(state.ttl_at), (LeaveWorker(), SayUploading(), Upload())
-        case Done(at):
-            return _leave(at, COMPLETED)
-        case HandlerFailed(at, error, retryable, tail):
-            return _leave(at, Verdict("failed", error, retryable), tail)
-        case WorkerGone(at, why, planned, tail):
-            return _leave(at, _lost(why, planned), tail)
-        case PieceFailed(at, error, retryable=False):
-            return _cancel(at, Verdict("failed", error), error, ladder)
+            return Uploading(state.ttl_at), (ReleaseSlot(), ReportUploading(), Upload())
+        case Done():
+            return Reporting(COMPLETED), (ReleaseSlot(), ReportOutcome(COMPLETED))
+        case HandlerFailed(at, error, retryable, backlog):
+            return _leave(at, Verdict("failed", error, retryable), backlog)
+        case WorkerGone(at, why, planned, backlog):
+            return _leave(at, _lost(why, planned), backlog)
+        case ChunkFailed(at, error, retryable=False):
+            return _cancel(at, Verdict("failed", error), error, cancel_s)
         case Stop(at, verdict):
-            return _cancel(at, verdict, verdict.error or verdict.end, ladder)
+            return _cancel(at, verdict, verdict.error or verdict.end, cancel_s)
         case LeaseLost(at):
-            return _cancel(at, _LEASE, _LEASE.error or "", ladder)
+            return _cancel(at, _LEASE, _LEASE.error or "", cancel_s)
         case Dropped(at):
-            return _cancel(at, None, "control no longer wants it", ladder)
+            return _cancel(at, None, "control no longer wants it", cancel_s)
         case Tick(at) if at >= min(state.deadline, state.ttl_at):
             verdict = _timeout(state) if at >= state.deadline else _TTL
-            return _cancel(at, verdict, verdict.error or "", ladder)
+            return _cancel(at, verdict, verdict.error or "", cancel_s)
         case _:
             return state, ()
 
 
-def _cancel(at: float, verdict: Verdict | None, reason: str, ladder: Ladder) -> Stepped:
-    return Cancelling(at + ladder.cooperative_s, verdict), (SendCancel(reason),)
+def _cancel(at: float, verdict: Verdict | None, reason: str, cancel_s: float) -> Stepped:
+    return Cancelling(at + cancel_s, verdict), (SendCancel(reason),)
 
 
-def _stopping(state: Cancelling | Terminating | Killed, event: Event, ladder: Ladder) -> Stepped:
+def _stopping(state: Cancelling | Terminating, event: Event) -> Stepped:
     match state, event:
-        case _, WorkerGone(at, tail=tail):
-            return _leave(at, state.verdict, tail)
+        case _, WorkerGone(at, backlog=backlog):
+            return _leave(at, state.verdict, backlog)
         case _, Dropped():
             return replace(state, verdict=None), ()
-        case Cancelling(), (Done(at, tail=tail) | HandlerFailed(at, tail=tail)):
-            return _leave(at, state.verdict, tail)
+        case Cancelling(), (Done(at, backlog=backlog) | HandlerFailed(at, backlog=backlog)):
+            return _leave(at, state.verdict, backlog)
         case Cancelling(term_at, verdict), Tick(at) if at >= term_at:
-            return Terminating(at + ladder.term_s, verdict), (TerminateWorker(_words(verdict)),)
-        case Terminating(kill_at, verdict), Tick(at) if at >= kill_at:
-            return Killed(verdict), (KillWorker(_words(verdict)),)
+            why = "an unwanted job did not stop"
+            if verdict is not None:
+                why = f"a job did not stop: {verdict.error or verdict.end}"
+            return Terminating(verdict), (TerminateWorker(why),)
         case _:
             return state, ()
 
 
-def _leave(at: float, verdict: Verdict | None, tail: Tail = "") -> Stepped:
+def _leave(at: float, verdict: Verdict | None, backlog: Backlog = "") -> Stepped:
     if verdict is None:
-        return Over(), (LeaveWorker(), *_UNWANTED)
-    if tail == "moving" and not verdict.given_back:
-        return Emptying(at + FLUSH_S, verdict), (LeaveWorker(), SayReleased())
-    return Reporting(verdict), (LeaveWorker(), Report(verdict))
+        return Over(), (ReleaseSlot(), *_FORGET)
+    if backlog == "moving" and not verdict.given_back:
+        return Flushing(at + FLUSH_S, verdict), (ReleaseSlot(), ReportReleased())
+    return Reporting(verdict), (ReleaseSlot(), ReportOutcome(verdict))
 
 
-def _emptying(state: Emptying, event: Event) -> Stepped:
+def _flushing(state: Flushing, event: Event) -> Stepped:
     completed = state.verdict == COMPLETED
     match event:
-        case PiecesOut() if state.upload:
+        case ChunksUploaded() if state.upload:
             return Uploading(state.until), (Upload(),)
-        case PiecesOut():
-            return Reporting(state.verdict), (Report(state.verdict),)
-        case PieceFailed(_, error, retryable=True) if completed:
-            return replace(state, last_error=error), ()
-        case PieceFailed(_, error):
+        case ChunksUploaded():
+            return Reporting(state.verdict), (ReportOutcome(state.verdict),)
+        case ChunkFailed(_, error, retryable=True) if completed:
+            return replace(state, last_error=error), _report_delay(error, state.last_error)
+        case ChunkFailed(_, error):
             return _end_upload(Verdict("failed", error) if completed else state.verdict)
         case Stop(_, verdict):
             return _end_upload(verdict if completed else state.verdict)
         case Dropped():
-            return Over(), (StopTransfer(), *_UNWANTED)
+            return Over(), (StopTransfer(), *_FORGET)
         case Tick(at) if at >= state.until:
             late = _too_late("partial output", state.last_error)
             return _end_upload(late if completed else state.verdict)
@@ -331,16 +321,17 @@ def _emptying(state: Emptying, event: Event) -> Stepped:
 def _uploading(state: Uploading, event: Event) -> Stepped:
     match event:
         case Uploaded():
-            return Reporting(COMPLETED), (Report(COMPLETED),)
+            return Reporting(COMPLETED), (ReportOutcome(COMPLETED),)
         case UploadFailed(at, error, retryable=True):
             wait = wait_after(state.failures)
-            return replace(state, failures=state.failures + 1, retry_at=at + wait, last_error=error), ()
+            waiting = replace(state, failures=state.failures + 1, retry_at=at + wait, last_error=error)
+            return waiting, _report_delay(error, state.last_error)
         case UploadFailed(_, error):
             return _end_upload(Verdict("failed", error))
         case Stop(_, verdict):
             return _end_upload(verdict)
         case Dropped():
-            return Over(), (StopTransfer(), *_UNWANTED)
+            return Over(), (StopTransfer(), *_FORGET)
         case Tick(at) if at >= state.ttl_at:
             return _end_upload(_too_late("result", state.last_error))
         case Tick(at) if state.retry_at is not None and at >= state.retry_at:
@@ -349,8 +340,13 @@ def _uploading(state: Uploading, event: Event) -> Stepped:
             return state, ()
 
 
+def _report_delay(error: str, before: str) -> tuple[Command, ...]:
+    """Each reason is reported once: a store may be down for hours."""
+    return () if error == before else (ReportDelay(error),)
+
+
 def _end_upload(verdict: Verdict) -> Stepped:
-    return Reporting(verdict), (StopTransfer(), Report(verdict))
+    return Reporting(verdict), (StopTransfer(), ReportOutcome(verdict))
 
 
 def _reporting(state: Reporting, event: Event) -> Stepped:
@@ -358,21 +354,21 @@ def _reporting(state: Reporting, event: Event) -> Stepped:
         case Acked():
             return Over(), (Forget(),)
         case Dropped():
-            return Over(), _UNWANTED
+            return Over(), _FORGET
         case _:
             return state, ()
 
 
-_UNWANTED = (Forget(reports=True), SayReleased())
-"""Its reports go, and with them the one that frees its slot: that is said anew."""
+_FORGET = (Forget(reports=True), ReportReleased())
+"""Its reports are dropped, and with them the one that frees its slot, which is reported again."""
 
 _LEASE = Verdict("lost", "the node was cut off for longer than its lease", retryable=True)
 _TTL = Verdict("timed_out", "the job's ttl elapsed while it ran")
 
 
 def _too_late(what: str, error: str) -> Verdict:
-    words = f": {error}" if error else ""
-    return Verdict("failed", f"the {what} was not uploaded before the job's ttl{words}")
+    reason = f": {error}" if error else ""
+    return Verdict("failed", f"the {what} was not uploaded before the job's ttl{reason}")
 
 
 def _timeout(state: Running) -> Verdict:
@@ -381,12 +377,3 @@ def _timeout(state: Running) -> Verdict:
 
 def _lost(why: str, planned: bool) -> Verdict:
     return Verdict("lost", why, retryable=True, given_back=planned)
-
-
-def _words(verdict: Verdict | None) -> str:
-    """Why the worker is killed, for whoever reads its state."""
-    return (
-        "an unwanted job did not stop"
-        if verdict is None
-        else f"a job did not stop: {verdict.error or verdict.end}"
-    )

@@ -1,27 +1,28 @@
-"""An attempt's transfers from and to the object store. Each ends with an event for the attempt's machine.
+"""An attempt's transfers from and to the object store. Each returns an event for the attempt's machine.
 
-What is moved, and how, is for `agent.uploads`; whether it is tried again, for `agent.attempt`.
+`agent.uploads.payloads` moves the payloads; whether a transfer is tried again is decided by
+`agent.attempts.machine`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from stoker.agent import attempt_events as ev
-from stoker.agent.held_attempt import Attempt
-from stoker.agent.seams import Objects
-from stoker.agent.uploads import deliver, fetch
+from stoker.agent.alarm import loop_time
+from stoker.agent.attempts import events as ev
+from stoker.agent.attempts.running_attempt import RunningAttempt
+from stoker.agent.interfaces import Objects
+from stoker.agent.uploads.payloads import deliver, fetch
 from stoker.outbound.errors import OutboundError
 
 log = logging.getLogger(__name__)
 
-Move: TypeAlias = Callable[[Attempt, Objects], Awaitable[ev.Event]]
+Move: TypeAlias = Callable[[RunningAttempt, Objects], Awaitable[ev.Event]]
 
 
-async def fetched(attempt: Attempt, objects: Objects) -> ev.Event:
+async def fetched(attempt: RunningAttempt, objects: Objects) -> ev.Event:
     """Its input, where that was too large for its Assign."""
     ref, grant = attempt.assign.input_ref, attempt.assign.grant
     assert ref is not None
@@ -29,28 +30,24 @@ async def fetched(attempt: Attempt, objects: Objects) -> ev.Event:
     try:
         attempt.input = await fetch(ref, grant, objects)
     except OutboundError as error:
-        return ev.FetchFailed(_now(), f"the input could not be fetched: {error}")
+        return ev.FetchFailed(loop_time(), f"the input could not be fetched: {error}")
     except Exception as error:
         log.exception("fetching the input of %s failed", attempt.key)
-        return ev.FetchFailed(_now(), f"the input could not be fetched: {error!r}")
-    return ev.Fetched(_now())
+        return ev.FetchFailed(loop_time(), f"the input could not be fetched: {error!r}")
+    return ev.Fetched(loop_time())
 
 
-async def uploaded(attempt: Attempt, objects: Objects) -> ev.Event:
+async def uploaded(attempt: RunningAttempt, objects: Objects) -> ev.Event:
     """Its files and its output."""
     grant = attempt.assign.grant
     assert grant is not None
     try:
-        await deliver(attempt.parcel, grant, objects, attempt.assign.files_grant)
+        await deliver(attempt.payload, grant, objects, attempt.assign.files_grant)
     except OutboundError as error:
-        words = f"the result could not be uploaded: {error}"
-        log.warning("job %s: %s", attempt.assign.job, words)
-        return ev.UploadFailed(_now(), words, error.retryable)
+        reason = f"the result could not be uploaded: {error}"
+        log.warning("job %s: %s", attempt.assign.job, reason)
+        return ev.UploadFailed(loop_time(), reason, error.retryable)
     except Exception as error:
         log.exception("uploading the result of %s failed", attempt.key)
-        return ev.UploadFailed(_now(), f"the result could not be uploaded: {error!r}", retryable=False)
-    return ev.Uploaded(_now())
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+        return ev.UploadFailed(loop_time(), f"the result could not be uploaded: {error!r}", retryable=False)
+    return ev.Uploaded(loop_time())

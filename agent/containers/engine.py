@@ -1,15 +1,16 @@
-"""The container engine of this host, over the Engine API (dockerd, or podman's socket of the same API).
+"""Calls the container engine of this host, over the Engine API (of dockerd, or of podman's compatible
+socket).
 
-    loop --call(work)--> a few threads --HTTP--> engine          each call has an end
-    loop <-- pipe ------ a thread of its own for each container: what it prints, then how it ended
+    loop --call(work)--> a few threads --HTTP--> engine          each call has a time limit
+    loop <-- pipe ------ one thread for each container: its output, then how it ended
 
-The `docker` package blocks, so it is called on threads only, and nothing but this module and
-its neighbours import it. An engine's refusal is an EngineError in the engine's own words.
+The `docker` package blocks, so it is called on threads only, and only modules of this folder import it. If
+the engine refuses a call, an EngineError carries the engine's message.
 
-An engine may go and come back (dockerd takes its containers along, podman leaves them running). What could
-not be removed meanwhile is *doomed*: until it is gone no other is made on a GPU that it may have, and what
-needs none of its GPUs does not wait for it. A container whose creation was given up may still be made, later:
-it is *stray* then, never started, and is removed by its name once it is there.
+An engine may stop and start again: dockerd stops its containers with it, podman leaves them running. A
+container that could not be removed is *doomed*: it is removed later, and until then no other container is
+created on a GPU that it may hold. If the engine did not answer a request to create a container, it may still
+create it later: such a container is a *stray*. It is never started, and is removed once it exists.
 """
 
 from __future__ import annotations
@@ -19,26 +20,17 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stoker.agent.beside import beside
-from stoker.agent.container_errors import EngineError, NotThere, Unanswered, in_words
-from stoker.agent.container_oom import counter, kills
-from stoker.agent.container_plan import (
-    AGENT_LABEL,
-    DOCKER_WITH_CDI,
-    POD_LABEL,
-    PODMAN_WITH_CDI,
-    Ended,
-    Engine,
-    Plan,
-    major,
-)
-from stoker.agent.container_probe import unseen
-from stoker.agent.container_pull import PullFailed, pull
-from stoker.agent.container_requests import docker_request, podman_request
+from stoker.agent.containers.errors import EngineError, NotThere, Unanswered, readable_errors
+from stoker.agent.containers.oom import counter, kills
+from stoker.agent.containers.plan import AGENT_LABEL, POD_LABEL, ContainerExit, ContainerPlan, EngineFacts
+from stoker.agent.containers.probe import mount_problem
+from stoker.agent.containers.pull import PullFailed, pull
+from stoker.agent.containers.requests import docker_request, podman_request
+from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.messages import RegistryAuth
 
 if TYPE_CHECKING:
@@ -48,27 +40,21 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _GPU = re.compile(r"nvidia\d+")
-"""The device node of one GPU. A slice of one comes with its whole GPU's, too."""
+"""The device node of one GPU. A slice of a GPU comes with the node of the whole GPU, too."""
 
 CALL_S = 60
-OPEN_S = 5
-"""An engine that hangs must not keep the agent from its plain processes."""
-
 SWEEP_S = 5.0
 
 STRAY_S = 900.0
-"""How long one that was given up is looked for; a later agent finds it by its label."""
+"""How long the agent looks for a stray container. After that, a later agent finds it by its label."""
 
 CALLS = 4
-"""At once, but for signals: none waits for containers that are being made."""
-
+"""The most calls at once. Signals are not counted, so that none waits while containers are created."""
 
 LIBPOD = "v4.0.0/libpod"
 NO_INIT = re.compile("container-init binary|lookup init binary")
-"""Podman says the first up to 4.7 and of a path that it was given, the second where it looks itself."""
-
-API = "1.41"
-"""Of the Engine API, for the one call that asks which there is."""
+"""Podman's error for a missing init: the first form up to version 4.7 and for a configured path, the second
+if podman searches itself."""
 
 INITS = (
     None,
@@ -77,82 +63,23 @@ INITS = (
     "/usr/bin/docker-init",
     "/usr/libexec/docker/docker-init",
 )
-"""Where podman is told to look for an init, in turn; None is what it is configured with. All of them need no
-library: an image may have none."""
-
-
-def addresses(environment: Mapping[str, str], uid: int) -> list[str]:
-    """Where an engine may listen: what is configured, or else the usual sockets that are there."""
-    if given := environment.get("DOCKER_HOST"):
-        return [given]
-    own = environment.get("XDG_RUNTIME_DIR", f"/run/user/{uid}")
-    usual = [
-        "/var/run/docker.sock",
-        "/run/podman/podman.sock",
-        f"{own}/docker.sock",
-        f"{own}/podman/podman.sock",
-    ]
-    return [f"unix://{path}" for path in usual if _is_socket(Path(path))]
-
-
-def _is_socket(path: Path) -> bool:
-    """That may be looked at: /run/podman is root's alone."""
-    try:
-        return path.is_socket()
-    except OSError:
-        return False
-
-
-def connect(where: list[str]) -> ContainerEngine:
-    """Blocking. To the first that answers; to none, with the reason."""
-    why = "there is no DOCKER_HOST, and no socket of docker or podman"
-    for address in where:
-        try:
-            return ContainerEngine(*_open(address))
-        except EngineError as error:
-            why = f"{address} does not answer: {error}"
-    return ContainerEngine(None, Engine(why=why))
-
-
-def _open(address: str) -> tuple[APIClient, Engine]:
-    from docker import APIClient
-
-    with in_words():
-        told = _ping(APIClient(address, version=API, timeout=OPEN_S))
-        client = APIClient(address, version=told["Api-Version"], timeout=CALL_S, num_pools=CALLS)
-        return client, _facts(client, told.get("Libpod-Api-Version"))
-
-
-def _ping(client: Any) -> Mapping[str, str]:
-    """What it says of itself, at once. To tell its version in full, podman asks the host's package manager:
-    that takes a second, or many on a host that has just started."""
-    with contextlib.closing(client), client.get(f"{client.base_url}/_ping", timeout=OPEN_S) as answer:
-        client._raise_for_status(answer)
-        headers: Mapping[str, str] = answer.headers
-        return headers
-
-
-def _facts(client: APIClient, podman: str | None) -> Engine:
-    if podman is not None:
-        return Engine("podman", podman, major(podman) >= PODMAN_WITH_CDI)
-    version = str(client.version()["Version"])
-    cdi = major(version) >= DOCKER_WITH_CDI and bool(client.info().get("CDISpecDirs"))
-    return Engine("docker", version, cdi)
+"""The inits that are tried with podman, in this order; None is the one that podman is configured with. All
+are static programs, because an image may have no libraries."""
 
 
 class ContainerEngine:
-    """`facts.name` is empty where there is none (yet); nothing may be asked of it then."""
+    """While the host has no engine, `facts.name` is empty and no other method may be called."""
 
-    def __init__(self, client: APIClient | None, engine: Engine) -> None:
-        self.facts = engine
+    def __init__(self, client: APIClient | None, facts: EngineFacts) -> None:
+        self.facts = facts
         self._client = client
         self._init: str | None = INITS[0]
-        self._devices: dict[str, tuple[str, ...]] = {}  # by container; of those that were made here
+        self._devices: dict[str, tuple[str, ...]] = {}  # by the id of a container that this agent created
         self._doomed: set[str] = set()
-        self._strays: dict[str, float] = {}  # by name, and until when each is looked for
-        self._removing = asyncio.Lock()  # of what is doomed
+        self._strays: dict[str, float] = {}  # by name: until when the agent looks for it
+        self._removing_doomed = asyncio.Lock()
         self._sweeping: asyncio.Task[None] | None = None
-        self._turns = asyncio.Semaphore(CALLS)
+        self._calls = asyncio.Semaphore(CALLS)
         self._pulls: dict[tuple[str, RegistryAuth | None], asyncio.Future[None]] = {}
 
     @property
@@ -160,15 +87,16 @@ class ContainerEngine:
         assert self._client is not None
         return self._client
 
-    def become(self, found: ContainerEngine) -> None:
-        """What there was none of until now. `found` is not used any more."""
+    def adopt(self, found: ContainerEngine) -> None:
+        """Takes over the client of `found`, where there was no engine before. `found` must not be used any
+        more."""
         self._client, self.facts = found._client, found.facts
         self._doomed |= found._doomed
         if found._sweeping is not None:
             found._sweeping.cancel()
             self._sweep_soon()
 
-    async def leave(self) -> None:
+    async def stop(self) -> None:
         if self._sweeping is not None:
             self._sweeping.cancel()
         await asyncio.to_thread(self.close)
@@ -178,49 +106,51 @@ class ContainerEngine:
             self._client.close()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Of the client, on a thread. Raises EngineError, NotThere."""
-        async with self._turns:
-            return await self._at_once(work)
+        """Runs `work`, which uses the client, in a thread. Raises EngineError, NotThere."""
+        async with self._calls:
+            return await self._call_in_thread(work)
 
-    def _at_once(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        def told() -> T:
-            with in_words():
+    def _call_in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        def call() -> T:
+            with readable_errors():
                 return work()
 
-        return beside("call to the container engine", told)
+        return run_in_thread("call to the container engine", call)
 
     # -- images
 
     async def image(self, name: str) -> dict[str, Any]:
-        """Id and RepoDigests of an image that is here. Raises NotThere."""
-        client: Any = self.client  # this call of it has no types
+        """Returns Id and RepoDigests of an image that the engine has. Raises NotThere."""
+        client: Any = self.client  # the method has no type hints
         found: dict[str, Any] = await self.call(lambda: client.inspect_image(name))
         return found
 
     async def pull(self, name: str, auth: RegistryAuth | None = None) -> None:
-        """On a thread of its own: it may take minutes, and nothing waits for it at the agent's end. It goes
-        on when nobody waits any more, and whoever asks for the same meanwhile waits for this one."""
-        asked = name, auth
-        if asked not in self._pulls:
-            pulling = self._pulls[asked] = beside(f"pull {name}", lambda: self._pull(name, auth))
-            pulling.add_done_callback(lambda done: self._pulled(asked, done))
-        await asyncio.shield(self._pulls[asked])
+        """Pulls an image in a thread of its own, which may take minutes; the agent's end does not wait for
+        it.
 
-    def _pulled(self, asked: tuple[str, RegistryAuth | None], done: asyncio.Future[None]) -> None:
-        del self._pulls[asked]
-        done.exception()  # whoever waits has it; nobody may
+        The pull goes on if the caller is cancelled. Concurrent pulls of the same image share one."""
+        key = name, auth
+        if key not in self._pulls:
+            pulling = self._pulls[key] = run_in_thread(f"pull {name}", lambda: self._pull(name, auth))
+            pulling.add_done_callback(lambda done: self._pulled(key, done))
+        await asyncio.shield(self._pulls[key])
+
+    def _pulled(self, key: tuple[str, RegistryAuth | None], done: asyncio.Future[None]) -> None:
+        del self._pulls[key]
+        done.exception()  # marks it as retrieved, in case nobody waits for it any more
 
     def _pull(self, name: str, auth: RegistryAuth | None) -> None:
         try:
-            with in_words():
+            with readable_errors():
                 pull(self.client, name, auth, stores_in_silence=self.facts.name == "podman")
         except PullFailed as refused:
             raise EngineError(str(refused)) from None
 
     # -- containers
 
-    async def create(self, plan: Plan, name: str) -> str:
-        await self.make_way(plan.devices)
+    async def create(self, plan: ContainerPlan, name: str) -> str:
+        await self.free_devices(plan.devices)
         try:
             container = await self.call(lambda: self._create(plan, name))
         except Unanswered:
@@ -230,27 +160,29 @@ class ContainerEngine:
         self._devices[container] = plan.devices
         return container
 
-    async def make_way(self, devices: Collection[str]) -> None:
-        """For one that wants these (CDI names). Raises EngineError where a doomed one may still have any."""
-        while (container := self._in_the_way(devices)) is not None:
-            async with self._removing:
+    async def free_devices(self, devices: Collection[str]) -> None:
+        """Removes the doomed containers that may hold any of these devices (CDI names). Raises EngineError if
+        one cannot be removed."""
+        while (container := self._doomed_on(devices)) is not None:
+            async with self._removing_doomed:
                 if container not in self._doomed:
-                    continue  # whoever had the turn before was luckier
+                    continue  # another caller removed it meanwhile
                 try:
                     await self.remove(container)
                 except EngineError as error:
                     raise EngineError(f"an earlier container that may have its GPU stays: {error}") from None
 
-    def _in_the_way(self, devices: Collection[str]) -> str | None:
-        """What an earlier agent left may have any."""
+    def _doomed_on(self, devices: Collection[str]) -> str | None:
+        """Returns a doomed container that may hold one of `devices`. A container that an earlier agent left
+        may hold any."""
         if not devices:
             return None
         return next(
             (one for one in self._doomed if not {*self._devices.get(one, devices)}.isdisjoint(devices)), None
         )
 
-    def _create(self, plan: Plan, name: str) -> str:
-        client: Any = self.client  # its calls have no types
+    def _create(self, plan: ContainerPlan, name: str) -> str:
+        client: Any = self.client  # its methods have no type hints
         if self.facts.name != "podman":
             return str(client.create_container_from_config(docker_request(plan), name)["Id"])
         answer: Any = None
@@ -260,55 +192,56 @@ class ContainerEngine:
                 f"{client.base_url}/{LIBPOD}/containers/create", json=request, timeout=CALL_S
             )
             if not NO_INIT.search(answer.text):
-                self._init = init  # several threads may find it at once
+                self._init = init  # several threads may set it at once
                 break
         client._raise_for_status(answer)
         return str(answer.json()["Id"])
 
-    async def start(self, container: str, log_start: int) -> asyncio.Future[Ended]:
-        """Once it runs. What it prints goes to the pipe `log_start`, which is closed here; the answer is done
-        when it has ended, and holds an EngineError when the engine went."""
+    async def start(self, container: str, log_write: int) -> asyncio.Future[ContainerExit]:
+        """Starts a container and returns a future of its end, or of an EngineError if the engine is lost.
+
+        The container's output goes to the pipe `log_write`, which this method closes, even if it raises."""
         try:
             stream = await self.call(lambda: self.client.attach(container, stream=True))
         except BaseException:
-            os.close(log_start)
+            os.close(log_write)
             raise
         try:
-            counting = await self.call(lambda: self._started(container))
+            oom_counter = await self.call(lambda: self._start(container))
         except BaseException:
             await self.call(lambda: _close(stream))
-            os.close(log_start)
+            os.close(log_write)
             raise
 
-        def follow() -> Ended:
+        def follow() -> ContainerExit:
             try:
-                with in_words():
-                    _copy(stream, log_start)
-                    return self._end_of(container, kills(counting))
+                with readable_errors():
+                    _copy(stream, log_write)
+                    return self._exit_of(container, kills(oom_counter))
             finally:
-                os.close(log_start)
+                os.close(log_write)
 
-        return beside(f"container {container[:12]}", follow)
+        return run_in_thread(f"container {container[:12]}", follow)
 
-    def _started(self, container: str) -> Path | None:
-        """What counts its ends for want of memory: the engine may not know, or learn it after the end."""
+    def _start(self, container: str) -> Path | None:
+        """Returns the file that counts its out-of-memory kills."""
         self.client.start(container)
         return counter(self._pid(container))
 
     def _pid(self, container: str) -> int:
-        """Of its first process as the host knows it; 0 when it has ended."""
+        """Returns the host's process id of its process 1, or 0 if it has ended."""
         return int(self.client.inspect_container(container)["State"]["Pid"])
 
-    def _end_of(self, container: str, kills: int | None) -> Ended:
-        code = int((told := self.client.wait(container, timeout=None))["StatusCode"])
+    def _exit_of(self, container: str, kills: int | None) -> ContainerExit:
+        code = int((answer := self.client.wait(container, timeout=None))["StatusCode"])
         if code < 0:
-            raise EngineError(f"the engine does not know how it ended: {told.get('Error')}")
+            raise EngineError(f"the engine does not know how it ended: {answer.get('Error')}")
         state = self.client.inspect_container(container)["State"]
-        return Ended(code, bool(state.get("OOMKilled") or kills), str(state.get("Error") or ""))
+        return ContainerExit(code, bool(state.get("OOMKilled") or kills), str(state.get("Error") or ""))
 
     async def missing_gpu(self, container: str, wanted: int = 1) -> str | None:
-        """Why a running container lacks its GPUs; None when it has them, or has ended. Its /dev is looked at,
-        for an engine may leave out what it does not know and say nothing."""
+        """Returns why a running container lacks its GPUs, or None if it has them or has ended. Looks into its
+        /dev, because an engine may silently leave out a device that it does not know."""
 
         def look() -> str | None:
             if not (pid := self._pid(container)):
@@ -324,17 +257,18 @@ class ContainerEngine:
 
         return await self.call(look)
 
-    async def unseen(self, agent: str, inside: Path, outside: Path) -> str | None:
-        """Why the engine's host does not know the agent's folder `inside` as `outside`; None when it does."""
-        return await self.call(lambda: unseen(self.client, {AGENT_LABEL: agent}, inside, outside))
+    async def mount_problem(self, agent: str, inside: Path, outside: Path) -> str | None:
+        """Returns why the engine does not see the agent's folder `inside` as `outside`, or None if it
+        does."""
+        return await self.call(lambda: mount_problem(self.client, {AGENT_LABEL: agent}, inside, outside))
 
     async def signal(self, container: str, name: str) -> None:
-        """Nothing when it has ended."""
+        """Sends a signal. Does nothing if the container has ended."""
         with contextlib.suppress(EngineError):
-            await self._at_once(lambda: self.client.kill(container, name))
+            await self._call_in_thread(lambda: self.client.kill(container, name))
 
     async def remove(self, container: str) -> None:
-        """Now, or else before the next one is made. Raises EngineError when it is not now."""
+        """Removes a container. If that fails, it is doomed, and EngineError is raised."""
         try:
             await self.call(lambda: self._remove(container))
         except Exception:
@@ -345,14 +279,18 @@ class ContainerEngine:
         self._devices.pop(container, None)
 
     def _remove(self, container: str) -> bool:
-        """Whether it was there."""
-        client: Any = self.client  # podman's own call has no types
+        """Returns whether it existed."""
+        client: Any = self.client  # podman's own API has no type hints
         try:
-            with in_words():
+            with readable_errors():
                 if self.facts.name != "podman":
                     client.remove_container(container, v=True, force=True)
                     return True
-                at_once = {"force": True, "volumes": True, "timeout": 0}  # else SIGTERM, and ten seconds
+                at_once = {
+                    "force": True,
+                    "volumes": True,
+                    "timeout": 0,
+                }  # else podman waits 10 s after SIGTERM
                 path = f"{client.base_url}/{LIBPOD}/containers/{container}"
                 client._raise_for_status(client.delete(path, params=at_once, timeout=CALL_S))
                 return True
@@ -364,11 +302,11 @@ class ContainerEngine:
             self._sweeping = asyncio.create_task(self._sweep(), name="sweep of containers")
 
     async def _sweep(self) -> None:
-        """None may be made for a long time: nothing is started where the memory of a GPU is still held."""
+        """Removes doomed containers and strays, even if no other container is created for a long time."""
         while self._doomed or self._strays:
             await asyncio.sleep(SWEEP_S)
             for container in tuple(self._doomed):
-                async with self._removing:
+                async with self._removing_doomed:
                     with contextlib.suppress(Exception):
                         await self.remove(container)
             for name in tuple(self._strays):
@@ -382,13 +320,14 @@ class ContainerEngine:
         except EngineError:
             found = False
         if found:
-            log.warning("removed %s, which the engine made when it was given up already", name)
+            log.warning("removed %s, which the engine created after the agent had given it up", name)
         if found or over:
             del self._strays[name]
 
     async def remove_all(self, agent: str) -> int:
-        """What an earlier agent of this data folder left; how many there were. Pods outlive their agent.
-        Raises EngineError when one cannot be removed now, after the others."""
+        """Removes the workers' containers that an earlier agent of this data folder left, and returns their
+        number. Pods outlive their agent and stay. If one cannot be removed, raises EngineError after the
+        others."""
         label = {"label": f"{AGENT_LABEL}={agent}"}
         listed = await self.call(lambda: self.client.containers(all=True, filters=label))
         found = [one for one in listed if POD_LABEL not in (one["Labels"] or {})]
@@ -399,13 +338,13 @@ class ContainerEngine:
         return len(found)
 
 
-def _copy(stream: Any, log_start: int) -> None:
-    """Writing waits while the agent does not read; the container then waits, too."""
+def _copy(stream: Any, log_write: int) -> None:
+    """Copies the output to the pipe. Blocks while the agent does not read, so the container blocks, too."""
     try:
         for data in stream:
             view = memoryview(data)
             while view:
-                view = view[os.write(log_start, view) :]
+                view = view[os.write(log_write, view) :]
     except BrokenPipeError:
         pass
     finally:
@@ -413,6 +352,6 @@ def _copy(stream: Any, log_start: int) -> None:
 
 
 def _close(stream: Any) -> None:
-    """Its own `close` ends the socket, but leaves the response around it open."""
+    """Closes the response as well: the stream's `close` closes only the socket."""
     stream.close()
     stream._response.close()

@@ -1,4 +1,4 @@
-"""What an engine's refusal, or its silence, is called: the `docker` package's errors as sentences."""
+"""The errors of a container engine. Turns the exceptions of the `docker` package into readable errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class EngineError(Exception):
-    """The engine refused, or cannot be reached; the text is a sentence."""
+    """The engine refused, or cannot be reached; the message says why."""
 
 
 class NotThere(EngineError):
@@ -15,12 +15,12 @@ class NotThere(EngineError):
 
 
 class Unanswered(EngineError):
-    """It may have done what it was asked, or may do it yet."""
+    """The engine did not answer: the call may have been carried out, or may be carried out later."""
 
 
 @contextlib.contextmanager
-def in_words() -> Iterator[None]:
-    """Around calls of the package."""
+def readable_errors() -> Iterator[None]:
+    """Turns exceptions of the `docker` package that are raised in the block into EngineErrors."""
     from docker.errors import APIError, DockerException, NotFound
     from requests.exceptions import RequestException
 

@@ -1,10 +1,11 @@
-"""Which image a container is made of: the one that its name meant when it was first used here.
+"""Pins the image of each endpoint version and pod: the image that its name meant at its first use on this
+node.
 
-    endpoint version and name, first seen --(pull, unless it is here)--> id and digest, kept in a file
-                              seen before --> that id; pulled by its digest when it has gone from this node
+    first use --(pull, unless the node has it)--> id and digest, saved in a file
+    later use --> the same id; pulled by its digest if the node no longer has it
 
-So every worker of an endpoint version runs the same image, whatever becomes of the tag, and so does a pod
-until it is reset. A new version asks anew, but what is on the node already is not pulled again.
+All workers of an endpoint version therefore run the same image, even if the tag moves, and so does a pod
+until it is reset. A new version resolves the name again, but an image that the node has is not pulled again.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.container_engine import ContainerEngine
-from stoker.agent.container_errors import EngineError, NotThere
+from stoker.agent.containers.engine import ContainerEngine
+from stoker.agent.containers.errors import EngineError, NotThere
 from stoker.wire.messages import RegistryAuth, WorkerSpec
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An image, for one version of its `owner`: "endpoint e1", "pod p1"."""
+    """The image of one version of its `owner`, such as "endpoint e1" or "pod p1"."""
 
     owner: str
     version: int
@@ -43,7 +44,8 @@ def wanted_by(spec: WorkerSpec) -> Wanted:
 
 
 class Images:
-    """`file` is the agent's own. Without it, or with a torn one, everything is first seen again."""
+    """Resolves image names and saves the pins in `file`. If the file is missing or damaged, every use counts
+    as the first."""
 
     def __init__(self, engine: ContainerEngine, file: Path) -> None:
         self._engine = engine
@@ -52,12 +54,13 @@ class Images:
         self._pins = _load(file)
 
     async def resolve(self, wanted: Wanted) -> str:
-        """The id of the image. Raises EngineError."""
+        """Returns the id of the image. Raises EngineError."""
         async with self._locks[wanted.image]:
             if (pin := self._pins.get(wanted.key)) is not None:
                 return await self._pinned(wanted, pin)
-            found = await self._here_or_pulled(wanted.image, wanted)
-            self._keep(wanted.key, {"id": found["Id"], "digest": _digest(wanted.image, found)})
+            found = await self._inspect_or_pull(wanted.image, wanted)
+            self._pins[wanted.key] = {"id": found["Id"], "digest": _digest(wanted.image, found)}
+            self._save()
             return str(found["Id"])
 
     async def _pinned(self, wanted: Wanted, pin: dict[str, str]) -> str:
@@ -69,9 +72,9 @@ class Images:
                     f"image {wanted.image} of {wanted.owner} version {wanted.version} was"
                     f" {pin['id'][:19]} on this node; that has gone, and no registry knows it"
                 ) from None
-        return str((await self._here_or_pulled(pin["digest"], wanted))["Id"])
+        return str((await self._inspect_or_pull(pin["digest"], wanted))["Id"])
 
-    async def _here_or_pulled(self, name: str, wanted: Wanted) -> dict[str, Any]:
+    async def _inspect_or_pull(self, name: str, wanted: Wanted) -> dict[str, Any]:
         try:
             return await self._engine.image(name)
         except NotThere:
@@ -83,13 +86,9 @@ class Images:
             raise EngineError(f"image {wanted.image} cannot be pulled: {error}") from None
 
     def forget(self, owner: str) -> None:
-        """All versions of a pod that has gone."""
+        """Drops the pins of all versions of `owner`."""
         for key in [key for key in self._pins if key.startswith(f"{owner} ")]:
             del self._pins[key]
-        self._save()
-
-    def _keep(self, key: str, pin: dict[str, str]) -> None:
-        self._pins[key] = pin
         self._save()
 
     def _save(self) -> None:
@@ -98,13 +97,15 @@ class Images:
             new.write_text(json.dumps(self._pins, indent=1), encoding="utf-8")
             new.replace(self._file)
         except OSError as error:
-            log.error("which images were pinned cannot be written, it is in memory only: %s", error)
+            log.error("the pinned images cannot be saved and are kept in memory only: %s", error)
 
 
 def _digest(image: str, found: dict[str, Any]) -> str:
-    """The name by which its registry knows it for ever; "" where none does. An image that came from several
-    registries has one of each, and the credentials are for this one. Where it names no registry, the engine
-    may have found it at any that it asks for such images, and at the Docker Hub first."""
+    """Returns the image's name by digest in its registry, or "" if it came from none.
+
+    An image that came from several registries has a digest name for each; the credentials are for the
+    registry that `image` names. If it names none, the engine may have found it in any registry that it
+    searches, the Docker Hub first."""
     names: list[str] = found.get("RepoDigests") or []
     above, slash, last = image.partition("@")[0].rpartition("/")
     repository = f"{above}{slash}{last.partition(':')[0]}"
@@ -114,7 +115,7 @@ def _digest(image: str, found: dict[str, Any]) -> str:
 
 
 def _on_hub(repository: str) -> str:
-    """As short as Docker writes one of its own registry; another's as it is."""
+    """Shortens a repository of the Docker Hub as docker does; leaves others as they are."""
     return repository.removeprefix("docker.io/").removeprefix("library/")
 
 

@@ -1,8 +1,8 @@
-"""How often the kernel has killed a process of a container for its memory, from the container's own cgroup.
+"""Counts the out-of-memory kills of a container, from the container's cgroup.
 
-For an engine that does not tell it: podman with runc says no every time, dockerd where the word of it comes
-after the word of the end. Found while the container runs, read when it has ended and its cgroup is not yet
-swept away. Where it cannot be read, nothing is claimed.
+Engines do not report them reliably: podman with runc always reports none, and dockerd may report the end of a
+container before the kill. The counter's file is found while the container runs and read after it has ended,
+before its cgroup is removed. If it cannot be read, the count is unknown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def counter(pid: int, proc: Path = Path("/proc"), cgroups: Path = CGROUPS) -> Path | None:
-    """The file that counts for the cgroup of `pid`; None where there is none to be seen."""
+    """Returns the file that counts the kills in the cgroup of `pid`, or None if it cannot be found."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text().splitlines()
     except OSError:
@@ -29,11 +29,11 @@ def counter(pid: int, proc: Path = Path("/proc"), cgroups: Path = CGROUPS) -> Pa
 
 
 def kills(counting: Path | None) -> int | None:
-    """None: unknown."""
+    """Returns the number of kills, or None if it is unknown."""
     if counting is None:
         return None
     try:
-        words = [line.split() for line in counting.read_text().splitlines()]
+        counts = [line.split() for line in counting.read_text().splitlines()]
     except OSError:
         return None
-    return next((int(value) for name, value in words if name == "oom_kill"), None)
+    return next((int(value) for name, value in counts if name == "oom_kill"), None)

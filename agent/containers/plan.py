@@ -1,14 +1,14 @@
-"""What a worker's container is made of, when it is refused, and why it ended.
+"""Plans a worker's container, decides whether this node can run it, and describes how it ended.
 
-Pure: facts of the node and a WorkerSpec in; a Plan, or a sentence, out. `agent.container_requests` says a
-Plan in the words of each engine.
+Pure: takes facts of the node and a WorkerSpec, returns a ContainerPlan or a reason for refusing it.
+`agent.containers.requests` turns a ContainerPlan into a request to docker or podman.
 
-- A python worker gets the worker package (read-only), the folder of its frame socket, and its own scratch
-  folder under the very path that it has on the node: the agent judges a handed-over file by where it lies.
-- A protocol worker gets its environment, and reaches the agent's worker protocol on the node's loopback. For
-  that the container shares the node's network, of both kinds; a network of its own is not offered yet.
-- Its own process 1 is the engine's small init: a program that is process 1 itself would hear no SIGTERM.
-- GPUs come by CDI names only. What an engine would quietly leave out is refused.
+- A python worker gets the worker package (read-only), the folder of its frame socket, and its scratch folder
+  under the same path as on the node, because the agent checks the paths of the files that it hands over.
+- A protocol worker gets its environment and reaches the agent's worker protocol on the node's loopback.
+- Containers of both kinds share the node's network; a network of their own is not offered yet.
+- Process 1 is the engine's init: a program that is process 1 itself would not receive SIGTERM.
+- GPUs are requested by CDI name only. What an engine would silently leave out is refused.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stoker.agent.exit_words import exit_words
-from stoker.agent.volumes import MOUNT_POINT, VOLUME_PATH
+from stoker.agent.processes.exit_reasons import describe_exit
+from stoker.agent.storage.volumes import MOUNT_POINT, VOLUME_PATH
 from stoker.wire.messages import Device, WorkerLimits, WorkerSpec
 
 AGENT_LABEL, WORKER_LABEL, POD_LABEL = "stoker.agent", "stoker.worker", "stoker.pod"
@@ -31,9 +31,13 @@ PODMAN_WITH_CDI = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
-    """`cdi`: whether devices can be asked for by CDI names. `why` there is no engine, where there is none;
-    `elsewhere`: there is one, but what it sees are no folders of this agent's."""
+class EngineFacts:
+    """What is known of the container engine.
+
+    cdi        whether devices can be requested by CDI name
+    why        why there is no engine; empty if there is one
+    elsewhere  there is an engine, but it does not see the agent's folders
+    """
 
     name: str = ""
     version: str = ""
@@ -42,14 +46,14 @@ class Engine:
     elsewhere: bool = False
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"{self.name} {self.version}" if self.name else f"none: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Of each container. None: no limit of its own. `nproc` is what an engine may surely give:
-    podman asks for a million where it is told nothing, and may not get them."""
+class ContainerLimits:
+    """The limits of each container; None means no limit. `nproc` is set to what the host allows, because
+    podman's default of a million processes may exceed it."""
 
     memory: int | None = None
     cpus: float | None = None
@@ -57,23 +61,23 @@ class Limits:
     nofile: int = 4096
     nproc: int | None = None
 
-    def of(self, asked: WorkerLimits | None) -> Limits:
-        """The endpoint's own limits, and the node's for those that it does not name."""
-        if asked is None:
+    def of(self, limits: WorkerLimits | None) -> ContainerLimits:
+        """Returns the endpoint's limits, with the node's where the endpoint sets none."""
+        if limits is None:
             return self
         return replace(
             self,
-            memory=self.memory if asked.memory_bytes is None else asked.memory_bytes,
-            cpus=self.cpus if asked.cpus is None else asked.cpus,
-            pids=self.pids if asked.pids is None else asked.pids,
-            nofile=self.nofile if asked.files is None else asked.files,
+            memory=self.memory if limits.memory_bytes is None else limits.memory_bytes,
+            cpus=self.cpus if limits.cpus is None else limits.cpus,
+            pids=self.pids if limits.pids is None else limits.pids,
+            nofile=self.nofile if limits.files is None else limits.files,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where things lie on the engine's host; `scratch` is the agent's own path of `scratch_source`. `volume`
-    is empty where the endpoint has none."""
+class HostPaths:
+    """Paths on the engine's host, but for `scratch`, which is the agent's path of `scratch_source`. `volume`
+    is empty if the endpoint has none."""
 
     agent: str
     frames: str
@@ -93,13 +97,13 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A container, whatever the engine. None: the image's own. `devices` are CDI names."""
+class ContainerPlan:
+    """A container, independent of the engine. None means the image's own value. `devices` are CDI names."""
 
     image: str
     environment: Mapping[str, str]
     labels: Mapping[str, str]
-    limits: Limits
+    limits: ContainerLimits
     entrypoint: tuple[str, ...] | None = None
     command: tuple[str, ...] | None = None
     user: str | None = None
@@ -108,13 +112,13 @@ class Plan:
     devices: tuple[str, ...] = ()
 
 
-def facts(engine: Engine) -> dict[str, str]:
-    """For the node's record."""
-    return {"containers": engine.words, "containers_cdi": "yes" if engine.cdi else "no"}
+def facts(engine: EngineFacts) -> dict[str, str]:
+    """Returns the engine's facts for the node's record."""
+    return {"containers": engine.summary, "containers_cdi": "yes" if engine.cdi else "no"}
 
 
-def refusal(engine: Engine, image: str, device: Device | None) -> str | None:
-    """Why this node cannot run it; None when it can."""
+def refusal(engine: EngineFacts, image: str, device: Device | None) -> str | None:
+    """Returns why this node cannot run the image, or None if it can."""
     if not engine.name:
         return f"image {image} needs a container engine; this node has none: {engine.why}"
     if not is_gpu(device) or engine.cdi:
@@ -123,7 +127,7 @@ def refusal(engine: Engine, image: str, device: Device | None) -> str | None:
         "docker": f"docker {DOCKER_WITH_CDI} or newer with CDI switched on",
         "podman": f"podman {PODMAN_WITH_CDI} or newer",
     }[engine.name]
-    return f"GPUs come into containers by CDI, which needs {need}; this node has {engine.words}"
+    return f"GPUs come into containers by CDI, which needs {need}; this node has {engine.summary}"
 
 
 def major(version: str) -> int:
@@ -136,22 +140,22 @@ def plan(
     device: Device | None,
     image: str,
     environment: Mapping[str, str],
-    place: Place,
-    limits: Limits,
-) -> Plan:
-    """`environment` is what the kind of worker adds or sets; `limits` are the node's."""
-    made = Plan(
+    paths: HostPaths,
+    limits: ContainerLimits,
+) -> ContainerPlan:
+    """`environment` holds the variables that the kind of worker adds; `limits` are the node's."""
+    made = ContainerPlan(
         image,
         _environment(spec, device, environment),
-        {AGENT_LABEL: place.agent, WORKER_LABEL: spec.worker},
+        {AGENT_LABEL: paths.agent, WORKER_LABEL: spec.worker},
         limits.of(spec.limits),
-        binds=_binds(spec, place),
+        binds=_binds(spec, paths),
         devices=tuple(map(cdi_name, spec.devices)) if is_gpu(device) else (),
     )
     if spec.kind == "protocol":
         return replace(made, entrypoint=spec.entrypoint or None, command=spec.command or None)
-    user = f"{place.user[0]}:{place.user[1]}"
-    return replace(made, entrypoint=_python_command(spec.command), command=(), user=user, groups=place.groups)
+    user = f"{paths.user[0]}:{paths.user[1]}"
+    return replace(made, entrypoint=_python_command(spec.command), command=(), user=user, groups=paths.groups)
 
 
 def _python_command(interpreter: Sequence[str]) -> tuple[str, ...]:
@@ -160,8 +164,9 @@ def _python_command(interpreter: Sequence[str]) -> tuple[str, ...]:
 
 
 def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, str]) -> dict[str, str]:
-    """A container that gets GPUs by CDI has no others to be hidden. "void" keeps NVIDIA's own runtime, where
-    that is the engine's default, from adding all GPUs because the image asks for them."""
+    """Returns the container's variables. Only a container without GPUs gets CUDA_VISIBLE_DEVICES: CDI adds no
+    GPU but those that were requested. "void" stops NVIDIA's runtime, if that is the engine's default, from
+    adding all GPUs because the image requests them."""
     last = {NVIDIA_RUNTIME: "void"} | ({} if is_gpu(device) else {"CUDA_VISIBLE_DEVICES": ""})
     if spec.volume:
         last[VOLUME_PATH] = MOUNT_POINT
@@ -172,14 +177,14 @@ def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, st
     return {**declared, "PYTHONPATH": ":".join(search), **last}
 
 
-def _binds(spec: WorkerSpec, place: Place) -> tuple[Bind, ...]:
-    volume = (Bind(place.volume, MOUNT_POINT, read_only=False),) if spec.volume else ()
+def _binds(spec: WorkerSpec, paths: HostPaths) -> tuple[Bind, ...]:
+    volume = (Bind(paths.volume, MOUNT_POINT, read_only=False),) if spec.volume else ()
     if spec.kind == "protocol":
         return volume
     return (
-        Bind(place.frames, INSIDE, read_only=True),
-        Bind(place.package, f"{INSIDE}/package", read_only=True),
-        Bind(place.scratch_source, place.scratch, read_only=False),
+        Bind(paths.frames, INSIDE, read_only=True),
+        Bind(paths.package, f"{INSIDE}/package", read_only=True),
+        Bind(paths.scratch_source, paths.scratch, read_only=False),
         *volume,
     )
 
@@ -196,16 +201,19 @@ def cdi_name(uuid: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What the engine tells of a container that has ended."""
+class ContainerExit:
+    """How a container ended, as the engine reports it."""
 
     code: int
     oom_killed: bool = False
     error: str = ""
 
 
-def ended_words(ended: Ended, killed: str | None, *, terminated: bool, memory: int | None) -> tuple[int, str]:
-    """Status as subprocess gives it, and the reason. An engine gives 128 + n for an end by signal n."""
+def describe_container_exit(
+    ended: ContainerExit, killed: str | None, *, terminated: bool, memory: int | None
+) -> tuple[int, str]:
+    """Returns the exit status in subprocess's form, and the reason. Engines report an end by signal n as
+    128 + n."""
     status = _status(ended.code)
     if (
         killed is None
@@ -217,7 +225,7 @@ def ended_words(ended: Ended, killed: str | None, *, terminated: bool, memory: i
         return status, f"{sure}{limit}"
     if ended.error:
         return status, f"the container did not run: {ended.error}"
-    return status, exit_words(status, killed, terminated=terminated)
+    return status, describe_exit(status, killed, terminated=terminated)
 
 
 def _status(code: int) -> int:

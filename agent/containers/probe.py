@@ -1,10 +1,10 @@
-"""Whether the engine sees the agent's folders under the names that the agent would give it.
+"""Checks that the engine sees the agent's folders under the paths that the agent will mount.
 
-    a file with a random word, in the folder -> the engine shows the file of that name on its host: the same?
+The agent writes a file with random contents into the folder and reads it back through the engine.
 
-An engine mounts folders of its own host. To an agent in a container, or one whose engine is on another
-machine, that is another place: its workers would then find empty folders. So it is tried once, at the start,
-with a container that is made of nothing and never runs. Blocking.
+An engine mounts folders of its own host. If the agent is in a container, or its engine on another machine,
+the same path is another folder, and workers would find it empty. The check runs once, at the agent's start,
+with a container of an empty image that is never started. Blocking.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
 TARGET = "/probe"
 
 
-def unseen(client: APIClient, labels: dict[str, str], inside: Path, outside: Path) -> str | None:
-    """Why the engine does not see the agent's folder `inside` as `outside`; None when it does. Raises what
-    the client raises when the engine refuses for another reason, and OSError."""
+def mount_problem(client: APIClient, labels: dict[str, str], inside: Path, outside: Path) -> str | None:
+    """Returns why the engine does not see the agent's folder `inside` as `outside`, or None if it does.
+    Raises the client's exceptions if the engine refuses for another reason, and OSError."""
     from docker.errors import APIError, NotFound
 
-    word = secrets.token_hex(16)
-    file = inside / f"probe-{word[:8]}"
-    file.write_text(word)
+    contents = secrets.token_hex(16)
+    file = inside / f"probe-{contents[:8]}"
+    file.write_text(contents)
     try:
         with _image(client) as image, _container(client, image, labels, outside) as container:
             found = _read(client, container, file.name)
     except NotFound:
         return f"{outside} on the engine's host is not the agent's {inside}"
     except APIError as error:
-        said = str(error.explanation or error)
-        if str(outside) not in said:
+        message = str(error.explanation or error)
+        if str(outside) not in message:
             raise
-        return f"the engine's host has no {outside}: {said}"
+        return f"the engine's host has no {outside}: {message}"
     finally:
         file.unlink()
-    return None if found == word else f"{outside} on the engine's host is not the agent's {inside}"
+    return None if found == contents else f"{outside} on the engine's host is not the agent's {inside}"
 
 
 @contextlib.contextmanager
 def _image(client: Any) -> Iterator[str]:
-    """Of one empty folder."""
+    """Imports an image that holds one empty folder; removes it afterwards."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
         folder = tarfile.TarInfo(TARGET.lstrip("/"))
         folder.type, folder.mode = tarfile.DIRTYPE, 0o755
         tar.addfile(folder)
-    told = client.import_image_from_data(made.getvalue(), repository="stoker-probe")
-    image = json.loads(told.splitlines()[-1])["status"]
+    answer = client.import_image_from_data(made.getvalue(), repository="stoker-probe")
+    image = json.loads(answer.splitlines()[-1])["status"]
     try:
         yield image
     finally:

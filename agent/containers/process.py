@@ -1,14 +1,16 @@
-"""One worker in a container: a WorkerProcess, from the image to what is left of it.
+"""Runs one worker in a container and implements WorkerProcess, from pulling the image to removing the
+container.
 
     image (pulled, pinned) -> created -> started -> ended: frames and log drained -> removed -> on_exit, once
-         any of them fails, or it is killed meanwhile ------------------------------^
+         a step fails, or the worker is killed meanwhile ---------------------------^
 
-- A python worker's runtime connects to a socket in a folder that only its container has. What is sent before
-  waits here. Frames and descriptors pass as they do for a plain process.
-- Its end is the container's. Everything it started ends with it: they are one pid namespace.
-- What it prints comes by way of the engine, a moment late. So a runtime gets, with the first byte, a pipe to
-  print to: all that a job has printed is there when the job ends. A program prints to the engine still: the
-  end of its job waits a moment for its last lines (`agent.protocol_worker`), and no longer.
+- A python worker's runtime connects to a socket in a folder that only its container mounts. Frames sent
+  before that wait here. Frames and descriptors pass as they do for a plain process.
+- The worker ends when the container ends. All its processes end with it, since they share a pid namespace.
+- Output by way of the engine arrives a moment late. A python worker's runtime therefore receives a pipe for
+  its output, with the first byte on the socket, so everything that a job printed has arrived when the job
+  ends. A protocol worker's program prints to the engine: the end of its job waits a moment for the last lines
+  (`agent.protocol.worker`).
 """
 
 from __future__ import annotations
@@ -24,42 +26,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.container_engine import ContainerEngine
-from stoker.agent.container_errors import EngineError
-from stoker.agent.container_images import Images, wanted_by
-from stoker.agent.container_plan import SOCKET, Ended, Plan, ended_words
-from stoker.agent.frame_socket import FrameSocket
-from stoker.agent.log_pipe import LogPipe, log_pipe
-from stoker.agent.log_tail import Heard, LogTail
-from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.containers.engine import ContainerEngine
+from stoker.agent.containers.errors import EngineError
+from stoker.agent.containers.images import Images, wanted_by
+from stoker.agent.containers.plan import SOCKET, ContainerExit, ContainerPlan, describe_container_exit
+from stoker.agent.interfaces import Listener, SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.logs.tail import LogPipe, LogTail, log_pipe
+from stoker.agent.processes.frame_socket import FrameSocket
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
 
 PRINT_HERE = b"p"
-"""What the pipe for a runtime's output comes with."""
+"""The byte that carries the pipe for the runtime's output."""
 
 NEVER_RAN = 125
-"""The status that the docker command gives to what it could not start."""
+"""The exit status of a container that could not be started, as in the docker command."""
 
 LOST = 255
-"""Its engine went, or forgot it, before it told of an end."""
+"""The exit status if the engine was lost, or did not know the container any more, before it reported an
+end."""
 
 KILL_AGAIN_S = 5.0
-"""An engine that hangs, or is just being started, loses a signal."""
+"""How often SIGKILL is repeated: an engine that hangs or is starting may lose a signal."""
 
 SIGNALS_S = 10.0
-"""Podman never answers a kill whose container was removed meanwhile: what is on its way is waited for, but
-not for ever."""
+"""How long pending signals are waited for: podman never answers one whose container was removed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What to run: `plan` makes it of the id of its image. `folder` is where its frames come in."""
+    """The container to run: `plan` takes the id of its image. `folder` holds the socket for its frames."""
 
     spec: WorkerSpec
-    plan: Callable[[str], Plan]
+    plan: Callable[[str], ContainerPlan]
     name: str
     folder: Path | None
     memory: int | None
@@ -67,7 +68,7 @@ class Container:
 
 
 class ContainerProcess:
-    """`ended` is done after `on_exit` was called."""
+    """The worker's container; `ended` is done after `on_exit` was called."""
 
     def __init__(
         self,
@@ -80,40 +81,40 @@ class ContainerProcess:
         self._loop = asyncio.get_running_loop()
         self._container, self._engine, self._images = container, engine, images
         self._watcher = watcher
-        self._door: Door | None = None
+        self._frames: FrameListener | None = None
         if container.folder is not None:
-            self._door = Door(container.folder, self._loop, watcher.on_frame, self._broken)
+            self._frames = FrameListener(container.folder, self._loop, watcher.on_frame, watcher.on_broken)
         self._tail = tail
         self._id = ""
         self._over = False
         self._killed: str | None = None
         self._terminated = False
-        self._stopped = self._loop.create_future()  # told to stop before it ran
-        self._left = self._loop.create_future()  # nothing more is to be heard of it
-        self._abandoned = self._loop.create_future()
+        self._stopped = self._loop.create_future()  # by a signal before it ran
+        self._no_signals = self._loop.create_future()  # it has ended, or is being removed
+        self._given_up = self._loop.create_future()
         self._signals: set[asyncio.Task[None]] = set()
         self._pipe: LogPipe | None = None
         self.ended = self._loop.create_task(self._live(), name=f"container of {container.spec.worker}")
 
     @property
     def pid(self) -> int:
-        """Of no process that the agent could reach by a signal."""
+        """0: the agent cannot signal a process of the container directly."""
         return 0
 
     def send(self, frame: Frame) -> None:
-        if self._door is not None and not self._over:
-            self._door.send(frame)
+        if self._frames is not None and not self._over:
+            self._frames.send(frame)
 
     def listen(self) -> Listener:
-        return Heard(self._tail, self._drain)
+        return self._tail.listen(self._drain)
 
     def pause(self) -> None:
-        if self._door is not None:
-            self._door.pause()
+        if self._frames is not None:
+            self._frames.pause()
 
     def resume(self) -> None:
-        if self._door is not None:
-            self._door.resume()
+        if self._frames is not None:
+            self._frames.resume()
 
     def terminate(self) -> None:
         if not self._over:
@@ -123,13 +124,10 @@ class ContainerProcess:
     def kill(self) -> None:
         self._kill("killed by the agent")
 
-    def abandon(self) -> None:
-        """A later agent removes its container: this one ends, and its engine does not answer."""
-        if not self._abandoned.done():
-            self._abandoned.set_result(None)
-
-    def _broken(self, why: str) -> None:
-        self._kill(f"broke the worker protocol ({why}) and was killed")
+    def give_up(self) -> None:
+        """Ends without waiting for the engine. A later agent removes the container."""
+        if not self._given_up.done():
+            self._given_up.set_result(None)
 
     def _kill(self, why: str) -> None:
         if not self._over and self._killed is None:
@@ -141,7 +139,7 @@ class ContainerProcess:
             if not self._stopped.done():
                 self._stopped.set_result(None)
             return
-        if self._left.done():  # an engine need not answer for one that is being removed
+        if self._no_signals.done():  # an engine may not answer for one that is being removed
             return
         sent = self._engine.signal(self._id, name) if name != "SIGKILL" else self._kill_until_it_ends()
         task = self._loop.create_task(sent)
@@ -149,9 +147,9 @@ class ContainerProcess:
         task.add_done_callback(self._signals.discard)
 
     async def _kill_until_it_ends(self) -> None:
-        while not self._left.done():
+        while not self._no_signals.done():
             await self._engine.signal(self._id, "SIGKILL")
-            await asyncio.wait({self._left}, timeout=KILL_AGAIN_S)
+            await asyncio.wait({self._no_signals}, timeout=KILL_AGAIN_S)
 
     def _drain(self) -> None:
         if self._pipe is not None:
@@ -161,7 +159,7 @@ class ContainerProcess:
 
     async def _live(self) -> None:
         running = self._loop.create_task(self._end())
-        await asyncio.wait({running, self._abandoned}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({running, self._given_up}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             status, reason = running.result()
         else:
@@ -171,8 +169,8 @@ class ContainerProcess:
         if self._pipe is not None:
             self._pipe.finish()
         self._tail.close()
-        if self._door is not None:
-            self._door.finish()
+        if self._frames is not None:
+            self._frames.finish()
         self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
 
     async def _end(self) -> tuple[int, str]:
@@ -181,7 +179,7 @@ class ContainerProcess:
             return await self._run()
         except (EngineError, OSError) as error:
             return NEVER_RAN, f"{container} cannot be run: {error}"
-        except Exception as error:  # whatever it is, the watcher waits for an end
+        except Exception as error:  # the watcher must be told of an end, whatever went wrong
             log.exception("%s", container)
             return NEVER_RAN, f"{container} cannot be run: {error!r}"
 
@@ -193,7 +191,7 @@ class ContainerProcess:
         try:
             return await self._created(container)
         finally:
-            self._left.set_result(None)
+            self._no_signals.set_result(None)
             if self._signals:
                 await asyncio.wait(self._signals, timeout=SIGNALS_S)
             with contextlib.suppress(EngineError):
@@ -202,11 +200,11 @@ class ContainerProcess:
     async def _created(self, container: str) -> tuple[int, str]:
         if self._stopped.done():
             return self._stopped_early()
-        log_end, log_start = log_pipe()
-        self._pipe = LogPipe(log_end, self._loop, self._tail)
-        if self._door is not None:
-            self._door.print_to(os.dup(log_start))
-        ended = await self._engine.start(container, log_start)
+        log_read, log_write = log_pipe()
+        self._pipe = LogPipe(log_read, self._loop, self._tail)
+        if self._frames is not None:
+            self._frames.print_to(os.dup(log_write))
+        ended = await self._engine.start(container, log_write)
         self._id = container
         if self._stopped.done():  # while it was being started
             self._signal("SIGKILL" if self._killed else "SIGTERM")
@@ -214,7 +212,7 @@ class ContainerProcess:
         if wanted and (why := await self._engine.missing_gpu(container, wanted)) is not None:
             self._kill(f"{why}, and was killed")
         try:
-            return self._words(await ended)
+            return self._describe(await ended)
         except EngineError as gone:
             return LOST, f"the container of worker {self._container.spec.worker} was lost: {gone}"
 
@@ -228,17 +226,17 @@ class ContainerProcess:
         return None
 
     def _stopped_early(self) -> tuple[int, str]:
-        """As if the signal had reached a container that runs."""
-        return self._words(Ended(128 + (signal.SIGKILL if self._killed else signal.SIGTERM)))
+        """Describes the end as if the signal had reached a running container."""
+        return self._describe(ContainerExit(128 + (signal.SIGKILL if self._killed else signal.SIGTERM)))
 
-    def _words(self, ended: Ended) -> tuple[int, str]:
+    def _describe(self, ended: ContainerExit) -> tuple[int, str]:
         memory = self._container.memory
-        return ended_words(ended, self._killed, terminated=self._terminated, memory=memory)
+        return describe_container_exit(ended, self._killed, terminated=self._terminated, memory=memory)
 
 
-class Door:
-    """Where the runtime in the container connects, once; before that it keeps what is sent. `print_to` comes
-    before the container starts."""
+class FrameListener:
+    """Listens for the one connection of the runtime in the container, and keeps frames that are sent before.
+    `print_to` must be called before the container starts."""
 
     def __init__(
         self,
@@ -248,10 +246,10 @@ class Door:
         on_broken: Callable[[str], None],
     ) -> None:
         self._loop = loop
-        self._hear = on_frame, on_broken
+        self._callbacks = on_frame, on_broken
         self._frames: FrameSocket | None = None
-        self._waiting: list[Frame] = []
-        self._log_start: int | None = None
+        self._unsent: list[Frame] = []
+        self._log_write: int | None = None
         self._paused = False
         self._listener: socket.socket | None = _listen(folder)
         loop.add_reader(self._listener, self._accept)
@@ -262,35 +260,35 @@ class Door:
             sock, _ = self._listener.accept()
         except OSError:
             return
-        if self._log_start is not None:
+        if self._log_write is not None:
             with contextlib.suppress(OSError):  # it has ended
-                socket.send_fds(sock, [PRINT_HERE], [self._log_start])
-        self._shut()
-        self._frames = FrameSocket(sock, self._loop, *self._hear)
+                socket.send_fds(sock, [PRINT_HERE], [self._log_write])
+        self._close_listener()
+        self._frames = FrameSocket(sock, self._loop, *self._callbacks)
         if self._paused:
             self._frames.pause()
-        for frame in self._waiting:
+        for frame in self._unsent:
             self._frames.send(frame)
-        self._waiting.clear()
+        self._unsent.clear()
 
-    def _shut(self) -> None:
+    def _close_listener(self) -> None:
         if self._listener is not None:
             self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
-        if self._log_start is not None:
-            os.close(self._log_start)
-            self._log_start = None
+        if self._log_write is not None:
+            os.close(self._log_write)
+            self._log_write = None
 
-    def print_to(self, log_start: int) -> None:
-        """A pipe, which is its own from now on."""
-        self._log_start = log_start
+    def print_to(self, log_write: int) -> None:
+        """Takes over a pipe for the runtime's output, and closes it."""
+        self._log_write = log_write
 
     def send(self, frame: Frame) -> None:
         if self._frames is not None:
             self._frames.send(frame)
         elif self._listener is not None:
-            self._waiting.append(frame)
+            self._unsent.append(frame)
 
     def pause(self) -> None:
         self._paused = True
@@ -303,14 +301,14 @@ class Door:
             self._frames.resume()
 
     def finish(self) -> None:
-        """Its container has ended: hands on every frame that it had sent, then closes."""
-        self._shut()
+        """Delivers the frames that the container sent before its end, then closes."""
+        self._close_listener()
         if self._frames is not None:
             self._frames.finish()
 
 
 def _listen(folder: Path) -> socket.socket:
-    """By way of a descriptor: the path of a data folder may be longer than a socket's may be."""
+    """Binds by way of a descriptor, because the path of the folder may be too long for a socket."""
     made = socket.socket(socket.AF_UNIX)
     try:
         fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)

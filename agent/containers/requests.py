@@ -1,24 +1,24 @@
-"""A Plan in the words of each engine: the body of its request to create a container. Pure.
+"""Turns a ContainerPlan into the body of each engine's request to create a container. Pure.
 
 docker   POST /containers/create of the Engine API
-podman   POST /libpod/containers/create of its own: what it offers of the Engine API leaves out GPUs, limits
-         of processes and the path of an init, and says nothing
+podman   POST /libpod/containers/create of its own API: its version of the Engine API silently ignores GPUs,
+         limits of processes and the path of an init
 
-Both get what no worker may do without: the engine's init, the node's network, no way to new rights.
+Every worker gets the engine's init and the node's network, and cannot gain new privileges.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from stoker.agent.container_plan import Limits, Plan
+from stoker.agent.containers.plan import ContainerLimits, ContainerPlan
 
 SHM_BYTES = 1 << 30
 DROPPED = ("MKNOD", "NET_RAW")
 CPU_PERIOD_US = 100_000
 
 
-def docker_request(plan: Plan) -> dict[str, Any]:
+def docker_request(plan: ContainerPlan) -> dict[str, Any]:
     request: dict[str, Any] = {
         "Image": plan.image,
         "Env": [f"{name}={value}" for name, value in plan.environment.items()],
@@ -36,7 +36,7 @@ def docker_request(plan: Plan) -> dict[str, Any]:
     return request
 
 
-def _host_config(plan: Plan) -> dict[str, Any]:
+def _host_config(plan: ContainerPlan) -> dict[str, Any]:
     limits = plan.limits
     config: dict[str, Any] = {
         "Init": True,
@@ -64,8 +64,9 @@ def _host_config(plan: Plan) -> dict[str, Any]:
     return config
 
 
-def podman_request(plan: Plan, name: str, init: str | None) -> dict[str, Any]:
-    """`init` is the path of the init on the engine's host; None: the one that podman is configured with."""
+def podman_request(plan: ContainerPlan, name: str, init: str | None) -> dict[str, Any]:
+    """`init` is the path of the init on the engine's host; None means the one that podman is configured
+    with."""
     request: dict[str, Any] = {
         "name": name,
         "image": plan.image,
@@ -91,16 +92,16 @@ def podman_request(plan: Plan, name: str, init: str | None) -> dict[str, Any]:
         "groups": [str(group) for group in plan.groups],
         "devices": [{"path": device} for device in plan.devices],
     }
-    given = {"init_path": init, "user": plan.user, "entrypoint": plan.entrypoint, "command": plan.command}
-    return request | {key: value for key, value in given.items() if value is not None}
+    optional = {"init_path": init, "user": plan.user, "entrypoint": plan.entrypoint, "command": plan.command}
+    return request | {key: value for key, value in optional.items() if value is not None}
 
 
-def r_limits(limits: Limits) -> list[dict[str, Any]]:
+def r_limits(limits: ContainerLimits) -> list[dict[str, Any]]:
     both = {"nofile": limits.nofile, "nproc": limits.nproc}
     return [{"type": name, "soft": n, "hard": n} for name, n in both.items() if n is not None]
 
 
-def resource_limits(limits: Limits) -> dict[str, Any]:
+def resource_limits(limits: ContainerLimits) -> dict[str, Any]:
     resources: dict[str, Any] = {"pids": {"limit": limits.pids}}
     if limits.memory is not None:
         resources["memory"] = {"limit": limits.memory, "swap": limits.memory}

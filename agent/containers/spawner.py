@@ -1,12 +1,9 @@
-"""Workers as containers: the Spawner of those whose spec names an image.
+"""Starts the workers whose spec names an image, as containers. `SpawnerByImage` chooses between this and
+plain processes.
 
-Made when the engine was asked what it is; one that answers only later becomes the same object. What an
-earlier agent of this data folder left is removed before the first worker starts. `Contained` beside it picks
-by the image.
-
-An agent that is itself in a container starts siblings: the engine mounts folders of the *host*. `OnHost` says
-what the host calls the agent's data folder and volume root; whether that is true, `agent.container_probe` has
-tried at the agent's start.
+An agent that runs in a container itself starts siblings, so the engine mounts folders of the *host*.
+`HostFolder` holds the host's paths of the agent's data folder and volume root; `agent.containers.probe`
+checks them at the agent's start.
 """
 
 from __future__ import annotations
@@ -22,30 +19,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import stoker
-from stoker.agent import volumes
-from stoker.agent.birth import Program
-from stoker.agent.container_engine import ContainerEngine
-from stoker.agent.container_images import Images
-from stoker.agent.container_plan import Limits, Place, is_gpu, plan, refusal
-from stoker.agent.container_process import Container, ContainerProcess
-from stoker.agent.files import ScratchFolders
-from stoker.agent.log_tail import LogTail
-from stoker.agent.seams import Spawner, SpawnFailed, WorkerProcess, WorkerWatcher
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.containers.engine import ContainerEngine
+from stoker.agent.containers.images import Images
+from stoker.agent.containers.plan import ContainerLimits, HostPaths, is_gpu, plan, refusal
+from stoker.agent.containers.process import Container, ContainerProcess
+from stoker.agent.interfaces import Spawner, SpawnFailed, WorkerProcess, WorkerWatcher
+from stoker.agent.logs.tail import LogTail
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.processes.spawn_request import Program
+from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.storage import volumes
 from stoker.wire.messages import Device, WorkerSpec
 
 log = logging.getLogger(__name__)
 
 PRINTED_LATE_S = 0.05
-"""How late what a program prints may come, by way of the engine: mostly 2 ms, 15 ms on a busy host."""
+"""How late a program's output may arrive by way of the engine: 2 ms mostly, 15 ms on a busy host."""
 
 CLOSE_S = 20.0
-"""An engine that hangs does not hold up the agent's end."""
+"""How long the agent's end waits for an engine that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
-class OnHost:
-    """A folder of the agent's, and the name of the same folder on the engine's host."""
+class HostFolder:
+    """A folder of the agent, `inside`, and the path of the same folder on the engine's host, `outside`."""
 
     inside: Path
     outside: Path
@@ -55,27 +52,27 @@ class OnHost:
 
 
 class ContainerSpawner:
-    """`data` is the agent's data folder, `agent` labels its containers. Of a volume's folder the group
-    becomes what `users` say, where workers are not the agent's own user."""
+    """`data` is the agent's data folder; `agent` labels its containers. If workers run as users other than
+    the agent's, a volume's folder gets the group that `users` names."""
 
     def __init__(
         self,
         engine: ContainerEngine,
-        data: OnHost,
+        data: HostFolder,
         agent: str,
         scratch: ScratchFolders,
         *,
-        limits: Limits | None = None,
+        limits: ContainerLimits | None = None,
         users: WorkerUsers | None = None,
-        volumes: OnHost | None = None,
+        volumes: HostFolder | None = None,
     ) -> None:
         self._engine, self._data, self._volumes = engine, data, volumes
         self._folder = data.inside / "containers"
         self._agent, self._scratch = agent, scratch
-        self._limits = limits or Limits()
+        self._limits = limits or ContainerLimits()
         self._users = users or WorkerUsers()
         self.images = Images(engine, data.inside / "images.json")
-        self._living: set[ContainerProcess] = set()
+        self._processes: set[ContainerProcess] = set()
         shutil.rmtree(self._folder, ignore_errors=True)
         if engine.facts.name:
             self._make_folder()
@@ -90,39 +87,39 @@ class ContainerSpawner:
         watcher: WorkerWatcher,
         program: Program | None = None,
     ) -> ContainerProcess:
-        """As the seam's `spawn`; of a program, only the environment is used."""
+        """Starts a worker, as Spawner's `spawn` does. Only the environment of `program` is used."""
         if (why := refusal(self._engine.facts, spec.image, device)) is not None:
             raise SpawnFailed(why)
         name = f"{spec.worker}-{secrets.token_hex(3)}"
         with contextlib.ExitStack() as undo:
-            place = self._place(spec, name, undo)
+            paths = self._paths(spec, name, undo)
             frames = Path(self._folder, name) if program is None else None
             added = {} if program is None else program.environment
             limits = self._limits
             container = Container(
                 spec,
-                lambda image: plan(spec, device, image, added, place, limits),
+                lambda image: plan(spec, device, image, added, paths, limits),
                 f"stoker-{name}",
                 frames,
                 limits.of(spec.limits).memory,
                 _gpus(spec, device),
             )
             process = ContainerProcess(container, self._engine, self.images, watcher, LogTail())
-            self._living.add(process)
-            given_back = undo.pop_all()
-        process.ended.add_done_callback(lambda _: self._gone(process, given_back))
+            self._processes.add(process)
+            resources = undo.pop_all()
+        process.ended.add_done_callback(lambda _: self._ended(process, resources))
         return process
 
-    def _gone(self, process: ContainerProcess, given_back: contextlib.ExitStack) -> None:
-        self._living.discard(process)
-        given_back.close()
+    def _ended(self, process: ContainerProcess, resources: contextlib.ExitStack) -> None:
+        self._processes.discard(process)
+        resources.close()
 
-    def _place(self, spec: WorkerSpec, name: str, undo: contextlib.ExitStack) -> Place:
-        """Makes what the container will be shown. `undo` takes it away again."""
+    def _paths(self, spec: WorkerSpec, name: str, undo: contextlib.ExitStack) -> HostPaths:
+        """Creates the folders that the container will mount. `undo` removes them again."""
         volume = self._volume(spec)
-        place = Place(self._agent, "", "", "", "", volume)
+        paths = HostPaths(self._agent, "", "", "", "", volume)
         if spec.kind == "protocol":
-            return place
+            return paths
         user = self._users.take(spec.worker)
         undo.callback(self._users.free, spec.worker, user)
         try:
@@ -133,7 +130,7 @@ class ContainerSpawner:
         undo.callback(self._scratch.close, spec.worker)
         group = self._users.group_of(spec.volume) if volume else None
         return replace(
-            place,
+            paths,
             frames=self._data.path(frames),
             package=self._data.path(self._folder / "package"),
             scratch=str(scratch),
@@ -143,7 +140,7 @@ class ContainerSpawner:
         )
 
     def _volume(self, spec: WorkerSpec) -> str:
-        """The host's path of its folder, which the workers' group may write to."""
+        """Returns the host's path of the volume's folder, which the workers' group may write to."""
         if not spec.volume:
             return ""
         root = self._volumes
@@ -153,8 +150,8 @@ class ContainerSpawner:
         return root.path(path)
 
     def _frames_folder(self, name: str, undo: contextlib.ExitStack) -> Path:
-        """Another user passes through to the socket; the folder above it is the agent's alone."""
-        if not self._folder.exists():  # there was no engine until now
+        """Other users may pass through it to the socket; only the agent may enter the folder above it."""
+        if not self._folder.exists():  # the host had no engine at the agent's start
             self._make_folder()
         made = self._folder / name
         undo.callback(shutil.rmtree, made, ignore_errors=True)
@@ -163,12 +160,9 @@ class ContainerSpawner:
         return made
 
     def _make_folder(self) -> None:
+        """Makes the folder, with a copy of the worker package. A container sees nothing else of this
+        installation, and the engine may see no folder of an agent in a container but the data folder."""
         self._folder.mkdir(mode=0o700)
-        self._copy_package()
-
-    def _copy_package(self) -> None:
-        """The worker package alone, below the data folder: nothing else of this installation is shown to a
-        container, and the engine may know no other folder of an agent that is in a container itself."""
         package = self._folder / "package" / "stoker"
         package.mkdir(parents=True)
         shutil.copy(Path(stoker.__file__), package)
@@ -176,27 +170,28 @@ class ContainerSpawner:
         shutil.copytree(source, package / "worker", ignore=shutil.ignore_patterns("__pycache__"))
 
     async def close(self) -> None:
-        """Kills and removes whatever is left; every watcher has heard of its end when this returns."""
-        waiting = [process.ended for process in self._living]
-        for process in list(self._living):
+        """Kills and removes all containers. When this returns, every watcher's `on_exit` was called."""
+        ended = [process.ended for process in self._processes]
+        for process in list(self._processes):
             process.kill()
-        if waiting:
-            await asyncio.wait(waiting, timeout=CLOSE_S)
-        for process in list(self._living):
-            process.abandon()
-        await asyncio.gather(*waiting)
-        await self._engine.leave()
+        if ended:
+            await asyncio.wait(ended, timeout=CLOSE_S)
+        for process in list(self._processes):
+            process.give_up()
+        await asyncio.gather(*ended)
+        await self._engine.stop()
 
 
 def _gpus(spec: WorkerSpec, device: Device | None) -> int:
-    """How many whole GPUs must be in its /dev; slices of one show it once."""
+    """Returns how many GPUs its /dev must show; slices of one GPU show it once."""
     if not is_gpu(device):
         return 0
     return len(spec.devices) if device is not None and device.kind == "gpu" else 1
 
 
-class Contained:
-    """The Spawner that the agent has: workers with an image to the containers, others to plain processes."""
+class SpawnerByImage:
+    """Starts workers with an image as containers, others as plain processes. `programs` makes the spawner of
+    protocol workers in containers, when the first one starts."""
 
     def __init__(self, plain: Spawner, containers: Spawner, programs: Callable[[], Spawner]) -> None:
         self._plain, self._containers, self._make = plain, containers, programs

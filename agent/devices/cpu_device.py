@@ -1,4 +1,4 @@
-"""The host's processor and memory as one device, for hosts without a GPU. Reads /proc, nothing else."""
+"""The host's CPU and memory as one device, for hosts without a GPU. Reads /proc only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from stoker.wire.messages import Device, DeviceSample
 PROC = Path("/proc")
 
 
-class Processor:
-    """Its uuid tells it from the other devices of its node only: a node has one."""
+class CpuDevice:
+    """The CPU device of a node. Its uuid is unique only within the node."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
@@ -32,17 +32,17 @@ class Processor:
         return "processor"
 
     def _memory(self) -> dict[str, int]:
-        """/proc/meminfo in bytes."""
+        """Returns the values of /proc/meminfo in bytes."""
         pairs = [line.split() for line in self._lines("meminfo")]
         return {pair[0].rstrip(":"): int(pair[1]) * 1024 for pair in pairs if len(pair) == 3}
 
     def _busy(self) -> int | None:
-        """Percent of all processors since the last look; None at the first."""
+        """Returns the utilisation of all CPUs in percent since the last call; None at the first call."""
         first = next(iter(self._lines("stat")), "cpu")
         times = [int(part) for part in first.split()[1:9]]  # guest time is counted in user time already
         if len(times) < 5:
             return None
-        now = sum(times), times[3] + times[4]  # all, idle and waiting for disks
+        now = sum(times), times[3] + times[4]  # total; idle and waiting for disks
         last, self._last = self._last, now
         if last is None or now[0] <= last[0]:
             return None

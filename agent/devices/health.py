@@ -1,16 +1,16 @@
-"""Whether a device may be worked with. Pure: what was seen of it goes in, its health comes back.
+"""Decides whether a device is healthy. Pure: readings and Xids go in, the device's health comes out.
 
-It looks at nothing and stops nothing: `agent.devices` asks the driver, `agent.device_watch` acts.
+`agent.devices.devices` reads the driver; `agent.devices.watch` acts on the result.
 
-    well --SILENT_LOOKS looks in a row unanswered--> ill --a look is answered--> well
-      '---- a fault: an Xid of the device's own, lost, memory errors, the driver wants it reset ----> ill
+    healthy --SILENT_READINGS in a row unanswered--> unhealthy --a reading is answered--> healthy
+       '--- a fault: a hardware Xid, lost, memory errors, the driver requests a reset --> unhealthy
 
-- A fault stays until the agent is started again: what mends it (a reset, a reboot, another card) takes the
-  driver's handles away, too. Silence may pass.
-- `spare`: the driver says that what runs may go on, and only a reset is due. Nothing is started there any
-  more, and nothing is killed. With any other illness what runs there is of no use.
-- An Xid that a program can cause by itself takes no device out: else one handler could take them all out.
-  An Xid that is in neither list does not either; where the driver tells what it wants done, that counts.
+- A fault lasts until the agent is restarted: what repairs it (a reset, a reboot, another card) also
+  invalidates the driver's handles. Missing answers are no fault.
+- `spare`: the driver reports that running work may go on and only a reset is due. Nothing new is started
+  there, and nothing is killed. With any other problem the work there is lost.
+- An Xid that a program can cause by itself does not make a device unhealthy: otherwise one handler could
+  disable all devices. An Xid in none of the lists is ignored, too; the driver's recovery action counts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import TypeAlias
 
 from stoker.wire.messages import DeviceSample
 
-SILENT_LOOKS = 3
-"""One look may be late on a host that is starved of processors; three in a row are a driver that hangs."""
+SILENT_READINGS = 3
+"""One reading may be late on a busy host; three in a row mean that the driver hangs."""
 
 FATAL_XIDS: Mapping[int, str] = {
     46: "the GPU stopped processing",
@@ -41,30 +41,32 @@ FATAL_XIDS: Mapping[int, str] = {
     143: "the GPU could not be initialised",
     158: "the GPU did not answer in time",
 }
-"""The driver's catalogue answers these with a reset of the GPU, a reboot or a repair."""
+"""NVIDIA's catalogue recommends a reset of the GPU, a reboot or a repair for these."""
 
 APPLICATION_XIDS = frozenset({8, 11, 13, 31, 32, 43, 45, 68, 69, 94, 109})
-"""The catalogue answers these with a new start of the program: an illegal address or instruction, a kernel
-that never yields, the clean-up after another program's kill. 94 is a memory error that hit one program and
-was contained: the program is lost, the device is not."""
+"""NVIDIA's catalogue recommends a restart of the program for these: an illegal address or instruction, a
+kernel that never yields, the clean-up after another program was killed. 94 is a contained memory error, which
+affects one program but not the device."""
 
 _CONTAINED_XID = 94
 
 _STOP_ACTIONS = {1: "a reset", 2: "a reboot of the host", 6: "a reset of its bus", 7: "a reboot of the host"}
 _SPARE_ACTIONS = {4: "a reset"}
-"""What the driver wants done, by its number (NVML_GPU_RECOVERY_ACTION_…). 3 and 5 are about links between
-GPUs, which no worker with one device uses."""
+"""The driver's recovery action, by its number (NVML_GPU_RECOVERY_ACTION_…). 3 and 5 are about links between
+GPUs, which workers with one device do not use."""
 
 
-# ---- what is seen -------------------------------------------------------------------------------------
+# ---- observations -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A look was answered; what the driver does not tell is None.
+    """A reading was answered. What the driver does not report is None.
 
-    `uncorrected` counts memory errors over the device's life. `remap_pending`: a reset puts a broken row or
-    page away. `remap_failed`: there was none left to replace it. `action`: what the driver wants done.
+    uncorrected    the memory errors over the device's life
+    remap_pending  a reset will replace a broken row or page
+    remap_failed   no spare row was left
+    action         the driver's recovery action
     """
 
     uncorrected: int | None = None
@@ -75,14 +77,14 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A look was not answered in time, or with an error that need not be the device's."""
+    """A reading was not answered in time, or failed for a reason that need not be the device."""
 
     why: str = "no answer in time"
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The driver says that the device is gone, or cannot be used before a reset."""
+    """The driver reports that the device is lost, or cannot be used before a reset."""
 
     why: str
 
@@ -92,12 +94,12 @@ class Xid:
     number: int
 
 
-Seen: TypeAlias = Answered | Missed | Lost | Xid
+Observation: TypeAlias = Answered | Missed | Lost | Xid
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One look at one device: what it measured, and what it says of the device's health."""
+class DeviceReading:
+    """One reading of one device: the measurements, and what the driver reports of its health."""
 
     sample: DeviceSample
     seen: Answered | Missed | Lost = field(default_factory=Answered)
@@ -107,8 +109,8 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Illness:
-    """`spare`: what runs on the device may end by itself."""
+class Problem:
+    """`spare`: the jobs that run on the device may finish."""
 
     why: str
     spare: bool = False
@@ -116,10 +118,15 @@ class Illness:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`missed`: looks in a row without an answer, and `why` the last had none. `explained`: uncorrected
-    errors that are accounted for. `rose`: the last look saw more. `contained`: such a one was told since."""
+    """The health of one device.
 
-    fault: Illness | None = None
+    missed     the readings in a row without an answer; `why` is the reason of the last one
+    explained  the uncorrected errors that are accounted for
+    rose       the last reading had more errors than `explained`
+    contained  a contained error was reported since
+    """
+
+    fault: Problem | None = None
     missed: int = 0
     why: str = ""
     explained: int | None = None
@@ -127,45 +134,46 @@ class Health:
     contained: bool = False
 
     @property
-    def ill(self) -> Illness | None:
+    def problem(self) -> Problem | None:
         if self.fault is not None:
             return self.fault
-        if self.missed >= SILENT_LOOKS:
-            return Illness(f"the driver does not tell how it is: {self.why}")
+        if self.missed >= SILENT_READINGS:
+            return Problem(f"the driver does not report its state: {self.why}")
         return None
 
 
-def step(health: Health, seen: Seen) -> Health:
-    """What `seen` makes of the device's health. The first fault stays, unless a worse one follows."""
+def step(health: Health, seen: Observation) -> Health:
+    """Returns the health after an observation. The first fault is kept, unless a worse one follows."""
     match seen:
         case Missed(why):
             return replace(health, missed=health.missed + 1, why=why)
         case Lost(why):
-            return _fault(health, Illness(why))
+            return _fault(health, Problem(why))
         case Xid(number) if number in FATAL_XIDS:
-            return _fault(health, Illness(f"Xid {number}: {FATAL_XIDS[number]}"))
+            return _fault(health, Problem(f"Xid {number}: {FATAL_XIDS[number]}"))
         case Xid(number):
             return replace(health, contained=health.contained or number == _CONTAINED_XID)
         case Answered():
-            found = _illness(seen)
+            found = _problem(seen)
             after = _counted(replace(health, missed=0), seen.uncorrected)
             return after if found is None else _fault(after, found)
 
 
-def _illness(seen: Answered) -> Illness | None:
+def _problem(seen: Answered) -> Problem | None:
     if seen.remap_failed:
-        return Illness("a broken memory row could not be replaced")
+        return Problem("a broken memory row could not be replaced")
     if seen.action in _STOP_ACTIONS:
-        return Illness(f"the driver asks for {_STOP_ACTIONS[seen.action]}")
+        return Problem(f"the driver asks for {_STOP_ACTIONS[seen.action]}")
     if seen.remap_pending:
-        return Illness("a reset is due, to put broken memory away", spare=True)
+        return Problem("a reset is due, to put broken memory away", spare=True)
     if seen.action in _SPARE_ACTIONS:
-        return Illness(f"the driver asks for {_SPARE_ACTIONS[seen.action]}", spare=True)
+        return Problem(f"the driver asks for {_SPARE_ACTIONS[seen.action]}", spare=True)
     return None
 
 
 def _counted(health: Health, uncorrected: int | None) -> Health:
-    """A rise is a fault, unless a contained error explains it by the next look: the two come by two ways."""
+    """A rise is a fault, unless a contained error explains it before the next reading: the two arrive
+    separately."""
     if uncorrected is None:
         return health
     risen = health.explained is not None and uncorrected > health.explained
@@ -174,9 +182,9 @@ def _counted(health: Health, uncorrected: int | None) -> Health:
     if not health.rose:
         return replace(health, rose=True)
     more = uncorrected - (health.explained or 0)
-    return _fault(health, Illness(f"{more} memory errors that could not be corrected"))
+    return _fault(health, Problem(f"{more} memory errors that could not be corrected"))
 
 
-def _fault(health: Health, found: Illness) -> Health:
+def _fault(health: Health, found: Problem) -> Health:
     worse = health.fault is None or (health.fault.spare and not found.spare)
     return replace(health, fault=found) if worse else health

@@ -1,59 +1,51 @@
-"""The node's devices as work meets them: looked at, judged, and closed to work while something is wrong.
+"""Watches the node's devices, and closes them to work while something is wrong.
 
-The shell of `agent.device_health` and `agent.memory_gate`. One task looks at every device each LOOK_S, with
-or without a connection; an Xid is heard at once, and makes it look at once.
+Runs `agent.devices.health` and `agent.devices.memory_gate`. One task samples all devices every SAMPLE_S, with
+or without a connection; an Xid makes it sample at once.
 
-    a device falls ill -> what runs there ends `lost`, its workers are killed, none starts, control is told
-    it is well again   -> the workers that wait for it are started
-    a process has left -> its device is measured, off the loop, until its memory is back; then the next starts
-    a job was stopped  -> `unclean` says what it left, until the level of its worker is reached
+    event                    what follows
+    a device is unhealthy    its attempts end `lost`, its workers are killed, none starts, control is told
+    it is healthy again      the workers that wait for it are started
+    a process has ended      its device is measured until its memory is free; then the next process may start
+    a job was stopped        `unclean` describes what it left, until the worker's memory is back at its level
 
-A worker may have several devices, and a device several workers. While others have a process on a device, what
-one of them has left there cannot be told from theirs: it is measured when the last has gone.
+A worker may have several devices, and a device several workers. While others have a process on a device, the
+memory that one of them left cannot be told from theirs, so it is measured when the last process has ended.
 
-A worker that outlives its kill (a process that hangs in the driver dies of no signal) loses its attempts
-after UNREAPED_S all the same: they run elsewhere. A processor has no such memory, and is never closed.
+A worker that outlives SIGKILL (a process that hangs in the driver) loses its attempts after UNREAPED_S, so
+that they run elsewhere. A CPU device has no memory to check, and is never closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from stoker.agent import device_health, memory_gate
-from stoker.agent.device_health import Answered, Health, Illness, Look, Xid
-from stoker.agent.memory_gate import Gate, Level
-from stoker.agent.seams import Occupant, Sampler
+from stoker.agent.devices import health as device_health
+from stoker.agent.devices import memory_gate
+from stoker.agent.devices.health import Answered, DeviceReading, Health, Problem, Xid
+from stoker.agent.devices.interfaces import DeviceWorker, Sampler
+from stoker.agent.devices.memory_gate import Gate, Level
 from stoker.wire.messages import AttemptKey, Device, DeviceSample
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 5.0
+SAMPLE_S = 5.0
 POLL_FIRST_S = 0.01
 POLL_LONGEST_S = 0.5
 UNREAPED_S = 10.0
 
 
-W = TypeVar("W", bound=Occupant)
-
-
-@dataclass(frozen=True, slots=True)
-class Occupants(Generic[W]):
-    """The workers on a device. `lose` ends a worker's attempts as lost, `let_go` those that its process would
-    not let go of."""
-
-    on_device: Callable[[str], Sequence[W]]
-    lose: Callable[[W, str], None]
-    let_go: Callable[[W, str], None]
+W = TypeVar("W", bound=DeviceWorker)
 
 
 @dataclass(slots=True)
 class _Watched:
-    """`living` are the workers that have a process on it."""
+    """`on_it` are the workers with a process on the device. `returning`: its memory is being measured."""
 
     device: Device
     sample: DeviceSample
@@ -63,16 +55,25 @@ class _Watched:
     returning: bool = False
 
     @property
-    def ill(self) -> Illness | None:
-        return self.health.ill or (Illness(self.gate.ill) if self.gate.ill else None)
+    def problem(self) -> Problem | None:
+        return self.health.problem or (Problem(self.gate.problem) if self.gate.problem else None)
 
 
 class DeviceWatch(Generic[W]):
-    """`changed` is set when a device fell ill or got well; `looked` once the first look is over."""
+    """`workers` are those of this node, by name. `lose` ends a worker's attempts as lost; `let_go` ends those
+    of a worker that cannot be reaped. `changed` is set when a device becomes unhealthy or healthy, `looked`
+    after the first samples."""
 
-    def __init__(self, sampler: Sampler, occupants: Occupants[W]) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        workers: Mapping[str, W],
+        *,
+        lose: Callable[[W, str], None],
+        let_go: Callable[[W, str], None],
+    ) -> None:
         self._sampler = sampler
-        self._occupants = occupants
+        self._workers, self._lose, self._let_go = workers, lose, let_go
         self._watched = {
             device.uuid: _Watched(device, DeviceSample(device.uuid), gate=Gate(known=device.kind == "cpu"))
             for device in sampler.inventory()
@@ -89,8 +90,8 @@ class DeviceWatch(Generic[W]):
     def samples(self) -> tuple[DeviceSample, ...]:
         return tuple(watched.sample for watched in self._watched.values())
 
-    def news(self) -> tuple[DeviceSample, ...]:
-        """The newest samples, once."""
+    def new_samples(self) -> tuple[DeviceSample, ...]:
+        """Returns the newest samples if they were not returned before."""
         fresh, self._fresh = self._fresh, False
         self.changed.clear()
         return self.samples() if fresh else ()
@@ -98,29 +99,29 @@ class DeviceWatch(Generic[W]):
     # -- the task
 
     async def run(self) -> None:
-        """Until cancelled; what it began ends with it."""
+        """Runs until cancelled; then all its tasks are cancelled."""
         self._sampler.listen(self._xid)
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                await self._look_on()
+                await self._sample_on()
         finally:
             self._tasks = None
 
-    async def _look_on(self) -> None:
+    async def _sample_on(self) -> None:
         while True:
             self._due.clear()
-            resting = self._resting()
+            idle = self._idle_alone()
             try:
-                self._saw(await self._sampler.look(), resting)
+                self._on_readings(await self._sampler.read(), idle)
             except Exception:
-                log.exception("the devices could not be looked at")
+                log.exception("the devices could not be sampled")
             self.looked.set()
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(SAMPLE_S):
                     await self._due.wait()
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> bool:
-        """Nothing begins any more once `run` is over."""
+        """Starts a task. Does nothing once `run` has ended."""
         if self._tasks is None:
             work.close()
             return False
@@ -135,79 +136,83 @@ class DeviceWatch(Generic[W]):
             self._judge(watched)
         self._due.set()
 
-    def _resting(self) -> set[tuple[str, str]]:
-        """Workers without a job that are alone on a device, with it."""
+    def _idle_alone(self) -> set[tuple[str, str]]:
+        """Returns the idle workers that are alone on a device, each with that device."""
         return {
             (worker.name, uuid)
             for uuid, watched in self._watched.items()
-            for worker in self._occupants.on_device(uuid)
+            for worker in self._on_device(uuid)
             if watched.living == {worker.name} and not worker.running
         }
 
-    def _saw(self, looks: Iterable[Look], resting: Set[tuple[str, str]]) -> None:
-        """`resting` are those who were so when the look began: it may have taken seconds."""
+    def _on_device(self, uuid: str) -> list[W]:
+        return [worker for worker in self._workers.values() if uuid in worker.spec.devices]
+
+    def _on_readings(self, readings: Iterable[DeviceReading], idle: Set[tuple[str, str]]) -> None:
+        """`idle` are the workers that were idle and alone before the reading, which may have taken
+        seconds."""
         self._fresh = True
-        for look in looks:
-            watched = self._watched[look.sample.uuid]
-            watched.health = device_health.step(watched.health, look.seen)
-            watched.sample = replace(look.sample, ill=watched.sample.ill)
-            if isinstance(look.seen, Answered):
-                self._measured_by_a_look(watched, look.sample.memory_used, resting & self._resting())
+        for reading in readings:
+            watched = self._watched[reading.sample.uuid]
+            watched.health = device_health.step(watched.health, reading.seen)
+            watched.sample = replace(reading.sample, ill=watched.sample.ill)
+            if isinstance(reading.seen, Answered):
+                self._on_memory(watched, reading.sample.memory_used, idle & self._idle_alone())
             elif not watched.gate.known:
                 watched.gate = memory_gate.measured(watched.gate, _now(), None)
             self._judge(watched)
 
-    def _measured_by_a_look(self, watched: _Watched, used: int | None, resting: Set[tuple[str, str]]) -> None:
-        """Memory that came back after RETURN_S is noticed here, too."""
+    def _on_memory(self, watched: _Watched, used: int | None, idle: Set[tuple[str, str]]) -> None:
+        """Also notices memory that was freed after RETURN_S."""
         if watched.device.kind == "cpu":
             return
         if not watched.living:
             watched.gate = memory_gate.measured(watched.gate, _now(), used)
-        for worker, uuid in resting:
+        for worker, uuid in idle:
             if uuid == watched.device.uuid:
                 self._settle(worker, uuid, used)
 
     def _judge(self, watched: _Watched) -> None:
-        """Tells and acts where the verdict has changed, and lets those in that wait."""
-        ill = watched.ill
-        why = "" if ill is None else ill.why
+        """Acts if the device's problem has changed, and starts the workers that wait for the device."""
+        problem = watched.problem
+        why = "" if problem is None else problem.why
         if why != watched.sample.ill:
             watched.sample = replace(watched.sample, ill=why)
             self._fresh = True
             self.changed.set()
-            log.error("device %s: %s", watched.device.uuid, why or "well again")
-            if ill is not None and not ill.spare:
-                self._clear(watched, f"device {watched.device.uuid} is ill: {why}")
-        if ill is None and watched.gate.open:
-            for worker in list(self._occupants.on_device(watched.device.uuid)):
-                worker.start_if_waiting()
+            log.error("device %s: %s", watched.device.uuid, why or "healthy again")
+            if problem is not None and not problem.spare:
+                self._clear(watched, f"device {watched.device.uuid} is unhealthy: {why}")
+        if problem is None and watched.gate.open:
+            for worker in list(self._on_device(watched.device.uuid)):
+                worker.start_if_pending()
 
     def _clear(self, watched: _Watched, why: str) -> None:
-        for worker in list(self._occupants.on_device(watched.device.uuid)):
+        for worker in list(self._on_device(watched.device.uuid)):
             if worker.name in watched.living:
                 running = frozenset(worker.running)
-                self._occupants.lose(worker, why)
+                self._lose(worker, why)
                 worker.kill(why)
                 if running:
-                    self._begin(self._let_go(worker, running, why), f"let go of {worker.name}")
+                    self._begin(self._let_go_later(worker, running, why), f"let go of {worker.name}")
 
-    async def _let_go(self, worker: W, running: frozenset[AttemptKey], why: str) -> None:
+    async def _let_go_later(self, worker: W, running: frozenset[AttemptKey], why: str) -> None:
         await asyncio.sleep(UNREAPED_S)
         if running & worker.running:
-            self._occupants.let_go(worker, why)
+            self._let_go(worker, why)
 
-    # -- what workers tell (a DeviceGate)
+    # -- for workers (a DeviceGate)
 
     def closed(self, devices: Sequence[str]) -> bool:
         watched = [self._watched[uuid] for uuid in devices if uuid in self._watched]
-        return any(one.ill is not None or not one.gate.open for one in watched)
+        return any(one.problem is not None or not one.gate.open for one in watched)
 
     def started(self, worker: str, devices: Sequence[str]) -> None:
         for watched in self._gpus(devices):
             watched.living.add(worker)
 
     def ready(self, worker: str, devices: Sequence[str]) -> None:
-        """Its level is asked for at once: its first job is not there yet."""
+        """Measures the worker's level at once, before its first job."""
         for watched in self._gpus(devices):
             uuid = watched.device.uuid
             if watched.gate.baseline is not None and watched.living == {worker}:
@@ -233,7 +238,7 @@ class DeviceWatch(Generic[W]):
                 watched.returning = self._begin(self._until_back(watched), f"memory of {watched.device.uuid}")
 
     async def _until_back(self, watched: _Watched) -> None:
-        """Quickly at first; once it is late, the looks are enough."""
+        """Measures often at first; once the memory is late, the samples suffice."""
         wait = POLL_FIRST_S
         while watched.gate.since is not None and not watched.gate.late:
             used = await self._sampler.memory_used(watched.device.uuid)
@@ -246,24 +251,27 @@ class DeviceWatch(Generic[W]):
 
     # -- after a job that was stopped
 
-    def checks(self, worker: Occupant, devices: Sequence[str]) -> bool:
-        """Whether what a stopped job left can be told: not while others run on its worker or its devices."""
+    def checks(self, worker: DeviceWorker, devices: Sequence[str]) -> bool:
+        """Returns whether what a stopped job left can be measured: not while other jobs run on its worker or
+        devices."""
         gpus = self._gpus(devices)
-        return bool(gpus) and len(worker.running) == 1 and all(self._told(worker.name, one) for one in gpus)
+        return (
+            bool(gpus) and len(worker.running) == 1 and all(self._has_level(worker.name, one) for one in gpus)
+        )
 
-    def _told(self, worker: str, watched: _Watched) -> bool:
+    def _has_level(self, worker: str, watched: _Watched) -> bool:
         level = self._levels.get((worker, watched.device.uuid))
         return level is not None and level.used is not None and watched.living == {worker}
 
     async def unclean(self, worker: str, devices: Sequence[str]) -> str:
-        """What a stopped job left in use, in words; empty when its worker may take the next."""
+        """Describes the memory that a stopped job left in use; returns "" if its worker may take the next."""
         found = [await self._left_on(worker, watched) for watched in self._gpus(devices)]
         return next(filter(None, found), "")
 
     async def _left_on(self, worker: str, watched: _Watched) -> str:
         uuid = watched.device.uuid
         used = await self._sampler.memory_used(uuid)
-        if not self._told(worker, watched):  # it ended meanwhile, or is no longer alone there
+        if not self._has_level(worker, watched):  # it ended meanwhile, or is no longer alone there
             return ""
         level = self._levels[worker, uuid]
         self._levels[worker, uuid] = replace(level, stopped=True)

@@ -1,12 +1,12 @@
-"""Hears of Xids as they come: one thread for each GPU waits for that GPU's own.
+"""Listens for Xids: one thread for each GPU waits for the events of that GPU.
 
-    registered ──> waits ──an event──> told of the GPU, or of the parts that the event names ──> waits
+    registered ──> waits ──an event──> reported for the GPU, or for the parts that it names ──> waits
         |            '── an error ──> a pause, each longer than the last ──> waits
-        '── events are not to be had of this GPU, or it is gone: the log says so, and the thread ends
+        '── the GPU has no events, or is lost: this is logged, and the thread ends
 
-So a GPU that tells no events does not silence the others. And it is known whose event it is without asking
-the driver, which answers nothing about a GPU that has just fallen off the bus. What an Xid means is for
-`agent.device_health` to say.
+With a thread for each, a GPU without events does not affect the others, and the source of an event is known
+without calling the driver, which reports nothing about a GPU that has just fallen off the bus.
+`agent.devices.health` decides what an Xid means.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ PAUSE_S, PAUSE_MOST_S = 5.0, 600.0
 _NO_PART = 0xFFFFFFFF
 _GONE = (nvml.NVMLError_GpuIsLost, nvml.NVMLError_ResetRequired)
 
-Tell: TypeAlias = Callable[[str, int], object]
-"""(device, Xid). Raises RuntimeError once nobody listens any more."""
+Report: TypeAlias = Callable[[str, int], object]
+"""Called with (device, Xid). Raises RuntimeError once the loop is closed."""
 
 
-def listen(gpu: str, devices: Mapping[str, int | None], tell: Tell) -> None:
-    """`gpu` is the whole one's UUID; `devices` are what is worked with of it: its parts, each with the number
-    of its GPU instance, or itself with None. The thread cannot be stopped, and holds up no process's end."""
-    threading.Thread(target=_hear, args=(gpu, devices, tell), name=f"xids-{gpu}", daemon=True).start()
+def listen(gpu: str, devices: Mapping[str, int | None], report: Report) -> None:
+    """Starts a daemon thread that reports the Xids of a GPU, by the UUID of the whole GPU. `devices` are its
+    parts that are in use, each with the number of its GPU instance, or the GPU itself with None."""
+    threading.Thread(target=_listen, args=(gpu, devices, report), name=f"xids-{gpu}", daemon=True).start()
 
 
-def _hear(gpu: str, devices: Mapping[str, int | None], tell: Tell) -> None:
+def _listen(gpu: str, devices: Mapping[str, int | None], report: Report) -> None:
     try:
         events = nvml.nvmlEventSetCreate()
         whole = nvml.nvmlDeviceGetHandleByUUID(gpu)
         nvml.nvmlDeviceRegisterEvents(whole, nvml.nvmlEventTypeXidCriticalError, events)
     except nvml.NVMLError as error:
-        log.warning("Xids of %s are not heard of, its health rests on looks alone: %s", gpu, error)
+        log.warning("Xids of %s are not reported; its health depends on readings only: %s", gpu, error)
         return
     pause_s = PAUSE_S
     while True:
         try:
             event = nvml.nvmlEventSetWait_v2(events, WAIT_MS)
             for device in _about(event, devices):
-                tell(device, int(event.eventData))
+                report(device, int(event.eventData))
             pause_s = PAUSE_S
         except nvml.NVMLError_Timeout:
             continue
         except _GONE as error:
-            log.error("no more Xids of %s are heard of: %s", gpu, error)
+            log.error("Xids of %s are not reported any more: %s", gpu, error)
             return
         except nvml.NVMLError as error:
             log.error("waiting for Xids of %s failed, the next try is in %g s: %s", gpu, pause_s, error)
@@ -66,6 +66,6 @@ def _hear(gpu: str, devices: Mapping[str, int | None], tell: Tell) -> None:
 
 
 def _about(event: Any, devices: Mapping[str, int | None]) -> list[str]:
-    """An event of a divided GPU names the part that it is about, or none: then it is about all."""
+    """Returns the devices that an event is about: the part of a divided GPU that it names, or all."""
     named = event.gpuInstanceId
     return [device for device, part in devices.items() if part is None or named in (_NO_PART, part)]

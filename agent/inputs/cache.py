@@ -1,11 +1,11 @@
-"""What lies at the URLs that jobs were given: fetched through the guard, and once while it holds.
+"""Fetches the inputs of jobs by URL, through the guard, and caches them.
 
-    fetch ── fresh and here? ── served
-         └── a transfer of this URL under way? ── joined
-         └── begin one ── asked whether it changed (304), or fetched ── kept, where its server lets it
+    fetch ── in the cache and fresh ── served
+         └── a transfer of this URL is under way ── joined
+         └── a new transfer ── revalidated (304) or fetched ── stored, if its server allows it
 
-Transfers are shared, patience and limits are not: see `agent.input_transfer`. What is kept, for how long and
-how it is believed: see `agent.input_store` and `agent.cache_policy`.
+Concurrent requests share a transfer, but each has its own limits (`agent.inputs.transfer`). What is stored,
+for how long, and how it is verified: see `agent.inputs.cache_policy` and `agent.inputs.store`.
 """
 
 from __future__ import annotations
@@ -14,37 +14,35 @@ import asyncio
 import logging
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
-from weakref import WeakValueDictionary
 
-from stoker.agent import cache_policy
-from stoker.agent.cache_policy import Known
-from stoker.agent.input_store import InputStore, digest_of
-from stoker.agent.input_transfer import Held, Transfer
-from stoker.agent.seams import FetchedInput, InputRefused, InputWish
+from stoker.agent.inputs import cache_policy
+from stoker.agent.inputs.cache_policy import Known
+from stoker.agent.inputs.store import InputStore, digest_of
+from stoker.agent.inputs.transfer import OpenContent, Transfer
+from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest
 from stoker.outbound.addresses import shown
-from stoker.outbound.disk import free_bytes
 from stoker.outbound.errors import FetchFailed, OutboundError, TooLarge, UrlRefused
-from stoker.outbound.guard import Answer, Fetched, Limits, Sink
+from stoker.outbound.fair_semaphore import FairSemaphore
+from stoker.outbound.guard import Fetched, FetchLimits, ResponseHead, Sink
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 64
-"""Transfers of one agent. The others wait, within the patience of their guests."""
-
-AT_ONCE_OF_A_HOST = 8
-"""Of these: one that is slow, or wants to be, holds up its own alone."""
+"""The most transfers of an agent at once, shared by account and host (`outbound.fair_shares`), so that a slow
+host delays only its own transfers. Time in the queue counts towards a request's timeout."""
 
 _AFTER_HOST = re.compile(r"[/?#].*", re.DOTALL)
 
-LIMITS = Limits(size=16 << 30, seconds=3600.0, silence=30.0)
-"""What no transfer may exceed, whatever its guests would take."""
+LIMITS = FetchLimits(size_bytes=16 << 30, timeout_s=3600.0, silence_s=30.0)
+"""The limits of every transfer, whatever its requests allow."""
 
 RESERVE = 256 << 20
-"""Bytes of the disk that stay free."""
+"""How many bytes of the disk stay free."""
 
 
 class Fetcher(Protocol):
@@ -54,17 +52,19 @@ class Fetcher(Protocol):
         self,
         url: str,
         file: Sink,
-        limits: Limits | None = None,
+        limits: FetchLimits | None = None,
         *,
         conditions: Mapping[str, str] | None = None,
-        begun: Callable[[Answer], None] | None = None,
+        on_head: Callable[[ResponseHead], None] | None = None,
+        account: str = "",
     ) -> Fetched: ...
 
 
 class InputCache:
-    """Implements `seams.Inputs`. Keeps `most` bytes below `folder`, which no other process may use.
+    """Implements `interfaces.Inputs`. Stores at most `most` bytes in `folder`, which no other process may
+    use.
 
-    `guard(private)` is what fetches, `clock` the wall clock.
+    `guard(private)` returns the fetcher; `clock` is the wall clock.
     """
 
     def __init__(
@@ -81,104 +81,98 @@ class InputCache:
         self._guard = guard
         self._clock = clock
         self._reserve = reserve
-        self._transfers: dict[str, Transfer] = {}
+        self._transfers: dict[tuple[str, str], Transfer] = {}  # by account and URL
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turn = asyncio.Semaphore(AT_ONCE)
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._semaphore = FairSemaphore(AT_ONCE)
 
-    async def fetch(self, wish: InputWish) -> FetchedInput:
-        patience = min(wish.timeout_s, LIMITS.seconds)
+    async def fetch(self, request: InputRequest) -> FetchedInput:
+        timeout_s = min(request.timeout_s, LIMITS.timeout_s)
         try:
-            async with asyncio.timeout(patience):
-                return await self._fetch(wish)
+            async with asyncio.timeout(timeout_s):
+                return await self._fetch(request)
         except TimeoutError:
-            told = f"{shown(wish.url)} was not fetched within {patience:g} s"
-            raise InputRefused("too_slow", told, retryable=True) from None
+            why = f"{shown(request.url)} was not fetched within {timeout_s:g} s"
+            raise InputRefused("too_slow", why, retryable=True) from None
 
     async def close(self) -> None:
-        """Ends what is under way; whoever waits for it is told."""
+        """Ends all transfers; requests that wait for one fail."""
         for transfer in self._transfers.values():
             transfer.fail(InputRefused("over", "the agent is shutting down", retryable=True))
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _fetch(self, wish: InputWish) -> FetchedInput:
-        key = digest_of(f"{'private' if wish.private else 'public'} {wish.url}")
+    async def _fetch(self, request: InputRequest) -> FetchedInput:
+        key = digest_of(f"{'private' if request.private else 'public'} {request.url}")
         known = self._store.known(key)
         if known is not None and cache_policy.plan(known, self._clock()).act == "serve":
-            held = await self._store.open(known.sha256)
-            if held is not None:
+            content = await self._store.open(known.sha256)
+            if content is not None:
                 try:
-                    return held.handed(wish.url, wish.max_bytes)
+                    return content.reopen(request.url, request.max_bytes)
                 finally:
-                    held.close()
-        transfer = self._transfers.get(key)
+                    content.close()
+        transfer = self._transfers.get((request.account, key))
         if transfer is None or not transfer.open:
-            transfer = self._begin(key, wish)
-        return await transfer.join(wish.max_bytes)
+            transfer = self._begin(key, request)
+        return await transfer.join(request.max_bytes)
 
-    def _begin(self, key: str, wish: InputWish) -> Transfer:
-        transfer = self._transfers[key] = Transfer(wish.url, self._room)
-        task = asyncio.get_running_loop().create_task(self._bring(key, wish, transfer), name="input")
+    def _begin(self, key: str, request: InputRequest) -> Transfer:
+        transfer = self._transfers[request.account, key] = Transfer(request.url, self._room)
+        task = asyncio.get_running_loop().create_task(self._run(key, request, transfer), name="input")
         transfer.task = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return transfer
 
-    async def _bring(self, key: str, wish: InputWish, transfer: Transfer) -> None:
-        """To its end, whatever that is: somebody waits for it."""
+    async def _run(self, key: str, request: InputRequest, transfer: Transfer) -> None:
+        """Runs a transfer. Ends it in any case, because requests wait for it."""
         try:
-            async with self._turn_of(wish.url), self._turn:
-                transfer.done(await self._brought(key, wish, transfer))
+            async with self._semaphore.slot((request.account, _host(request.url))):
+                transfer.done(await self._revalidate_or_fetch(key, request, transfer))
         except InputRefused as refused:
             transfer.fail(refused)
         except OutboundError as error:
             transfer.fail(refusal_of(error))
         except OSError as error:
-            told = f"{shown(wish.url)} cannot be kept on this node: {error.strerror or error}"
-            transfer.fail(InputRefused("no_room", told, retryable=True))
+            why = f"{shown(request.url)} cannot be kept on this node: {error.strerror or error}"
+            transfer.fail(InputRefused("no_room", why, retryable=True))
         except Exception as error:
-            log.exception("fetching %s failed", shown(wish.url))
-            transfer.fail(InputRefused("unreachable", f"{shown(wish.url)} cannot be fetched: {error!r}"))
+            log.exception("fetching %s failed", shown(request.url))
+            transfer.fail(InputRefused("unreachable", f"{shown(request.url)} cannot be fetched: {error!r}"))
         finally:
-            if self._transfers.get(key) is transfer:
-                del self._transfers[key]
+            if self._transfers.get((request.account, key)) is transfer:
+                del self._transfers[request.account, key]
 
-    def _turn_of(self, url: str) -> asyncio.Semaphore:
-        """Of its host; it lives as long as somebody waits for it or has it."""
-        host = _AFTER_HOST.sub("", url.partition("://")[2]).lower()
-        return self._turns.setdefault(host, asyncio.Semaphore(AT_ONCE_OF_A_HOST))
-
-    async def _brought(self, key: str, wish: InputWish, transfer: Transfer) -> Held:
+    async def _revalidate_or_fetch(self, key: str, request: InputRequest, transfer: Transfer) -> OpenContent:
         known = self._store.known(key)
         decision = cache_policy.plan(known, self._clock())
         if known is None or decision.act == "fetch":
-            return await self._transferred(key, wish, transfer)
-        here = await self._store.open(known.sha256)
-        if here is None:
-            return await self._transferred(key, wish, transfer)
-        if decision.act == "serve":  # another transfer has just brought it
-            return here
+            return await self._fetch_anew(key, request, transfer)
+        stored = await self._store.open(known.sha256)
+        if stored is None:
+            return await self._fetch_anew(key, request, transfer)
+        if decision.act == "serve":  # another transfer has just stored it
+            return stored
         try:
-            fetched = await self._asked(key, wish, transfer, known, decision.conditions)
+            fetched = await self._revalidate(key, request, transfer, known, decision.conditions)
         except BaseException:
-            here.close()
+            stored.close()
             raise
         if fetched is None:
-            return here
-        here.close()
+            return stored
+        stored.close()
         return fetched
 
-    async def _asked(
-        self, key: str, wish: InputWish, transfer: Transfer, known: Known, conditions: Mapping[str, str]
-    ) -> Held | None:
-        """What lies there now; None when it is what we have."""
-        found = await self._guarded(key, wish, transfer, conditions)
-        if isinstance(found, Held):
+    async def _revalidate(
+        self, key: str, request: InputRequest, transfer: Transfer, known: Known, conditions: Mapping[str, str]
+    ) -> OpenContent | None:
+        """Returns the new content, or None if the stored one is still valid."""
+        found = await self._send_request(key, request, transfer, conditions)
+        if isinstance(found, OpenContent):
             return found
-        if digest_of(found.url) != known.source:  # another address answers now, about a thing of its own
-            return await self._transferred(key, wish, transfer)
+        if digest_of(found.url) != known.source:  # after redirects, the answer is about another address
+            return await self._fetch_anew(key, request, transfer)
         renewed = cache_policy.renew(known, found.headers, redirected=found.hops > 0, now=self._clock())
         if renewed is None:
             self._store.forget(key)
@@ -186,28 +180,33 @@ class InputCache:
             self._store.remember(key, renewed)
         return None
 
-    async def _transferred(self, key: str, wish: InputWish, transfer: Transfer) -> Held:
-        found = await self._guarded(key, wish, transfer, {})
-        assert isinstance(found, Held)  # nothing was asked
+    async def _fetch_anew(self, key: str, request: InputRequest, transfer: Transfer) -> OpenContent:
+        found = await self._send_request(key, request, transfer, {})
+        assert isinstance(found, OpenContent)  # only a conditional request can be answered with 304
         return found
 
-    async def _guarded(
-        self, key: str, wish: InputWish, transfer: Transfer, conditions: Mapping[str, str]
-    ) -> Held | Answer:
-        """What came, or the answer that nothing has changed."""
+    async def _send_request(
+        self, key: str, request: InputRequest, transfer: Transfer, conditions: Mapping[str, str]
+    ) -> OpenContent | ResponseHead:
+        """Returns the content, or the head of the answer that nothing has changed."""
         path = self._store.new_path()
         try:
             with path.open("xb") as file:
-                fetched = await self._guard(wish.private).fetch_to(
-                    wish.url, transfer.into(file), LIMITS, conditions=conditions, begun=transfer.begun
+                fetched = await self._guard(request.private).fetch_to(
+                    request.url,
+                    transfer.into(file),
+                    LIMITS,
+                    conditions=conditions,
+                    on_head=transfer.begun,
+                    account=request.account,
                 )
-            return fetched.answer if fetched.answer.unchanged else self._taken_in(key, path, fetched)
+            return fetched.head if fetched.head.unchanged else self._open_and_store(key, path, fetched)
         finally:
             path.unlink(missing_ok=True)
 
-    def _taken_in(self, key: str, path: Path, fetched: Fetched) -> Held:
-        """Keeps it where its server lets us; open in either case."""
-        answer = fetched.answer
+    def _open_and_store(self, key: str, path: Path, fetched: Fetched) -> OpenContent:
+        """Opens the fetched file, and stores it if its server allows it."""
+        answer = fetched.head
         known = cache_policy.keep(
             answer.headers,
             fetched.sha256,
@@ -216,20 +215,24 @@ class InputCache:
             redirected=answer.hops > 0,
             now=self._clock(),
         )
-        held = Held(os.open(path, os.O_RDONLY | os.O_CLOEXEC), fetched.size, fetched.sha256)
+        content = OpenContent(os.open(path, os.O_RDONLY | os.O_CLOEXEC), fetched.size, fetched.sha256)
         try:
             if known is None:
                 self._store.forget(key)
             else:
                 self._store.keep(key, path, known)
         except BaseException:
-            held.close()
+            content.close()
             raise
-        return held
+        return content
 
     def _room(self, size: int) -> None:
-        if free_bytes(self._folder) - size < self._reserve:
+        if shutil.disk_usage(self._folder).free - size < self._reserve:
             raise InputRefused("no_room", "the disk of this node is too full for the input", retryable=True)
+
+
+def _host(url: str) -> str:
+    return _AFTER_HOST.sub("", url.partition("://")[2]).lower()
 
 
 def refusal_of(error: OutboundError) -> InputRefused:

@@ -1,9 +1,9 @@
-"""What the handler of one attempt has fetched: each `fetch` frame is a task, which ends with its answer.
+"""Serves the `fetch` frames of one attempt's handler. Each is a task, which ends with its answer.
 
     fetch (n, url, max_bytes, timeout_s) ── Inputs.fetch ── fetched (n, size, sha256, +descriptor)
                                                         └── fetch_failed (n, reason, error, retryable)
 
-The attempt's end ends them, and so does its cancel: then nobody waits for an answer, and none is sent.
+When the attempt ends or is cancelled, the tasks are cancelled and no answer is sent.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from stoker.agent.seams import FetchedInput, InputRefused, Inputs, InputWish
+from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest, Inputs
+from stoker.agent.worker_frames import Fetch
 from stoker.wire.messages import AttemptKey, Grant
 from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 32
-"""Fetches of one attempt: each may hold a descriptor of the agent's."""
+"""The most fetches of one attempt at once: each may hold a descriptor of the agent."""
 
 
 class NoInputs:
-    """The `seams.Inputs` of an agent without any."""
+    """The `interfaces.Inputs` of an agent that fetches none."""
 
-    async def fetch(self, wish: InputWish) -> FetchedInput:
+    async def fetch(self, request: InputRequest) -> FetchedInput:
         raise InputRefused("unreachable", "this node fetches no inputs")
 
 
 class Fetches:
-    """`private`: URLs may lie at private addresses. Those in `own`, the platform's bucket, always may."""
+    """`private`: URLs may have private addresses. URLs in `own`, the platform's bucket, always may."""
 
     def __init__(
         self,
@@ -51,18 +52,19 @@ class Fetches:
         self._send = send
         self._private = private
         self._own = None if own is None else f"{own.public_endpoint}/{own.bucket}/"
+        self._account = "" if own is None else own.account
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, frame: Frame) -> None:
-        """Raises KeyError, TypeError or ValueError for a frame that is none."""
-        n, wish = frame.number("n"), _wish(frame, private=self._private)
-        if self._own is not None and wish.url.startswith(self._own):
-            wish = replace(wish, private=True)
+    def begin(self, fetch: Fetch) -> None:
+        n = fetch.n
+        request = InputRequest(fetch.url, fetch.max_bytes, fetch.timeout_s, self._private, self._account)
+        if self._own is not None and request.url.startswith(self._own):
+            request = replace(request, private=True)
         if len(self._tasks) >= AT_ONCE:
-            told = f"a job has at most {AT_ONCE} fetches under way at once"
-            self._send(failed(self._key, n, InputRefused("too_many", told)))
+            why = f"a job has at most {AT_ONCE} fetches under way at once"
+            self._send(failed(self._key, n, InputRefused("too_many", why)))
             return
-        task = self._spawn(self._run(n, wish), f"input {n} of {self._key.job}")
+        task = self._spawn(self._run(n, request), f"input {n} of {self._key.job}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -70,9 +72,9 @@ class Fetches:
         for task in self._tasks:
             task.cancel()
 
-    async def _run(self, n: int, wish: InputWish) -> None:
+    async def _run(self, n: int, request: InputRequest) -> None:
         try:
-            found = await self._inputs.fetch(wish)
+            found = await self._inputs.fetch(request)
         except InputRefused as refused:
             self._send(failed(self._key, n, refused))
             return
@@ -94,17 +96,9 @@ def failed(key: AttemptKey, n: int, refused: InputRefused) -> Frame:
     return Frame("fetch_failed", {**_about(key), **about})
 
 
-def over(frame: Frame) -> Frame:
-    """The answer to a `fetch` of a job that is no longer to have anything."""
-    key = AttemptKey(frame.job, frame.attempt)
-    return failed(key, frame.number("n"), InputRefused("over", "the job is over; nothing is fetched for it"))
-
-
-def _wish(frame: Frame, *, private: bool) -> InputWish:
-    url, most, patience = (frame.fields[name] for name in ("url", "max_bytes", "timeout_s"))
-    if not isinstance(url, str) or not isinstance(most, int) or most < 0 or not 0 < float(patience) < 1e9:
-        raise ValueError(f"a fetch of {most!r} bytes within {patience!r} s")
-    return InputWish(url, most, float(patience), private)
+def refuse_late(fetch: Fetch) -> Frame:
+    """Returns the answer to a `fetch` of a job that is over."""
+    return failed(fetch.key, fetch.n, InputRefused("over", "the job is over; nothing is fetched for it"))
 
 
 def _about(key: AttemptKey) -> dict[str, object]:

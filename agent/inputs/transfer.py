@@ -1,10 +1,10 @@
-"""One transfer of one URL, and those who wait for it: its guests.
+"""One transfer of a URL, and the requests that wait for it.
 
-    join ── waits ── done: a descriptor of its own
-                 ├── refused: more came than this guest takes; the others wait on
-                 └── leaves (cancelled, out of patience); with the last one the transfer is cancelled
+    join ── waits ── done: returns a descriptor of its own
+                 ├── refused: more arrived than this request allows; the others go on
+                 └── leaves (cancelled or timed out); when the last one leaves, the transfer is cancelled
 
-Knows no network and no cache: it is told what comes and how it ends.
+This module uses neither network nor cache: its owner passes in the data and the end.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stoker.agent.seams import FetchedInput, InputRefused
+from stoker.agent.interfaces import FetchedInput, InputRefused
 from stoker.outbound.addresses import shown
 from stoker.outbound.errors import TooLarge
-from stoker.outbound.guard import Answer, Sink
+from stoker.outbound.guard import ResponseHead, Sink
 
 ROOM_STEP = 16 << 20
-"""After so many bytes the disk is looked at again."""
+"""How many bytes arrive before the free disk space is checked again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A whole content, open. Whoever holds it closes it."""
+class OpenContent:
+    """A complete content as an open file. Its owner closes it."""
 
     fd: int
     size: int
@@ -34,8 +34,8 @@ class Held:
     def close(self) -> None:
         os.close(self.fd)
 
-    def handed(self, url: str, most: int) -> FetchedInput:
-        """Opened anew: descriptors that are copies share one position. Raises InputRefused."""
+    def reopen(self, url: str, most: int) -> FetchedInput:
+        """Opens the file again, because duplicated descriptors share their position. Raises InputRefused."""
         if self.size > most:
             raise too_large(url, self.size, most)
         again = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
@@ -43,103 +43,104 @@ class Held:
 
 
 @dataclass(eq=False, slots=True)
-class _Guest:
+class _Waiter:
     most: int
-    told: asyncio.Future[InputRefused | None]
+    result: asyncio.Future[InputRefused | None]
 
 
 class Transfer:
-    """`room` raises InputRefused where the disk has none for so many bytes. Nobody may join unless `open`."""
+    """`room` raises InputRefused if the disk has no room for so many bytes. Requests may join only while
+    `open`."""
 
     def __init__(self, url: str, room: Callable[[int], None]) -> None:
         self.open = True
         self.task: asyncio.Task[None] | None = None
         self._url = url
         self._room = room
-        self._guests: set[_Guest] = set()
+        self._waiters: set[_Waiter] = set()
         self._file: Sink | None = None
         self._announced = 0
         self._size = 0
-        self._held: Held | None = None
+        self._content: OpenContent | None = None
 
     async def join(self, most: int) -> FetchedInput:
-        """Waits to its end, or to the byte that is too many for this guest. Raises InputRefused."""
-        guest = _Guest(most, asyncio.get_running_loop().create_future())
-        self._guests.add(guest)
-        self._turn_away()
+        """Waits until the transfer ends, or exceeds `most` bytes. Raises InputRefused."""
+        waiter = _Waiter(most, asyncio.get_running_loop().create_future())
+        self._waiters.add(waiter)
+        self._refuse_too_large()
         try:
-            refused = await guest.told
+            refused = await waiter.result
             if refused is not None:
                 raise InputRefused(refused.reason, str(refused), retryable=refused.retryable)
-            assert self._held is not None
-            return self._held.handed(self._url, most)
+            assert self._content is not None
+            return self._content.reopen(self._url, most)
         finally:
-            self._leave(guest)
+            self._leave(waiter)
 
-    def _leave(self, guest: _Guest) -> None:
-        self._guests.discard(guest)
-        if self._guests:
+    def _leave(self, waiter: _Waiter) -> None:
+        self._waiters.discard(waiter)
+        if self._waiters:
             return
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self._content is not None:
+            self._content.close()
+            self._content = None
         elif self.task is not None:
             self.open = False
             self.task.cancel()
 
-    # -- what the transfer is told; it is a `Sink`, too
+    # -- for the owner, and as a `Sink`
 
     def into(self, file: Sink) -> Transfer:
-        """What comes from now on goes there. It may be asked for twice, and begins anew."""
+        """Writes what arrives from now on to `file`. May be called again, which starts from the beginning."""
         self._file, self._announced, self._size = file, 0, 0
         return self
 
-    def begun(self, answer: Answer) -> None:
+    def begun(self, answer: ResponseHead) -> None:
         if not answer.unchanged:
             self._announced = answer.size or 0
             self._room(self._announced)
-            self._go_on()
+            self._check_size()
 
     def write(self, data: bytes, /) -> None:
         assert self._file is not None
         before, self._size = self._size, self._size + len(data)
-        self._go_on()
+        self._check_size()
         if before // ROOM_STEP != self._size // ROOM_STEP:
             self._room(ROOM_STEP)
         self._file.write(data)
 
-    def done(self, held: Held) -> None:
-        """Takes `held` over."""
+    def done(self, content: OpenContent) -> None:
+        """Takes over `content`, and closes it once every waiting request has its own descriptor."""
         self.open = False
-        if self._guests:
-            self._held = held
-            self._tell(None)
+        if self._waiters:
+            self._content = content
+            self._finish(None)
         else:
-            held.close()
+            content.close()
 
     def fail(self, refused: InputRefused) -> None:
         self.open = False
-        self._tell(refused)
+        self._finish(refused)
 
-    def _tell(self, end: InputRefused | None) -> None:
-        for guest in self._guests:
-            if not guest.told.done():
-                guest.told.set_result(end)
+    def _finish(self, end: InputRefused | None) -> None:
+        for waiter in self._waiters:
+            if not waiter.result.done():
+                waiter.result.set_result(end)
 
-    def _go_on(self) -> None:
-        """Raises TooLarge when nobody is left who would take so much."""
-        self._turn_away()
-        if all(guest.told.done() for guest in self._guests):
+    def _check_size(self) -> None:
+        """Raises TooLarge if no request is left that allows this size."""
+        self._refuse_too_large()
+        if all(waiter.result.done() for waiter in self._waiters):
             self.open = False
-            raise TooLarge(f"{shown(self._url)} is larger than anybody wants it")
+            raise TooLarge(f"{shown(self._url)} is larger than any request allows")
 
-    def _turn_away(self) -> None:
+    def _refuse_too_large(self) -> None:
         size = max(self._size, self._announced)
-        for guest in self._guests:
-            if guest.most < size and not guest.told.done():
-                guest.told.set_result(too_large(self._url, size, guest.most))
+        for waiter in self._waiters:
+            if waiter.most < size and not waiter.result.done():
+                waiter.result.set_result(too_large(self._url, size, waiter.most))
 
 
 def too_large(url: str, size: int, most: int) -> InputRefused:
-    """`size` is what is known of it: all, or what came before it was given up."""
+    """`size` is the whole size if it is known, or else what has arrived."""
     return InputRefused("too_large", f"{shown(url)} has {size} bytes or more; at most {most} are allowed")

@@ -8,14 +8,16 @@ as by the missing acks of beats.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 import grpc.aio
 
+from stoker.agent.interfaces import AgentRefused
+from stoker.outbound.addresses import is_loopback
 from stoker.wire import codec
-from stoker.wire.codec import Decoder, JoiningDecoder
-from stoker.wire.duplex import BOX_MAX, DuplexStream
+from stoker.wire.codec import Decoder
+from stoker.wire.duplex import QUEUE_MAX_BYTES, DuplexStream
 from stoker.wire.fragments import MESSAGE_MAX
 from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
 from stoker.wire.streams import AgentLogs, NoLogs, StreamEnded
@@ -31,6 +33,7 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 Call = grpc.aio.StreamStreamCall[bytes, bytes]
+Metadata = tuple[tuple[str, bytes]]
 In = TypeVar("In")
 Out = TypeVar("Out", bound=FromAgent | LogLines)
 
@@ -45,8 +48,8 @@ class ConnectFailed(StreamEnded):
 class _CallStream(DuplexStream[In, Out]):
     """Over one call, which it owns once it is `held`."""
 
-    def __init__(self, decoder: Decoder[In], call: Call, limit: int = BOX_MAX) -> None:
-        super().__init__(decoder, self._read_call, self._write_call, limit)
+    def __init__(self, decoder: Decoder[In], call: Call, limit: int = QUEUE_MAX_BYTES) -> None:
+        super().__init__(decoder, call.read, call.write, limit)
         self._call = call
 
     async def hold(self) -> None:
@@ -55,34 +58,28 @@ class _CallStream(DuplexStream[In, Out]):
         finally:
             self._call.cancel()
 
-    async def _read_call(self) -> bytes | None:
-        try:
-            data: Any = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            raise StreamEnded(_words(error)) from None
-        if data is not grpc.aio.EOF:
-            return bytes(data)
+    def _why_lost(self, error: BaseException) -> str:
+        if isinstance(error, grpc.aio.AioRpcError):
+            return _words(error)
+        if isinstance(error, asyncio.InvalidStateError):
+            return "control ended the stream"
+        return super()._why_lost(error)
+
+    async def _why_ended(self) -> str:
         for key, value in await self._call.trailing_metadata() or ():
             if key == codec.REASON:
-                self.end(value if isinstance(value, str) else value.decode())
-        return None
-
-    async def _write_call(self, data: bytes) -> None:
-        try:
-            await self._call.write(data)
-        except grpc.aio.AioRpcError as error:
-            raise StreamEnded(_words(error)) from None
-        except asyncio.InvalidStateError:
-            raise StreamEnded("control ended the stream") from None
+                return value if isinstance(value, str) else value.decode()
+        return await super()._why_ended()
 
 
 class GrpcAgentStream(_CallStream[FromControl, FromAgent]):
     """Made by `connect`. `end` starts the closing; `closed` returns when the connection is gone, with the
     streams for logs that were opened on it."""
 
-    def __init__(self, channel: grpc.aio.Channel, call: Call) -> None:
-        super().__init__(JoiningDecoder(FromControl), call)
+    def __init__(self, channel: grpc.aio.Channel, call: Call, token: Metadata) -> None:
+        super().__init__(Decoder(FromControl), call)
         self._channel = channel
+        self._token = token
         self._logs: dict[asyncio.Task[None], _CallStream[LogWanted, LogLines]] = {}
         self._running = asyncio.create_task(self._hold())
 
@@ -90,7 +87,7 @@ class GrpcAgentStream(_CallStream[FromControl, FromAgent]):
         await asyncio.shield(self._running)
 
     async def open_logs(self) -> AgentLogs:
-        call: Call = self._channel.stream_stream(codec.LOGS)()
+        call: Call = self._channel.stream_stream(codec.LOGS)(metadata=self._token)
         try:
             await call.initial_metadata()
             if call.done() and await call.code() is grpc.StatusCode.UNIMPLEMENTED:
@@ -118,6 +115,7 @@ class GrpcAgentStream(_CallStream[FromControl, FromAgent]):
 
 async def connect(
     target: str,
+    token: str,
     *,
     ca: bytes | None = None,
     cert: bytes | None = None,
@@ -125,15 +123,20 @@ async def connect(
     connect_timeout_s: float = 10.0,
 ) -> GrpcAgentStream:
     """A stream to the control plane at `HOST:PORT`; with `ca` (PEM) over TLS, with `cert` and `key` under
-    the agent's own name. Returns once control has taken the call; raises ConnectFailed."""
+    the agent's own name. Returns once control has taken the token; raises ConnectFailed, and AgentRefused
+    where the token is none."""
     channel = _channel(target, ca, cert, key)
+    brought: Metadata = ((codec.TOKEN, token.encode("utf-8", "surrogatepass")),)
     try:
         async with asyncio.timeout(connect_timeout_s):
-            call: Call = channel.stream_stream(codec.SESSION)()
+            call: Call = channel.stream_stream(codec.SESSION)(metadata=brought)
             await call.initial_metadata()
             if call.done():
-                raise ConnectFailed(_cannot(target, await call.details() or "it ended the stream", ca))
-        return GrpcAgentStream(channel, call)
+                why = await call.details() or "it ended the stream"
+                if await call.code() is grpc.StatusCode.UNAUTHENTICATED:
+                    raise AgentRefused(why)
+                raise ConnectFailed(_cannot(target, why, ca))
+        return GrpcAgentStream(channel, call, brought)
     except TimeoutError:
         await channel.close()
         why = f"no answer within {connect_timeout_s:g} s"
@@ -145,9 +148,17 @@ async def connect(
 
 def _channel(target: str, ca: bytes | None, cert: bytes | None, key: bytes | None) -> grpc.aio.Channel:
     if ca is None:
-        return grpc.aio.insecure_channel(target, options=OPTIONS)
+        direct = [("grpc.enable_http_proxy", 0)] if stays_here(target) else []
+        return grpc.aio.insecure_channel(target, options=[*OPTIONS, *direct])
     credentials = grpc.ssl_channel_credentials(ca, key, cert)
     return grpc.aio.secure_channel(target, credentials, options=OPTIONS)
+
+
+def stays_here(target: str) -> bool:
+    """Whether what is sent to `HOST:PORT` never leaves this machine (through a proxy it would)."""
+    if target.startswith(("unix:", "unix-abstract:")):
+        return True
+    return is_loopback(target.rpartition(":")[0].removeprefix("[").removesuffix("]"))
 
 
 def _cannot(target: str, why: str, ca: bytes | None) -> str:

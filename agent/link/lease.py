@@ -1,7 +1,7 @@
 """How long this node may still run its attempts.
 
-The lease runs from when the last *acknowledged* beat was *sent*: later than that, control cannot be known to
-have heard of us. Counted on a clock that goes on while the host sleeps. No I/O; time comes as an argument.
+The lease starts when the last *acknowledged* beat was *sent*: control need not have received anything later.
+It is counted on a clock that goes on while the host sleeps. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Lease:
         self._beats: dict[int, float] = {}
 
     def begin(self, lease_s: float, hello_sent: float) -> None:
-        """A Welcome acknowledges the Hello. Beats of an earlier connection are answered no more."""
+        """A Welcome acknowledges the Hello. Beats of an earlier connection are not acknowledged any more."""
         self._lease_s = lease_s
         self._basis = hello_sent
         self._beats.clear()
@@ -23,7 +23,7 @@ class Lease:
         self._beats[beat] = at
 
     def acked(self, beat: int) -> None:
-        """Beats are numbered upwards, and the newest one seen is acknowledged."""
+        """Beats are numbered upwards, and control acknowledges the newest."""
         for number in [number for number in self._beats if number <= beat]:
             self._basis = self._beats.pop(number)
 
@@ -32,5 +32,5 @@ class Lease:
         return None if self._basis is None else self._basis + self._lease_s - at
 
     def unanswered_since(self) -> float | None:
-        """When the oldest beat that has no answer yet was sent."""
+        """When the oldest beat without an acknowledgement was sent."""
         return next(iter(self._beats.values()), None)

@@ -1,5 +1,7 @@
 """One connection life of this node: Hello, Welcome, then both directions until the stream ends.
 
+A Hello with a join token is answered with a credential instead, and opens no session.
+
 One task writes (so fragments of two messages never mix), one reads, one beats. Whatever ends one of them ends
 the session; the reports that were not acknowledged stay in the outbox, and the next session sends them again.
 """
@@ -13,14 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from stoker.agent.attempts import Attempts
-from stoker.agent.device_watch import DeviceWatch
-from stoker.agent.lease import Lease
-from stoker.agent.pods import Pods
-from stoker.agent.reports import Reports
-from stoker.agent.seams import AgentRefused
-from stoker.agent.volume_watch import VolumeWatch
-from stoker.agent.workers import Worker, Workers
+from stoker.agent.attempts.attempts import Attempts
+from stoker.agent.devices.watch import DeviceWatch
+from stoker.agent.interfaces import AgentRefused
+from stoker.agent.link.lease import Lease
+from stoker.agent.pods.pods import Pods
+from stoker.agent.reports.reports import Reports
+from stoker.agent.storage.volume_watch import VolumeWatch
+from stoker.agent.uploads.signing import Signing
+from stoker.agent.workers.worker import Worker
+from stoker.agent.workers.workers import Workers
 from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, LogHello, Welcome
 from stoker.wire.streams import AgentStream, HasLogs, StreamEnded
 
@@ -44,6 +48,13 @@ class Node:
     boottime: Callable[[], float]
     next_beat: Callable[[], int]
     draining: Callable[[], bool]
+    signing: Signing
+    keep_credential: Callable[[str], bool]
+    on_welcome: Callable[[], None]
+
+
+class Joined(Exception):
+    """Control gave this node a credential of its own, which is kept: it comes back with that."""
 
 
 class Session:
@@ -55,13 +66,12 @@ class Session:
         self._answer_s = answer_s
         self._beat: Beat | None = None
         self._revision = 0
-        self._said_draining = False
-        self._speaker = LogHello("", "", 0)
+        self._speaker = LogHello("", 0)
         self.welcomed = False
         self.control_stops = False
 
     async def run(self, hello: Hello) -> NoReturn:
-        """Until it is over: raises StreamEnded with the reason, or AgentRefused."""
+        """Until it is over: raises StreamEnded with the reason, Joined or AgentRefused."""
         try:
             beat_s = await self._open(hello)
             await self._serve(beat_s)
@@ -72,6 +82,7 @@ class Session:
         """Returns how often to beat."""
         node = self._node
         first = node.reports.reconnected()
+        node.signing.reconnected()
         held = node.attempts.held() + node.reports.reporting()
         sent = node.boottime()
         workers, samples = node.workers.held(), node.watch.samples()
@@ -87,18 +98,26 @@ class Session:
             raise StreamEnded(f"no answer to Hello within {self._answer_s:g} s") from None
         if message.refusal is not None:
             raise AgentRefused(message.refusal.reason)
+        if message.credential is not None:
+            self._join(message.credential)
         if message.welcome is None:
             raise StreamEnded("control did not begin with a Welcome")
         self._welcome(hello, message.welcome, sent)
         self._received(message)
         return message.welcome.beat_s
 
+    def _join(self, credential: str) -> NoReturn:
+        if self._node.keep_credential(credential):
+            raise Joined("this node joined; it comes back with a credential of its own")
+        raise StreamEnded("the credential that this node joined with could not be kept")
+
     def _welcome(self, hello: Hello, welcome: Welcome, hello_sent: float) -> None:
         log.info("session %d begins", welcome.session)
         self.welcomed = True
-        self._speaker = LogHello(hello.join_token, hello.node, welcome.session)
+        self._speaker = LogHello(hello.node, welcome.session)
         self._node.lease.begin(welcome.lease_s, hello_sent)
         self._node.attempts.drop(welcome.stop)
+        self._node.on_welcome()
 
     async def _serve(self, beat_s: float) -> NoReturn:
         ended = StreamEnded("ended")
@@ -116,24 +135,22 @@ class Session:
     # -- towards control
 
     async def _write(self) -> None:
-        wake = self._node.reports.wake
+        node, said_draining = self._node, False
+        wake = node.reports.wake
         while True:
             await wake.wait()
             wake.clear()
-            while await self._write_one():
-                pass
-
-    async def _write_one(self) -> bool:
-        beat, self._beat = self._beat, None
-        reports = self._node.reports.take()
-        draining = self._node.draining() and not self._said_draining
-        if beat is None and not reports and not draining:
-            return False
-        self._said_draining = self._said_draining or draining
-        if beat is not None:
-            self._node.lease.sent(beat.number, self._node.boottime())
-        await self._stream.send(FromAgent(beat=beat, reports=reports, draining=draining))
-        return True
+            while True:
+                beat, self._beat = self._beat, None
+                reports = node.reports.take()
+                asks = node.signing.take() if node.signing.unsent else ()
+                draining = node.draining() and not said_draining
+                if beat is None and not reports and not asks and not draining:
+                    break
+                said_draining = said_draining or draining
+                if beat is not None:
+                    node.lease.sent(beat.number, node.boottime())
+                await self._stream.send(FromAgent(beat=beat, reports=reports, draining=draining, asks=asks))
 
     async def _beats(self, beat_s: float) -> None:
         """Each carries the newest samples, once. A device that fell ill does not wait for the next."""
@@ -144,14 +161,15 @@ class Session:
             oldest = self._node.lease.unanswered_since()
             if oldest is not None and self._node.boottime() - oldest > SILENT_BEATS * beat_s:
                 raise StreamEnded("control answers no more")
-            self._beat = Beat(self._node.next_beat(), self._node.watch.news())
+            self._beat = Beat(self._node.next_beat(), self._node.watch.new_samples())
             self._node.reports.wake.set()
 
     # -- from control
 
     async def _read(self) -> None:
         while True:
-            self._received(await self._stream.receive())
+            for message in await self._stream.receive_all():
+                self._received(message)
 
     def _received(self, message: FromControl) -> None:
         """Workers before their Assigns, Assigns before the Cancels that may follow them."""
@@ -169,6 +187,8 @@ class Session:
             node.volumes.desire(message.desired.volumes, [pod.volume for pod in message.desired.pods])
         for assign in message.assigns:
             node.attempts.assign(assign)
+        for answer in message.answers:
+            node.signing.answered(answer)
         for cancel in message.cancels:
             node.attempts.cancel(AttemptKey(cancel.job, cancel.attempt), cancel.reason)
 

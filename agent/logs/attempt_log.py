@@ -2,7 +2,7 @@
 
 Pure. With several attempts at once on a worker nobody can tell their lines apart: each shows all of its time.
 Only the stock SDK of protocol workers says in a line of its own which job it is about. What is a secret is
-for `agent.redaction` to say.
+for `agent.logs.redaction` to say.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from stoker.agent.redaction import hide
+from stoker.agent.logs.redaction import hide
 
 LINES_MAX = 100
 BYTES_MAX = 16 * 1024
@@ -22,20 +22,22 @@ def job_of(line: str) -> str | None:
     if not line.startswith("{") or '"requestId"' not in line:
         return None
     try:
-        said = json.loads(line)
+        fields = json.loads(line)
     except ValueError:
         return None
-    job = said.get("requestId")
-    return job if isinstance(job, str) and "message" in said else None
+    job = fields.get("requestId")
+    return job if isinstance(job, str) and "message" in fields else None
 
 
 def cleaned(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
-    """As callers may see them. Secrets go before a cut could leave a part of one."""
+    """The lines as callers may see them. Secrets are removed before a line is cut."""
     return tuple(line[:LINE_MAX] for line in hide(lines, secrets))
 
 
 def shown(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
-    """As many of the last lines as fit."""
+    """The last lines that fit, without secrets."""
+    if not lines:
+        return ()
     kept: list[str] = []
     left = BYTES_MAX
     for cut in reversed(cleaned(lines[-LINES_MAX:], secrets)):

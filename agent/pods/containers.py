@@ -1,48 +1,64 @@
-"""Pods as containers of this host's engine: the PodEngine of a real node.
+"""Runs pods as containers of this host's engine. Implements PodEngine.
 
-A pod's container and its own volume bear its name and the agent's label; there is nothing to remember but the
-image of each version (`agent.container_images`). On a host without an engine every call says so.
+A pod's container and its own volume carry the pod's name and the agent's label, so only the image of each
+version must be saved (`agent.containers.images`). On a host without an engine every method raises PodFailed.
 
-A limit of a container's disk is asked for, and left out for good where the engine cannot keep to it (overlay
-needs xfs with project quotas): that is logged once. The size of a pod's own volume is never enforced.
+The limit of a container's disk is requested first. If the engine cannot enforce it (overlay needs xfs with
+project quotas), it is left out from then on, and a warning is logged once. The size of a pod's own volume is
+never enforced.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from stoker.agent.beside import beside
-from stoker.agent.container_engine import LIBPOD, ContainerEngine
-from stoker.agent.container_errors import EngineError, NotThere
-from stoker.agent.container_images import Images, Wanted
-from stoker.agent.container_plan import AGENT_LABEL, POD_LABEL, Limits, cdi_name, ended_words, is_gpu, refusal
-from stoker.agent.container_plan import Ended as EngineEnded
-from stoker.agent.container_spawner import OnHost
-from stoker.agent.pod_events import Absent, Container, Ended, Made, Mark, Runs
-from stoker.agent.pod_plan import (
+from stoker.agent.containers.engine import LIBPOD, ContainerEngine
+from stoker.agent.containers.errors import EngineError, NotThere
+from stoker.agent.containers.images import Images, Wanted
+from stoker.agent.containers.plan import (
+    AGENT_LABEL,
+    POD_LABEL,
+    ContainerExit,
+    ContainerLimits,
+    cdi_name,
+    describe_container_exit,
+    is_gpu,
+    refusal,
+)
+from stoker.agent.containers.spawner import HostFolder
+from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.pods.events import Absent, Container, Ended, Made, Mark, Runs
+from stoker.agent.pods.free_ports import NoPort, free_ports
+from stoker.agent.pods.interfaces import PodFailed
+from stoker.agent.pods.plan import (
+    PORTS_LABEL,
     RESTARTS_LABEL,
     VERSION_LABEL,
     PodPlan,
     container_name,
     docker_pod_request,
+    labelled_ports,
     pod_plan,
     podman_pod_request,
+    requested_ports,
     volume_labels,
 )
-from stoker.agent.pod_seam import PodFailed
-from stoker.agent.seams import SpawnFailed
-from stoker.agent.volumes import folder as volume_folder
+from stoker.agent.storage.volumes import folder as volume_folder
+from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.messages import Device, PodSpec, PortMapping
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+PORT_TAKEN = re.compile("port is already allocated|address already in use", re.IGNORECASE)
+PORT_TRIES = 5
 LOG_LINES = 50
 CREATE_S = 120
 NOT_STARTED = frozenset({"created", "configured", "initialized"})
@@ -50,7 +66,7 @@ RUNNING = frozenset({"running", "paused", "restarting", "stopping"})
 
 
 class PodContainers:
-    """`agent` labels what is made. `devices` are the node's, `volumes` its root of network volumes."""
+    """`agent` labels the containers. `devices` are the node's; `volumes` is its root of network volumes."""
 
     def __init__(
         self,
@@ -59,11 +75,11 @@ class PodContainers:
         agent: str,
         devices: tuple[Device, ...],
         *,
-        limits: Limits | None = None,
-        volumes: OnHost | None = None,
+        limits: ContainerLimits | None = None,
+        volumes: HostFolder | None = None,
     ) -> None:
         self._engine, self._images, self._agent, self._devices = engine, images, agent, devices
-        self._limits = limits or Limits()
+        self._limits = limits or ContainerLimits()
         self._volumes = volumes
         self._limits_disks = True
 
@@ -76,38 +92,70 @@ class PodContainers:
 
     async def look(self, pod: str) -> Container:
         try:
-            return await self._call(lambda client: self._looked(client, container_name(pod)))
+            return await self._call(lambda client: self._inspect(client, container_name(pod)))
         except _NotThere:
             return Absent()
 
     async def pull(self, spec: PodSpec) -> None:
-        with _in_words():
+        with _as_pod_errors():
             self._check(spec)
             await self._images.resolve(_wanted(spec))
 
     async def make(self, spec: PodSpec) -> None:
-        with _in_words():
+        with _as_pod_errors():
             gpus = self._check(spec)
             image = await self._images.resolve(_wanted(spec))
-            folder = await beside(f"folder of {spec.pod}", lambda: self._folder(spec))
-        plan = pod_plan(spec, image, gpus, folder, self._agent, self._limits)
+            folder = await run_in_thread(f"folder of {spec.pod}", lambda: self._folder(spec))
+        free = await self._free_ports(len(requested_ports(spec)))
+        plan = pod_plan(spec, image, gpus, folder, self._agent, self._limits, free)
         if plan.volume:
             labels = volume_labels(self._agent, spec.pod)
             await self._call(lambda client: client.create_volume(plan.volume, labels=labels))
-        await self._make(plan, container_name(spec.pod))
+        await self._create(plan, container_name(spec.pod))
 
     async def start(self, spec: PodSpec) -> None:
         name, gpus = container_name(spec.pod), self._check(spec)
-        with _in_words():
-            await self._engine.make_way([cdi_name(uuid) for uuid in gpus])
-        await self._call(lambda client: client.start(name))
+        with _as_pod_errors():
+            await self._engine.free_devices([cdi_name(uuid) for uuid in gpus])
+        await self._start(spec, name)
         if not gpus:
             return
-        with _in_words():
+        with _as_pod_errors():
             why = await self._engine.missing_gpu(name, len(gpus))
         if why is not None:
             await self.signal(spec.pod, "SIGKILL")
             raise PodFailed(f"{why}, and was killed")
+
+    async def _start(self, spec: PodSpec, name: str) -> None:
+        """Starts the container. If one of its ports was taken meanwhile, a container that has never run is
+        created again, with other ports."""
+        for tries in range(1, PORT_TRIES + 1):
+            try:
+                await self._call(lambda client: client.start(name))
+            except PodFailed as error:
+                if tries == PORT_TRIES or not PORT_TAKEN.search(str(error)):
+                    raise
+                if not isinstance(await self.look(spec.pod), Made):
+                    raise PodFailed(
+                        f"a port of it was taken meanwhile, and a reset gets others: {error}"
+                    ) from None
+                await self.remove(spec.pod)
+                await self.make(spec)
+            else:
+                return
+
+    async def _free_ports(self, count: int) -> list[int]:
+        """Returns free ports that belong to no other pod, whether that runs or not."""
+        if not count:
+            return []
+        label = {"label": [f"{AGENT_LABEL}={self._agent}", POD_LABEL]}
+        listed = await self._call(lambda client: client.containers(all=True, filters=label))
+        labels = [one["Labels"].get(PORTS_LABEL, "") for one in listed]
+        taken = {public for label in labels for _, _, public in labelled_ports(label)}
+        try:
+            return await run_in_thread("free ports", lambda: free_ports(count, taken))
+        except NoPort as error:
+            raise PodFailed(str(error)) from None
 
     async def signal(self, pod: str, name: str) -> None:
         await self._engine.signal(container_name(pod), name)
@@ -125,7 +173,7 @@ class PodContainers:
     # -- making
 
     def _check(self, spec: PodSpec) -> tuple[str, ...]:
-        """The uuids of its GPUs. Raises PodFailed where this node cannot run it."""
+        """Returns the uuids of its GPUs. Raises PodFailed if this node cannot run it."""
         here = {device.uuid: device for device in self._devices}
         if unknown := [uuid for uuid in spec.devices if uuid not in here]:
             raise PodFailed(f"this node has no device {', '.join(unknown)}")
@@ -143,19 +191,19 @@ class PodContainers:
         assert root is not None
         return root.path(path)
 
-    async def _make(self, plan: PodPlan, name: str) -> None:
+    async def _create(self, plan: PodPlan, name: str) -> None:
         if not self._limits_disks:
             plan = replace(plan, disk_bytes=None)
         try:
-            await self._call(lambda client: self._created(client, plan, name))
+            await self._call(lambda client: self._request_container(client, plan, name))
         except PodFailed as error:
             if plan.disk_bytes is None or "storage-opt" not in str(error).lower():
                 raise
             log.warning("the disks of pods are not limited: %s", error)
             self._limits_disks = False
-            await self._make(plan, name)
+            await self._create(plan, name)
 
-    def _created(self, client: Any, plan: PodPlan, name: str) -> None:
+    def _request_container(self, client: Any, plan: PodPlan, name: str) -> None:
         if self._engine.facts.name != "podman":
             client.create_container_from_config(docker_pod_request(plan), name)
             return
@@ -165,36 +213,37 @@ class PodContainers:
 
     # -- looking
 
-    def _looked(self, client: Any, name: str) -> Container:
-        told = client.inspect_container(name)
-        labels = told["Config"]["Labels"] or {}
+    def _inspect(self, client: Any, name: str) -> Container:
+        found = client.inspect_container(name)
+        labels = found["Config"]["Labels"] or {}
         if labels.get(AGENT_LABEL) != self._agent:
             raise EngineError(f"a container that is not this agent's has the name {name}")
-        state, version = told["State"], _number(labels.get(VERSION_LABEL))
+        state, version = found["State"], _number(labels.get(VERSION_LABEL))
         if state["Status"] in NOT_STARTED:
             return Made(version)
         if state["Status"] in RUNNING:
-            ports = _ports(told["NetworkSettings"].get("Ports") or {})
-            return Runs(version, _milliseconds(state["StartedAt"]), ports)
-        memory = told["HostConfig"].get("Memory") or None
+            ports = _ports(found["NetworkSettings"].get("Ports") or {}, labels.get(PORTS_LABEL, ""))
+            started_ms = int(datetime.fromisoformat(state["StartedAt"]).timestamp() * 1000)
+            return Runs(version, started_ms, ports)
+        memory = found["HostConfig"].get("Memory") or None
         code = int(state["ExitCode"])
-        ended = EngineEnded(code, bool(state.get("OOMKilled")), str(state.get("Error") or ""))
-        _, why = ended_words(ended, None, terminated=False, memory=memory)
+        ended = ContainerExit(code, bool(state.get("OOMKilled")), str(state.get("Error") or ""))
+        _, why = describe_container_exit(ended, None, terminated=False, memory=memory)
         return Ended(version, code, why, self._taken(client, state["FinishedAt"]), _tail(client, name))
 
     def _taken(self, client: Any, finished: str) -> bool:
-        """Dockerd takes its containers along when it goes, and makes its default bridge anew when it comes.
-        Podman's containers outlive it."""
+        """Returns whether it ended before the engine's present start. Dockerd stops its containers when it
+        stops, and creates its default bridge again when it starts. Podman's containers outlive it."""
         if self._engine.facts.name != "docker":
             return False
-        bridges = client.networks(names=["bridge"])  # none, where dockerd was told to make none
-        born = [bridge["Created"] for bridge in bridges if bridge["Name"] == "bridge"]
-        return bool(born) and datetime.fromisoformat(finished) < datetime.fromisoformat(born[0])
+        bridges = client.networks(names=["bridge"])  # none if dockerd is configured to create none
+        created = [bridge["Created"] for bridge in bridges if bridge["Name"] == "bridge"]
+        return bool(created) and datetime.fromisoformat(finished) < datetime.fromisoformat(created[0])
 
     async def _call(self, work: Callable[[Any], T]) -> T:
         if not (facts := self._engine.facts).name:
             raise PodFailed(f"a pod needs a container engine; this node has none: {facts.why}")
-        with _in_words():
+        with _as_pod_errors():
             return await self._engine.call(lambda: work(self._engine.client))
 
 
@@ -203,7 +252,7 @@ class _NotThere(PodFailed):
 
 
 @contextlib.contextmanager
-def _in_words() -> Iterator[None]:
+def _as_pod_errors() -> Iterator[None]:
     try:
         yield
     except NotThere as error:
@@ -224,18 +273,16 @@ def _number(text: str | None) -> int:
     return int(text) if text and text.isdecimal() else 0
 
 
-def _ports(told: Mapping[str, Any]) -> tuple[PortMapping, ...]:
-    """Each is told for IPv4 and for IPv6."""
+def _ports(published: Mapping[str, Any], label: str) -> tuple[PortMapping, ...]:
+    """Returns the ports by the numbers that were requested. The engine lists each for IPv4 and for IPv6."""
+    requested = {(public, transport): number for number, transport, public in labelled_ports(label)}
     found: dict[tuple[int, str], int] = {}
-    for port, places in told.items():
+    for port, bindings in published.items():
         number, _, transport = port.partition("/")
-        for place in places or ():
-            found.setdefault((int(number), transport), int(place["HostPort"]))
+        for binding in bindings or ():
+            public = int(binding["HostPort"])
+            found.setdefault((requested.get((public, transport), int(number)), transport), public)
     return tuple(PortMapping(private, public, kind) for (private, kind), public in sorted(found.items()))
-
-
-def _milliseconds(when: str) -> int:
-    return int(datetime.fromisoformat(when).timestamp() * 1000)
 
 
 def _tail(client: Any, name: str) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
-"""The words of the pod machine (`agent.pod`): what an engine tells, what happens, what is to be done.
-
-Pure data.
-"""
+"""The events and commands of the pod machine (`agent.pods.machine`), and the states of a container. Pure
+data."""
 
 from __future__ import annotations
 
@@ -11,20 +9,25 @@ from typing import Literal, TypeAlias
 from stoker.wire.messages import PodSpec, PodState, PortMapping
 
 Course = Literal["runs", "stopped", "ended", "released"]
-"""Of a container when it was last dealt with: it was started; it was made, or told to stop; it ended by
-itself and is left so; it did that, and was then wished to be EXITED, so the next wish to run starts it."""
+"""What the agent last did with a container, or found of it.
+
+runs      it was started
+stopped   it was created, or stopped
+ended     it ended by itself, and is not started again
+released  it ended by itself, and EXITED was then requested: the next request to run starts it
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What outlives the agent. `version` and `restarts` are those that the container was last started for."""
+    """What is saved of a pod. `version` and `restarts` are those that its container was last started for."""
 
     version: int
     restarts: int
     course: Course
 
 
-# ---- what the engine says -----------------------------------------------------------------------
+# ---- the container, as the engine reports it ------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """`taken`: it ended before this life of its engine began."""
+    """`taken`: it ended because its engine stopped, before the engine's present start."""
 
     version: int
     code: int
@@ -63,28 +66,30 @@ Container: TypeAlias = Absent | Made | Runs | Ended
 
 @dataclass(frozen=True, slots=True)
 class Wished:
-    """None: nobody names it any more."""
+    """Control's specification of the pod. None: control does not name the pod any more."""
 
     at: float
     spec: PodSpec | None
 
 
 @dataclass(frozen=True, slots=True)
-class Saw:
+class Seen:
+    """The container's state, as the engine reported it."""
+
     at: float
     container: Container
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was commanded. Of a signal: it was sent."""
+    """The command was carried out."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The command, with the engine's sentence."""
+    """The command failed; `why` is the engine's message."""
 
     at: float
     why: str
@@ -95,7 +100,7 @@ class Tick:
     at: float
 
 
-Event: TypeAlias = Wished | Saw | Done | Failed | Tick
+Event: TypeAlias = Wished | Seen | Done | Failed | Tick
 
 
 # ---- commands -----------------------------------------------------------------------------------
@@ -103,7 +108,7 @@ Event: TypeAlias = Wished | Saw | Done | Failed | Tick
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Answered by Saw."""
+    """Ask the engine for the container's state. Seen follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +118,12 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The pull: nothing of it is to be heard any more."""
+    """Cancel the pull. No event of it follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """The pod's own volume, unless it is there, and the container."""
+    """Create the container, and the pod's own volume if it does not exist."""
 
     spec: PodSpec
 
@@ -144,8 +149,8 @@ class RemoveVolume:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
-    """On disk, before the next command is performed. None: it is to be forgotten."""
+class SaveMark:
+    """Save the mark on disk, before the next command is carried out. None: delete it."""
 
     mark: Mark | None
 
@@ -155,4 +160,4 @@ class Report:
     state: PodState
 
 
-Command: TypeAlias = Look | Pull | GiveUp | Make | Start | Signal | Remove | RemoveVolume | Keep | Report
+Command: TypeAlias = Look | Pull | GiveUp | Make | Start | Signal | Remove | RemoveVolume | SaveMark | Report

@@ -1,7 +1,7 @@
-"""What the pods' shell needs of an engine, as a Protocol that is injected.
+"""The interface between `agent.pods.pods` and a container engine.
 
-The real one is `agent.pod_containers`; `agent.fake_pods` keeps the same promises without an engine, for the
-tests and the simulation. The rules of `agent.seams` hold here, too.
+`agent.pods.containers` implements it with the host's engine, `testing.fake_pods` without one, for the tests
+and the simulation. The rules of `agent.interfaces` apply here, too.
 """
 
 from __future__ import annotations
@@ -9,44 +9,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from stoker.agent.pod_events import Container, Mark
+from stoker.agent.pods.events import Container, Mark
 from stoker.wire.messages import PodSpec
 
 
 class PodFailed(Exception):
-    """The engine refused, or cannot be reached; the text is a sentence for the pod's owner."""
+    """The engine refused, or cannot be reached. The message is for the pod's owner."""
 
 
 class PodEngine(Protocol):
-    """Every call raises PodFailed. A pod has one container, and one volume of its own at most."""
+    """Every method may raise PodFailed. A pod has one container, and at most one volume of its own."""
 
     async def found(self) -> Mapping[str, Mark]:
-        """The pods of this agent that have a container, by its labels; each is taken to be running."""
+        """Returns the pods of this agent that have a container, with marks from its labels. The marks say
+        that each runs."""
 
     async def look(self, pod: str) -> Container: ...
 
     async def pull(self, spec: PodSpec) -> None:
-        """Its image, unless that is here. The same one for as long as the version is the same. May be
-        cancelled."""
+        """Pulls its image, unless the node has it. A version always gets the same image. May be cancelled."""
 
     async def make(self, spec: PodSpec) -> None:
-        """Its container, which is not there yet, and its own volume, which may be."""
+        """Creates its container, which must not exist, and its own volume, if that does not exist."""
 
     async def start(self, spec: PodSpec) -> None:
-        """Its container, made or ended. When this returns it has run, with all of its GPUs."""
+        """Starts its container, which is new or has ended. When this returns it has run, with all its
+        GPUs."""
 
     async def signal(self, pod: str, name: str) -> None:
-        """SIGTERM or SIGKILL. Nothing when it has ended."""
+        """Sends SIGTERM or SIGKILL. Does nothing if the container has ended."""
 
     async def remove(self, pod: str) -> None:
-        """Its container. Idempotent; its own volume stays."""
+        """Removes its container. Idempotent; its own volume stays."""
 
     async def remove_volume(self, pod: str) -> None:
-        """Its own volume, and what was remembered of its image. Idempotent."""
+        """Removes its own volume, and the pin of its image. Idempotent."""
 
 
 class NoPods:
-    """Of an agent that was given none."""
+    """The engine of an agent that runs no pods."""
 
     async def found(self) -> Mapping[str, Mark]:
         return {}

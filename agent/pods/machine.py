@@ -1,31 +1,33 @@
-"""The pod machine: what is wanted of one pod, against what the engine says of its container.
+"""The pod machine: compares what control wants of one pod with its container, and decides the next command.
 
-Pure: no engine, no clock. The shell (`agent.pods`) performs one command at a time and turns what comes of it
-into an event; after each it looks again, so a decision is made of what is there and not of what should be.
+Pure: no engine, no clock. `agent.pods.pods` performs one command at a time and turns its result into an
+event. After each command the container is looked at again, so decisions rest on its real state.
 
-    Looking --seen--> decided:
-      Pulling   the image, unless it is here        no container, wished RUNNING
-       '-> Making   container and volume             given up while it pulls when the wish changes
-      Starting  started                             made, or ended and to run again
-      Stopping  SIGTERM --kill_at--> Killing        runs, and is not to, or not like this
-      Removing  container removed                   of another version, or TERMINATED
-      Clearing  its own volume removed ──> Gone     TERMINATED, and no container
-      Settled   nothing to do; looked at now and then
-    each of them --done--> Looking      --failed--> Waiting, longer each time, ──> Looking
+    state     what is done                          when
+    Looking   the engine is asked                   first, and after every other state
+    Pulling   the image is pulled                   no container, RUNNING wanted; given up if the wish changes
+    Making    container and volume are created      after Pulling
+    Starting  the container is started              it is new, or ended and is to run again
+    Stopping  SIGTERM --kill_at--> Killing          it runs, and is not to, or not in this version
+    Removing  the container is removed              it has another version, or TERMINATED is wanted
+    Clearing  the pod's volume is removed ──> Gone  TERMINATED is wanted, and there is no container
+    Settled   nothing; looked at now and then       the container is as wanted
+    Waiting   nothing, longer each time             after a failure
 
-- A container that ended *by itself* is not started again: `exited` is said, until a higher `restarts` or
-  version comes. One that its engine took along when it went is, as soon as the engine is back.
-- Which of the two it was, and for which wish it was last started, is the Mark. It is kept on disk *before* a
-  stop and *after* a start: an agent that dies between the two starts once too often and never too seldom.
-- Without a spec (this agent has not heard of the pod yet, or no more) nothing is done.
+- A container that ended *by itself* is not started again: `exited` is reported until a higher `restarts` or
+  version arrives. A container that ended because its engine stopped is started once the engine is back.
+- The Mark tells the two apart, and for which version and restarts the container was last started. It is saved
+  *before* a stop and *after* a start: an agent that dies in between may start a container once too often, but
+  never fails to start it.
+- Without a spec (control has not named the pod yet, or no longer does) nothing is done.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeAlias, assert_never
+from dataclasses import replace
+from typing import assert_never
 
-from stoker.agent.pod_events import (
+from stoker.agent.pods.events import (
     Absent,
     Command,
     Container,
@@ -35,7 +37,6 @@ from stoker.agent.pod_events import (
     Event,
     Failed,
     GiveUp,
-    Keep,
     Look,
     Made,
     Make,
@@ -45,131 +46,56 @@ from stoker.agent.pod_events import (
     RemoveVolume,
     Report,
     Runs,
-    Saw,
+    SaveMark,
+    Seen,
     Signal,
     Start,
     Tick,
     Wished,
 )
-from stoker.agent.restarts import back_off
+from stoker.agent.pods.states import (
+    Clearing,
+    Gone,
+    Killing,
+    Looking,
+    Making,
+    Pod,
+    Pulling,
+    Removing,
+    Settled,
+    Starting,
+    Stepped,
+    Stopping,
+    Waiting,
+)
+from stoker.agent.workers.restarts import back_off
 from stoker.wire.messages import HeldPod, PodPhase, PodSpec, PodState
 
 STOP_S = 10.0
 """From SIGTERM to SIGKILL."""
 
 KILLED = 137
-"""What engines say of an end by SIGKILL."""
+"""The exit code that engines report for an end by SIGKILL."""
 
-PATIENT = 3
-"""Looks at a container that was seen already may fail so often before it is said: engines are restarted."""
-
-# ---- states -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Looking:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Pulling:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Making:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Starting:
-    """For the spec of that time: another may have come since."""
-
-    mark: Mark
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    kill_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Killing:
-    """SIGKILL is sent; only the end is missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Removing:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Clearing:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """For good: nothing of it is left on this node."""
-
-
-Doing: TypeAlias = (
-    Looking
-    | Pulling
-    | Making
-    | Starting
-    | Stopping
-    | Killing
-    | Removing
-    | Clearing
-    | Waiting
-    | Settled
-    | Gone
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """`seen` is None until the engine has told of it; `said` is the last Report."""
-
-    name: str
-    doing: Doing
-    spec: PodSpec | None = None
-    mark: Mark | None = None
-    seen: Container | None = None
-    said: PodState | None = None
-    failures: int = 0
-
-
-Stepped: TypeAlias = tuple[Pod, tuple[Command, ...]]
-
+FAILED_LOOKS_MAX = 3
+"""How often in a row a look at a known container may fail before that is reported: engines are restarted."""
 
 # ---- the machine --------------------------------------------------------------------------------
 
 
 def begin(name: str, mark: Mark | None) -> Stepped:
-    """A pod that is new to this agent's life; `mark` is what an earlier one kept."""
+    """Returns a pod that this agent did not know yet; `mark` is the one that an earlier agent saved."""
     return Pod(name, Looking(), mark=mark), (Look(),)
 
 
 def step(pod: Pod, event: Event) -> Stepped:
-    """What `event` makes of `pod`. Late news changes nothing and commands nothing."""
+    """Returns the pod after `event`, and the commands. An event that comes too late changes nothing."""
     match event:
         case Wished(_, spec):
             return (pod, ()) if spec == pod.spec else _wished(replace(pod, spec=spec))
         case Tick(at):
             return _ticked(pod, at)
-        case Saw(at, container):
+        case Seen(at, container):
             return _saw(pod, container, at)
         case Done():
             return _done(pod)
@@ -180,7 +106,7 @@ def step(pod: Pod, event: Event) -> Stepped:
 
 
 def wake_at(pod: Pod) -> float | None:
-    """When the machine wants a Tick, if nothing else happens."""
+    """Returns when the machine needs a Tick, if nothing else happens before."""
     match pod.doing:
         case Waiting(until=at) | Stopping(kill_at=at):
             return at
@@ -189,15 +115,15 @@ def wake_at(pod: Pod) -> float | None:
 
 
 def watched(pod: Pod) -> bool:
-    """Whether it wants a Tick now and then, to be looked at."""
+    """Returns whether it needs a Tick now and then, to look at its container."""
     return isinstance(pod.doing, Settled | Stopping | Killing)
 
 
 def held(pod: Pod) -> HeldPod | None:
-    """What the next Hello says of it; None when this node has nothing of it, as far as is known. What was
-    said stands until something else is."""
-    if (said := pod.said) is not None:
-        return None if said.state == "gone" else HeldPod(pod.name, said.version, said.restarts, said.state)
+    """Returns what the next Hello reports of the pod: the last report if there is one. None if this node has
+    nothing of the pod, as far as is known."""
+    if (last := pod.reported) is not None:
+        return None if last.state == "gone" else HeldPod(pod.name, last.version, last.restarts, last.state)
     match pod.mark, pod.seen:
         case None, _:
             return None
@@ -222,7 +148,7 @@ def _wished(pod: Pod) -> Stepped:
 
 
 def _ticked(pod: Pod, at: float) -> Stepped:
-    """While it is being stopped it is looked at without another state: the deadline stands."""
+    """A pod that is being stopped keeps its state, and its deadline, while it is looked at."""
     match pod.doing:
         case Settled():
             return replace(pod, doing=Looking()), (Look(),)
@@ -243,13 +169,13 @@ def _saw(pod: Pod, container: Container, at: float) -> Stepped:
         case Stopping() | Killing() if not isinstance(container, Runs):
             return _decided(replace(pod, seen=container), at)
         case Killing():
-            return pod, (Signal("SIGKILL"),)  # the last one may not have been heard
+            return pod, (Signal("SIGKILL"),)  # the last one may have been lost
         case _:
             return pod, ()
 
 
 def _done(pod: Pod) -> Stepped:
-    """A stop is done when the end is seen."""
+    """A sent signal changes nothing: a stop is done when the container has ended."""
     match pod.doing:
         case Pulling() if pod.spec is not None:
             return replace(pod, doing=Making()), (Make(pod.spec),)
@@ -257,7 +183,7 @@ def _done(pod: Pod) -> Stepped:
             return replace(pod, doing=Looking(), failures=0), (Look(),)
         case Starting(mark):
             after = replace(pod, doing=Looking(), mark=mark, failures=0)
-            return after, (Keep(mark), Look())
+            return after, (SaveMark(mark), Look())
         case Clearing():
             return _gone(pod)
         case _:
@@ -269,54 +195,54 @@ def _failed(pod: Pod, why: str, at: float) -> Stepped:
     waiting = replace(pod, doing=Waiting(at + back_off(failures)), failures=failures)
     match pod.doing:
         case Stopping() | Killing():
-            return pod, ()  # it is looked at again
+            return pod, ()  # the next Tick looks again
         case Settled() | Waiting() | Gone():
             return pod, ()
         case Looking() if pod.seen is None and pod.mark is None and _wish(pod) == "TERMINATED":
-            return _gone(pod)  # a mark is kept before anything is made
-        case Looking() if pod.seen is not None and failures < PATIENT:
+            return _gone(pod)  # without a mark nothing was created: the mark is saved first
+        case Looking() if pod.seen is not None and failures < FAILED_LOOKS_MAX:
             return waiting, ()
         case Looking() | Pulling() | Making() | Starting() if _wish(pod) in ("RUNNING", "EXITED"):
-            return _said(waiting, "failed", why)
+            return _with_report(waiting, "failed", why)
         case _:
             return waiting, ()
 
 
-# ---- what is to be done -------------------------------------------------------------------------
+# ---- decisions ----------------------------------------------------------------------------------
 
 
 def _decided(pod: Pod, at: float) -> Stepped:
-    """`pod.seen` is fresh."""
+    """Decides the next command; `pod.seen` is up to date."""
     spec, seen = pod.spec, pod.seen
     if seen is None or spec is None:
-        return _left(pod)
+        return _without_spec(pod)
     match spec.wish:
         case "TERMINATED":
             return _terminated(pod, seen, at)
         case "RUNNING" | "EXITED" if not isinstance(seen, Absent) and seen.version != spec.version:
-            return _get_rid(pod, seen, at)
+            return _stop_or_remove(pod, seen, at)
         case "RUNNING":
             return _to_run(pod, spec, seen, at)
         case _:
             return _to_stop(pod, spec, seen, at)
 
 
-def _left(pod: Pod) -> Stepped:
-    """Nobody says what is wanted: only an end by itself is remembered, and said."""
+def _without_spec(pod: Pod) -> Stepped:
+    """Does nothing but save and report an end by itself."""
     settled = replace(pod, doing=Settled(), failures=0)
     if isinstance(pod.seen, Ended) and _by_itself(pod.mark, pod.seen):
         mark = Mark(pod.seen.version, 0 if pod.mark is None else pod.mark.restarts, "ended")
-        return _kept(_said(replace(settled, mark=mark), "exited"), pod.mark)
+        return _save_mark(_with_report(replace(settled, mark=mark), "exited"), pod.mark)
     return settled, ()
 
 
 def _terminated(pod: Pod, seen: Container, at: float) -> Stepped:
     if not isinstance(seen, Absent):
-        return _get_rid(pod, seen, at)
+        return _stop_or_remove(pod, seen, at)
     return replace(pod, doing=Clearing()), (RemoveVolume(),)
 
 
-def _get_rid(pod: Pod, seen: Made | Runs | Ended, at: float) -> Stepped:
+def _stop_or_remove(pod: Pod, seen: Made | Runs | Ended, at: float) -> Stepped:
     if isinstance(seen, Runs):
         return _stop(pod, at)
     return replace(pod, doing=Removing()), (Remove(),)
@@ -324,18 +250,18 @@ def _get_rid(pod: Pod, seen: Made | Runs | Ended, at: float) -> Stepped:
 
 def _to_run(pod: Pod, spec: PodSpec, seen: Container, at: float) -> Stepped:
     mark = pod.mark
-    asked = mark is None or mark.version != spec.version or mark.restarts < spec.restarts
+    new_start = mark is None or mark.version != spec.version or mark.restarts < spec.restarts
     match seen:
         case Absent():
             made = Mark(spec.version, spec.restarts, "stopped")
-            pulling, said = _said(replace(pod, doing=Pulling(), mark=made), "creating")
-            return _then(_kept((pulling, said), mark), Pull(spec))
-        case Runs() if asked and mark is not None and mark.version == spec.version:
+            pulling = _with_report(replace(pod, doing=Pulling(), mark=made), "creating")
+            return _then(_save_mark(pulling, mark), Pull(spec))
+        case Runs() if new_start and mark is not None and mark.version == spec.version:
             return _stop(pod, at)
         case Runs():
-            return _run(pod, spec)
-        case Ended() if not asked and _by_itself(mark, seen):
-            return _ended(pod, spec)
+            return _settle(pod, spec, "runs")
+        case Ended() if not new_start and _by_itself(mark, seen):
+            return _settle(pod, spec, "ended")
         case _:
             return _start(pod, spec)
 
@@ -345,28 +271,22 @@ def _by_itself(mark: Mark | None, seen: Ended) -> bool:
     return course == "ended" or (course == "runs" and not seen.taken)
 
 
-def _run(pod: Pod, spec: PodSpec) -> Stepped:
-    """It runs as it should, whoever started it."""
-    mark = Mark(spec.version, spec.restarts, "runs")
-    settled = replace(pod, doing=Settled(), failures=0)
-    return _kept(_said(replace(settled, mark=mark), "running"), pod.mark)
-
-
-def _ended(pod: Pod, spec: PodSpec) -> Stepped:
-    mark = Mark(spec.version, spec.restarts, "ended")
-    settled = replace(pod, doing=Settled(), failures=0)
-    return _kept(_said(replace(settled, mark=mark), "exited"), pod.mark)
+def _settle(pod: Pod, spec: PodSpec, course: Course) -> Stepped:
+    """Its container runs, or has ended by itself: nothing is to be done."""
+    settled = replace(pod, doing=Settled(), failures=0, mark=Mark(spec.version, spec.restarts, course))
+    return _save_mark(_with_report(settled, "running" if course == "runs" else "exited"), pod.mark)
 
 
 def _start(pod: Pod, spec: PodSpec) -> Stepped:
-    """Its mark says that it was stopped, until it has been started: see above."""
+    """Starts its container. Until that is done its mark says that it was stopped: see the module's
+    docstring."""
     starting = replace(pod, doing=Starting(Mark(spec.version, spec.restarts, "runs")))
     stopped = Mark(spec.version, spec.restarts if pod.mark is None else pod.mark.restarts, "stopped")
-    return _then(_kept((replace(starting, mark=stopped), ()), pod.mark), Start(spec))
+    return _then(_save_mark((replace(starting, mark=stopped), ()), pod.mark), Start(spec))
 
 
 def _to_stop(pod: Pod, spec: PodSpec, seen: Container, at: float) -> Stepped:
-    """What was never made is not made for this."""
+    """Stops the container. One that does not exist is not created for this."""
     if isinstance(seen, Runs):
         return _stop(pod, at)
     settled = replace(pod, doing=Settled(), failures=0)
@@ -374,29 +294,29 @@ def _to_stop(pod: Pod, spec: PodSpec, seen: Container, at: float) -> Stepped:
         left = isinstance(seen, Ended) and _by_itself(pod.mark, seen)
         course: Course = "released" if left or _course(pod) == "released" else "stopped"
         settled = replace(settled, mark=Mark(spec.version, spec.restarts, course))
-    return _kept(_said(settled, "exited"), pod.mark)
+    return _save_mark(_with_report(settled, "exited"), pod.mark)
 
 
 def _stop(pod: Pod, at: float) -> Stepped:
-    """The mark comes first: an end that was commanded is none of its own."""
+    """Saves the mark before the signal: an end that follows was not by itself."""
     runs = pod.seen
     assert isinstance(runs, Runs)
     was = pod.mark
     mark = Mark(runs.version, 0 if was is None else was.restarts, "stopped")
     stopping = replace(pod, doing=Stopping(at + STOP_S), mark=mark)
-    return _then(_kept((stopping, ()), was), Signal("SIGTERM"))
+    return _then(_save_mark((stopping, ()), was), Signal("SIGTERM"))
 
 
 def _gone(pod: Pod) -> Stepped:
-    after, said = _said(replace(pod, doing=Gone(), mark=None, seen=Absent(), failures=0), "gone")
-    return after, (Keep(None), *said)
+    after, report = _with_report(replace(pod, doing=Gone(), mark=None, seen=Absent(), failures=0), "gone")
+    return after, (SaveMark(None), *report)
 
 
-# ---- what is said -------------------------------------------------------------------------------
+# ---- reports ------------------------------------------------------------------------------------
 
 
-def _said(pod: Pod, state: PodPhase, reason: str = "") -> Stepped:
-    """With a Report, unless it would say again what was said."""
+def _with_report(pod: Pod, state: PodPhase, reason: str = "") -> Stepped:
+    """Adds a Report, unless the last one was the same."""
     version, restarts = _answered(pod)
     found = PodState(pod.name, version, restarts, state, reason)
     match state, pod.seen:
@@ -404,9 +324,9 @@ def _said(pod: Pod, state: PodPhase, reason: str = "") -> Stepped:
             found = replace(found, started_ms=started_ms, ports=ports)
         case (("exited" | "failed"), Ended(code=code, log_tail=log_tail) as ended):
             found = replace(found, reason=reason or _why(pod, ended), exit_code=code, log_tail=log_tail)
-    if found == pod.said:
+    if found == pod.reported:
         return pod, ()
-    return replace(pod, said=found), (Report(found),)
+    return replace(pod, reported=found), (Report(found),)
 
 
 def _why(pod: Pod, ended: Ended) -> str:
@@ -425,10 +345,10 @@ def _answered(pod: Pod) -> tuple[int, int]:
     return (0, 0) if pod.mark is None else (pod.mark.version, pod.mark.restarts)
 
 
-def _kept(stepped: Stepped, before: Mark | None) -> Stepped:
-    """With a Keep behind the reports, where the mark is another than before."""
+def _save_mark(stepped: Stepped, before: Mark | None) -> Stepped:
+    """Adds a SaveMark after the reports, if the mark has changed."""
     pod, commands = stepped
-    return (pod, commands) if pod.mark == before else (pod, (*commands, Keep(pod.mark)))
+    return (pod, commands) if pod.mark == before else (pod, (*commands, SaveMark(pod.mark)))
 
 
 def _then(stepped: Stepped, *more: Command) -> Stepped:

@@ -1,4 +1,4 @@
-"""The file of the pods' marks (`agent.pod`): small, JSON, in the agent's folder, replaced as a whole."""
+"""Saves the pods' marks (`agent.pods.machine`) in a small JSON file in the agent's folder."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from stoker.agent.pod_events import Mark
+from stoker.agent.pods.events import Mark
 
 log = logging.getLogger(__name__)
 
 
 class MarksFile:
-    """Without it, or with a torn one, the labels of the containers say what they can."""
+    """If the file is missing or damaged, no marks are loaded, and those from the containers' labels are
+    used."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -39,6 +40,6 @@ class MarksFile:
         new.replace(self._file)
         folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(folder)  # a name that is not there after a crash is an older file
+            os.fsync(folder)  # else the older file may be back after a crash
         finally:
             os.close(folder)

@@ -1,45 +1,71 @@
-"""What a pod's container is made of, and how each engine is asked for it. Pure.
+"""Plans a pod's container, and builds each engine's request to create it. Pure.
 
-- A network of its own, and published ports: the engine chooses the host's. "http" is tcp.
-- Its own volume is a named one of the engine's; a network volume is a folder of the node.
-- It is its owner's machine: the image's own user, the usual rights of a container, programs that gain rights
-  (sudo, sshd). It is never privileged and never on the node's network. Process 1 is the image's own.
-- What it prints is kept by the engine, the last MiBs of it: no agent has to listen.
-- Its environment is what its owner asked for, and where it is. No secret of the platform's.
+- It has a network of its own and publishes ports; "http" means tcp. The host's ports are chosen first,
+  because its environment contains them. A requested port above 65535, such as 70000, cannot be listened at:
+  the pod gets one port that has the same number inside and outside, under the name 70000.
+- Its own volume is a named volume of the engine; a network volume is a folder of the node.
+- It runs as the image's user, with the usual rights of a container, and programs may gain rights (sudo,
+  sshd). It is never privileged and never on the node's network. Process 1 is the image's own.
+- The engine stores the last MiBs of its output, so no agent has to read it as it runs.
+- Its environment holds what its owner set and facts about the pod, but no secret of the platform.
 
 docker   POST /containers/create of the Engine API
-podman   POST /libpod/containers/create of its own, for the reasons of `agent.container_requests`
+podman   POST /libpod/containers/create of its own API, for the reasons given in `agent.containers.requests`
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.agent.container_plan import AGENT_LABEL, NVIDIA_RUNTIME, POD_LABEL, Limits, cdi_name
-from stoker.agent.container_requests import SHM_BYTES, r_limits, resource_limits
-from stoker.agent.volumes import VOLUME_PATH
+from stoker.agent.containers.plan import AGENT_LABEL, NVIDIA_RUNTIME, POD_LABEL, ContainerLimits, cdi_name
+from stoker.agent.containers.requests import SHM_BYTES, r_limits, resource_limits
+from stoker.agent.storage.volumes import VOLUME_PATH
 from stoker.wire.messages import PodSpec
 
 VERSION_LABEL, RESTARTS_LABEL = "stoker.pod.version", "stoker.pod.restarts"
+PORTS_LABEL = "stoker.pod.ports"
 LOG_BYTES = 4 << 20
+PORT_MOST = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A published port. Its owner requested the number `requested`; the program listens at `private`, and is
+    reached at `public` of the host."""
+
+    requested: int
+    private: int
+    public: int
+    transport: str
+
+    @property
+    def target(self) -> str:
+        return f"{self.private}/{self.transport}"
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """`image` is an id, `devices` are CDI names, `ports` read "8000/tcp". `folder` is the host's, of a
-    network volume; without it `volume` names the engine's own, "" for none. None: no limit, or the
-    image's own."""
+    """A pod's container, independent of the engine.
+
+    image    the image's id
+    devices  CDI names
+    folder   the host's folder of a network volume; "" if there is none
+    volume   the engine's volume that is used if there is no `folder`; "" if there is none
+
+    None means no limit, or the image's own value.
+    """
 
     image: str
+    hostname: str
     environment: Mapping[str, str]
     labels: Mapping[str, str]
-    limits: Limits
+    limits: ContainerLimits
     entrypoint: tuple[str, ...] | None = None
     command: tuple[str, ...] | None = None
     devices: tuple[str, ...] = ()
-    ports: tuple[str, ...] = ()
+    ports: tuple[Published, ...] = ()
     volume: str = ""
     folder: str = ""
     volume_path: str = ""
@@ -47,12 +73,12 @@ class PodPlan:
 
 
 def container_name(pod: str) -> str:
-    """And that of its own volume."""
+    """Returns the name of the pod's container and of its own volume."""
     return f"stoker-{pod}"
 
 
 def own_volume(spec: PodSpec) -> str:
-    """The name of the pod's own volume; empty where it has none."""
+    """Returns the name of the pod's own volume, or "" if it has none."""
     wants = spec.volume_path and not spec.volume and spec.volume_bytes != 0
     return container_name(spec.pod) if wants else ""
 
@@ -61,20 +87,51 @@ def volume_labels(agent: str, pod: str) -> dict[str, str]:
     return {AGENT_LABEL: agent, POD_LABEL: pod}
 
 
+def requested_ports(spec: PodSpec) -> tuple[tuple[int, str], ...]:
+    """Returns each requested port once: "http" and "tcp" of one number are the same port."""
+    return tuple(dict.fromkeys((port.private, _transport(port.protocol)) for port in spec.ports))
+
+
+def published(spec: PodSpec, free: Sequence[int]) -> tuple[Published, ...]:
+    """Assigns a free port of the host to each requested port."""
+    return tuple(
+        Published(number, number if number <= PORT_MOST else public, public, transport)
+        for (number, transport), public in zip(requested_ports(spec), free, strict=True)
+    )
+
+
+def labelled_ports(label: str) -> Iterator[tuple[int, str, int]]:
+    """Yields each port in a container's label: the requested number, its transport, and the host's port."""
+    for one in label.split():
+        number, _, rest = one.partition("/")
+        transport, _, public = rest.partition("=")
+        yield int(number), transport, int(public)
+
+
 def pod_plan(
-    spec: PodSpec, image: str, gpus: tuple[str, ...], folder: str, agent: str, limits: Limits
+    spec: PodSpec,
+    image: str,
+    gpus: tuple[str, ...],
+    folder: str,
+    agent: str,
+    limits: ContainerLimits,
+    free: Sequence[int],
 ) -> PodPlan:
-    """`gpus` are uuids, `limits` the node's."""
+    """`gpus` are uuids, `limits` the node's; `free` holds a port of the host for each of
+    `requested_ports`."""
+    ports = published(spec, free)
     labels = {VERSION_LABEL: str(spec.version), RESTARTS_LABEL: str(spec.restarts)}
+    labels[PORTS_LABEL] = " ".join(f"{one.requested}/{one.transport}={one.public}" for one in ports)
     return PodPlan(
         image,
-        _environment(spec, gpus),
+        spec.pod,
+        _environment(spec, gpus, ports),
         volume_labels(agent, spec.pod) | labels,
         limits.of(spec.limits),
         entrypoint=spec.entrypoint or None,
         command=spec.command or None,
         devices=tuple(map(cdi_name, gpus)),
-        ports=tuple(dict.fromkeys(f"{port.private}/{_transport(port.protocol)}" for port in spec.ports)),
+        ports=ports,
         volume=own_volume(spec),
         folder=folder,
         volume_path=spec.volume_path,
@@ -86,19 +143,19 @@ def _transport(protocol: str) -> str:
     return "udp" if protocol == "udp" else "tcp"
 
 
-def _environment(spec: PodSpec, gpus: tuple[str, ...]) -> dict[str, str]:
-    """What the field's images look for, and the same in our own words. What the owner asks for wins, but for
-    where it is."""
-    told = {"RUNPOD_GPU_COUNT": str(len(gpus))}
-    place = {"RUNPOD_POD_ID": spec.pod, "STOKER_POD_ID": spec.pod}
+def _environment(spec: PodSpec, gpus: tuple[str, ...], ports: tuple[Published, ...]) -> dict[str, str]:
+    """Returns the owner's variables and the platform's, under the names that images of RunPod expect and our
+    own. The owner may replace the number of GPUs, but not the other variables of the platform."""
+    fixed = {"RUNPOD_POD_ID": spec.pod, "RUNPOD_POD_HOSTNAME": spec.pod, "STOKER_POD_ID": spec.pod}
+    fixed |= {f"RUNPOD_TCP_PORT_{one.requested}": str(one.public) for one in ports if one.transport == "tcp"}
     if spec.volume:
-        place["RUNPOD_VOLUME_ID"] = spec.volume
+        fixed["RUNPOD_VOLUME_ID"] = spec.volume
     if spec.volume_path:
-        place[VOLUME_PATH] = spec.volume_path
-    place[NVIDIA_RUNTIME] = "void"  # GPUs come by CDI, and no others by the engine's default runtime
+        fixed[VOLUME_PATH] = spec.volume_path
+    fixed[NVIDIA_RUNTIME] = "void"  # GPUs come by CDI only, not by the engine's default runtime
     if not gpus:
-        place["CUDA_VISIBLE_DEVICES"] = ""
-    return {**told, **spec.env, **place}
+        fixed["CUDA_VISIBLE_DEVICES"] = ""
+    return {"RUNPOD_GPU_COUNT": str(len(gpus)), **spec.env, **fixed}
 
 
 # ---- the requests -------------------------------------------------------------------------------
@@ -107,9 +164,10 @@ def _environment(spec: PodSpec, gpus: tuple[str, ...]) -> dict[str, str]:
 def docker_pod_request(plan: PodPlan) -> dict[str, Any]:
     request: dict[str, Any] = {
         "Image": plan.image,
+        "Hostname": plan.hostname,
         "Env": [f"{name}={value}" for name, value in plan.environment.items()],
         "Labels": dict(plan.labels),
-        "ExposedPorts": {port: {} for port in plan.ports},
+        "ExposedPorts": {port.target: {} for port in plan.ports},
         "HostConfig": _host_config(plan),
     }
     if plan.entrypoint is not None:
@@ -123,7 +181,7 @@ def _host_config(plan: PodPlan) -> dict[str, Any]:
     limits = plan.limits
     config: dict[str, Any] = {
         "NetworkMode": "bridge",
-        "PortBindings": {port: [{"HostIp": "", "HostPort": ""}] for port in plan.ports},
+        "PortBindings": {one.target: [{"HostIp": "", "HostPort": str(one.public)}] for one in plan.ports},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": str(LOG_BYTES), "max-file": "2"}},
         "PidsLimit": limits.pids,
         "ShmSize": SHM_BYTES,
@@ -152,6 +210,7 @@ def podman_pod_request(plan: PodPlan, name: str) -> dict[str, Any]:
     request: dict[str, Any] = {
         "name": name,
         "image": plan.image,
+        "hostname": plan.hostname,
         "env": dict(plan.environment),
         "labels": dict(plan.labels),
         "netns": {"nsmode": "bridge"},
@@ -175,10 +234,9 @@ def podman_pod_request(plan: PodPlan, name: str) -> dict[str, Any]:
         request["volumes"] = [{"Name": plan.volume, "Dest": plan.volume_path}]
     if plan.disk_bytes is not None:
         request["storage_opts"] = {"size": str(plan.disk_bytes)}
-    given = {"entrypoint": plan.entrypoint, "command": plan.command}
-    return request | {key: list(value) for key, value in given.items() if value is not None}
+    optional = {"entrypoint": plan.entrypoint, "command": plan.command}
+    return request | {key: list(value) for key, value in optional.items() if value is not None}
 
 
-def _podman_port(port: str) -> dict[str, Any]:
-    number, transport = port.split("/")
-    return {"container_port": int(number), "host_port": 0, "protocol": transport}
+def _podman_port(port: Published) -> dict[str, Any]:
+    return {"container_port": port.private, "host_port": port.public, "protocol": port.transport}

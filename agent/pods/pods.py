@@ -1,12 +1,12 @@
-"""The pods of this node: the shell of `agent.pod`, over whatever engine is behind the seam.
+"""Supervises the pods of this node: runs `agent.pods.machine` for each, over a PodEngine.
 
-    Desired ──> Pods ──one command at a time, for each pod──> PodEngine
-       reports <──'  <── looked at every LOOK_S ──────────────────'
+    Desired ──> Pods ──one command at a time for each pod──> PodEngine
+    reports <────'  <── each container's state, every LOOK_S ────'
 
-- Pods outlive the agent: it stops none of them when it ends. A new one finds them by their label, says them
-  in its first Hello, and goes on with what is wanted. Until control has said that, it leaves them alone.
-- The marks (`agent.pod`) are kept in one small file, written before the command that they are about.
-- A pod holds its devices while its container runs: that is what is metered.
+- Pods outlive the agent, which stops none of them when it ends. The next agent finds them by their label,
+  reports them in its first Hello, and leaves them alone until control has said what it wants.
+- The marks (`agent.pods.machine`) are saved in one small file before the command that they belong to.
+- A pod holds its devices while its container runs, and that time is metered.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
-from stoker.agent import attempt_log, pod, redaction
 from stoker.agent.alarm import Alarm
-from stoker.agent.metering import Metering
-from stoker.agent.pod_events import (
+from stoker.agent.logs import attempt_log, redaction
+from stoker.agent.pods import machine as pod
+from stoker.agent.pods.events import (
     Command,
     Container,
     Done,
@@ -28,7 +28,6 @@ from stoker.agent.pod_events import (
     Event,
     Failed,
     GiveUp,
-    Keep,
     Look,
     Make,
     Mark,
@@ -37,14 +36,17 @@ from stoker.agent.pod_events import (
     RemoveVolume,
     Report,
     Runs,
-    Saw,
+    SaveMark,
+    Seen,
     Signal,
     Start,
     Tick,
     Wished,
 )
-from stoker.agent.pod_seam import PodEngine, PodFailed
-from stoker.agent.restarts import back_off
+from stoker.agent.pods.interfaces import PodEngine, PodFailed
+from stoker.agent.pods.states import Gone, Pod
+from stoker.agent.workers.metering import Metering
+from stoker.agent.workers.restarts import back_off
 from stoker.wire.messages import HeldPod, PodSpec, PodState
 
 log = logging.getLogger(__name__)
@@ -53,16 +55,16 @@ LOOK_S = 2.0
 
 
 class Marks(Protocol):
-    """One file, replaced as a whole and durable when `save` returns. A torn one loads as none."""
+    """The saved marks. They are on disk when `save` returns. A damaged file loads as no marks."""
 
     def load(self) -> dict[str, Mark]: ...
 
     def save(self, marks: Mapping[str, Mark]) -> None:
-        """Raises OSError when the disk is full."""
+        """Replaces all marks. Raises OSError if the disk is full."""
 
 
 class MarksInMemory:
-    """Of a test, or of an agent that runs no pods. What it holds outlives a Pods."""
+    """The marks of an agent that runs no pods, or of a test."""
 
     def __init__(self) -> None:
         self.kept: dict[str, Mark] = {}
@@ -75,23 +77,23 @@ class MarksInMemory:
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
-    """One pod with its timer. `work` is the command being performed, `meters` are by version."""
+class SupervisedPod:
+    """One pod with its timer. `work` performs a command; `meters` are by version."""
 
-    pod: pod.Pod
+    pod: Pod
     alarm: Alarm
     work: asyncio.Task[None] | None = None
     signals: set[asyncio.Task[None]] = field(default_factory=set)
-    heard: bool = False  # the engine has answered for it, or cannot
-    unnamed: bool = False  # it was logged that nobody names it
-    trouble: str = ""
+    answered: bool = False  # the engine has reported it, or has failed to
+    unnamed: bool = False  # a warning was logged that control does not name it
+    last_error: str = ""
     meters: dict[int, Metering] = field(default_factory=dict)
     metered: Metering | None = None
 
 
 class Pods:
-    """`looked` is set when the engine has told of every pod that an earlier agent left, or has not answered.
-    `meter` makes what measures one version of a pod."""
+    """`looked` is set once the engine has reported, or failed to report, every pod that an earlier agent
+    left. `meter` makes a meter for one version of a pod."""
 
     def __init__(
         self,
@@ -103,58 +105,55 @@ class Pods:
     ) -> None:
         self._engine, self._marks, self._report, self._meter = engine, marks, report, meter
         self._look_s = look_s
-        self._kept: dict[str, Mark] = {}
-        self._seats: dict[str, Seat] = {}
+        self._saved: dict[str, Mark] = {}
+        self._supervised: dict[str, SupervisedPod] = {}
         self._tasks: asyncio.TaskGroup
         self._found = False
-        self._sat = asyncio.Event()  # there are pods to look at
+        self._any_pods = asyncio.Event()
         self.looked = asyncio.Event()
 
     async def run(self) -> NoReturn:
-        """Until it is cancelled; the containers stay as they are."""
-        self._kept = self._marks.load()
+        """Runs until cancelled; the containers stay as they are."""
+        self._saved = self._marks.load()
         async with asyncio.TaskGroup() as self._tasks:
-            for name, mark in self._kept.items():
-                self._sit(name, mark)
+            for name, mark in self._saved.items():
+                self._supervise(name, mark)
             self._tasks.create_task(self._find(), name="find pods")
             while True:
-                if not self._seats:
-                    self._sat.clear()
-                    await self._sat.wait()
+                if not self._supervised:
+                    self._any_pods.clear()
+                    await self._any_pods.wait()
                 await asyncio.sleep(self._look_s)
-                for seat in list(self._seats.values()):
-                    if pod.watched(seat.pod):
-                        self._tell(seat, Tick(_now()))
+                for supervised in list(self._supervised.values()):
+                    if pod.watched(supervised.pod):
+                        self._step(supervised, Tick(_now()))
         raise AssertionError("a group with an endless task does not end")
 
     def discard(self) -> None:
-        """No timer of it rings any more."""
-        for seat in self._seats.values():
-            seat.alarm.set(None)
-            for meter in seat.meters.values():
+        """Stops all timers and meters."""
+        for supervised in self._supervised.values():
+            supervised.alarm.set(None)
+            for meter in supervised.meters.values():
                 meter.discard()
 
     # -- for the session
 
     def desire(self, specs: tuple[PodSpec, ...]) -> None:
-        """What is wanted of the pods that are named; of others nothing is."""
+        """Sets what control wants of each pod. Nothing is done with pods that are not named."""
         named = {spec.pod: spec for spec in specs}
         for name, spec in named.items():
-            seat = self._seats.get(name) or self._sit(name, None)
-            self._tell(seat, Wished(_now(), spec))
-        for name, seat in list(self._seats.items()):
+            supervised = self._supervised.get(name) or self._supervise(name, None)
+            self._step(supervised, Wished(_now(), spec))
+        for name, supervised in list(self._supervised.items()):
             if name not in named:
-                self._leave(seat)
+                if not supervised.unnamed and not isinstance(supervised.pod.doing, Gone):
+                    log.warning("control does not name pod %s; it is left as it is", name)
+                    supervised.unnamed = True
+                self._step(supervised, Wished(_now(), None))
 
     def held(self) -> tuple[HeldPod, ...]:
-        found = (pod.held(seat.pod) for seat in self._seats.values())
+        found = (pod.held(supervised.pod) for supervised in self._supervised.values())
         return tuple(one for one in found if one is not None)
-
-    def _leave(self, seat: Seat) -> None:
-        if not seat.unnamed and not isinstance(seat.pod.doing, pod.Gone):
-            log.warning("pod %s is not among those that control names; it is left as it is", seat.pod.name)
-            seat.unnamed = True
-        self._tell(seat, Wished(_now(), None))
 
     # -- its pods
 
@@ -165,85 +164,85 @@ class Pods:
                 found = await self._engine.found()
                 break
             except PodFailed as error:
-                log.warning("which pods this node has is not known yet: %s", str(error))
+                log.warning("the pods of this node cannot be listed yet: %s", error)
             failures += 1
             self._found = True
-            self._see_whether_looked()
+            self._check_looked()
             await asyncio.sleep(back_off(failures))
         for name, mark in found.items():
-            if name not in self._seats:
-                self._sit(name, mark)
+            if name not in self._supervised:
+                self._supervise(name, mark)
         self._found = True
-        self._see_whether_looked()
+        self._check_looked()
 
-    def _sit(self, name: str, mark: Mark | None) -> Seat:
+    def _supervise(self, name: str, mark: Mark | None) -> SupervisedPod:
         first, commands = pod.begin(name, mark)
-        alarm = Alarm(lambda at: self._tell(seat, Tick(at)))
-        seat = self._seats[name] = Seat(first, alarm)
-        self._sat.set()
+        alarm = Alarm(lambda at: self._step(supervised, Tick(at)))
+        supervised = self._supervised[name] = SupervisedPod(first, alarm)
+        self._any_pods.set()
         for command in commands:
-            self._perform(seat, command)
-        return seat
+            self._perform(supervised, command)
+        return supervised
 
-    def _see_whether_looked(self) -> None:
-        if self._found and all(seat.heard for seat in self._seats.values()):
+    def _check_looked(self) -> None:
+        if self._found and all(supervised.answered for supervised in self._supervised.values()):
             self.looked.set()
 
-    def _tell(self, seat: Seat, event: Event) -> None:
-        if isinstance(event, Saw | Failed):
-            seat.heard = True
-        seat.pod, commands = pod.step(seat.pod, event)
+    def _step(self, supervised: SupervisedPod, event: Event) -> None:
+        if isinstance(event, Seen | Failed):
+            supervised.answered = True
+        supervised.pod, commands = pod.step(supervised.pod, event)
         for command in commands:
-            self._perform(seat, command)
-        seat.alarm.set(pod.wake_at(seat.pod))
-        self._measure(seat)
-        if isinstance(seat.pod.doing, pod.Gone) and seat.pod.spec is None:
-            self._seats.pop(seat.pod.name, None)
-        self._see_whether_looked()
+            self._perform(supervised, command)
+        supervised.alarm.set(pod.wake_at(supervised.pod))
+        self._measure(supervised)
+        if isinstance(supervised.pod.doing, Gone) and supervised.pod.spec is None:
+            self._supervised.pop(supervised.pod.name, None)
+        self._check_looked()
 
     # -- its commands
 
-    def _perform(self, seat: Seat, command: Command) -> None:
+    def _perform(self, supervised: SupervisedPod, command: Command) -> None:
         match command:
             case Report(state):
                 log.info("pod %s: %s%s", state.pod, state.state, state.reason and f", {state.reason}")
                 self._report(state)
-            case Keep(mark):
-                self._keep(seat.pod.name, mark)
+            case SaveMark(mark):
+                self._save_mark(supervised.pod.name, mark)
             case Signal(signal):
-                task = self._tasks.create_task(self._signal(seat.pod.name, signal))
-                seat.signals.add(task)
-                task.add_done_callback(seat.signals.discard)
+                task = self._tasks.create_task(self._signal(supervised.pod.name, signal))
+                supervised.signals.add(task)
+                task.add_done_callback(supervised.signals.discard)
             case GiveUp():
-                if seat.work is not None:
-                    seat.work.cancel()
-                    seat.work = None
+                if supervised.work is not None:
+                    supervised.work.cancel()
+                    supervised.work = None
             case _:
-                if seat.work is None:  # else a look at what is being looked at
-                    name = f"pod {seat.pod.name}"
-                    seat.work = self._tasks.create_task(self._work(seat, command), name=name)
+                if supervised.work is None:  # else it is a second look while the first is under way
+                    name = f"pod {supervised.pod.name}"
+                    supervised.work = self._tasks.create_task(self._work(supervised, command), name=name)
 
-    async def _work(self, seat: Seat, command: Command) -> None:
+    async def _work(self, supervised: SupervisedPod, command: Command) -> None:
         event: Event
         try:
-            event = await self._result(seat, command)
+            event = await self._result(supervised, command)
         except PodFailed as error:
             event = Failed(_now(), str(error))
-            if str(error) != seat.trouble:
-                log.warning("pod %s: %s", seat.pod.name, str(error))
-                seat.trouble = str(error)
-        except Exception as error:  # of one pod: the agent and its other work go on
+            if str(error) != supervised.last_error:
+                log.warning("pod %s: %s", supervised.pod.name, error)
+                supervised.last_error = str(error)
+        except Exception as error:  # one pod's failure must not end the agent
             event = Failed(_now(), f"the agent failed with it: {error!r}")
-            log.exception("pod %s", seat.pod.name)
-        seat.work = None
-        self._tell(seat, event)
+            log.exception("pod %s", supervised.pod.name)
+        supervised.work = None
+        self._step(supervised, event)
 
-    async def _result(self, seat: Seat, command: Command) -> Event:
-        name, engine = seat.pod.name, self._engine
+    async def _result(self, supervised: SupervisedPod, command: Command) -> Event:
+        name, engine = supervised.pod.name, self._engine
         match command:
             case Look():
                 container = await engine.look(name)
-                return Saw(_now(), _without_secrets(container, seat.pod.spec))
+                return Seen(_now(), _redacted(container, supervised.pod.spec))
             case Pull(spec):
                 await engine.pull(spec)
             case Make(spec):
@@ -251,46 +250,48 @@ class Pods:
             case Start(spec):
                 await engine.start(spec)
             case Remove():
-                if seat.signals:  # an engine may never answer one whose container was removed meanwhile
-                    await asyncio.wait(seat.signals)
+                if supervised.signals:  # an engine may never answer a signal to a removed container
+                    await asyncio.wait(supervised.signals)
                 await engine.remove(name)
             case RemoveVolume():
                 await engine.remove_volume(name)
         return Done(_now())
 
     async def _signal(self, name: str, signal: str) -> None:
-        """Whether it helped is seen at the next look, and SIGKILL is sent again then."""
+        """A failure is only logged: the next look shows whether the container has ended, and SIGKILL is
+        repeated."""
         try:
             await self._engine.signal(name, signal)
         except PodFailed as error:
-            log.warning("pod %s got no %s: %s", name, signal, str(error))
+            log.warning("%s could not be sent to pod %s: %s", signal, name, error)
 
-    def _keep(self, name: str, mark: Mark | None) -> None:
+    def _save_mark(self, name: str, mark: Mark | None) -> None:
         if mark is None:
-            self._kept.pop(name, None)
+            self._saved.pop(name, None)
         else:
-            self._kept[name] = mark
+            self._saved[name] = mark
         try:
-            self._marks.save(self._kept)
+            self._marks.save(self._saved)
         except OSError as error:
-            log.error("the marks of the pods cannot be written, they are in memory only: %s", error)
+            log.error("the pods' marks cannot be saved and are kept in memory only: %s", error)
 
-    def _measure(self, seat: Seat) -> None:
-        """While its container runs. Of one that an earlier agent started, from when its spec is known."""
-        spec, seen = seat.pod.spec, seat.pod.seen
+    def _measure(self, supervised: SupervisedPod) -> None:
+        """Meters the pod while its container runs; if an earlier agent started it, from when its spec is
+        known."""
+        spec, seen = supervised.pod.spec, supervised.pod.seen
         if not isinstance(seen, Runs):
-            if seat.metered is not None:
-                seat.metered.ended()
-            seat.metered = None
-        elif seat.metered is None and spec is not None and spec.version == seen.version:
-            if spec.version not in seat.meters:
-                seat.meters[spec.version] = self._meter(spec)
-            seat.metered = seat.meters[spec.version]
-            seat.metered.began()
+            if supervised.metered is not None:
+                supervised.metered.ended()
+            supervised.metered = None
+        elif supervised.metered is None and spec is not None and spec.version == seen.version:
+            if spec.version not in supervised.meters:
+                supervised.meters[spec.version] = self._meter(spec)
+            supervised.metered = supervised.meters[spec.version]
+            supervised.metered.began()
 
 
-def _without_secrets(container: Container, spec: PodSpec | None) -> Container:
-    """Nothing it printed is told until it is known what its secrets are."""
+def _redacted(container: Container, spec: PodSpec | None) -> Container:
+    """Removes secrets from its log. Without a spec the secrets are unknown, and the whole log is removed."""
     if not isinstance(container, Ended) or not container.log_tail:
         return container
     if spec is None:

@@ -1,12 +1,13 @@
-"""A cgroup (version 2) for each worker, where the agent may make some: its limits, and its end in one write.
+"""Creates a cgroup (version 2) for each worker, if the agent may: for its limits, and to kill all its
+processes.
 
-    <the agent's own>/stoker-<folder>-<life>/<worker>.<n>/      kill: `cgroup.kill`, grandchildren and all
-                     '- of an earlier life: killed and removed when an agent of the same folder starts
+    <the agent's own>/stoker-<folder>-<life>/<worker>.<n>/      killed with all descendants by `cgroup.kill`
+                     '- of an earlier agent: killed and removed when an agent of the same folder starts
 
-- Whatever a worker forks is in its cgroup, whatever it does to its session, environment or parents.
-- Limits need controllers in the agent's own cgroup, and no process in it beside its children. Where the agent
-  is alone there it steps aside into a cgroup of its own; where it is not, there is the kill and no limit.
-- Nothing here waits: a cgroup is removed when it is empty, by whoever looks again.
+- Every descendant of a worker is in its cgroup, whatever it does to its session, environment or parents.
+- Limits need controllers in the agent's own cgroup, and no process in it but its children. If the agent is
+  alone there, it moves into a cgroup of its own; otherwise workers can be killed by cgroup but not limited.
+- Nothing here waits: an empty cgroup is removed at the next look.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from stoker.agent.process_tree import life
+from stoker.agent.process_tree.tree import life
 
 WANTED = ("memory", "pids", "cpu")
 LEFT_S = 2.0
-"""How long leftovers of an earlier agent may take to die."""
+"""How long the processes that an earlier agent left may take to die."""
 
 
 class NoCgroups(Exception):
-    """Why this host has none for us, in words."""
+    """This host has no cgroups for the agent. The message says why."""
 
 
 class Cgroup:
-    """One worker's."""
+    """The cgroup of one worker."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +45,7 @@ class Cgroup:
         self.procs.write_text(str(pid))
 
     def pids(self) -> list[int]:
-        """The living processes, with those of cgroups that the worker made below its own."""
+        """Returns the running processes, also those in cgroups that the worker created below its own."""
         found = []
         for folder in _folders(self.path):
             with contextlib.suppress(OSError):
@@ -52,7 +53,7 @@ class Cgroup:
         return found
 
     def kill(self) -> None:
-        """SIGKILL to everything in it, and to what it forks meanwhile."""
+        """Sends SIGKILL to all processes in it, and to those that they fork meanwhile."""
         with contextlib.suppress(FileNotFoundError):
             (self.path / "cgroup.kill").write_text("1")
 
@@ -62,11 +63,11 @@ class Cgroup:
 
     @property
     def oom_kills(self) -> int:
-        """How many the kernel killed for its memory limit."""
+        """How many processes the kernel killed for exceeding the memory limit."""
         return _count(self.path / "memory.events", "oom_kill")
 
     def remove(self) -> bool:
-        """Whether it is gone: only an empty one can be removed."""
+        """Removes it if it is empty, and returns whether it is gone."""
         for folder in _folders(self.path):
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -79,9 +80,9 @@ class Cgroups:
     def __init__(self, folder: Path, own: Path | None = None) -> None:
         self._own = find_own() if own is None else own
         mark = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:12]
-        if not (self._own / "cgroup.kill").exists() and not _is_whole(self._own):
+        if not (self._own / "cgroup.kill").exists() and not _has_kill(self._own):
             raise NoCgroups("the kernel has no cgroup.kill (5.14 has)")
-        self.left = self._remove_leftovers(f"stoker-{mark}-")
+        self.left = self._remove_orphans(f"stoker-{mark}-")
         self.path = self._own / f"stoker-{mark}-{life()}"
         try:
             self.path.mkdir(exist_ok=True)
@@ -93,24 +94,24 @@ class Cgroups:
             raise NoCgroups(f"the cgroups below {self._own} are {kind}: no process may enter them")
 
     def _enable(self) -> frozenset[str]:
-        """Which of the wanted controllers the workers' cgroups have."""
+        """Enables the wanted controllers for the workers' cgroups, and returns those that they have."""
         there = set((self._own / "cgroup.controllers").read_text().split()) & set(WANTED)
-        if not there or not self._stepped_aside():
+        if not there or not self._move_aside():
             return frozenset()
         for name in sorted(there):
             with contextlib.suppress(OSError):
                 for folder in (self._own, self.path):
                     (folder / "cgroup.subtree_control").write_text(f"+{name}")
-        return frozenset(_words(self.path / "cgroup.subtree_control") & there)
+        return frozenset(_fields(self.path / "cgroup.subtree_control") & there)
 
-    def _stepped_aside(self) -> bool:
-        """Moves the agent into a cgroup of its own. Whether no process is left in this one, as limits demand.
+    def _move_aside(self) -> bool:
+        """Moves the agent into a cgroup of its own, and returns whether this one has no process left.
 
-        With one left the kernel refuses limits of memory. It would take those of processes and processors,
-        but then let no process into the cgroups below. In the root of all cgroups processes may stay."""
+        While there is one, the kernel refuses memory limits, and with limits of processes or CPU time it lets
+        no process into the cgroups below. In the root of all cgroups processes may stay."""
         if not (self._own / "cgroup.type").exists():
             return True
-        if not _words(self._own / "cgroup.procs") <= {str(os.getpid())}:
+        if not _fields(self._own / "cgroup.procs") <= {str(os.getpid())}:
             return False
         aside = self._own / "stoker-agent"
         try:
@@ -121,33 +122,33 @@ class Cgroups:
         return True
 
     def make(self, name: str, limits: Mapping[str, str]) -> Cgroup:
-        """Raises OSError."""
+        """Creates a worker's cgroup. Raises OSError."""
         made = Cgroup(self.path / name)
         made.path.mkdir()
         for file, value in limits.items():
             path = made.path / file
-            if file != "memory.swap.max" or path.exists():  # not there where there is no swap
+            if file != "memory.swap.max" or path.exists():  # missing if the host has no swap
                 path.write_text(value)
         return made
 
-    def _remove_leftovers(self, start: str) -> int:
-        """Ends what earlier agents left; how many processes that were."""
+    def _remove_orphans(self, start: str) -> int:
+        """Kills what earlier agents left, and returns the number of processes."""
         left = [Cgroup(path) for path in self._own.glob(f"{start}*")]
         count = sum(len(one.pids()) for one in left)
         for one in left:
             one.kill()
         until = time.monotonic() + LEFT_S
         while [one for one in left if not one.remove()] and time.monotonic() < until:
-            time.sleep(0.001)  # at the agent's start: nobody else waits
+            time.sleep(0.001)  # only at the agent's start, when nothing else runs
         return count
 
     def close(self) -> None:
-        """What is not empty stays, for the next agent to find."""
+        """Removes the folder. If it is not empty it stays, and the next agent removes it."""
         Cgroup(self.path).remove()
 
 
 def find_own(self: Path = Path("/proc/self")) -> Path:
-    """The folder of this process's cgroup of version 2. Raises NoCgroups."""
+    """Returns the folder of this process's cgroup of version 2. Raises NoCgroups."""
     own = next(
         (line[3:] for line in (self / "cgroup").read_text().splitlines() if line.startswith("0::")), None
     )
@@ -161,15 +162,16 @@ def find_own(self: Path = Path("/proc/self")) -> Path:
 
 
 def _mounts(mountinfo: str) -> Iterator[tuple[str, str]]:
-    """Root and mount point of each mount of version 2."""
+    """Yields the root and the mount point of each mount of version 2."""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         if after.split(" ")[0] == "cgroup2":
             yield before.split(" ")[3], before.split(" ")[4]
 
 
-def _is_whole(own: Path) -> bool:
-    """Whether the kernel has cgroup.kill: seen in a new cgroup, for the root of all cgroups never has it."""
+def _has_kill(own: Path) -> bool:
+    """Returns whether the kernel has cgroup.kill. Looks into a new cgroup, since the root of all cgroups
+    never has it."""
     probe = own / f"stoker-probe-{os.getpid()}"
     try:
         probe.mkdir()
@@ -188,12 +190,12 @@ def _kind(path: Path) -> str:
 
 
 def _folders(path: Path) -> list[Path]:
-    """It and all below, the innermost first."""
+    """Returns the folder and all folders in it, the innermost first."""
     return [Path(name) for name, _, _ in os.walk(path, topdown=False)]
 
 
 def _count(path: Path, name: str) -> int:
-    """Of a file with a name and a number in each line; 0 where it is gone."""
+    """Reads one number from a file with a name and a number in each line; returns 0 if the file is gone."""
     with contextlib.suppress(OSError):
         for line in path.read_text().splitlines():
             if line.split(" ")[0] == name:
@@ -201,5 +203,5 @@ def _count(path: Path, name: str) -> int:
     return 0
 
 
-def _words(path: Path) -> set[str]:
+def _fields(path: Path) -> set[str]:
     return set(path.read_text().split())

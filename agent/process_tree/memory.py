@@ -1,9 +1,9 @@
-"""How much memory a worker holds: its processes as the kernel counts them, its device as the driver does.
+"""Measures the memory of a worker: that of its processes by the kernel, that of its devices by the driver.
 
-Of the host's memory counts what the kernel could not take back at will: a page that several processes share
-counts in parts, and a file that is mapped (weights) not at all. Where that may not be read (another user's
-process), resident less shared pages. A look reads /proc in a thread, which may hang there: of a process that
-its driver holds in the middle of a change of its memory, nothing is told.
+Only host memory that the kernel cannot reclaim counts: a page shared by several processes counts in parts,
+and mapped files (weights) do not count. If that may not be read (another user's process), resident less
+shared pages count. /proc is read in a thread, because the read may block while a driver changes the memory of
+a process.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 
-from stoker.agent.beside import beside
-from stoker.agent.process_tree import process_table
-from stoker.agent.recycle import Footprint
-from stoker.agent.seams import Sampler
+from stoker.agent.devices.interfaces import Sampler
+from stoker.agent.process_tree.tree import process_table
+from stoker.agent.workers.recycle_policy import Footprint
+from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.messages import Device
 
 log = logging.getLogger(__name__)
@@ -30,12 +30,12 @@ class WorkerMemory:
         self._sampler = sampler
 
     async def measure(self, pid: int, devices: Sequence[Device], shared: bool) -> Footprint:
-        """Never raises: what cannot be looked at is unknown. `pid` 0: a worker whose processes are hidden.
-        `shared`: others work on its device, and only what its own processes hold counts."""
+        """Never raises: what cannot be measured is unknown. `pid` is 0 if the worker's processes are hidden.
+        `shared`: others use its device, so only what its own processes hold counts."""
         try:
             name = f"memory of process {pid}"
-            tree = await beside(name, lambda: tree_of(pid)) if pid else ()
-            host = await beside(name, lambda: tree_memory(tree))
+            tree = await run_in_thread(name, lambda: tree_of(pid)) if pid else ()
+            host = await run_in_thread(name, lambda: tree_memory(tree))
             found = [await self._of(device, tree, shared) for device in devices]
             known = [used for used in found if used is not None]
             return Footprint(host, sum(known) if known and len(known) == len(found) else None)
@@ -44,7 +44,7 @@ class WorkerMemory:
             return Footprint()
 
     async def _of(self, device: Device, tree: Sequence[int], shared: bool) -> int | None:
-        """A processor's memory is the host's: it says nothing of a worker."""
+        """Returns the memory of one device; None for a CPU device, whose memory is the host's."""
         if device.kind == "cpu" or (shared and not tree):
             return None
         if shared:
@@ -53,19 +53,19 @@ class WorkerMemory:
 
 
 def tree_of(pid: int) -> list[int]:
-    """This process and all its descendants."""
+    """Returns this process and all its descendants."""
     children = defaultdict(list)
     for seen in process_table().values():
         children[seen.parent].append(seen.pid)
-    tree, waiting = [pid], list(children[pid])
-    while waiting:
-        tree.append(waiting.pop())
-        waiting += children[tree[-1]]
+    tree, unvisited = [pid], list(children[pid])
+    while unvisited:
+        tree.append(unvisited.pop())
+        unvisited += children[tree[-1]]
     return tree
 
 
 def tree_memory(tree: Sequence[int]) -> int | None:
-    """Bytes of all these processes; None when the first is gone."""
+    """Returns the bytes of all these processes, or None if the first has ended."""
     own = _memory(tree[0]) if tree else None
     return None if own is None else own + sum(_memory(one) or 0 for one in tree[1:])
 
@@ -81,7 +81,7 @@ def _unreclaimable(pid: int) -> int:
     with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
         lines = [line.split() for line in file if line.startswith(_COUNTED)]
     if len(lines) < len(_COUNTED):
-        raise FileNotFoundError("the kernel does not tell the kinds of pages")
+        raise FileNotFoundError("the kernel does not report the kinds of pages")
     return sum(int(line[1]) for line in lines) * _KIB
 
 

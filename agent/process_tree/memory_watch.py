@@ -1,13 +1,14 @@
-"""Watches a worker's memory where no cgroup limits it, and tells once when it is over its limit.
+"""Watches a worker's memory if no cgroup limits it, and calls back once when it exceeds its limit.
 
-Anonymous and shared pages of all its processes count; weights that are mapped from the page cache do not. In
-the exact figure (smaps_rollup) a page that several processes hold counts in parts. It costs a walk through
-page tables, so it is asked for only when the cheap sum, which counts such a page for each, is over the limit.
+Anonymous and shared pages of all its processes count, mapped or not (`agent.process_tree.shared_memory`);
+weights that are mapped from the page cache do not. In the exact figure (smaps) a page that several processes
+share counts in parts. It needs a walk through page tables, so it is read only if the cheap sum, which counts
+such a page for each process, exceeds the limit.
 
-A worker that grows by gigabytes a second is over for up to LOOK_S before it is seen.
+A worker that grows by gigabytes a second may exceed its limit for up to LOOK_S before that is noticed.
 
-Of a process that its driver holds in the middle of a change of its memory, a look may not return before the
-driver does. So it looks beside the loop, one look at a time: that one waits, and nothing else does.
+A look may block while a driver changes the memory of a process. Therefore it runs in a thread, one at a time,
+and blocks nothing else.
 """
 
 from __future__ import annotations
@@ -17,20 +18,28 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from stoker.agent.beside import beside
+from stoker.agent.process_tree.shared_memory import hidden_memory, mapped_uncounted
+from stoker.outbound.run_in_thread import run_in_thread
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.1
 MEMBERS_S = 1.0
-"""How often all processes are searched for the worker's."""
+"""How often the worker's processes are searched for among all."""
 
 
 class MemoryWatch:
-    """`members` finds the worker's processes; `over` is called once, and not after `stop`."""
+    """`members` finds the worker's processes; `over` is called once, and not after `stop`. `uid` is their
+    user, if no other worker has that user."""
 
-    def __init__(self, limit: int, members: Callable[[], Iterable[int]], over: Callable[[], None]) -> None:
-        self._limit, self._members, self._over = limit, members, over
+    def __init__(
+        self,
+        limit: int,
+        members: Callable[[], Iterable[int]],
+        over: Callable[[], None],
+        uid: int | None = None,
+    ) -> None:
+        self._limit, self._members, self._over, self._uid = limit, members, over, uid
         self._loop = asyncio.get_running_loop()
         self._known: tuple[int, ...] = ()
         self._search_at = 0.0
@@ -41,11 +50,11 @@ class MemoryWatch:
         if self._loop.time() >= self._search_at:
             self._known = tuple(self._members())
             self._search_at = self._loop.time() + MEMBERS_S
-        known, limit = self._known, self._limit
+        known, limit, uid = self._known, self._limit, self._uid
         try:
-            look = beside("memory of a worker", lambda: is_over(known, limit))
-        except RuntimeError as error:  # a host without a thread to spare may have one in a moment
-            log.warning("the memory of a worker cannot be looked at, and it is tried again: %s", error)
+            look = run_in_thread("memory of a worker", lambda: is_over(known, limit, uid))
+        except RuntimeError as error:  # the host may have no thread left at the moment
+            log.warning("the memory of a worker cannot be measured, and is tried again: %s", error)
             self._timer = self._loop.call_later(LOOK_S, self._look)
         else:
             look.add_done_callback(self._looked)
@@ -64,15 +73,17 @@ class MemoryWatch:
         self._timer.cancel()
 
 
-def is_over(pids: Sequence[int], limit: int) -> bool:
+def is_over(pids: Sequence[int], limit: int, uid: int | None = None) -> bool:
+    hidden = hidden_memory(pids, uid)
     cheap = sum(used(pid, "status", (b"RssAnon:", b"RssShmem:")) for pid in pids)
-    if cheap <= limit:
+    if cheap + hidden.total <= limit:
         return False
-    return sum(used(pid, "smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) for pid in pids) > limit
+    own = sum(used(pid, "smaps_rollup", (b"Pss_Anon:",)) + mapped_uncounted(pid, hidden) for pid in pids)
+    return own + hidden.total > limit
 
 
 def used(pid: int, file: str, names: Iterable[bytes]) -> int:
-    """Bytes of these lines of /proc/<pid>/<file>; 0 of a process that is gone."""
+    """Returns the bytes in these lines of /proc/<pid>/<file>, or 0 if the process has ended."""
     wanted, total = set(names), 0
     with contextlib.suppress(OSError), open(f"/proc/{pid}/{file}", "rb") as lines:
         for line in lines:

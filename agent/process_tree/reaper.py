@@ -1,20 +1,21 @@
-"""Outlives the agent by a moment, and ends what it has started: `python -I -S keeper.py AGENT LIFE [CGROUP]
+"""Kills what the agent has started once the agent has died: `python -I -S reaper.py AGENT LIFE [CGROUP]
 [FIRST-LAST]`.
 
-    the agent lives ── keeper sleeps ──the agent stops it──> gone
-                            '── the agent died (pidfd) ──> kill, look again, … nobody is left ──> gone
+    the agent lives ── the reaper sleeps ──the agent stops it──> ends
+                            '── the agent died (pidfd) ──> kills, looks again, … no process is left ──> ends
 
-Workers die with the agent by themselves (PR_SET_PDEATHSIG). What they started need not: a child of the
-field's worker program, a daemon in a session of its own. Killed is
+Workers die with the agent (PR_SET_PDEATHSIG). Their children may survive: those of a stock worker program, or
+a daemon in a session of its own. The reaper kills
 
-- everything in the agent's cgroups, where it has some;
-- every process that carries the agent's mark of this life in its environment;
-- every process of the workers' users, where those are a range.
+- every process in the agent's cgroups, if it has some;
+- every process with the mark of this agent process in its environment;
+- every process of the workers' users, if those are a range.
 
-A process that wiped its environment is found by its cgroup or its user only. A handler that runs as the
-agent's own user can kill the keeper; the agent then starts another.
+A process in the middle of execve has no environment for a moment, so it is looked at again. A process that
+cleared its environment is found only by its cgroup or user. A handler that runs as the agent's own user can
+kill the reaper; the agent then starts another.
 
-It runs by itself, with nothing of the agent: a program of the standard library, in a session of its own.
+The program uses the standard library only, and runs in a session of its own.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ import time
 LOOK_AGAIN_S = 0.01
 GIVE_UP_S = 20.0
 USERS_S = 0.5
-"""How long whoever runs as a worker's user is killed: the next agent does it too, and gives them anew."""
+"""How long processes of the workers' users are killed. The next agent kills them at its start, and then
+assigns the users again."""
 LIFE_MARK = "STOKER_AGENT_LIFE"
 
 SPARED_FROM = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""A terminal, or the stop of a whole service, sends these to the agent and the keeper alike."""
+"""A terminal, or the stop of a service, sends these to the agent and to the reaper."""
 
 
 def main(arguments: list[str]) -> int:
@@ -46,7 +48,7 @@ def main(arguments: list[str]) -> int:
     try:
         death = os.pidfd_open(agent)
     except ProcessLookupError:
-        pass  # already
+        pass  # it has died already
     else:
         if os.getppid() == agent:
             select.select([death], [], [])
@@ -62,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 
 def kill_cgroups(path: str) -> None:
-    """Each below the agent's."""
+    """Kills the processes in every cgroup below the agent's."""
     for folder in below(path):
         try:
             with open(f"{folder}/cgroup.kill", "w", encoding="ascii") as file:
@@ -94,32 +96,44 @@ def below(path: str) -> list[str]:
 
 
 def kill_marked(mark: bytes, users: range) -> int:
-    """How many there were."""
+    """Kills what is ours, and returns the number of processes that are or may be ours."""
     found = 0
     for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid() and is_ours(name, mark, users):
+        if name.isdigit() and int(name) != os.getpid():
+            ours = is_ours(name, mark, users)
             try:
-                os.kill(int(name), signal.SIGKILL)
+                if ours:
+                    os.kill(int(name), signal.SIGKILL)
             except OSError:
                 continue
-            found += 1
+            found += ours is not False
     return found
 
 
-def is_ours(pid: str, mark: bytes, users: range) -> bool:
-    """Dead ones are nobody's: their environment is empty, and whoever inherits them reaps them."""
+def is_ours(pid: str, mark: bytes, users: range) -> bool | None:
+    """Returns whether the process is ours; None if it is in the middle of execve, and has neither environment
+    nor arguments. Dead processes are not ours: their parent reaps them."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            if mark in file.read().split(b"\0"):
-                return True
-        if not users:
-            return False
-        with open(f"/proc/{pid}/status", "rb") as file:
-            lines = file.read().split(b"\n")
+        if users and runs_as(pid, users):
+            return True
+        environment = read(pid, "environ")
+        if not environment and not read(pid, "cmdline"):
+            os.readlink(f"/proc/{pid}/exe")  # raises for dead processes and kernel threads
+            return None
+        return mark in (environment or read(pid, "environ")).split(b"\0")
     except OSError:
         return False
+
+
+def runs_as(pid: str, users: range) -> bool:
+    lines = read(pid, "status").split(b"\n")
     fields = {line.split(b":")[0]: line.split()[1] for line in lines if line[:4] in (b"Uid:", b"Stat")}
     return fields[b"State"] not in (b"Z", b"X") and int(fields[b"Uid"]) in users
+
+
+def read(pid: str, file: str) -> bytes:
+    with open(f"/proc/{pid}/{file}", "rb") as opened:
+        return opened.read()
 
 
 if __name__ == "__main__":

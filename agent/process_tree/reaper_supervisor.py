@@ -1,4 +1,4 @@
-"""The agent's hold on its keeper (`agent.keeper`): started, again when it dies, and stopped at the end."""
+"""Starts the agent's reaper (`agent.process_tree.reaper`), starts it again when it dies, and stops it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stoker.agent.process_tree import life
+from stoker.agent.process_tree.tree import life
 
 log = logging.getLogger(__name__)
 
-KEEPER = Path(__file__).with_name("keeper.py")
+REAPER = Path(__file__).with_name("reaper.py")
 AGAIN_S = 1.0
 
 
-class Keeping:
-    """`cgroup` is the folder of the workers' cgroups, `users` their range, where there are such."""
+class ReaperSupervisor:
+    """`cgroup` is the folder of the workers' cgroups, `users` the range of their users, if there are any."""
 
     def __init__(self, cgroup: Path | None, users: tuple[int, int] | None) -> None:
         between = "" if users is None else f"{users[0]}-{users[1]}"
@@ -34,7 +34,7 @@ class Keeping:
     def _start(self) -> None:
         """Raises OSError."""
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(KEEPER), *self._arguments],
+            [sys.executable, "-I", "-S", str(REAPER), *self._arguments],
             cwd="/",
             env={},
             stdin=subprocess.DEVNULL,
@@ -45,15 +45,15 @@ class Keeping:
 
     def _died(self) -> None:
         self._unwatch()
-        log.warning("the keeper was killed (%d); another is started", self._process.wait())
+        log.warning("the reaper was killed (%d); another is started", self._process.wait())
         self._again = self._loop.call_later(AGAIN_S, self._start_again)
 
     def _start_again(self) -> None:
         self._again = None
         try:
             self._start()
-        except OSError as error:  # a host without a process or descriptor to spare may have one in a moment
-            log.error("no keeper can be started, and it is tried again: %s", error)
+        except OSError as error:  # the host may have no process or descriptor left at the moment
+            log.error("the reaper cannot be started, and is tried again: %s", error)
             self._again = self._loop.call_later(AGAIN_S, self._start_again)
 
     def _unwatch(self) -> None:
@@ -61,7 +61,7 @@ class Keeping:
         os.close(self._pidfd)
 
     def stop(self) -> None:
-        """When nothing of the workers is left: it would find nothing."""
+        """Stops the reaper. To be called when no process of a worker is left."""
         if self._again is not None:
             self._again.cancel()
             return

@@ -1,16 +1,18 @@
-"""Which processes a worker started, found in /proc, and their end.
+"""Finds the processes that a worker started, in /proc, and kills them.
 
-As a subreaper the agent inherits every orphan below it, so nothing a handler starts can leave the agent's
-tree. What belongs to one worker is
+The agent is a subreaper: it inherits every orphan among its descendants, so nothing that a handler starts can
+leave the agent's tree. These processes belong to a worker:
 
-- the worker, while it is there, with all its descendants;
-- every child that the agent inherited and that carries the worker's mark in its environment, or sits in a
-  session that was seen to be the worker's, with all its descendants;
-- everything of the worker's user, where that is its own.
+- the worker itself, with all its descendants;
+- every child that the agent inherited and that has the worker's mark in its environment, or is in a session
+  that was found to be the worker's, with all its descendants;
+- every process of the worker's user, if no other worker has that user.
 
-    look (who is there now) -> kill_all -> look -> … -> nobody
+    look (at the processes now) -> kill_all -> look -> … -> none is left
 
-Not found: a process that left the worker's session, wiped its environment, and lost its parent before the
+A process in the middle of execve has no environment for a moment, so the caller looks again.
+
+Not found is a process that left the worker's session, cleared its environment, and lost its parent before the
 first look.
 """
 
@@ -28,17 +30,17 @@ from dataclasses import dataclass, field
 WORKER_MARK = "STOKER_WORKER"
 AGENT_MARK = "STOKER_AGENT"
 LIFE_MARK = "STOKER_AGENT_LIFE"
-"""Tells what one agent process started from what the next one of the same folder starts."""
+"""Tells apart the processes that successive agents of one data folder started."""
 
 PR_SET_CHILD_SUBREAPER = 36
 
 LEFT_MS = 2000
-"""How long what an earlier agent left may take to die, each."""
+"""How long each process that an earlier agent left may take to die."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One line of the process table. `start` tells two processes with one pid apart."""
+    """A process. `start` tells apart two processes that had the same pid."""
 
     pid: int
     parent: int
@@ -48,10 +50,15 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Family:
-    """What is known of one worker's processes from look to look. `uid` is its user's, where nobody else has
-    that. `others` are workers that live now: their marks are known, and to read one's environment may take as
-    long as its driver holds its memory."""
+class ProcessFamily:
+    """What is known of a worker's processes between looks.
+
+    uid        its user, if no other worker has that user
+    others     the running workers; their environments are not read, which may block while a driver holds
+    their
+               memory
+    undecided  the last look found an orphan that may belong to the worker
+    """
 
     worker: str
     pid: int
@@ -59,6 +66,7 @@ class Family:
     others: Collection[int] = ()
     sessions: set[int] = field(default_factory=set)
     members: set[tuple[int, int]] = field(default_factory=set)  # (pid, start), ever seen
+    undecided: bool = False
 
     def __post_init__(self) -> None:
         self.sessions.add(self.pid)  # the worker leads a session of its own
@@ -70,7 +78,7 @@ def become_subreaper() -> None:
 
 
 def life() -> str:
-    """This process, told from any other that had its number."""
+    """Returns a name of this process that no other process with its pid has."""
     seen = _seen(os.getpid())
     assert seen is not None
     return f"{seen.pid}.{seen.start}"
@@ -90,24 +98,33 @@ def _seen(pid: int) -> Seen | None:
             line = file.read()
     except OSError:
         return None
-    # The name stands in brackets and may hold anything, brackets too.
+    # The name is in brackets and may contain anything, even brackets.
     fields = line[line.rindex(b")") + 2 :].split()
     return Seen(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in b"ZX")
 
 
-def marked(pid: int, name: str, value: str) -> bool:
-    """Whether the process was started with `name=value` in its environment."""
+def marked(pid: int, name: str, value: str) -> bool | None:
+    """Returns whether the process was started with `name=value` in its environment; None if it is in the
+    middle of execve, and has neither arguments nor environment."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return os.fsencode(f"{name}={value}") in file.read().split(b"\0")
+        environment = _read(pid, "environ")
+        if not environment and not _read(pid, "cmdline"):
+            os.readlink(f"/proc/{pid}/exe")  # raises for dead processes and kernel threads
+            return None
+        return os.fsencode(f"{name}={value}") in (environment or _read(pid, "environ")).split(b"\0")
     except OSError:
         return False
 
 
-def look(family: Family) -> list[Seen]:
-    """The living processes of a worker; reaps those of its dead that the agent inherited."""
-    table = process_table()
-    members = _members(family, table)
+def _read(pid: int, file: str) -> bytes:
+    with open(f"/proc/{pid}/{file}", "rb") as opened:
+        return opened.read()
+
+
+def look(family: ProcessFamily) -> list[Seen]:
+    """Returns the running processes of a worker, and reaps its dead ones that the agent inherited."""
+    family.undecided = False
+    members = _members(family, process_table())
     family.sessions.update(seen.session for seen in members if seen.session == seen.pid)
     family.members.update((seen.pid, seen.start) for seen in members)
     for seen in members:
@@ -116,36 +133,38 @@ def look(family: Family) -> list[Seen]:
     return [seen for seen in members if not seen.zombie]
 
 
-def take_in(family: Family, pids: Iterable[int]) -> None:
-    """Those that are known to be the worker's by other means."""
+def add_members(family: ProcessFamily, pids: Iterable[int]) -> None:
+    """Adds processes that are known to be the worker's by other means."""
     family.members.update((seen.pid, seen.start) for pid in pids if (seen := _seen(pid)))
 
 
-def _members(family: Family, table: dict[int, Seen]) -> list[Seen]:
+def _members(family: ProcessFamily, table: dict[int, Seen]) -> list[Seen]:
     children = defaultdict(list)
     for seen in table.values():
         children[seen.parent].append(seen)
-    waiting = [seen for seen in table.values() if _is_root(family, seen)]
+    unvisited = [seen for seen in table.values() if _is_root(family, seen)]
     found: dict[int, Seen] = {}
-    while waiting:
-        seen = waiting.pop()
+    while unvisited:
+        seen = unvisited.pop()
         if seen.pid not in found:
             found[seen.pid] = seen
-            waiting.extend(children[seen.pid])
+            unvisited.extend(children[seen.pid])
     return list(found.values())
 
 
-def _is_root(family: Family, seen: Seen) -> bool:
+def _is_root(family: ProcessFamily, seen: Seen) -> bool:
     if seen.session in family.sessions or (seen.pid, seen.start) in family.members:
         return True
     if family.uid is not None and user_of(seen.pid) == family.uid:
         return True
     mine = seen.parent == os.getpid() and seen.session != os.getsid(0) and seen.pid not in family.others
-    return mine and marked(seen.pid, WORKER_MARK, family.worker)
+    known = mine and marked(seen.pid, WORKER_MARK, family.worker)
+    family.undecided |= known is None
+    return bool(known)
 
 
 def user_of(pid: int) -> int | None:
-    """Its real user. Not that of its folder in /proc, which is root's where it may not be looked into."""
+    """Returns its real user. The owner of its folder in /proc may be root instead."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             text = file.read()
@@ -155,13 +174,13 @@ def user_of(pid: int) -> int | None:
 
 
 def of_users(first: int, last: int) -> list[Seen]:
-    """The living processes of these users."""
+    """Returns the running processes of these users."""
     table = [seen for seen in process_table().values() if not seen.zombie]
     return [seen for seen in table if first <= (user_of(seen.pid) or -1) <= last]
 
 
 def kill_all(processes: Iterable[Seen], number: signal.Signals = signal.SIGKILL) -> None:
-    """The signal to each that is still the process that was seen."""
+    """Sends a signal to each process that still is the one that was seen."""
     for seen in processes:
         with contextlib.suppress(OSError), _pidfd(seen) as fd:
             signal.pidfd_send_signal(fd, number)
@@ -185,10 +204,10 @@ def _reap(pid: int) -> None:
 
 
 def reap_strays(workers: set[int]) -> None:
-    """Reaps inherited children that ended by themselves while their worker lives on.
+    """Reaps inherited children that have ended while their worker lives on.
 
-    A child of this process's own making is in this session, or leads its own; whoever has any other session
-    was made by a worker's descendant.
+    A child that this process started is in this session or leads its own; one in any other session was
+    started by a descendant of a worker.
     """
     mine = os.getsid(0)
     for seen in process_table().values():
@@ -197,8 +216,8 @@ def reap_strays(workers: set[int]) -> None:
             _reap(seen.pid)
 
 
-def kill_leftovers(agent: str) -> int:
-    """Ends the processes that an earlier agent of this data folder left; how many there were."""
+def kill_orphans(agent: str) -> int:
+    """Kills the processes that an earlier agent of this data folder left, and returns their number."""
     found = [
         seen for seen in process_table().values() if not seen.zombie and marked(seen.pid, AGENT_MARK, agent)
     ]

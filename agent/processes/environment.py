@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import stoker
-from stoker.agent.process_tree import AGENT_MARK, LIFE_MARK, WORKER_MARK, life
-from stoker.agent.volumes import VOLUME_PATH
+from stoker.agent.process_tree.tree import AGENT_MARK, LIFE_MARK, WORKER_MARK, life
+from stoker.agent.storage.volumes import VOLUME_PATH
 from stoker.wire.messages import Device, WorkerSpec
 
 

@@ -14,7 +14,7 @@ _KNOWN = {
 }
 
 
-def exit_words(status: int, killed: str | None, *, terminated: bool) -> str:
+def describe_exit(status: int, killed: str | None, *, terminated: bool) -> str:
     """`status` as subprocess gives it; `killed` is why the agent killed it, when it did."""
     if killed is not None and status == -signal.SIGKILL:
         return killed

@@ -1,7 +1,10 @@
 """One worker's socket on the agent's loop: frames out of a buffer that never blocks, frames in.
 
 send -> queue -> sendmsg (now, or when the socket takes more)
-recvmsg -> FrameReader -> on_frame, unless paused: then the kernel's buffer fills and the worker waits
+recvmsg -> FrameReader -> held, in order -> on_frame, unless paused: then the kernel's buffer fills and the
+                           '- a body in a memfd is read and checked in a thread                worker waits
+
+A frame that has begun must be whole FRAME_S later, unless it is the agent that does not read.
 """
 
 from __future__ import annotations
@@ -12,35 +15,25 @@ import contextlib
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from stoker.worker.frames import Frame, FrameError, FrameReader, encode
+from stoker.agent.worker_frames import require_json
+from stoker.outbound.run_in_thread import run_in_thread
+from stoker.worker.frames import FDS_MAX, Frame, FrameError, FrameReader, MemfdBody, encode
 
 READ_MAX = 256 * 1024
-FDS_MAX = 8
-"""Descriptors that come with one read. A frame brings two at most."""
+_FDS_ROOM = socket.CMSG_SPACE(FDS_MAX * array.array("i").itemsize)
 
 DRAIN_MAX = 16 * 1024 * 1024
 """What is still read of a dead worker: more than the kernel holds. A helper that it forked may write on."""
 
+FRAME_S = 30.0
+"""How long a frame may take from its first byte to its last. The kernel takes it from a worker in one
+call."""
 
-WITH_DESCRIPTOR = frozenset({"file", "chunk"})
-"""The frames that may bring one. Nobody who takes another frame looks for it, or would close it."""
-
-
-class BoundedReader(FrameReader):
-    """Refuses a worker that sends descriptors which no frame announces, or with a frame that has none: the
-    agent would run out of them."""
-
-    def feed(self, data: bytes, fds: Sequence[int] = ()) -> Iterator[Frame]:
-        for frame in super().feed(data, fds):
-            if frame.fd is not None and frame.kind not in WITH_DESCRIPTOR:
-                frame.close()
-                raise FrameError(f"a {frame.kind[:20]} frame came with a descriptor")
-            yield frame
-        if len(self._fds) > FDS_MAX:
-            raise FrameError(f"{len(self._fds)} descriptors came that no frame announces")
+UNREAD_MAX = 10_000
+"""Frames that wait to be sent: a worker may ask again and again, and read no answer."""
 
 
 @dataclass(slots=True)
@@ -64,14 +57,19 @@ class FrameSocket:
         self._loop = loop
         self._on_frame = on_frame
         self._on_broken = on_broken
-        self._reader = BoundedReader()
+        self._reader = FrameReader()
         self._outgoing: deque[_Outgoing] = deque()
-        self._held: deque[Frame] = deque()  # read, but paused before they were handed on
+        self._held: deque[Frame] = deque()  # read, and not handed on yet
+        self._body: asyncio.Future[bytes] | None = None  # of the first that is held
+        self._half: asyncio.TimerHandle | None = None
+        self._exit: asyncio.TimerHandle | None = None
+        self._broken = False  # reported already
+        self._reading = False
         self._paused = False
         self._writing = False
         self._ended = False  # the worker's end is closed, or of no further use
         self._finishing = False
-        loop.add_reader(sock, self._readable)
+        self._read_or_not()
 
     def send(self, frame: Frame) -> None:
         """Raises FrameError for a frame over the limits; nothing is sent then."""
@@ -81,6 +79,8 @@ class FrameSocket:
         if frame.fd is not None:
             fds[0] = os.dup(frame.fd)
         self._outgoing.append(_Outgoing(memoryview(data), fds))
+        if len(self._outgoing) > UNREAD_MAX:
+            self._broke(f"it has not read {UNREAD_MAX} frames that it was sent")
         if not self._writing:
             self._write()
 
@@ -88,17 +88,22 @@ class FrameSocket:
         while self._outgoing:
             first = self._outgoing[0]
             try:
-                sent = _send(self._socket, first.data, first.fds)
+                rights = []
+                if first.fds:
+                    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", first.fds))]
+                sent = self._socket.sendmsg([first.data], rights, socket.MSG_NOSIGNAL)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
                 self._drop_outgoing()  # dead: its exit is reported by the pidfd
                 break
-            _close_all(first.fds)
+            if first.fds:
+                _close_all(first.fds)
             first.data = first.data[sent:]
             if not first.data:
                 self._outgoing.popleft()
-        self._want_write(bool(self._outgoing))
+        if self._writing != bool(self._outgoing):
+            self._want_write(bool(self._outgoing))
 
     def _want_write(self, wanted: bool) -> None:
         if wanted and not self._writing:
@@ -107,45 +112,117 @@ class FrameSocket:
             self._loop.remove_writer(self._socket)
         self._writing = wanted
 
-    def _readable(self) -> None:
-        if self._read() == 0:
-            self._stop_reading()  # all ends closed: nothing more can come, and the exit is near
+    def _read_or_not(self) -> None:
+        """Nothing is read while something waits to be handed on."""
+        wanted = not (self._ended or self._paused or self._held)
+        if wanted and not self._reading:
+            self._loop.add_reader(self._socket, self._read)
+        elif self._reading and not wanted:
+            self._loop.remove_reader(self._socket)
+        self._reading = wanted
+        half = wanted and self._reader.begun
+        if half and self._half is None:
+            self._half = self._loop.call_later(FRAME_S, self._overdue)
+        elif self._half is not None and not half:
+            self._half.cancel()
+            self._half = None
+
+    def _overdue(self) -> None:
+        """What came meanwhile is handed on first: it may be the rest, which stops this timer."""
+        late, drained = self._half, 0
+        while self._reading and self._half is late and drained < DRAIN_MAX and (count := self._read()):
+            drained += count
+        if self._reading and self._half is late:
+            came = len(self._reader.begun)
+            self._broke(f"{came} bytes of a frame came in {FRAME_S:g} s, and not the rest")
 
     def _read(self) -> int | None:
         """How much came; None when nothing is there now, 0 at the end."""
         try:
-            data, fds, whole = _receive(self._socket)
+            # Not socket.recv_fds: Python 3.11's drops its flags, and the next worker would get a descriptor.
+            data, ancillary, flags, _ = self._socket.recvmsg(READ_MAX, _FDS_ROOM, socket.MSG_CMSG_CLOEXEC)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError:
-            return 0
+            data, ancillary, flags = b"", [], 0
+        why = f"more than {FDS_MAX} descriptors came at once" if flags & socket.MSG_CTRUNC else ""
         try:
-            for frame in self._reader.feed(data, fds):
-                self._hand_on(frame)
-            if not whole:
-                raise FrameError(f"more than {FDS_MAX} descriptors came at once")
+            for frame in self._reader.feed(data, _fds_in(ancillary) if ancillary else ()):
+                if self._half is not None:
+                    self._half.cancel()
+                    self._half = None
+                self._held.append(frame)
         except FrameError as error:
-            self._stop_reading()
-            self._on_broken(str(error))
-            return 0
+            why = why or str(error)
+        self._hand_on()
+        if why:
+            self._broke(why)
+        elif not data and not self._ended:  # all ends are closed: nothing more can come
+            self._ended = True
+            self._exit = self._loop.call_later(FRAME_S, self._broke, "it closed its socket and lived on")
+        if self._held or self._reader.begun or self._ended:
+            self._read_or_not()
         return len(data)
 
-    def _hand_on(self, frame: Frame) -> None:
-        if self._paused:
-            self._held.append(frame)
-        else:
+    def _hand_on(self) -> None:
+        """In their order; a body that is being read holds up what came behind it."""
+        while self._held and not self._paused and self._body is None:
+            frame = self._held[0]
+            if frame.outside is not None and not self._finishing and self._read_in_thread(frame.outside):
+                return
+            self._held.popleft()
+            if frame.outside is not None:
+                try:
+                    frame = replace(frame, body=_taken(frame.outside), outside=None)
+                except FrameError as error:
+                    replace(frame, outside=None).close()
+                    self._broke(str(error))
+                    return
             self._on_frame(frame)
 
-    def _stop_reading(self) -> None:
-        if not self._ended:
-            self._ended = True
-            self._loop.remove_reader(self._socket)
+    def _read_in_thread(self, outside: MemfdBody) -> bool:
+        """Whether a thread reads it now. It has a descriptor of its own: this socket may be closed
+        meanwhile."""
+        own: MemfdBody | None = None
+        try:
+            own = MemfdBody(os.dup(outside.fd), outside.size)
+            self._body = run_in_thread("a body from a worker", lambda: _taken(own))
+        except (OSError, RuntimeError):  # no descriptor or no thread is left
+            if own is not None:
+                own.close()
+            return False
+        self._body.add_done_callback(self._body_is_here)
+        return True
+
+    def _body_is_here(self, body: asyncio.Future[bytes]) -> None:
+        error = None if body.cancelled() else body.exception()
+        if self._body is not body:
+            return  # it was read again, at the end
+        self._body = None
+        frame = self._held.popleft()
+        if error is not None:
+            frame.close()
+            self._broke(str(error))
+            return
+        assert frame.outside is not None
+        frame.outside.close()
+        self._held.appendleft(replace(frame, body=body.result(), outside=None))
+        self._hand_on()
+        self._read_or_not()
+
+    def _broke(self, why: str) -> None:
+        """Reported once. What came later is dropped."""
+        if not self._broken:
+            self._broken = self._ended = True
+            self._drop_held()
+            self._read_or_not()
+            self._on_broken(why)
 
     def pause(self) -> None:
-        """Nothing once it finishes: what a dead worker has sent has no other time to be heard."""
+        """Does nothing once it finishes: what a dead worker has sent is handed on then or never."""
         if not self._paused and not self._finishing:
             self._paused = True
-            self._loop.remove_reader(self._socket)
+            self._read_or_not()
 
     def resume(self) -> None:
         """What was held is handed on from the loop, not from within this call."""
@@ -154,53 +231,58 @@ class FrameSocket:
             self._loop.call_soon(self._release)
 
     def _release(self) -> None:
-        while self._held and not self._paused:
-            self._on_frame(self._held.popleft())
-        if not self._paused and not self._ended:
-            self._loop.add_reader(self._socket, self._readable)
+        if not self._finishing:
+            self._hand_on()
+            self._read_or_not()
 
     def finish(self) -> None:
         """The worker is dead: hands on every frame that it had sent, then closes."""
-        self._finishing, self._paused = True, False
+        self._finishing, self._paused, self._body = True, False, None
         drained = 0
         try:
-            while self._held:
-                self._on_frame(self._held.popleft())
+            self._hand_on()
             while not self._ended and drained < DRAIN_MAX and (count := self._read()):
                 drained += count
         finally:
             self.close()
 
     def close(self) -> None:
-        self._stop_reading()
+        self._ended = True
+        self._drop_held()
+        self._read_or_not()
+        if self._exit is not None:
+            self._exit.cancel()
         self._want_write(False)
         self._drop_outgoing()
-        while self._held:
-            if (fd := self._held.popleft().fd) is not None:
-                os.close(fd)
         self._reader.close()
         self._socket.close()
+
+    def _drop_held(self) -> None:
+        self._body = None
+        while self._held:
+            self._held.popleft().close()
 
     def _drop_outgoing(self) -> None:
         while self._outgoing:
             _close_all(self._outgoing.popleft().fds)
 
 
-def _send(sock: socket.socket, data: memoryview, fds: list[int]) -> int:
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    return sock.sendmsg([data], rights, socket.MSG_NOSIGNAL)
+def _taken(outside: MemfdBody) -> bytes:
+    """Its body, which is JSON; what it came in is closed. Raises FrameError."""
+    try:
+        body = outside.read()
+    finally:
+        outside.close()
+    require_json(body)
+    return body
 
 
-def _receive(sock: socket.socket) -> tuple[bytes, list[int], bool]:
-    """Bytes, descriptors, and whether all descriptors came. Not socket.recv_fds: Python 3.11's drops its
-    flags, and a descriptor would pass on to the next worker."""
+def _fds_in(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     rights = array.array("i")
-    room = socket.CMSG_SPACE(FDS_MAX * rights.itemsize)
-    data, ancillary, flags, _ = sock.recvmsg(READ_MAX, room, socket.MSG_CMSG_CLOEXEC)
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             rights.frombytes(content[: len(content) - len(content) % rights.itemsize])
-    return data, list(rights), not flags & socket.MSG_CTRUNC
+    return list(rights)
 
 
 def _close_all(fds: list[int]) -> None:

@@ -1,14 +1,15 @@
 """Workers as plain processes on this host: the real Spawner of python workers, and of any other program.
 
-    spawn -> user, home, cgroup taken -> plan (agent.isolation) -> launch.py performs it, becomes the worker
-             given back when nothing of the worker is left (agent.started_process)
+    spawn -> user, home, cgroup taken -> plan (agent.sandbox.isolation) -> launch.py performs it, becomes the
+    worker
+             given back when nothing of the worker is left (agent.processes.running_process)
 
 - Everything happens on the loop's thread: no SIGCHLD handler, no thread. Spawning too, for the tie to the
   agent's life holds only as long as the thread that spawned.
 - The worker gets the environment that its endpoint declares, what it needs to find this package, and its
   marks; of the agent's own environment and descriptors nothing.
 - A `Program` is started in the same way, but speaks no frames: what is sent to it goes nowhere.
-- A forked worker gets the same plan, but for its user and a wrapper (agent.isolation says why).
+- A forked worker gets the same plan, but for its user and a wrapper (`agent.sandbox.isolation`).
 
 Not here: what to do about an exit, when to stop whom, the frames' meaning.
 """
@@ -23,17 +24,25 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from stoker.agent.birth import Birth, Child, Ends, Fork, Program, TemplateCommand, make_ends
-from stoker.agent.cgroups import Cgroups
-from stoker.agent.holdings import Holdings, Kept
-from stoker.agent.isolation import Host
-from stoker.agent.launching import launch, order
-from stoker.agent.log_tail import LogTail
-from stoker.agent.process_tree import become_subreaper, kill_leftovers, reap_strays
-from stoker.agent.seams import SpawnFailed, WorkerWatcher
-from stoker.agent.started_process import LocalProcess
-from stoker.agent.worker_environment import marks, python_environment, surrounded
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.interfaces import SpawnFailed, WorkerWatcher
+from stoker.agent.logs.tail import LogTail
+from stoker.agent.process_tree.cgroups import Cgroups
+from stoker.agent.process_tree.tree import become_subreaper, kill_orphans, reap_strays
+from stoker.agent.processes.environment import marks, python_environment, surrounded
+from stoker.agent.processes.running_process import LocalProcess
+from stoker.agent.processes.spawn_request import (
+    Channels,
+    Child,
+    Fork,
+    Program,
+    SpawnRequest,
+    ZygoteCommand,
+    open_channels,
+)
+from stoker.agent.processes.worker_resources import Allocation, WorkerResources
+from stoker.agent.sandbox.isolation import Host
+from stoker.agent.sandbox.launching import launch, order
+from stoker.agent.sandbox.users import WorkerUsers
 from stoker.wire.messages import Device, WorkerSpec
 
 log = logging.getLogger(__name__)
@@ -63,13 +72,13 @@ class LocalSpawner:
         self._module = module
         self._cgroups = cgroups
         self.users = users or WorkerUsers()
-        self._holdings = Holdings(self._folder, self.users, host or Host(), cgroups, writable)
+        self._resources = WorkerResources(self._folder, self.users, host or Host(), cgroups, writable)
         self._living: dict[int, LocalProcess] = {}
         self._strays: asyncio.TimerHandle | None = None
         become_subreaper()
-        if left := kill_leftovers(str(self._folder)):
+        if left := kill_orphans(str(self._folder)):
             log.warning("killed %d processes that an earlier agent left", left)
-        self._holdings.clear()
+        self._resources.clear()
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> LocalProcess:
         return self.start(spec, device, watcher)
@@ -81,102 +90,116 @@ class LocalSpawner:
         watcher: WorkerWatcher,
         program: Program | None = None,
         fork: Fork | None = None,
-        template: Kept | None = None,
+        zygote: Allocation | None = None,
     ) -> LocalProcess:
         """As the seam's `spawn`; with a program that is run instead of the python worker, or with a fork of
-        this template."""
+        this zygote."""
         with contextlib.ExitStack() as undo:
-            kept = self._holdings.take(spec, program, undo, template)
-            ends = make_ends(frames=program is None)
-            undo.callback(ends.close_ours)
+            allocation = self._resources.take(spec, program, undo, zygote)
+            channels = open_channels(frames=program is None)
+            undo.callback(channels.close_ours)
             child: Child
             if fork is None:
-                child = self._popen(spec, device, kept, ends, program)
+                child = self._popen(spec, device, allocation, channels, program)
             else:
-                child = self._forked(spec, device, kept, ends, fork)
+                child = self._forked(spec, device, allocation, channels, fork)
             try:
-                bounds = self._holdings.bounds(spec, kept, forked=fork is not None)
+                bounds = self._resources.bounds(spec, allocation, forked=fork is not None)
                 living = self._living.keys()
-                process = LocalProcess(spec.worker, child, ends, watcher, LogTail(), bounds, living)
+                process = LocalProcess(spec.worker, child, channels, watcher, LogTail(), bounds, living)
             except OSError as error:
                 child.kill()
                 child.wait()
                 raise SpawnFailed(f"the worker cannot be watched: {error.strerror}") from None
             undo.pop_all()
         self._living[process.pid] = process
-        process.ended.add_done_callback(lambda _: self._gone(process.pid, kept))
+        process.ended.add_done_callback(lambda _: self._gone(process.pid, allocation))
         self._watch_strays()
         return process
 
     # -- how it starts
 
     def _popen(
-        self, spec: WorkerSpec, device: Device | None, kept: Kept, ends: Ends, program: Program | None
+        self,
+        spec: WorkerSpec,
+        device: Device | None,
+        allocation: Allocation,
+        channels: Channels,
+        program: Program | None,
     ) -> subprocess.Popen[bytes]:
-        fds = () if ends.theirs is None else (ends.theirs.fileno(),)
-        volume = kept.plan.volume_path
+        fds = () if channels.theirs is None else (channels.theirs.fileno(),)
+        volume = allocation.plan.volume_path
         try:
             if program is None:
-                environment = python_environment(spec, device, kept.home, self._folder, volume)
+                environment = python_environment(spec, device, allocation.home, self._folder, volume)
                 command = self._command(*fds)
             else:
                 command = program.command
-                given = (spec, device, kept.home, self._folder, volume)
+                given = (spec, device, allocation.home, self._folder, volume)
                 environment = surrounded(program.environment, *given)
-            return self._launch(kept, command, environment, (ends.log_start, *fds))
+            return self._launch(allocation, command, environment, (channels.log_write, *fds))
         except (OSError, ValueError) as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be started: {error}") from None
         finally:
-            ends.close_theirs()
+            channels.close_theirs()
 
     def _launch(
-        self, kept: Kept, command: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
+        self,
+        allocation: Allocation,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        fds: Sequence[int],
     ) -> subprocess.Popen[bytes]:
         """The first of `fds` is its output."""
-        procs = None if kept.cgroup is None else kept.cgroup.procs
-        given = order(kept.plan, command, kept.folder, environment, procs)
-        return launch(given, marks(kept.worker, self._folder), fds[0], fds[1:])
+        procs = None if allocation.cgroup is None else allocation.cgroup.procs
+        given = order(allocation.plan, command, allocation.folder, environment, procs)
+        return launch(given, marks(allocation.worker, self._folder), fds[0], fds[1:])
 
-    def _forked(self, spec: WorkerSpec, device: Device | None, kept: Kept, ends: Ends, fork: Fork) -> Child:
-        assert ends.theirs is not None
+    def _forked(
+        self, spec: WorkerSpec, device: Device | None, allocation: Allocation, channels: Channels, fork: Fork
+    ) -> Child:
+        assert channels.theirs is not None
         try:
-            volume = kept.plan.volume_path
-            environment = python_environment(spec, device, kept.home, self._folder, volume)
-            command = tuple(self._command(ends.theirs.fileno()))
-            cgroup = None if kept.cgroup is None else kept.cgroup.procs
-            given = (ends.theirs.fileno(), ends.log_start, kept.plan, cgroup)
-            return fork(Birth(self._module, command, kept.folder, environment, *given))
+            volume = allocation.plan.volume_path
+            environment = python_environment(spec, device, allocation.home, self._folder, volume)
+            command = tuple(self._command(channels.theirs.fileno()))
+            cgroup = None if allocation.cgroup is None else allocation.cgroup.procs
+            given = (channels.theirs.fileno(), channels.log_write, allocation.plan, cgroup)
+            return fork(SpawnRequest(self._module, command, allocation.folder, environment, *given))
         except OSError as error:
             raise SpawnFailed(f"the worker for {spec.handler} cannot be forked: {error}") from None
         finally:
-            ends.close_theirs()
+            channels.close_theirs()
 
-    def start_template(
-        self, spec: WorkerSpec, device: Device | None, command: TemplateCommand
-    ) -> tuple[Child, Kept, Callable[[], None]]:
-        """A template's process, what it holds, and the function that gives that back when nothing is left."""
-        kept, give_back = self._holdings.of_template(spec)
+    def start_zygote(
+        self, spec: WorkerSpec, device: Device | None, command: ZygoteCommand
+    ) -> tuple[Child, Allocation, Callable[[], None]]:
+        """A zygote's process, what it holds, and the function that gives that back when nothing is left."""
+        allocation, give_back = self._resources.for_zygote(spec)
         try:
-            environment = {**python_environment(spec, device, kept.home, self._folder), **command.environment}
+            environment = {
+                **python_environment(spec, device, allocation.home, self._folder),
+                **command.environment,
+            }
             arguments = [self._python, "-P", "-m", *command.arguments]
             fds = (command.output, command.socket)
-            child = self._launch(kept, arguments, environment, fds)
+            child = self._launch(allocation, arguments, environment, fds)
         except BaseException:
             give_back()
             raise
-        return child, kept, give_back
+        return child, allocation, give_back
 
     def unforkable(self, spec: WorkerSpec) -> str:
-        return self._holdings.unforkable(spec)
+        return self._resources.unforkable(spec)
 
     def _command(self, fd: int) -> Sequence[str]:
         return [self._python, "-P", "-m", self._module, "--fd", str(fd)]
 
     # -- how it ends
 
-    def _gone(self, pid: int, kept: Kept) -> None:
+    def _gone(self, pid: int, allocation: Allocation) -> None:
         self._living.pop(pid, None)
-        self._holdings.give_back(kept)
+        self._resources.give_back(allocation)
 
     def _watch_strays(self) -> None:
         if self._strays is None:

@@ -20,7 +20,7 @@ import logging
 import os
 from pathlib import Path
 
-from stoker.agent.isolation import User
+from stoker.agent.sandbox.isolation import User
 
 log = logging.getLogger(__name__)
 

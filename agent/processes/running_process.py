@@ -1,18 +1,19 @@
-"""One running worker process on this host, until nothing of it is left.
+"""One worker process on this host, from its start until no process of the worker is left.
 
     running --the process ended (pidfd)--> ended: its group killed, it reaped, its frames handed on
                                              | look for what it left, kill, look again
                                              v nobody is left, or GIVE_UP_S passed
                                            reported: on_exit, once
 
-- The end is the process's end, never the socket's: a helper that it forked may hold the socket open.
-- Killed is whatever the handler started, in sessions of its own too: by its cgroup in one write where it has
-  one, and by what `agent.process_tree` finds.
+- It has ended when the process has ended, whatever the socket says: a helper that it forked may hold the
+  socket open.
+- Everything that the handler started is killed, in sessions of its own too: by its cgroup in one write where
+  it has one, and by what `agent.process_tree.tree` finds.
 - With a wrapper around it (bubblewrap) the process that ends is the wrapper. It passes on how the worker
   ended, as shells do: 128 and the signal. A SIGTERM goes past it, to the worker.
-- A memory limit that no cgroup keeps is kept by looking (`agent.memory_watch`).
+- A memory limit that no cgroup keeps is kept by looking (`agent.process_tree.memory_watch`).
 
-Who made it, and how: `agent.local_process`, `agent.template_process`.
+Who made it, and how: `agent.processes.local_spawner`, `agent.zygotes.zygote_process`.
 """
 
 from __future__ import annotations
@@ -25,15 +26,14 @@ import signal
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from stoker.agent.birth import Child, Ends
-from stoker.agent.cgroups import Cgroup
-from stoker.agent.exit_words import exit_words
-from stoker.agent.frame_socket import FrameSocket
-from stoker.agent.log_pipe import LogPipe
-from stoker.agent.log_tail import Heard, LogTail
-from stoker.agent.memory_watch import MemoryWatch
-from stoker.agent.process_tree import Family, kill_all, look, process_table, take_in
-from stoker.agent.seams import Listener, WorkerExit, WorkerWatcher
+from stoker.agent.interfaces import Listener, WorkerExit, WorkerWatcher
+from stoker.agent.logs.tail import LogPipe, LogTail
+from stoker.agent.process_tree.cgroups import Cgroup
+from stoker.agent.process_tree.memory_watch import MemoryWatch
+from stoker.agent.process_tree.tree import ProcessFamily, add_members, kill_all, look, process_table
+from stoker.agent.processes.exit_reasons import describe_exit
+from stoker.agent.processes.frame_socket import FrameSocket
+from stoker.agent.processes.spawn_request import Channels, Child
 from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ GIVE_UP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class Confinement:
     """What a worker is shut in with, as far as its end needs it. `memory` is its limit in bytes; `watched`:
     the agent itself keeps it to that. `uid` is its user, where that is nobody else's."""
 
@@ -63,10 +63,10 @@ class LocalProcess:
         self,
         worker: str,
         child: Child,
-        ends: Ends,
+        channels: Channels,
         watcher: WorkerWatcher,
         tail: LogTail,
-        bounds: Bounds,
+        bounds: Confinement,
         others: Collection[int] = (),
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -74,19 +74,19 @@ class LocalProcess:
         self._watcher = watcher
         self._tail = tail
         self._bounds = bounds
-        self._family = Family(worker, child.pid, bounds.uid, others)
+        self._family = ProcessFamily(worker, child.pid, bounds.uid, others)
         self._killed: str | None = None  # why we killed it
         self._terminated = False
         self._gave_up_at = 0.0
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._pidfd = os.pidfd_open(child.pid)  # first: it is what may fail, for want of descriptors
         self._frames: FrameSocket | None = None
-        if ends.ours is not None:
-            self._frames = FrameSocket(ends.ours, self._loop, watcher.on_frame, self._broken)
-        self._log = LogPipe(ends.log_end, self._loop, tail)
+        if channels.ours is not None:
+            self._frames = FrameSocket(channels.ours, self._loop, watcher.on_frame, watcher.on_broken)
+        self._log = LogPipe(channels.log_read, self._loop, tail)
         self._memory: MemoryWatch | None = None
         if bounds.watched and bounds.memory is not None:
-            self._memory = MemoryWatch(bounds.memory, self._members, self._out_of_memory)
+            self._memory = MemoryWatch(bounds.memory, self._members, self._out_of_memory, bounds.uid)
         self._loop.add_reader(self._pidfd, self._exited)
 
     @property
@@ -99,18 +99,18 @@ class LocalProcess:
 
     def send(self, frame: Frame) -> None:
         """Raises FrameError for a body over the limit of a frame."""
-        if self._alive and self._frames is not None:
+        if self._frames is not None:
             self._frames.send(frame)
 
     def listen(self) -> Listener:
-        return Heard(self._tail, self._log.drain)
+        return self._tail.listen(self._log.drain)
 
     def pause(self) -> None:
-        if self._alive and self._frames is not None:
+        if self._frames is not None:
             self._frames.pause()
 
     def resume(self) -> None:
-        if self._alive and self._frames is not None:
+        if self._frames is not None:
             self._frames.resume()
 
     def terminate(self) -> None:
@@ -153,11 +153,8 @@ class LocalProcess:
     def _kill_cgroup(self) -> None:
         """Noting who was in it: the orphans among them are the agent's to reap."""
         if (cgroup := self._bounds.cgroup) is not None and cgroup.populated:
-            take_in(self._family, cgroup.pids())
+            add_members(self._family, cgroup.pids())
             cgroup.kill()
-
-    def _broken(self, why: str) -> None:
-        self._kill(f"broke the worker protocol ({why}) and was killed")
 
     def _signal_group(self, number: int) -> None:
         """Only before the leader is reaped: until then nobody else can have its number. A forked one becomes
@@ -188,7 +185,7 @@ class LocalProcess:
         self._kill_cgroup()
         found = look(self._family)
         kill_all(found)
-        if found and self._loop.time() < self._gave_up_at:
+        if (found or self._family.undecided) and self._loop.time() < self._gave_up_at:
             self._loop.call_later(LOOK_AGAIN_S, self._clear_up)
             return
         if found:
@@ -199,7 +196,7 @@ class LocalProcess:
         self._log.finish()
         self._tail.close()
         status = self._status()
-        reason = exit_words(status, self._killed or self._kernel_killed(), terminated=self._terminated)
+        reason = describe_exit(status, self._killed or self._kernel_killed(), terminated=self._terminated)
         try:
             self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
         finally:

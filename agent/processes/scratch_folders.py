@@ -11,14 +11,16 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import stat
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.removal import remove_tree
-from stoker.agent.seams import FileRefused
-from stoker.agent.worker_users import WorkerUsers
-from stoker.outbound.disk import free_bytes
+from stoker.agent.interfaces import FileRefused
+from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.storage.removal import remove_tree
+from stoker.agent.worker_frames import BrokenProtocol
 from stoker.wire.messages import AttemptKey
 
 _KINDS = {
@@ -40,28 +42,36 @@ def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> int:
     """The size of the file behind `fd`: a regular one of `uid`'s, below `scratch`, with no other name.
 
     Raises FileRefused with a sentence. Callers read it: it names the file as seen from the scratch folder,
-    and one outside by its bare name.
+    and one outside by its bare name. Raises BrokenProtocol for what no runtime hands over.
     """
     facts = os.fstat(fd)
     path = os.readlink(f"/proc/self/fd/{fd}")
     inside = path.startswith(above := os.path.realpath(scratch) + os.sep)
     name = path.removeprefix(above) if inside else os.path.basename(path)
     if not stat.S_ISREG(facts.st_mode):
-        raise FileRefused(
-            f"{name} is {_KINDS.get(stat.S_IFMT(facts.st_mode), 'no file')}, not a regular file"
-        )
+        kind = _KINDS.get(stat.S_IFMT(facts.st_mode), "no file")
+        raise BrokenProtocol(f"it handed over {kind} instead of a regular file")
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     if flags & os.O_PATH or flags & os.O_ACCMODE == os.O_WRONLY:
-        raise FileRefused(f"{name} is not open for reading")
+        raise BrokenProtocol("it handed over a file that is not open for reading")
     if facts.st_uid != uid:
         raise FileRefused(f"{name} belongs to another user")
     if facts.st_nlink == 0:
         raise FileRefused(f"{name.removesuffix(' (deleted)')} was deleted")
     if facts.st_nlink > 1:
         raise FileRefused(f"{name} is a hard link: it has {facts.st_nlink} names; hand over a copy")
-    if not inside:
+    if not inside or facts.st_dev != os.stat(scratch).st_dev:
         raise FileRefused(f"{name} lies outside the job's scratch folder; write it below job.scratch")
     return facts.st_size
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """An attempt's folder. `uid` is its owner."""
+
+    path: str
+    parent: Path
+    uid: int
 
 
 class ScratchFolders:
@@ -74,21 +84,20 @@ class ScratchFolders:
 
     def __init__(self, root: Path, users: WorkerUsers | None = None) -> None:
         self._root = root.absolute()
-        self._users = users or WorkerUsers()
-        self._owners: dict[AttemptKey, int] = {}
+        self._users = users if users is not None and users.other else None
         self._open: Counter[str] = Counter()
-        self._places: dict[AttemptKey, Path] = {}
+        self._folders: dict[AttemptKey, _Folder] = {}
         remove_tree(self._root)
         self._root.mkdir(mode=0o700, parents=True)
         self._let_through(self._root)
 
     def _let_through(self, folder: Path) -> None:
-        """Another user passes to its own folder, whatever the umask is, and sees no other's name."""
-        if self._users.other:
+        """Lets other users pass to their own folders, whatever the umask is, without listing this one."""
+        if self._users is not None:
             folder.chmod(0o711)
 
     def open(self, worker: str) -> Path:
-        """The worker's own folder. As often as it is opened, it must be closed. Raises OSError."""
+        """The worker's own folder. Each `open` needs a `close`. Raises OSError."""
         folder = self._of(worker)
         folder.mkdir(mode=0o700, exist_ok=True)
         self._let_through(folder)
@@ -111,35 +120,34 @@ class ScratchFolders:
                 folder.rmdir()
 
     def make(self, key: AttemptKey, worker: str = "") -> str:
-        if (free := free_bytes(self._root)) < RESERVE:
-            said = f"{free >> 20} MiB are free, {RESERVE >> 20} MiB are needed"
-            raise OSError(errno.ENOSPC, f"the disk under {self._root} is full: {said}")
-        if worker in self._open:
-            self._places.setdefault(key, self._of(worker))
-        path = self._path(key)
+        if (free := shutil.disk_usage(self._root).free) < RESERVE:
+            why = f"{free >> 20} MiB are free, {RESERVE >> 20} MiB are needed"
+            raise OSError(errno.ENOSPC, f"the disk under {self._root} is full: {why}")
+        parent = self._of(worker) if worker in self._open else self._root
+        path = f"{parent}/{_UNSAFE.sub('_', key.job)}.{key.attempt}"  # one name, whatever the job's id is
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
-        if (user := self._users.of(worker)) is not None:
+        uid = os.geteuid()
+        if self._users is not None and (user := self._users.of(worker)) is not None:
             os.chown(path, *user)
-            self._owners[key] = user[0]
+            uid = user[0]
+        self._folders[key] = _Folder(path, parent, uid)
         return path
 
     def remove(self, key: AttemptKey) -> None:
-        path = self._path(key)
-        self._owners.pop(key, None)
+        if (folder := self._folders.pop(key, None)) is None:
+            return
         try:
-            os.rmdir(path)  # most are empty, and a walk costs four times as much
+            os.rmdir(folder.path)  # most folders are empty, and a walk takes four times as long
         except OSError:
-            remove_tree(path)
-        if (place := self._places.pop(key, None)) is not None:
-            self._sweep(place)
+            remove_tree(folder.path)
+        if folder.parent != self._root:
+            self._sweep(folder.parent)
 
     def check(self, key: AttemptKey, fd: int) -> int:
+        if (folder := self._folders.get(key)) is None:
+            raise FileRefused("the scratch folder of its job is gone")
         try:
-            return check_file(fd, self._path(key), self._owners.get(key, os.geteuid()))
+            return check_file(fd, folder.path, folder.uid)
         except OSError as error:
             raise FileRefused(f"the file cannot be read: {error.strerror}") from None
-
-    def _path(self, key: AttemptKey) -> str:
-        """One name, not a path: a job's id is drawn by control, but a folder is not made where it says."""
-        return f"{self._places.get(key, self._root)}/{_UNSAFE.sub('_', key.job)}.{key.attempt}"

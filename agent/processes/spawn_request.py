@@ -1,4 +1,4 @@
-"""What the local spawner and the makers of its processes pass to each other, and a worker's open ends."""
+"""What the local spawner and the makers of its processes pass to each other, and a worker's open channels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from stoker.agent.isolation import Plan
-from stoker.agent.log_pipe import log_pipe
-from stoker.agent.seams import SpawnFailed
+from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.logs.tail import log_pipe
+from stoker.agent.sandbox.isolation import SandboxPlan
 
 
 class Child(Protocol):
@@ -39,7 +39,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class SpawnRequest:
     """What a new python worker is given, whoever makes it. `command` is what an interpreter would run. `plan`
     is what it is shut in with, `cgroup` the file that puts a process into its cgroup, where it has one."""
 
@@ -49,13 +49,13 @@ class Birth:
     environment: Mapping[str, str]
     socket: int
     output: int
-    plan: Plan = field(default_factory=Plan)
+    plan: SandboxPlan = field(default_factory=SandboxPlan)
     cgroup: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateCommand:
-    """What a template is started with beside what its set declares."""
+class ZygoteCommand:
+    """What a zygote is started with beside what its set declares."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
@@ -63,41 +63,41 @@ class TemplateCommand:
     output: int
 
 
-Fork = Callable[[Birth], Child]
+Fork = Callable[[SpawnRequest], Child]
 """Makes a worker in another way than by starting an interpreter. Raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class Channels:
     """Of the worker's socket, where it has one, and of the pipe for what it prints."""
 
     ours: socket.socket | None
     theirs: socket.socket | None
-    log_end: int
-    log_start: int
+    log_read: int
+    log_write: int
 
     def close_ours(self) -> None:
-        os.close(self.log_end)
+        os.close(self.log_read)
         if self.ours is not None:
             self.ours.close()
 
     def close_theirs(self) -> None:
-        os.close(self.log_start)
+        os.close(self.log_write)
         if self.theirs is not None:
             self.theirs.close()
 
 
-def make_ends(*, frames: bool) -> Ends:
+def open_channels(*, frames: bool) -> Channels:
     """Raises SpawnFailed."""
     try:
         ours, theirs = socket.socketpair() if frames else (None, None)
     except OSError as error:
         raise SpawnFailed(f"no socket for a worker: {error.strerror}") from None
     try:
-        log_end, log_start = log_pipe()
+        log_read, log_write = log_pipe()
     except OSError as error:
         for end in (ours, theirs):
             if end is not None:
                 end.close()
         raise SpawnFailed(f"no pipe for a worker: {error.strerror}") from None
-    return Ends(ours, theirs, log_end, log_start)
+    return Channels(ours, theirs, log_read, log_write)

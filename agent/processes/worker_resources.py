@@ -1,9 +1,9 @@
-"""What a local worker holds for as long as anything of it lives: a user, a home, a cgroup, its plan.
+"""The resources of local workers while any process of theirs lives: a user, a home, a cgroup, a sandbox plan.
 
-    take ── user ── home ── volume's folder ── plan (agent.isolation) ── cgroup ──> Kept
+    take ── user ── home ── volume's folder ── plan (agent.sandbox.isolation) ── cgroup ──> Allocation
     give_back, when nothing of the worker is left: home and cgroup removed, the user free for the next
 
-A template holds a user and a home, too. The user is its workers' as well; the home stays as long as one of
+A zygote holds a user and a home, too. The user is its workers' as well; the home stays as long as one of
 them lives, for what its imports wrote down of it is theirs: some look there for their caches. What an earlier
 agent of the same folder left goes at the start.
 """
@@ -20,34 +20,35 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import stoker
-from stoker.agent import volumes
-from stoker.agent.birth import Program
-from stoker.agent.cgroups import Cgroup, Cgroups
-from stoker.agent.isolation import Host, Place, Plan, User, decide, groups, unforkable
-from stoker.agent.process_tree import kill_all, of_users
-from stoker.agent.program_folder import own_folder
-from stoker.agent.removal import remove_tree
-from stoker.agent.seams import SpawnFailed
-from stoker.agent.started_process import Bounds
-from stoker.agent.worker_environment import package_folder, present, working_folder
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.process_tree.cgroups import Cgroup, Cgroups
+from stoker.agent.process_tree.tree import kill_all, of_users
+from stoker.agent.processes.environment import package_folder, present, working_folder
+from stoker.agent.processes.program_folder import own_folder
+from stoker.agent.processes.running_process import Confinement
+from stoker.agent.processes.spawn_request import Program
+from stoker.agent.sandbox.isolation import Host, SandboxPaths, SandboxPlan, User, decide, groups, unforkable
+from stoker.agent.sandbox.user_orphans import remove_orphans
+from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.storage import volumes
+from stoker.agent.storage.removal import remove_tree
 from stoker.wire.messages import WorkerSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What one process holds. It starts in `folder`. `shared` is its template's home."""
+class Allocation:
+    """What one process holds. It starts in `folder`. `shared` is its zygote's home."""
 
     worker: str
     user: User | None
     home: Path
     folder: Path
-    plan: Plan
+    plan: SandboxPlan
     cgroup: Cgroup | None = None
     shared: Path | None = None
 
 
-class Holdings:
+class WorkerResources:
     """`folder` is the agent's data folder. `writable` are folders beside the homes that workers may write to
     in a sandbox."""
 
@@ -62,12 +63,13 @@ class Holdings:
         self._folder, self._users, self._host, self._cgroups = folder, users, host, cgroups
         self._writable = tuple(writable)
         self._taken = 0
-        self._lodgers: Counter[Path] = Counter()
+        self._home_users: Counter[Path] = Counter()
 
     def clear(self) -> None:
-        """At the agent's start: nothing that is there can be ours."""
+        """At the agent's start: removes what an earlier agent left."""
         if self._host.user_range is not None:
             kill_all(of_users(*self._host.user_range))
+            remove_orphans(*self._host.user_range)
         remove_tree(self._folder / "homes")
 
     def take(
@@ -75,42 +77,43 @@ class Holdings:
         spec: WorkerSpec,
         program: Program | None,
         undo: contextlib.ExitStack,
-        template: Kept | None,
-    ) -> Kept:
-        """For one process; `undo` gives it back. A forked one has its template's user."""
-        user = self._user(spec.worker, template)
+        zygote: Allocation | None,
+    ) -> Allocation:
+        """Allocates the resources of one process; `undo` gives them back. A forked one has its zygote's
+        user."""
+        user = self._user(spec.worker, zygote)
         undo.callback(self._users.free, spec.worker, user)
         home = self._home(spec.worker, user)
         undo.callback(self._leave, home)
-        shared = None if template is None else template.home
+        shared = None if zygote is None else zygote.home
         if shared is not None:
-            self._lodgers[shared] += 1
+            self._home_users[shared] += 1
             undo.callback(self._leave, shared)
         folder = self._folder_of(spec, home, program, user)
         plan = decide(
             self._host,
             spec,
-            self._place(home, folder, program),
+            self._paths(home, folder, program),
             user=user,
             volume=self._volume(spec),
-            forked=template is not None,
+            forked=zygote is not None,
         )
-        return Kept(spec.worker, user, home, folder, plan, self._cgroup(home.name, plan, undo), shared)
+        return Allocation(spec.worker, user, home, folder, plan, self._cgroup(home.name, plan, undo), shared)
 
-    def _user(self, worker: str, template: Kept | None) -> User | None:
-        if template is not None and template.user is not None:
-            return self._users.join(worker, template.user)
+    def _user(self, worker: str, zygote: Allocation | None) -> User | None:
+        if zygote is not None and zygote.user is not None:
+            return self._users.join(worker, zygote.user)
         return self._users.take(worker)
 
     def unforkable(self, spec: WorkerSpec) -> str:
         """Why a fork would not do for this worker on this host; "" where it would."""
         return unforkable(self._host, spec)
 
-    def _place(self, home: Path, folder: Path, program: Program | None) -> Place:
+    def _paths(self, home: Path, folder: Path, program: Program | None) -> SandboxPaths:
         source = folder if program is None else program.folder
         others = [path for path in self._writable if not self._users.other or _open_to_all(path)]
         writable = (home, self._folder / "scratch", *others)
-        return Place(
+        return SandboxPaths(
             str(folder),
             tuple(str(path) for path in writable if path.is_dir()),
             (str(source), package_folder(), sys.prefix, *_parts_of_the_package()),
@@ -131,7 +134,7 @@ class Holdings:
         root = Path(self._host.volume_root) if self._host.volume_root else None
         return str(volumes.shared(root, spec.volume, self._users.group_of(spec.volume)))
 
-    def _cgroup(self, name: str, plan: Plan, undo: contextlib.ExitStack) -> Cgroup | None:
+    def _cgroup(self, name: str, plan: SandboxPlan, undo: contextlib.ExitStack) -> Cgroup | None:
         if self._cgroups is None or plan.cgroup is None:
             return None
         try:
@@ -141,8 +144,8 @@ class Holdings:
         undo.callback(made.remove)
         return made
 
-    def bounds(self, spec: WorkerSpec, kept: Kept, *, forked: bool) -> Bounds:
-        return Bounds(
+    def bounds(self, spec: WorkerSpec, kept: Allocation, *, forked: bool) -> Confinement:
+        return Confinement(
             cgroup=kept.cgroup,
             uid=kept.user[0] if kept.user is not None and self._users.own and not forked else None,
             wrapped=bool(kept.plan.wrapper),
@@ -161,17 +164,17 @@ class Holdings:
                 os.chown(home, *user)
         except OSError as error:
             raise SpawnFailed(f"no home for worker {worker}: {error}") from None
-        self._lodgers[home] += 1
+        self._home_users[home] += 1
         return home
 
     def _leave(self, home: Path) -> None:
-        self._lodgers[home] -= 1
-        if not self._lodgers[home]:
-            del self._lodgers[home]
+        self._home_users[home] -= 1
+        if not self._home_users[home]:
+            del self._home_users[home]
             remove_tree(home)
 
-    def of_template(self, spec: WorkerSpec) -> tuple[Kept, Callable[[], None]]:
-        """What a template holds, and the function that gives it back. Raises SpawnFailed."""
+    def for_zygote(self, spec: WorkerSpec) -> tuple[Allocation, Callable[[], None]]:
+        """What a zygote holds, and the function that gives it back. Raises SpawnFailed."""
         bare = spec.worker.rstrip("-")
         user = self._users.take(bare)
         try:
@@ -179,11 +182,11 @@ class Holdings:
         except BaseException:
             self._users.free(bare, user)
             raise
-        plan = Plan(user=user, groups=groups(self._host, spec), rlimits={"CORE": (0, 0)})
-        kept = Kept(spec.worker, user, home, home, plan)
+        plan = SandboxPlan(user=user, groups=groups(self._host, spec), rlimits={"CORE": (0, 0)})
+        kept = Allocation(spec.worker, user, home, home, plan)
         return kept, lambda: self.give_back(replace(kept, worker=bare))
 
-    def give_back(self, kept: Kept) -> None:
+    def give_back(self, kept: Allocation) -> None:
         self._leave(kept.home)
         if kept.shared is not None:
             self._leave(kept.shared)
@@ -194,7 +197,8 @@ class Holdings:
     def _free(self, worker: str, user: User | None) -> None:
         self._users.free(worker, user)
         if user is not None and self._users.own and not self._users.in_use(user):
-            kill_all(of_users(user[0], user[0]))  # of a template's: those of workers were looked for
+            kill_all(of_users(user[0], user[0]))  # of a zygote's: those of workers were looked for
+            remove_orphans(user[0], user[0])
 
 
 def _open_to_all(path: Path) -> bool:

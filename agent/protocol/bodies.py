@@ -1,12 +1,12 @@
-"""What a protocol worker posts, and the jobs that it is handed, as text.
+"""Reads the bodies that a protocol worker posts, and writes those of the jobs that it receives.
 
-Pure: bytes in, bytes out. A value is never written anew: its own text goes on, so a number or a key stays
-what the handler made of it. What cannot be read fails the attempt with a sentence, and is never refused: a
-worker that is told 400 forgets its result.
+Pure: bytes in, bytes out. Values are passed on as their original text, so that numbers and keys stay as the
+handler wrote them. A body that cannot be read fails the attempt with a reason. It is never answered with 400,
+because a worker would then drop its result.
 
-    {"output": X}                          Finished        {"error": E, "output": X}      Failed, X is kept
+    {"output": X}                          Finished        {"error": E, "output": X}      Failed, with X
     {"output": X, "stopPod": true}         Finished, and the worker is to be replaced
-    {"status": "IN_PROGRESS", "output": X} Progressed      to job-stream: {"output": X}   Piece
+    {"status": "IN_PROGRESS", "output": X} Progressed      to job-stream: {"output": X}   PartialOutput
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stoker.worker.frames import BODY_MAX
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """`output` is None when the handler returned `{}`: the record has none then."""
+    """`output` is None if the handler returned `{}`: the record then has no output."""
 
     output: bytes | None
     retire: bool = False
@@ -43,15 +43,15 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PartialOutput:
     value: bytes
 
 
-Post: TypeAlias = Finished | Failed | Progressed | Piece
+Post: TypeAlias = Finished | Failed | Progressed | PartialOutput
 
 
 class NotAnObject(ValueError):
-    """The text is no JSON object; the words say why."""
+    """The text is no JSON object. The message completes the sentence "a result that …"."""
 
 
 def too_large(size: int) -> Failed:
@@ -61,7 +61,7 @@ def too_large(size: int) -> Failed:
 
 
 def read_done(body: bytes) -> Post:
-    """What was posted to job-done."""
+    """Reads a body posted to job-done."""
     try:
         found = read(body)
     except NotAnObject as wrong:
@@ -71,37 +71,37 @@ def read_done(body: bytes) -> Post:
         return Progressed(output or b"null")
     retire, error = bytes(found.stopPod) not in _NOTHING, bytes(found.error)
     if error not in _NOTHING:
-        words = msgspec.json.decode(error, type=str) if error.startswith(b'"') else error.decode()
-        return Failed(words, output, retire)
+        text = msgspec.json.decode(error, type=str) if error.startswith(b'"') else error.decode()
+        return Failed(text, output, retire)
     return Finished(output, retire)
 
 
-def read_piece(body: bytes) -> Post:
-    """What was posted to job-stream."""
+def read_partial(body: bytes) -> Post:
+    """Reads a body posted to job-stream."""
     try:
-        return Piece(bytes(read(body).output) or b"null")
+        return PartialOutput(bytes(read(body).output) or b"null")
     except NotAnObject as wrong:
         return Failed(f"the worker posted a partial output that {wrong}")
 
 
 class Members(msgspec.Struct):
-    """Each as text, empty where it is missing. Whatever else there is is passed over."""
+    """The members that are read, each as JSON text, empty if it is missing. Others are ignored."""
 
     output: msgspec.Raw = msgspec.Raw()
     status: msgspec.Raw = msgspec.Raw()
     error: msgspec.Raw = msgspec.Raw()
-    stopPod: msgspec.Raw = msgspec.Raw()  # the field's word
+    stopPod: msgspec.Raw = msgspec.Raw()  # the protocol's name
 
 
 _READER: Final = msgspec.json.Decoder(Members)
-"""It looks at every character and makes no values: a list of twenty million lists would take 2 GB and hold
-the agent up for seconds."""
+"""Checks the syntax without creating values: a list of twenty million lists would take 2 GB and block the
+agent for seconds."""
 
 _NOTHING: Final = (b"", b"null", b"false", b"0", b'""', b"[]", b"{}")
 
 
 def read(body: bytes) -> Members:
-    """Raises NotAnObject, with words that end a sentence."""
+    """Raises NotAnObject."""
     try:
         body.decode()
         return _READER.decode(body)
@@ -110,27 +110,28 @@ def read(body: bytes) -> Members:
     except UnicodeDecodeError as error:
         raise NotAnObject(f"is not UTF-8: {error.reason} at byte {error.start}") from None
     except msgspec.DecodeError as error:
-        raise NotAnObject(f"is not a JSON object: {_words(str(error), body)}") from None
+        raise NotAnObject(f"is not a JSON object: {_readable(str(error), body)}") from None
 
 
-def _words(said: str, body: bytes) -> str:
-    if place := _PLACE.search(said):
-        near = max(int(place[1]) - 2, 0)
+def _readable(message: str, body: bytes) -> str:
+    if position := _POSITION.search(message):
+        near = max(int(position[1]) - 2, 0)
         if name := _NO_VALUE.match(body, near):
             return f"{name[1].decode()} is no JSON value"
-    if "truncated" in said:
+    if "truncated" in message:
         return "it is cut short, or holds half of a surrogate pair"
-    return said.removeprefix("JSON is malformed: ")
+    return message.removeprefix("JSON is malformed: ")
 
 
-_PLACE: Final = re.compile(r"\(byte (\d+)\)")
+_POSITION: Final = re.compile(r"\(byte (\d+)\)")
 _NO_VALUE: Final = re.compile(rb"[^NI]{0,2}(NaN|Infinity)")
 
 
-def job_text(job: str, given: bytes, more: Mapping[str, object]) -> bytes:
-    """A job as it is handed over. `more` are members beside `id` and `input`: s3Config."""
+def job_text(job: str, job_input: bytes, more: Mapping[str, object]) -> bytes:
+    """Returns a job as the program receives it. `more` holds members other than `id` and `input`:
+    s3Config."""
     head = json.dumps({"id": job, **more}, ensure_ascii=False, separators=(",", ":")).encode()
-    return head[:-1] + b',"input":' + (given or b"null") + b"}"
+    return head[:-1] + b',"input":' + (job_input or b"null") + b"}"
 
 
 def jobs_text(jobs: tuple[bytes, ...], *, many: bool) -> bytes:

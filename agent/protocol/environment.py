@@ -1,9 +1,9 @@
-"""What a protocol worker finds in its environment: where it asks for jobs, as whom, and which device it has.
+"""Builds the environment of a protocol worker: the URLs that it calls, its key, and its device.
 
-Pure. The names and forms are those of the protocol (the program replaces `$ID` and `$RUNPOD_POD_ID` itself).
-Each URL has a query, since the program appends `&name=value` without looking; that of job-take holds
-`/job-take/`, from which it makes those of batches and of stops. No secret of the platform is among them: the
-key opens this worker's own calls on loopback, for the life of one process.
+Pure. Names and forms are those of the protocol; the program itself replaces `$ID` and `$RUNPOD_POD_ID`. Each
+URL has a query, because the program always appends `&name=value`. The URL of job-take contains `/job-take/`,
+from which the program derives those of batches and of stops. No secret of the platform is included: the key
+is valid for this worker's own calls on loopback, during the life of one process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEVELS = ("RUNPOD_LOG_LEVEL", "RUNPOD_DEBUG_LEVEL")
 
 
 def protocol_environment(spec: WorkerSpec, device: Device | None, url: str, key: str) -> Mapping[str, str]:
-    """What the endpoint declares comes first for everything but the protocol itself."""
+    """The endpoint's own variables replace all but those of the protocol."""
     base, gpu = f"{url}/v2/{spec.endpoint}", device is not None and device.kind != "cpu"
     query = f"?gpu={quote_plus(device.name if device is not None else 'none')}"
     return {
@@ -36,27 +36,28 @@ def protocol_environment(spec: WorkerSpec, device: Device | None, url: str, key:
         "RUNPOD_POD_ID": spec.worker,
         "RUNPOD_POD_HOSTNAME": spec.worker,
         "RUNPOD_ENDPOINT_ID": spec.endpoint,
-        **_place(spec, device if gpu else None),
+        **_resources(spec, device if gpu else None),
     }
 
 
-def _place(spec: WorkerSpec, gpu: Device | None) -> dict[str, str]:
-    """What handlers of the field look at; the protocol does not need it."""
-    told = {"RUNPOD_GPU_COUNT": str(len(spec.devices) if gpu is not None else 0)}
+def _resources(spec: WorkerSpec, gpu: Device | None) -> dict[str, str]:
+    """Returns variables that RunPod handlers read; the protocol does not need them."""
+    variables = {"RUNPOD_GPU_COUNT": str(len(spec.devices) if gpu is not None else 0)}
     if gpu is not None:
-        told["RUNPOD_GPU_TYPE_ID"] = gpu.name
+        variables["RUNPOD_GPU_TYPE_ID"] = gpu.name
     if spec.volume:
-        told["RUNPOD_VOLUME_ID"] = spec.volume
-    return told
+        variables["RUNPOD_VOLUME_ID"] = spec.volume
+    return variables
 
 
 def _quiet(declared: Mapping[str, str]) -> dict[str, str]:
-    """Its default is DEBUG, whose lines about its own loop push a handler's out of those that are kept."""
+    """Sets the level INFO: the program's default, DEBUG, logs so much that the handler's lines are
+    displaced."""
     return {} if any(name in declared for name in _LEVELS) else {"RUNPOD_LOG_LEVEL": "INFO"}
 
 
 def _checks(*, gpu: bool) -> dict[str, str]:
-    """The program's own checks: of the system they ask 8.8.8.8, which an isolated host does not reach; of the
-    GPU they ask nvidia-smi, which shows those of the host to a worker that has none."""
+    """Turns off the program's own checks: the system check calls 8.8.8.8, which an isolated host cannot
+    reach, and the GPU check calls nvidia-smi, which shows the host's GPUs to a worker that has none."""
     system = {"RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true"}
     return system if gpu else {**system, "RUNPOD_SKIP_GPU_CHECK": "true"}

@@ -1,7 +1,6 @@
-"""What can happen to a protocol worker, and what its machine can ask for: the vocabulary of
-`agent.protocol_machine`.
+"""The events and commands of `agent.protocol.machine`.
 
-Every event says when (`at`, seconds of the loop's clock). Pure data.
+Every event has a time: `at`, in seconds of the loop's clock. Pure data.
 """
 
 from __future__ import annotations
@@ -9,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from stoker.agent.protocol_bodies import Post
+from stoker.agent.protocol.bodies import Post
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingJob:
     """`text` is the job as the program will get it."""
 
     key: AttemptKey
@@ -26,8 +25,8 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeAsked:
-    """`busy` is what the program says: whether a job is in progress; None when it does not say."""
+class TakeRequested:
+    """A job-take. `busy`: whether the program reports a job in progress; None if it does not say."""
 
     at: float
     request: int
@@ -38,7 +37,7 @@ class TakeAsked:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """The answer of a job-take went out, or found nobody."""
+    """The answer of a job-take was sent, or its caller had hung up."""
 
     at: float
     request: int
@@ -47,14 +46,14 @@ class Handed:
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopsRequested:
     at: float
     request: int
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Whoever had sent this call has hung up."""
+    """The caller of this poll has hung up."""
 
     at: float
     request: int
@@ -68,7 +67,7 @@ class Pinged:
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """The program's own checks say that it cannot work here."""
+    """The program's own checks report that it cannot work here."""
 
     at: float
     why: str
@@ -82,21 +81,21 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True)
-class RunAsked:
+class RunRequested:
     at: float
     key: AttemptKey
     text: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAsked:
+class CancelRequested:
     at: float
     key: AttemptKey
 
 
 @dataclass(frozen=True, slots=True)
-class DrainAsked:
-    """The stop frame: after what runs."""
+class DrainRequested:
+    """The stop frame: the worker ends after the jobs that run."""
 
     at: float
 
@@ -113,32 +112,33 @@ class Tick:
     at: float
 
 
-Call: TypeAlias = TakeAsked | Handed | StopAsked | Left | Pinged | Unfit | Posted
-Event: TypeAlias = Call | RunAsked | CancelAsked | DrainAsked | Terminated | Tick
+Call: TypeAlias = TakeRequested | Handed | StopsRequested | Left | Pinged | Unfit | Posted
+Event: TypeAlias = Call | RunRequested | CancelRequested | DrainRequested | Terminated | Tick
 
 
 # ---- commands -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class GiveJobs:
-    """The answer of a job-take; none: 204."""
+class AnswerTake:
+    """Answer a job-take; without jobs the answer is 204."""
 
     request: int
-    jobs: tuple[Waiting, ...] = ()
+    jobs: tuple[PendingJob, ...] = ()
     many: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class GiveStops:
-    """The answer of a job-stop; none: 204. An id that no job has ends the poll without the pause after it."""
+class AnswerStops:
+    """Answer a job-stop; without jobs the answer is 204. The id of no job ends the poll without the pause
+    that follows an empty answer."""
 
     request: int
     jobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SendFrame:
     frame: Frame
 
 
@@ -147,4 +147,4 @@ class Terminate:
     pass
 
 
-Command: TypeAlias = GiveJobs | GiveStops | Say | Terminate
+Command: TypeAlias = AnswerTake | AnswerStops | SendFrame | Terminate

@@ -1,13 +1,14 @@
-"""The worker protocol over HTTP, on loopback: one server for all protocol workers of an agent.
+"""Serves the worker protocol over HTTP on loopback: one server for all protocol workers of an agent.
 
     GET  /v2/{endpoint}/job-take/{worker}         held; one job, or 204
     GET  /v2/{endpoint}/job-take-batch/{worker}   held; a list of at most `batch_size` jobs, or 204
     GET  /v2/{endpoint}/job-stop/{worker}         held; {"jobsToStop": [...]}, or 204
     GET  /v2/{endpoint}/ping/{worker}             200
-    POST /v2/{endpoint}/job-stream/{worker}/{job}, .../job-done/{worker}/{job}     200, whatever it is
+    POST /v2/{endpoint}/job-stream/{worker}/{job}, .../job-done/{worker}/{job}     200, whatever the body
 
-A key opens the calls of the process that it was made for. Any other caller is told 401 after a while: a stock
-program that is refused at once asks thousands of times a second. The body counts, not its content type.
+Polls are held until there is an answer. A key is valid for the calls of the process that it was created for.
+Other callers receive 401 after a delay, because a stock program that is refused at once calls again thousands
+of times a second. Only the body counts, not its content type.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from stoker.agent.protocol_bodies import Post, jobs_text, read_done, read_piece, stops_text, too_large
-from stoker.agent.protocol_worker import ProtocolProcess
+from stoker.agent.protocol.bodies import Post, jobs_text, read_done, read_partial, stops_text, too_large
+from stoker.agent.protocol.worker import ProtocolProcess
 from stoker.worker.frames import BODY_MAX
 
 log = logging.getLogger(__name__)
 
 REFUSE_S = 1.0
-"""How long a caller without a right waits for its answer."""
+"""How long a caller without a valid key waits for its answer."""
 
 ROOM_MAX = 1000
-"""Of one batch, whatever is asked for."""
+"""The most jobs of one batch, even if more are requested."""
 
 ENVELOPE = 64 * 1024
-"""What a post may have around its value."""
+"""How many bytes a post may have around its value."""
 
 Answer: TypeAlias = Callable[[ProtocolProcess, Request], Awaitable[Response]]
 
 
 class ProtocolServer:
-    """`open` listens at its first call; the connections of before are the kernel's until then."""
+    """The first call of `open` starts the server."""
 
     def __init__(self, refuse_s: float = REFUSE_S) -> None:
         self._refuse_s = refuse_s
-        self._seats: dict[str, ProtocolProcess] = {}
+        self._processes: dict[str, ProtocolProcess] = {}
         self._url = ""
         self._server: _Uvicorn | None = None
         self._task: asyncio.Task[None] | None = None
@@ -63,14 +64,14 @@ class ProtocolServer:
             self._task = asyncio.create_task(self._server.serve([listener]), name="worker protocol")
         return self._url
 
-    def seat(self, key: str, process: ProtocolProcess) -> None:
-        self._seats[key] = process
+    def register(self, key: str, process: ProtocolProcess) -> None:
+        self._processes[key] = process
 
-    def leave(self, key: str) -> None:
-        self._seats.pop(key, None)
+    def unregister(self, key: str) -> None:
+        self._processes.pop(key, None)
 
     async def close(self) -> None:
-        """Once every process has ended: nothing is held then."""
+        """To be called once every process has ended: no poll is held then."""
         self._closing.set()
         if self._server is not None and self._task is not None:
             self._server.stop()
@@ -89,7 +90,7 @@ class ProtocolServer:
         }
         posts: dict[str, Answer] = {
             "job-done/{worker}/{job}": _done,
-            "job-stream/{worker}/{job}": _piece,
+            "job-stream/{worker}/{job}": _partial,
         }
         routes = [
             Route(f"/v2/{{endpoint}}/{path}", self._for(call), methods=["GET"])
@@ -103,7 +104,7 @@ class ProtocolServer:
 
     def _for(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
         async def answered(request: Request) -> Response:
-            process = self._seats.get(request.headers.get("authorization", "").removeprefix("Bearer "))
+            process = self._processes.get(request.headers.get("authorization", "").removeprefix("Bearer "))
             if process is None or process.worker != request.path_params["worker"]:
                 return await self._refuse(401, "this key is not the key of this worker")
             try:
@@ -132,8 +133,8 @@ async def _take(process: ProtocolProcess, request: Request) -> Response:
 
 
 async def _take_batch(process: ProtocolProcess, request: Request) -> Response:
-    asked = request.query_params.get("batch_size", "")
-    room = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 10 else 1
+    size = request.query_params.get("batch_size", "")
+    room = int(size) if size.isascii() and size.isdecimal() and len(size) < 10 else 1
     return await _taken(process, request, room=max(1, min(room, ROOM_MAX)), many=True)
 
 
@@ -151,11 +152,11 @@ async def _stops(process: ProtocolProcess, request: Request) -> Response:
 
 
 async def _ping(process: ProtocolProcess, request: Request) -> Response:
-    asked = request.query_params
-    if asked.get("status") == "unhealthy":
-        process.unfit(f"fitness check {asked.get('check')} failed: {asked.get('reason')}")
+    query = request.query_params
+    if query.get("status") == "unhealthy":
+        process.unfit(f"fitness check {query.get('check')} failed: {query.get('reason')}")
     else:
-        process.pinged(frozenset(filter(None, asked.get("job_id", "").split(","))))
+        process.pinged(frozenset(filter(None, query.get("job_id", "").split(","))))
     return Response(status_code=200)
 
 
@@ -164,13 +165,13 @@ async def _done(process: ProtocolProcess, request: Request) -> Response:
     return Response(status_code=200)
 
 
-async def _piece(process: ProtocolProcess, request: Request) -> Response:
-    await process.posted(request.path_params["job"], lambda: _read(request, read_piece))
+async def _partial(process: ProtocolProcess, request: Request) -> Response:
+    await process.posted(request.path_params["job"], lambda: _read(request, read_partial))
     return Response(status_code=200)
 
 
 async def _read(request: Request, read: Callable[[bytes], Post]) -> Post:
-    """All of it is read, also when it is too much: whoever is cut off takes that for a lost result."""
+    """Reads the whole body, even one that is too large: a worker that is cut off would lose its result."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -184,7 +185,7 @@ async def _read(request: Request, read: Callable[[bytes], Post]) -> Post:
 
 @contextlib.asynccontextmanager
 async def _hang_up(request: Request) -> AsyncIterator[asyncio.Task[None]]:
-    """Done when the caller of a held poll has gone."""
+    """Yields a task that is done once the caller of a poll has hung up."""
     gone = asyncio.create_task(_disconnected(request), name="hang-up")
     try:
         yield gone
@@ -202,7 +203,8 @@ def _json(text: bytes) -> Response:
 
 
 class _Uvicorn(uvicorn.Server):
-    """In a loop that others own: no signal handlers, and no looking ten times a second whether to end."""
+    """A server in a running loop: it installs no signal handlers, and does not poll ten times a second
+    whether to stop."""
 
     def __init__(self, app: Starlette) -> None:
         super().__init__(
@@ -227,5 +229,5 @@ class _Uvicorn(uvicorn.Server):
         await self._stopping.wait()
 
     def stop(self) -> None:
-        self.force_exit = True  # what is still held belongs to programs that have ended
+        self.force_exit = True  # open calls belong to programs that have ended
         self._stopping.set()

@@ -1,15 +1,16 @@
-"""Protocol workers as processes: the shell of `agent.protocol_machine`, and the Spawner of that kind.
+"""Runs protocol workers: drives `agent.protocol.machine`, and implements WorkerProcess and Spawner with it.
 
-    agent --send(frame)--> machine <--calls-- agent.protocol_server <--HTTP-- the program
+    agent --send(frame)--> machine <--calls-- agent.protocol.server <--HTTP-- the program
       ^                      |
-      '---- frames, in order, never from within a call of the agent's --- held while it is paused
+      '---- frames, in order, never from within a call of the agent; held back while it is paused
 
-- The process itself (session, environment, log, kill of everything it started) is `agent.local_process`'s.
-- A post is answered when its frames have been heard, and a large piece when it was taken: so a program waits
-  as a python worker does.
-- Where what a program prints comes later than what it posts (from a container, by way of its engine), the end
-  of its job waits a moment for it. What else it says does not, unless it says it after that.
-- One key for each process. What a former process of the same worker still sends is nobody's.
+- The process itself (session, environment, log, kill of everything that it started) is started by
+  `agent.processes.local_spawner` or `agent.containers.spawner`.
+- A post is answered when the agent has received its frames, and a large chunk when the agent has taken it: a
+  program therefore waits as a python worker does.
+- In a container, a program's output arrives later than its posts, by way of the engine. There the frame that
+  ends a job, and all frames after it, are delayed a moment.
+- Each process has a key of its own. Calls of a former process of the same worker are refused.
 """
 
 from __future__ import annotations
@@ -23,42 +24,43 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
-from stoker.agent import protocol_events as ev
-from stoker.agent import protocol_machine as machine
 from stoker.agent.alarm import Alarm
-from stoker.agent.birth import Program
-from stoker.agent.protocol_bodies import Post, job_text
-from stoker.agent.protocol_environment import protocol_environment
-from stoker.agent.seams import Listener, Spawner, SpawnFailed, WorkerExit, WorkerProcess, WorkerWatcher
+from stoker.agent.interfaces import Listener, Spawner, SpawnFailed, WorkerExit, WorkerProcess, WorkerWatcher
+from stoker.agent.processes.spawn_request import Program
+from stoker.agent.protocol import events as ev
+from stoker.agent.protocol import machine
+from stoker.agent.protocol.bodies import Post, job_text
+from stoker.agent.protocol.environment import protocol_environment
+from stoker.agent.protocol.state import State
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
-from stoker.worker.frames import Frame, is_large_piece
+from stoker.worker.frames import Frame, is_large_chunk
 
 log = logging.getLogger(__name__)
 
-LAST_WORDS_S = 1.0
-"""How long a dead program's posts that are half read are waited for."""
+LATE_POSTS_S = 1.0
+"""How long a post of a program that has ended may take to be read."""
 
 LOOK_AGAIN_S = 0.005
 
 ENDS = frozenset({"done", "failed"})
 
 
-class Desk(Protocol):
-    """Where programs come to: the HTTP server, as far as this module needs it."""
+class JobServer(Protocol):
+    """The HTTP server that the programs call."""
 
     def open(self) -> str:
-        """Starts to listen, once; the URL. Raises OSError."""
+        """Starts the server, unless it runs, and returns its URL. Raises OSError."""
 
-    def seat(self, key: str, process: ProtocolProcess) -> None: ...
+    def register(self, key: str, process: ProtocolProcess) -> None: ...
 
-    def leave(self, key: str) -> None: ...
+    def unregister(self, key: str) -> None: ...
 
     async def close(self) -> None: ...
 
 
 class Starter(Protocol):
-    """What makes a program's process: of plain ones `agent.local_process`, of those with an image
-    `agent.container_spawner`."""
+    """Starts the process of a program: `agent.processes.local_spawner`, or `agent.containers.spawner` if it
+    has an image."""
 
     def start(
         self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher, program: Program
@@ -66,36 +68,36 @@ class Starter(Protocol):
 
 
 class ProtocolSpawner:
-    """Starts programs by the machinery of `starter`, whose owner closes it; this one closes its desk.
-    `late_s` is how late what they print may come."""
+    """Starts programs with `starter`, which it does not close. `late_s` is how late their output may
+    arrive."""
 
-    def __init__(self, starter: Starter, desk: Desk, late_s: float = 0.0) -> None:
+    def __init__(self, starter: Starter, server: JobServer, late_s: float = 0.0) -> None:
         self._starter = starter
-        self._desk = desk
+        self._server = server
         self._late_s = late_s
 
     def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> ProtocolProcess:
         if not spec.command and not spec.image:
             raise SpawnFailed(f"endpoint {spec.endpoint} names no command for its protocol worker")
         try:
-            url = self._desk.open()
+            url = self._server.open()
         except OSError as error:
             raise SpawnFailed(f"the worker protocol cannot be served: {error.strerror or error}") from None
         key = secrets.token_urlsafe(32)
-        process = ProtocolProcess(spec, watcher, lambda: self._desk.leave(key), self._late_s)
+        process = ProtocolProcess(spec, watcher, lambda: self._server.unregister(key), self._late_s)
         environment = protocol_environment(spec, device, url, key)
         program = Program(spec.command, Path(spec.handler), environment)
         process.child = self._starter.start(spec, device, process, program)
-        self._desk.seat(key, process)
+        self._server.register(key, process)
         return process
 
     async def close(self) -> None:
-        await self._desk.close()
+        await self._server.close()
 
 
-class ByKind:
-    """The Spawner that the agent has: picks by the kind of the worker. `protocol` makes the other one, at the
-    first worker that needs it: an HTTP server costs an agent 5 MB."""
+class SpawnerByKind:
+    """Chooses the spawner by the kind of the worker. `protocol` makes the one of protocol workers when the
+    first one starts, because an HTTP server takes 5 MB of memory."""
 
     def __init__(self, python: Spawner, protocol: Callable[[], Spawner]) -> None:
         self._python, self._make = python, protocol
@@ -115,7 +117,7 @@ class ByKind:
 
 
 class ProtocolProcess:
-    """One program: a WorkerProcess for the agent, a watcher for its process, a seat at the desk."""
+    """One program: a WorkerProcess for the agent, and the watcher of the program's process."""
 
     def __init__(
         self, spec: WorkerSpec, watcher: WorkerWatcher, on_gone: Callable[[], None], late_s: float = 0.0
@@ -127,17 +129,17 @@ class ProtocolProcess:
         self._watcher = watcher
         self._on_gone = on_gone
         self._late_s = late_s
-        self._state = machine.State(slots=spec.concurrency)
-        self._alarm = Alarm(self._rings)
+        self._state = State(slots=spec.concurrency)
+        self._alarm = Alarm(self._on_alarm)
         self._requests = count(1)
-        self._polls: dict[int, asyncio.Future[ev.GiveJobs | ev.GiveStops]] = {}
-        self._outbox: deque[tuple[Frame, asyncio.Future[None], float]] = deque()  # and from when it is heard
+        self._polls: dict[int, asyncio.Future[ev.AnswerTake | ev.AnswerStops]] = {}
+        self._frames: deque[tuple[Frame, asyncio.Future[None], float]] = deque()  # and when to deliver each
         self._untaken: dict[tuple[AttemptKey, int], asyncio.Future[None]] = {}
         self._paused = False
         self._reading = 0
         self._over = False
 
-    # -- what the agent does to it
+    # -- for the agent
 
     @property
     def pid(self) -> int:
@@ -148,174 +150,173 @@ class ProtocolProcess:
         match frame.kind:
             case "run":
                 text = job_text(frame.job, frame.body, frame.fields.get("more", {}))
-                self._tell(ev.RunAsked(now, _key(frame), text))
+                self._step(ev.RunRequested(now, _key(frame), text))
             case "cancel":
-                self._tell(ev.CancelAsked(now, _key(frame)))
+                self._step(ev.CancelRequested(now, _key(frame)))
             case "stop":
-                self._tell(ev.DrainAsked(now))
+                self._step(ev.DrainRequested(now))
             case "took":
-                self._took(_key(frame), int(frame.fields["n"]))
+                if (received := self._untaken.pop((_key(frame), int(frame.fields["n"])), None)) is not None:
+                    received.set_result(None)
 
     def listen(self) -> Listener:
         return self.child.listen()
 
     def terminate(self) -> None:
-        """The signal first: a poll that returned before it would ask again."""
+        """Sends the signal before the polls are answered: a program whose poll returned earlier would poll
+        again."""
         self.child.terminate()
-        self._tell(ev.Terminated(self._loop.time()))
+        self._step(ev.Terminated(self._loop.time()))
 
     def kill(self) -> None:
         self.child.kill()
 
     def pause(self) -> None:
-        """Nothing once it is over: its last words have no other time to be heard."""
+        """Holds frames back. Does nothing once the process has ended, so that the last frames are
+        delivered."""
         self._paused = not self._over
 
     def resume(self) -> None:
         if self._paused:
             self._paused = False
-            self._loop.call_soon(self._hand_on)
+            self._loop.call_soon(self._deliver)
 
-    # -- what its program asks
+    # -- calls of the program
 
     async def take(
         self, room: int, many: bool, busy: bool | None, gone: asyncio.Future[None]
-    ) -> Sequence[ev.Waiting]:
-        """The jobs that it gets; none after a while."""
-        request, answer = self._poll()
-        self._tell(ev.TakeAsked(self._loop.time(), request, room, many, busy))
-        await self._held(request, answer, gone)
-        given = answer.result() if answer.done() and not answer.cancelled() else None
-        if not isinstance(given, ev.GiveJobs) or not given.jobs:
+    ) -> Sequence[ev.PendingJob]:
+        """Waits for jobs and returns them; returns none after a while. `gone` is done if the caller hangs
+        up."""
+        request, future = self._poll()
+        self._step(ev.TakeRequested(self._loop.time(), request, room, many, busy))
+        answer = await self._answer(request, future, gone)
+        if not isinstance(answer, ev.AnswerTake) or not answer.jobs:
             return ()
         arrived = not gone.done()
-        keys = tuple(job.key for job in given.jobs)
-        self._tell(ev.Handed(self._loop.time(), request, keys, arrived))
-        return given.jobs if arrived else ()
+        keys = tuple(job.key for job in answer.jobs)
+        self._step(ev.Handed(self._loop.time(), request, keys, arrived))
+        return answer.jobs if arrived else ()
 
     async def stops(self, gone: asyncio.Future[None]) -> Sequence[str]:
-        """The jobs that it shall stop; none after a while."""
-        request, answer = self._poll()
-        self._tell(ev.StopAsked(self._loop.time(), request))
-        await self._held(request, answer, gone)
-        given = answer.result() if answer.done() and not answer.cancelled() else None
-        return given.jobs if isinstance(given, ev.GiveStops) else ()
+        """Waits for jobs that are to stop and returns them; returns none after a while."""
+        request, future = self._poll()
+        self._step(ev.StopsRequested(self._loop.time(), request))
+        answer = await self._answer(request, future, gone)
+        return answer.jobs if isinstance(answer, ev.AnswerStops) else ()
 
     async def posted(self, job: str, read: Callable[[], Awaitable[Post]]) -> None:
-        """Returns when what it says has been heard."""
+        """Returns when the agent has received the frames of the post."""
         self._reading += 1
         try:
             post = await read()
-            heard = self._tell(ev.Posted(self._loop.time(), job, post))
+            received = self._step(ev.Posted(self._loop.time(), job, post))
         finally:
             self._reading -= 1
-        if heard:
-            await asyncio.wait(heard)
+        if received:
+            await asyncio.wait(received)
 
     def pinged(self, jobs: frozenset[str]) -> None:
         self.last_ping = self._loop.time()
-        self._tell(ev.Pinged(self.last_ping, jobs))
+        self._step(ev.Pinged(self.last_ping, jobs))
 
     def unfit(self, why: str) -> None:
-        self._tell(ev.Unfit(self._loop.time(), why))
+        self._step(ev.Unfit(self._loop.time(), why))
 
-    def _poll(self) -> tuple[int, asyncio.Future[ev.GiveJobs | ev.GiveStops]]:
+    def _poll(self) -> tuple[int, asyncio.Future[ev.AnswerTake | ev.AnswerStops]]:
         request = next(self._requests)
-        answer: asyncio.Future[ev.GiveJobs | ev.GiveStops] = self._loop.create_future()
+        answer: asyncio.Future[ev.AnswerTake | ev.AnswerStops] = self._loop.create_future()
         if self._over:
             answer.cancel()
         self._polls[request] = answer
         return request, answer
 
-    async def _held(
+    async def _answer(
         self,
         request: int,
-        answer: asyncio.Future[ev.GiveJobs | ev.GiveStops],
+        answer: asyncio.Future[ev.AnswerTake | ev.AnswerStops],
         gone: asyncio.Future[None],
-    ) -> None:
+    ) -> ev.AnswerTake | ev.AnswerStops | None:
+        """Returns None if the caller hangs up, or the process ends, before there is an answer."""
         try:
             await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._polls.pop(request, None)
         if not answer.done():
-            self._tell(ev.Left(self._loop.time(), request))
+            self._step(ev.Left(self._loop.time(), request))
+        return answer.result() if answer.done() and not answer.cancelled() else None
 
     # -- the machine
 
-    def _tell(self, event: ev.Event) -> list[asyncio.Future[None]]:
-        """What the event makes it say, each done when it was heard."""
+    def _step(self, event: ev.Event) -> list[asyncio.Future[None]]:
+        """Returns a future for each frame that the event causes, which is done when the agent received it."""
         if self._over:
             return []
         self._state, commands = machine.step(self._state, event)
         self._alarm.set(machine.wake_at(self._state))
-        heard = []
+        received = []
         for command in commands:
             match command:
-                case ev.Say(frame):
-                    heard.append(self._say(frame))
+                case ev.SendFrame(frame):
+                    received.append(self._queue(frame))
                 case ev.Terminate():
                     self.child.terminate()
-                case ev.GiveJobs(request) | ev.GiveStops(request):
+                case ev.AnswerTake(request) | ev.AnswerStops(request):
                     if (answer := self._polls.get(request)) is not None and not answer.done():
                         answer.set_result(command)
-        return heard
+        return received
 
-    def _rings(self, at: float) -> None:
-        self._tell(ev.Tick(at))
+    def _on_alarm(self, at: float) -> None:
+        self._step(ev.Tick(at))
 
-    def _say(self, frame: Frame) -> asyncio.Future[None]:
-        heard: asyncio.Future[None] = self._loop.create_future()
+    def _queue(self, frame: Frame) -> asyncio.Future[None]:
+        received: asyncio.Future[None] = self._loop.create_future()
         late_s = self._late_s if frame.kind in ENDS else 0.0
-        self._outbox.append((frame, heard, self._loop.time() + late_s))
-        self._loop.call_soon(self._hand_on)
-        return heard
+        self._frames.append((frame, received, self._loop.time() + late_s))
+        self._loop.call_soon(self._deliver)
+        return received
 
-    def _hand_on(self) -> None:
-        while self._outbox and not self._paused:
-            frame, heard, at = self._outbox[0]
+    def _deliver(self) -> None:
+        while self._frames and not self._paused:
+            frame, received, at = self._frames[0]
             if not self._over and (wait_s := at - self._loop.time()) > 0:
-                self._loop.call_later(wait_s, self._hand_on)
+                self._loop.call_later(wait_s, self._deliver)
                 return
-            self._outbox.popleft()
-            if is_large_piece(frame):
-                self._untaken[_key(frame), int(frame.fields["n"])] = heard
+            self._frames.popleft()
+            if is_large_chunk(frame):
+                self._untaken[_key(frame), int(frame.fields["n"])] = received
             else:
-                heard.set_result(None)
+                received.set_result(None)
             self._watcher.on_frame(frame)
-
-    def _took(self, key: AttemptKey, n: int) -> None:
-        if (heard := self._untaken.pop((key, n), None)) is not None:
-            heard.set_result(None)
 
     # -- its process
 
     def on_frame(self, frame: Frame) -> None:
         raise AssertionError(f"a program without frames sent {frame.kind}")
 
-    def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002  # the word of the domain
-        self._after_last_words(exit, self._loop.time() + LAST_WORDS_S)
+    def on_broken(self, why: str) -> None:
+        raise AssertionError(f"a program without frames broke their protocol: {why}")
 
-    def _after_last_words(self, exit: WorkerExit, until: float) -> None:  # noqa: A002
+    def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
+        self._after_late_posts(exit, self._loop.time() + LATE_POSTS_S)
+
+    def _after_late_posts(self, exit: WorkerExit, until: float) -> None:  # noqa: A002
         if self._reading and self._loop.time() < until:
-            self._loop.call_later(LOOK_AGAIN_S, self._after_last_words, exit, until)
+            self._loop.call_later(LOOK_AGAIN_S, self._after_late_posts, exit, until)
             return
         self._over = True
         self._on_gone()
         self._alarm.set(None)
         self._paused = False
         try:
-            self._hand_on()
+            self._deliver()
         finally:
-            self._release()
+            for answer in self._polls.values():
+                answer.cancel()
+            for received in self._untaken.values():
+                received.set_result(None)
+            self._untaken.clear()
             self._watcher.on_exit(exit)
-
-    def _release(self) -> None:
-        """Lets go of whoever still waits for an answer."""
-        for answer in self._polls.values():
-            answer.cancel()
-        for heard in self._untaken.values():
-            heard.set_result(None)
-        self._untaken.clear()
 
 
 def _key(frame: Frame) -> AttemptKey:

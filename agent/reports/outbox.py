@@ -1,6 +1,7 @@
 """The outbox: reports that control has not acknowledged, in order, numbered by this boot of the agent.
 
-Pure: no clock, no disk, no stream. The shell is `agent.reports`; the file is `agent.outbox_disk`.
+Pure: no clock, no disk, no stream. The shell is `agent.reports.reports`; the file is
+`agent.reports.outbox_file`.
 
 - Everything is kept until a cumulative acknowledgement covers it, and sent again after a reconnect.
 - Progress is a last value: while it waits it is replaced, and it gets a number when it leaves, at most once a
@@ -13,7 +14,7 @@ Pure: no clock, no disk, no stream. The shell is `agent.reports`; the file is `a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stoker.wire.messages import (
@@ -55,7 +56,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PendingProgress:
     """An attempt's progress: `value` waits to leave, not before `due`; None: nothing waits."""
 
     key: AttemptKey
@@ -67,17 +68,18 @@ class Shown:
 class Outbox:
     """Several are made for each job, most of them without `replace`: it costs more than all the rest.
 
-    `sent` is the highest number sent on this connection, `told` on any, `saved` the highest on disk. 0: none.
+    `sent` is the highest number sent on this connection, `ever_sent` on any, `saved` the highest on disk.
+    0: none.
     """
 
     next: int = 1
     items: tuple[Item, ...] = ()
     size: int = 0
     sent: int = 0
-    progress: tuple[Shown, ...] = ()
+    progress: tuple[PendingProgress, ...] = ()
     saved: int = 0
     saved_at: float = float("-inf")
-    told: int = 0
+    ever_sent: int = 0
 
 
 def key_of(body: ReportBody) -> AttemptKey | None:
@@ -108,32 +110,34 @@ def durable(body: ReportBody) -> bool:
     return isinstance(body, Outcome | Chunk | Usage | Refused)
 
 
-def reloaded(bodies: Iterable[ReportBody], at: float) -> Outbox:
-    """The outbox of a new boot: what an earlier one left on disk gets new numbers."""
-    box = Outbox()
+def reloaded(bodies: Sequence[ReportBody], at: float) -> Outbox:
+    """The outbox of a new boot: what an earlier one left on disk gets new numbers. It may have been sent."""
+    box = Outbox(ever_sent=len(bodies))
     for body in bodies:
-        box = _append(box, body, at)
-    return replace(box, saved=box.next - 1, told=box.next - 1)
+        box = add(box, body, at)
+    return replace(box, saved=box.ever_sent)
 
 
 # ---- filling ------------------------------------------------------------------------------------
 
 
 def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
-    if isinstance(body, Progress):
-        return _show(box, AttemptKey(body.job, body.attempt), body.value, at)
+    """Progress has `add_progress`: here it would be numbered at once."""
     if box.progress and isinstance(body, Outcome):
         box = _end_progress(box, AttemptKey(body.job, body.attempt), at)
     if isinstance(body, Usage):
         box, body = _joined(box, body)
-    return _append(box, body, at)
+    item = Item(box.next, at, size_of(body), body)
+    size, items = box.size + item.size, (*box.items, item)
+    return Outbox(box.next + 1, items, size, box.sent, box.progress, box.saved, box.saved_at, box.ever_sent)
 
 
 def _joined(box: Outbox, span: Usage) -> tuple[Outbox, Usage]:
-    """A span that may have been sent stays what it is: control knows it by its n."""
+    """A span that may have been sent stays what it is: control knows it by its n. One that is on the disk
+    still grows: should the disk tell of it, too, control takes the longer one."""
     for item in reversed(box.items):
         before = item.body
-        if item.number <= box.told:
+        if item.number <= box.ever_sent:
             break
         if isinstance(before, Usage) and before.owner == span.owner:
             if not _goes_on(before, span):
@@ -148,24 +152,18 @@ def _goes_on(before: Usage, span: Usage) -> bool:
     return (before.ended_ms, before.state) == (span.began_ms, span.state) and same_hour
 
 
-def _append(box: Outbox, body: ReportBody, at: float) -> Outbox:
-    item = Item(box.next, at, size_of(body), body)
-    size = box.size + item.size
-    items = (*box.items, item)
-    return Outbox(box.next + 1, items, size, box.sent, box.progress, box.saved, box.saved_at, box.told)
-
-
-def _show(box: Outbox, key: AttemptKey, value: bytes, at: float) -> Outbox:
-    known = next((shown for shown in box.progress if shown.key == key), Shown(key, at, None))
-    others = tuple(shown for shown in box.progress if shown.key != key)
-    return replace(box, progress=(*others, replace(known, value=value)))
+def add_progress(box: Outbox, progress: Progress, at: float) -> Outbox:
+    key = AttemptKey(progress.job, progress.attempt)
+    known = next((pending for pending in box.progress if pending.key == key), PendingProgress(key, at, None))
+    others = tuple(pending for pending in box.progress if pending.key != key)
+    return replace(box, progress=(*others, replace(known, value=progress.value)))
 
 
 def _end_progress(box: Outbox, key: AttemptKey, at: float) -> Outbox:
-    for shown in box.progress:
-        if shown.key == key and shown.value is not None:
-            box = _append(box, Progress(key.job, key.attempt, shown.value), at)
-    return replace(box, progress=tuple(shown for shown in box.progress if shown.key != key))
+    for pending in box.progress:
+        if pending.key == key and pending.value is not None:
+            box = add(box, Progress(key.job, key.attempt, pending.value), at)
+    return replace(box, progress=tuple(pending for pending in box.progress if pending.key != key))
 
 
 # ---- sending ------------------------------------------------------------------------------------
@@ -173,7 +171,7 @@ def _end_progress(box: Outbox, key: AttemptKey, at: float) -> Outbox:
 
 def reconnected(box: Outbox) -> Outbox:
     """A new connection: all of it is sent again, but for progress that newer news has overtaken."""
-    newer = {shown.key for shown in box.progress if shown.value is not None}
+    newer = {pending.key for pending in box.progress if pending.value is not None}
     newer |= {key for item in box.items if isinstance(item.body, Outcome) and (key := key_of(item.body))}
     stays = tuple(i for i in box.items if not (isinstance(i.body, Progress) and key_of(i.body) in newer))
     return _with(replace(box, sent=0), stays)
@@ -185,7 +183,10 @@ def take(box: Outbox, at: float, limit: int = BATCH_BYTES) -> tuple[Outbox, tupl
         box = _number_progress(box, at)
     batch: list[Report] = []
     size = 0
-    for item in _unsent(box):
+    start = len(box.items)
+    while start and box.items[start - 1].number > box.sent:  # numbers ascend: what was not sent is a tail
+        start -= 1
+    for item in box.items[start:]:
         size += item.size
         if batch and size > limit:
             break
@@ -193,32 +194,25 @@ def take(box: Outbox, at: float, limit: int = BATCH_BYTES) -> tuple[Outbox, tupl
     if not batch:
         return box, ()
     sent = batch[-1].number
-    told = max(sent, box.told)
-    box = Outbox(box.next, box.items, box.size, sent, box.progress, box.saved, box.saved_at, told)
+    ever_sent = max(sent, box.ever_sent)
+    box = Outbox(box.next, box.items, box.size, sent, box.progress, box.saved, box.saved_at, ever_sent)
     return box, tuple(batch)
 
 
-def _unsent(box: Outbox) -> tuple[Item, ...]:
-    """Numbers ascend, so what was not sent is a tail."""
-    start = len(box.items)
-    while start and box.items[start - 1].number > box.sent:
-        start -= 1
-    return box.items[start:]
-
-
 def _number_progress(box: Outbox, at: float) -> Outbox:
-    shown_now = tuple(shown for shown in box.progress if shown.value is not None and shown.due <= at)
-    for shown in shown_now:
-        box = _append(box, Progress(shown.key.job, shown.key.attempt, shown.value or b""), at)
+    due = tuple(pending for pending in box.progress if pending.value is not None and pending.due <= at)
+    for pending in due:
+        box = add(box, Progress(pending.key.job, pending.key.attempt, pending.value or b""), at)
     after = tuple(
-        Shown(shown.key, at + PROGRESS_S, None) if shown in shown_now else shown for shown in box.progress
+        PendingProgress(pending.key, at + PROGRESS_S, None) if pending in due else pending
+        for pending in box.progress
     )
     return replace(box, progress=after)
 
 
 def wake_at(box: Outbox) -> float | None:
     """When progress that waits may leave."""
-    return min((shown.due for shown in box.progress if shown.value is not None), default=None)
+    return min((pending.due for pending in box.progress if pending.value is not None), default=None)
 
 
 # ---- emptying -----------------------------------------------------------------------------------
@@ -233,14 +227,14 @@ def ack(box: Outbox, number: int) -> Outbox:
 
 def drop(box: Outbox, key: AttemptKey) -> Outbox:
     """Control wants to hear nothing of this attempt."""
-    left = tuple(shown for shown in box.progress if shown.key != key)
+    left = tuple(pending for pending in box.progress if pending.key != key)
     stays = tuple(item for item in box.items if key_of(item.body) != key)
     return _with(replace(box, progress=left), stays)
 
 
 def _with(box: Outbox, items: tuple[Item, ...]) -> Outbox:
     size = sum(item.size for item in items)
-    return Outbox(box.next, items, size, box.sent, box.progress, box.saved, box.saved_at, box.told)
+    return Outbox(box.next, items, size, box.sent, box.progress, box.saved, box.saved_at, box.ever_sent)
 
 
 # ---- limits and the disk ------------------------------------------------------------------------

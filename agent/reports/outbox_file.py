@@ -96,32 +96,6 @@ class OutboxFile:
         return data
 
 
-class MemoryDisk:
-    """An OutboxDisk that survives its agent, for tests and the simulation. `full`: every save fails."""
-
-    def __init__(self) -> None:
-        self.data: bytes | None = None
-        self.saves = 0
-        self.full = False
-
-    def save(self, data: bytes) -> None:
-        if self.full:
-            raise OSError(28, "No space left on device")
-        self.data = data
-        self.saves += 1
-
-    def save_soon(self, data: Callable[[], bytes], done: Callable[[Exception | None], None]) -> None:
-        try:
-            self.save(data())
-        except OSError as error:
-            done(error)
-        else:
-            done(None)
-
-    def load(self) -> bytes | None:
-        return self.data
-
-
 def encode(bodies: Sequence[ReportBody]) -> bytes:
     """The payload for these reports; only those that `outbox.durable` names have a form on disk."""
     return b"".join(json.dumps(_packed(body)).encode() + b"\n" for body in bodies)

@@ -1,8 +1,8 @@
 """The shell of the outbox: takes reports from all parts of the agent, and keeps its file up to date.
 
-The session takes batches from here and hands acknowledgements back; `wake` tells it that something may be
-there to send. Nothing here waits: a disk that takes seconds must not hold up the ladders of attempts, which
-run on the same loop. Only `save` does, for whoever may not go on before.
+The session takes batches from here, and passes acknowledgements back; `wake` is set when there may be
+something to send. Only `save` waits for the disk: elsewhere a slow disk must not delay the attempts, which
+run on the same loop.
 """
 
 from __future__ import annotations
@@ -13,38 +13,41 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from stoker.agent import outbox, outbox_disk
-from stoker.agent.alarm import Alarm
-from stoker.agent.seams import OutboxDisk
-from stoker.wire.messages import AttemptKey, HeldAttempt, Outcome, Refused, Report, ReportBody
+from stoker.agent.alarm import Alarm, loop_time
+from stoker.agent.interfaces import OutboxDisk
+from stoker.agent.reports import outbox, outbox_file
+from stoker.wire.messages import AttemptKey, HeldAttempt, Outcome, Progress, Refused, Report, ReportBody
 
 log = logging.getLogger(__name__)
 
 
 class Reports:
-    """`on_pressure(True)` is called when it is full, `on_pressure(False)` when there is room again."""
+    """Calls `on_pressure(True)` when it is full, and `on_pressure(False)` when there is room again. `wake` is
+    shared with whatever else the session sends."""
 
-    def __init__(self, disk: OutboxDisk, on_pressure: Callable[[bool], None]) -> None:
+    def __init__(
+        self, disk: OutboxDisk, on_pressure: Callable[[bool], None], wake: asyncio.Event | None = None
+    ) -> None:
         self._disk = disk
         self._on_pressure = on_pressure
         self._box = outbox.Outbox()
         self._under_pressure = False
-        self._saving: outbox.Outbox | None = None  # what is being written beside
+        self._saving: outbox.Outbox | None = None  # what a thread is writing
         self._save_alarm = Alarm(self._saves)
         self._send_alarm = Alarm(lambda _at: self.wake.set())
-        self.wake = asyncio.Event()
+        self.wake = wake or asyncio.Event()
 
     def load(self) -> None:
-        """What an earlier life of this agent could not deliver."""
+        """Loads what an earlier process of this agent could not deliver."""
         data = self._disk.load()
         if not data:
             return
         try:
-            bodies = outbox_disk.decode(data)
+            bodies = outbox_file.decode(data)
         except (ValueError, KeyError, TypeError) as error:
             log.error("the outbox on disk cannot be read, its reports are lost: %s", error)
             return
-        self._box = outbox.reloaded(bodies, self._now())
+        self._box = outbox.reloaded(bodies, loop_time())
 
     def close(self) -> None:
         self._saving = None
@@ -54,22 +57,27 @@ class Reports:
     # -- for the parts that report
 
     def add(self, body: ReportBody) -> int:
-        """Returns the number that it got; for progress, which gets one when it leaves, the next."""
-        now = self._now()
-        self._box = outbox.add(self._box, body, now)
+        """Returns its number; for progress, which is numbered when it is sent, the last number."""
+        if isinstance(body, Progress):
+            self._box = outbox.add_progress(self._box, body, loop_time())
+        else:
+            self._box = outbox.add(self._box, body, loop_time())
         self.wake.set()
-        if not self._save_alarm.is_set and outbox.durable(body):
+        if self._save_alarm.at is None and outbox.durable(body):
             self._save_alarm.set(outbox.disk_at(self._box))
-        self._check_pressure()
+        if not self._under_pressure and outbox.must_pause(self._box):
+            log.warning("the outbox is full: no worker is read until control acknowledges")
+            self._under_pressure = True
+            self._on_pressure(True)
         return self._box.next - 1
 
     def drop(self, key: AttemptKey) -> None:
         self._box = outbox.drop(self._box, key)
-        self._check_pressure()
+        self._relieve()
 
     def reporting(self) -> tuple[HeldAttempt, ...]:
-        """Attempts whose outcome waits here, or that they are given back, also those of an earlier life. One
-        that was left out would be taken for lost, and count."""
+        """Attempts whose outcome, or return, waits here, including those of an earlier process. Control takes
+        an attempt that is left out for lost, and counts it."""
         bodies = (item.body for item in self._box.items)
         return tuple(
             HeldAttempt(body.job, body.attempt, body.worker if isinstance(body, Outcome) else "", "reporting")
@@ -80,22 +88,22 @@ class Reports:
     # -- for the session
 
     def reconnected(self) -> int:
-        """Everything is to be sent again; returns the number of the oldest report held."""
+        """Sends everything again; returns the number of the oldest report that is held."""
         self._box = outbox.reconnected(self._box)
         self.wake.set()
         return outbox.first_unacked(self._box)
 
     def take(self) -> tuple[Report, ...]:
-        self._box, batch = outbox.take(self._box, self._now())
+        self._box, batch = outbox.take(self._box, loop_time())
         if not batch and self._box.progress:
             self._send_alarm.set(outbox.wake_at(self._box))
         return batch
 
     def ack(self, number: int) -> None:
         self._box = outbox.ack(self._box, number)
-        if not self._save_alarm.is_set and outbox.is_stale(self._box):
+        if self._save_alarm.at is None and outbox.is_stale(self._box):
             self._save_alarm.set(outbox.disk_at(self._box))
-        self._check_pressure()
+        self._relieve()
 
     @property
     def empty(self) -> bool:
@@ -104,16 +112,16 @@ class Reports:
     # -- the disk
 
     def save(self) -> None:
-        """Now, if anything is not on disk yet that should be."""
+        """Writes the file now, unless it is up to date."""
         if not outbox.has_unsaved(self._box) and not outbox.is_stale(self._box):
             return
         try:
-            self._disk.save(outbox_disk.encode(outbox.to_save(self._box)))
+            self._disk.save(outbox_file.encode(outbox.to_save(self._box)))
         except OSError as error:
             self._not_saved(error)
         else:
-            self._box = outbox.saved(self._box, self._now())
-        self._saving = None  # what is there now is newer
+            self._box = outbox.saved(self._box, loop_time())
+        self._saving = None  # the file is newer than that
         self._save_alarm.set(outbox.disk_at(self._box))
 
     def _saves(self, at: float) -> None:
@@ -122,16 +130,16 @@ class Reports:
         if outbox.due_for_disk(self._box, at):
             box = self._saving = self._box
             self._disk.save_soon(
-                lambda: outbox_disk.encode(outbox.to_save(box)), partial(self._is_saved, box)
+                lambda: outbox_file.encode(outbox.to_save(box)), partial(self._is_saved, box)
             )
         else:
             self._save_alarm.set(outbox.disk_at(self._box))
 
     def _is_saved(self, box: outbox.Outbox, error: Exception | None) -> None:
-        """What has come since then is not on disk yet."""
+        """`box` is on disk; reports that were added since then are not."""
         if self._saving is not box:
             return
-        self._saving, now = None, self._now()
+        self._saving, now = None, loop_time()
         if error is not None:
             self._not_saved(error)
         else:
@@ -140,16 +148,10 @@ class Reports:
 
     def _not_saved(self, error: Exception) -> None:
         log.error("the outbox cannot be written, its reports are in memory only: %s", error)
-        self._box = replace(self._box, saved_at=self._now())
+        self._box = replace(self._box, saved_at=loop_time())
 
-    def _check_pressure(self) -> None:
-        if not self._under_pressure and outbox.must_pause(self._box):
-            log.warning("the outbox is full: no worker is read until control acknowledges")
-            self._under_pressure = True
-            self._on_pressure(True)
-        elif self._under_pressure and outbox.may_resume(self._box):
+    def _relieve(self) -> None:
+        """Reads the workers again once there is room."""
+        if self._under_pressure and outbox.may_resume(self._box):
             self._under_pressure = False
             self._on_pressure(False)
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()

@@ -1,9 +1,9 @@
-"""What a worker process is shut in with, on this host, and how that is told in the node's record.
+"""Decides how a worker process is isolated on this host, and describes that for the node's record.
 
-Pure: facts of the host (`agent.isolation_probe` finds them) and a WorkerSpec in; a Plan, which the worker's
-first program performs on itself (`stoker.worker.launch`), out.
+Pure: takes facts of the host (found by `agent.sandbox.probe`) and a WorkerSpec, and returns a SandboxPlan,
+which the worker's first program applies to itself (`stoker.worker.launch`).
 
-    thing              who has it                                   where it cannot be had
+    measure            which workers have it                        otherwise
     own session        every worker                                 -
     no new privileges  every worker                                 -
     rlimits            every worker: no core file, open files,      -
@@ -14,13 +14,13 @@ first program performs on itself (`stoker.worker.launch`), out.
     cgroup             every worker where version 2 is writable     /proc is searched; memory is watched
     volume             /runpod-volume, in a mount namespace         STOKER_VOLUME_PATH only
 
-- Workers that are forked from a template have their template's user, and no bubblewrap: nothing can be
-  wrapped around a process that is there already.
+- Workers that are forked from a zygote have their zygote's user, and no bubblewrap, which cannot wrap a
+  process that exists already.
 - Memory is never limited by rlimits. RLIMIT_AS counts what CUDA and torch reserve and never use; RLIMIT_DATA
-  counts weights that are mapped privately; neither counts what children use. A cgroup does it right, and
-  without one the agent looks at what is resident and anonymous, and kills what is over.
-- A sandbox without another user would take from an operator's own handlers what they write to today, and so
-  it is his to ask for.
+  counts weights that are mapped privately; neither counts what children use. A cgroup counts correctly;
+  without one the agent measures resident anonymous memory, and kills a worker that exceeds its limit.
+- Without another user, a sandbox would keep handlers of the operator from files that they can write to
+  without it, so the operator must turn it on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stoker.agent.volumes import MOUNT_POINT, group
+from stoker.agent.storage.volumes import MOUNT_POINT, group
 from stoker.wire.messages import WorkerLimits, WorkerSpec
 
 Sandbox = Literal["auto", "on", "off"]
@@ -37,20 +37,31 @@ User = tuple[int, int]
 
 CPU_PERIOD_US = 100_000
 
+AS_ROOT = (
+    "HANDLERS RUN AS ROOT: whatever a handler does, it does with all rights on this host; --worker-users auto"
+    " gives each worker a user of its own"
+)
+
 SHARED_UMASK = 0o002
-"""Of workers that share a volume by its group."""
+"""The umask of workers that share a volume by its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Each `no_…` is why it cannot be had, empty where it can. `top` is what lies in the root folder: each
-    name with its target where it is a link. `nofile` is the agent's own hard limit."""
+    """Facts of the host.
+
+    no_…    why a measure cannot be used; "" if it can
+    top     the folders and links in the root folder, each with its target, "" for a folder
+    nofile  the agent's own hard limit of open files
+    files   the limits of open files for a worker without limits of its own
+    """
 
     user: User | None = None
     user_range: tuple[int, int] | None = None
     sandbox: Sandbox = "off"
     bubblewrap: str = ""
     no_bubblewrap: str = "not looked for"
+    sizes_tmpfs: bool = False
     top: tuple[tuple[str, str], ...] = ()
     controllers: frozenset[str] = frozenset()
     no_cgroups: str = "not looked for"
@@ -58,6 +69,12 @@ class Host:
     no_mounts_in_a_fork: str = "not looked for"
     volume_root: str = ""
     nofile: int | None = None
+    root: bool = False
+    files: tuple[int, int] | None = None
+
+    @property
+    def as_root(self) -> bool:
+        return self.root and not self.other_user
 
     @property
     def other_user(self) -> bool:
@@ -70,9 +87,9 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Paths of this worker: what it starts in, what it may write to, what it must see although /tmp is its
-    own."""
+class SandboxPaths:
+    """The folder that the worker starts in, those that it may write to, and those in /tmp that it must see,
+    although it has a /tmp of its own."""
 
     folder: str
     writable: tuple[str, ...]
@@ -81,16 +98,21 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A folder that the worker is to find at `target`."""
+    """A folder that the worker sees at `target`."""
 
     source: str
     target: str = MOUNT_POINT
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """`wrapper` stands before the worker's command. `mount` is made by hand, without a wrapper. `cgroup` are
-    the files of its cgroup that hold its limits, None: no cgroup. `watched` bytes are the agent's to keep."""
+class SandboxPlan:
+    """How a worker is isolated.
+
+    wrapper  a command that runs the worker's command
+    mount    the mount that the launcher makes, if there is no wrapper
+    cgroup   the files of its cgroup with its limits; None: no cgroup
+    watched  the bytes above which the agent kills it
+    """
 
     user: User | None = None
     groups: tuple[int, ...] = ()
@@ -105,21 +127,21 @@ class Plan:
 def decide(
     host: Host,
     spec: WorkerSpec,
-    place: Place,
+    paths: SandboxPaths,
     *,
     user: User | None = None,
     volume: str = "",
     forked: bool = False,
-) -> Plan:
+) -> SandboxPlan:
     """`user` is who the worker runs as, where that is not the agent; `volume` its folder on this host."""
     wraps, limits = host.wraps and not forked, spec.limits or WorkerLimits()
     mounted = volume and not _no_mounts(host, wraps=wraps, forked=forked)
     mount = Mount(volume) if mounted else None
-    return Plan(
+    return SandboxPlan(
         user=user,
         groups=groups(host, spec),
         rlimits=_rlimits(host, limits, forked=forked),
-        wrapper=_wrapper(host, place, mount) if wraps else (),
+        wrapper=_wrapper(host, paths, mount, limits.memory_bytes) if wraps else (),
         mount=None if wraps else mount,
         volume_path=MOUNT_POINT if mounted else volume,
         cgroup=None if host.no_cgroups else _cgroup(limits, host.controllers),
@@ -134,15 +156,15 @@ def _no_mounts(host: Host, *, wraps: bool, forked: bool) -> str:
 
 
 def groups(host: Host, spec: WorkerSpec) -> tuple[int, ...]:
-    """Workers of different users share a volume by its group."""
+    """Returns the group by which workers of different users share a volume."""
     return (group(spec.volume),) if spec.volume and host.user_range is not None else ()
 
 
 def unforkable(host: Host, spec: WorkerSpec) -> str:
-    """Why a fork could not be shut in as the endpoint says; "" where it can."""
+    """Returns why a forked worker could not be isolated as the endpoint requires, or "" if it can."""
     pids = spec.limits is not None and spec.limits.pids is not None
     if pids and host.user_range is not None and "pids" not in host.controllers:
-        return "its limit of processes needs a cgroup or a user of its own, and a fork has its template's"
+        return "its limit of processes needs a cgroup or a user of its own, and a fork has its zygote's"
     return ""
 
 
@@ -151,6 +173,8 @@ def _rlimits(host: Host, limits: WorkerLimits, *, forked: bool) -> dict[str, tup
     if limits.files is not None:
         files = limits.files if host.nofile is None else min(limits.files, host.nofile)
         made["NOFILE"] = (files, files)
+    elif host.files is not None:
+        made["NOFILE"] = host.files
     own_user = host.user_range is not None and not forked
     if limits.pids is not None and own_user:  # it counts all that its user has
         made["NPROC"] = (limits.pids, limits.pids)
@@ -168,27 +192,35 @@ def _cgroup(limits: WorkerLimits, controllers: frozenset[str]) -> dict[str, str]
     return made
 
 
-def _wrapper(host: Host, place: Place, mount: Mount | None) -> tuple[str, ...]:
-    """A root of its own, made of the host's folders, so that any mount point can be in it. No namespace of
-    process numbers: the agent finds in /proc, by their numbers, whom it has to end."""
-    made: list[str] = [host.bubblewrap, "--die-with-parent", "--unshare-user-try", "--cap-drop", "ALL"]
+def _wrapper(host: Host, paths: SandboxPaths, mount: Mount | None, memory: int | None) -> tuple[str, ...]:
+    """Returns the command of bubblewrap.
+
+    The worker gets a root of its own with the host's folders, so that mount points can be created in it. It
+    gets no pid namespace, because the agent finds processes in /proc by their pids. It gets a /dev/shm of its
+    own, so that what is in it is counted and removed with it; its size is the memory limit, or half of the
+    host's memory."""
+    made: list[str] = [host.bubblewrap, "--die-with-parent", "--unshare-user-try", "--unshare-ipc"]
+    made += ["--cap-drop", "ALL"]
     for name, target in host.top:
         if target:
             made += ["--symlink", target, f"/{name}"]
         elif name not in ("dev", "tmp") and f"/{name}" != MOUNT_POINT:
             made += ["--bind" if name == "proc" else "--ro-bind", f"/{name}", f"/{name}"]
     made += ["--dev-bind", "/dev", "/dev", "--tmpfs", "/tmp"]  # its own
-    for path in _hidden_by_tmp(place.readable):
+    if memory is not None and host.sizes_tmpfs:
+        made += ["--size", str(memory)]
+    made += ["--tmpfs", "/dev/shm"]
+    for path in _hidden_by_tmp(paths.readable):
         made += ["--ro-bind", path, path]
-    for path in place.writable:
+    for path in paths.writable:
         made += ["--bind", path, path]
     if mount is not None:
         made += ["--bind", mount.source, mount.target]
-    return (*made, "--remount-ro", "/", "--chdir", place.folder, "--")
+    return (*made, "--remount-ro", "/", "--chdir", paths.folder, "--")
 
 
 def _hidden_by_tmp(paths: Sequence[str]) -> list[str]:
-    """The worker has a /tmp of its own. All else is there already, below the folders of the root."""
+    """Returns the paths in /tmp, which the worker's own /tmp hides. Others are visible through the root."""
     return sorted({path for path in paths if path.startswith("/tmp/")})
 
 
@@ -196,29 +228,31 @@ def _hidden_by_tmp(paths: Sequence[str]) -> list[str]:
 
 
 def facts(host: Host) -> dict[str, str]:
-    """What is in force, each "yes" or "no" and why. For Hello.facts."""
+    """Returns which measures are used, each as "yes" or "no" and why, for Hello.facts."""
     return {
-        "isolation.user": _user_words(host),
+        "isolation.user": _user_fact(host),
         "isolation.no_new_privs": "yes",
         "isolation.rlimits": "yes: no core files; open files as the endpoint says"
         + ("; processes, too" if host.user_range is not None else ""),
-        "isolation.bubblewrap": _bubblewrap_words(host),
-        "isolation.cgroups": _cgroup_words(host),
+        "isolation.bubblewrap": _bubblewrap_fact(host),
+        "isolation.cgroups": _cgroup_fact(host),
         "isolation.memory": "yes: by cgroup" if "memory" in host.controllers else "yes: watched by the agent",
-        "volumes": _volume_words(host),
+        "volumes": _volume_fact(host),
     }
 
 
-def _user_words(host: Host) -> str:
+def _user_fact(host: Host) -> str:
     if host.user_range is not None:
         first, last = host.user_range
         return f"yes: one of its own for each worker ({first}-{last}); forked ones share their endpoint's"
     if host.user is not None:
         return f"yes: user {host.user[0]}, the same for all workers"
+    if host.root:
+        return f"no: {AS_ROOT}"
     return "no: workers run as the agent's own user (--worker-users gives each its own, to an agent of root)"
 
 
-def _bubblewrap_words(host: Host) -> str:
+def _bubblewrap_fact(host: Host) -> str:
     if host.wraps:
         return "yes: but for workers that are forked"
     if host.sandbox == "off":
@@ -228,14 +262,14 @@ def _bubblewrap_words(host: Host) -> str:
     return "no: workers run as the agent's own user (STOKER_SANDBOX=on wraps those, too)"
 
 
-def _cgroup_words(host: Host) -> str:
+def _cgroup_fact(host: Host) -> str:
     if host.no_cgroups:
         return f"no: {host.no_cgroups}"
     limits = ", ".join(sorted(host.controllers & {"memory", "pids", "cpu"}))
     return f"yes: for the kill, and limits of {limits}" if limits else "yes: for the kill, not for limits"
 
 
-def _volume_words(host: Host) -> str:
+def _volume_fact(host: Host) -> str:
     if not host.volume_root:
         return "no: no volume root"
     if host.wraps or not host.no_mounts:

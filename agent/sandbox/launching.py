@@ -1,6 +1,7 @@
-"""Starts the first program of a worker (`stoker.worker.launch`), and writes its order.
+"""Starts the first program of a worker (`stoker.worker.launch`) and writes its instructions.
 
-The order comes in a memfd, as its standard input: its environment is the worker's only after its last step.
+The program reads the instructions from a memfd on standard input, because it takes on the worker's
+environment only in its last step.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import stoker
-from stoker.agent.isolation import SHARED_UMASK, Plan
+from stoker.agent.sandbox.isolation import SHARED_UMASK, SandboxPlan
 
 LAUNCH = Path(stoker.__file__).parent / "worker" / "launch.py"
 
 
 def order(
-    plan: Plan,
+    plan: SandboxPlan,
     command: Sequence[str],
     folder: Path,
     environment: Mapping[str, str],
     cgroup: Path | None = None,
 ) -> dict[str, Any]:
-    """`cgroup` is the file that puts a process into its cgroup."""
+    """Returns the instructions. `cgroup` is the file by which a process enters its cgroup."""
     return {
         "parent": os.getpid(),
         "cgroup": None if cgroup is None else str(cgroup),
@@ -41,13 +42,13 @@ def order(
 
 
 def launch(
-    given: Mapping[str, Any], marks: Mapping[str, str], output: int, fds: Sequence[int] = (), **popen: Any
+    order: Mapping[str, Any], marks: Mapping[str, str], output: int, fds: Sequence[int] = (), **popen: Any
 ) -> subprocess.Popen[bytes]:
-    """The process that performs the order. Raises OSError."""
+    """Starts the program with its instructions. Raises OSError."""
     memory = os.memfd_create("order", os.MFD_CLOEXEC)
     try:
         with open(memory, "wb", closefd=False) as file:
-            file.write(marshal.dumps(dict(given)))
+            file.write(marshal.dumps(dict(order)))
         os.lseek(memory, 0, os.SEEK_SET)
         return subprocess.Popen(
             [sys.executable, "-I", "-S", str(LAUNCH)],

@@ -1,7 +1,7 @@
-"""Finds out what this host allows: the facts that `agent.isolation` decides by.
+"""Finds the facts of this host by which `agent.sandbox.isolation` decides.
 
-Nothing is inferred: bubblewrap and a mount are tried, with the very program that starts workers, as the user
-whom workers will be. Done once, at the agent's start; each try costs some twenty milliseconds.
+Bubblewrap and mounts are tried out, with the program that starts workers, as the user of the workers. This is
+done once, at the agent's start; each try takes about 20 ms.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.cgroups import Cgroups
-from stoker.agent.isolation import Host, Mount, Place, Plan, Sandbox, User, decide
-from stoker.agent.launching import launch, order
+from stoker.agent.process_tree.cgroups import Cgroups
+from stoker.agent.sandbox.isolation import Host, Mount, Sandbox, SandboxPaths, SandboxPlan, User, decide
+from stoker.agent.sandbox.launching import launch, order
 from stoker.wire.messages import WorkerSpec
 
 TRY_S = 10.0
@@ -30,8 +30,8 @@ def probe(
     volume_root: Path | None = None,
     cgroups: Cgroups | str = "not looked for",
 ) -> Host:
-    """`cgroups` is those that there are, or why there are none."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """`cgroups` are the workers' cgroups, or why there are none."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     host = Host(
         user=user,
         user_range=user_range,
@@ -41,13 +41,15 @@ def probe(
         no_cgroups="" if isinstance(cgroups, Cgroups) else cgroups,
         volume_root="" if volume_root is None else str(volume_root),
         nofile=None if hard == resource.RLIM_INFINITY else hard,
+        files=(soft, hard),
     )
     if sandbox != "off":
         found = shutil.which("bwrap")
         why = "bubblewrap is not installed" if found is None else _try_bubblewrap(host, found)
-        host = replace(host, bubblewrap=found or "", no_bubblewrap=why)
+        sizes = not why and found is not None and _sizes_tmpfs(found)
+        host = replace(host, bubblewrap=found or "", no_bubblewrap=why, sizes_tmpfs=sizes)
     if volume_root is not None:
-        plan = Plan(mount=Mount(str(volume_root)))
+        plan = SandboxPlan(mount=Mount(str(volume_root)))
         why = _try(plan)
         forked = _try(plan, _as(_worker_user(host))) if host.other_user and not why else why
         host = replace(host, no_mounts=why, no_mounts_in_a_fork=forked)
@@ -55,7 +57,7 @@ def probe(
 
 
 def _top() -> tuple[tuple[str, str], ...]:
-    """Folders and links of the root."""
+    """Lists the folders and links in the root folder."""
     with os.scandir("/") as entries:
         found = [entry for entry in entries if entry.is_symlink() or entry.is_dir()]
     return tuple(sorted((one.name, os.readlink(one.path) if one.is_symlink() else "") for one in found))
@@ -66,17 +68,22 @@ def _worker_user(host: Host) -> User | None:
 
 
 def _try_bubblewrap(host: Host, program: str) -> str:
-    """Why it does not work, for whoever workers are; empty when it does."""
+    """Returns why bubblewrap does not work for the workers' user, or "" if it does."""
     willing = replace(host, sandbox="on", bubblewrap=program, no_bubblewrap="", no_cgroups="not asked")
-    plan = decide(willing, WorkerSpec("probe", "", 0, ""), Place("/", ()), user=_worker_user(host))
+    plan = decide(willing, WorkerSpec("probe", "", 0, ""), SandboxPaths("/", ()), user=_worker_user(host))
     return _try(plan)
 
 
-def _try(plan: Plan, popen: dict[str, Any] | None = None) -> str:
-    given = order(plan, ["true"], Path("/"), {"PATH": os.defpath})
+def _sizes_tmpfs(program: str) -> bool:
+    """Returns whether bubblewrap can limit the size of a tmpfs, which it can from version 0.8."""
+    done = subprocess.run([program, "--help"], capture_output=True, check=False, timeout=TRY_S)
+    return b"--size " in done.stdout + done.stderr
+
+
+def _try(plan: SandboxPlan, popen: dict[str, Any] | None = None) -> str:
     read, write = os.pipe()
     try:
-        process = launch(given, {}, write, **(popen or {}))
+        process = launch(order(plan, ["true"], Path("/"), {"PATH": os.defpath}), {}, write, **(popen or {}))
     except OSError as error:
         os.close(read)
         return f"it cannot be tried: {error.strerror}"
@@ -91,8 +98,8 @@ def _try(plan: Plan, popen: dict[str, Any] | None = None) -> str:
             return f"it was not done after {TRY_S:.0f} s"
         if code == 0:
             return ""
-        said = output.read(2000).decode(errors="replace").strip().splitlines()
-        return said[-1] if said else f"it exited with code {code}"
+        lines = output.read(2000).decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"it exited with code {code}"
 
 
 def _as(user: User | None) -> dict[str, Any]:

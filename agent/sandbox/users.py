@@ -1,16 +1,17 @@
-"""Whom workers run as: the agent's own user, one that was named, or each another of a range.
+"""Assigns users to workers: the agent's own user, one configured user, or a user of a range for each. Pure.
 
-A user of the range belongs to one living worker, and is free again when nothing of it runs any more. It is
-its group, too. Free ones are taken in turn, so that what a former worker left behind meets its number late.
+A user of the range belongs to one running worker, and is free again when none of its processes runs any more.
+Its group has the same number. Free users are assigned in turn, so that a number is used again as late as
+possible, in case a former worker left something.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from stoker.agent import volumes
-from stoker.agent.isolation import User
-from stoker.agent.seams import SpawnFailed
+from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.sandbox.isolation import User
+from stoker.agent.storage import volumes
 
 
 class WorkerUsers:
@@ -29,11 +30,11 @@ class WorkerUsers:
 
     @property
     def own(self) -> bool:
-        """Whether each has one of its own."""
+        """Whether each worker has a user of its own."""
         return self._between is not None
 
     def take(self, worker: str) -> User | None:
-        """None: the agent's own. Raises SpawnFailed when all of the range are taken."""
+        """Returns a user for the worker; None means the agent's own. Raises SpawnFailed if none is free."""
         if self._between is None:
             return self._named
         if not self._free:
@@ -45,20 +46,20 @@ class WorkerUsers:
         return self.join(worker, (uid, uid))
 
     def join(self, worker: str, user: User) -> User:
-        """Another worker of the same user: one that is forked has its template's."""
+        """Lets another worker use the same user: a forked worker has its zygote's."""
         self._taken.setdefault(worker, []).append(user)
         return user
 
     def of(self, worker: str) -> User | None:
-        """Whom its files belong to. While its former process is still being cleared away, that is the user of
-        the newer one."""
+        """Returns the user that owns the worker's files. While its former process still ends, that is the
+        user of the newer one."""
         if self._between is None:
             return self._named
         taken = self._taken.get(worker)
         return taken[-1] if taken else None
 
     def free(self, worker: str, user: User | None) -> None:
-        """Nothing of that worker runs any more."""
+        """Frees the user, after the worker's last process has ended."""
         if self._between is None or user is None:
             return
         users = self._taken[worker]
@@ -69,7 +70,8 @@ class WorkerUsers:
             self._free.append(user[0])
 
     def group_of(self, volume: str) -> int | None:
-        """The group that a volume's folder must have so that its workers may write there; None: any."""
+        """Returns the group that a volume's folder needs so that its workers may write to it; None means
+        any."""
         if self._between is not None:
             return volumes.group(volume)
         return None if self._named is None else self._named[1]

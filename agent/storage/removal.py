@@ -1,10 +1,10 @@
-"""Removes a folder that a handler has had for itself, whatever it made of it.
+"""Removes a folder tree that a handler could write to, whatever the handler left in it.
 
-    top/a/b/c/…   the folders in a folder are moved up beside it before it goes:   top/b, top/.1, top/.2 …
+    top/a/b/c/…   the folders inside a folder are first moved up into `top`:   top/b, top/.1, top/.2 …
 
-So a tree that is deeper than any path may be long takes no more stack and no more descriptors than a flat
-one. Symbolic links are followed nowhere, and rights that were taken from a folder are put back. What cannot
-be removed is left: nothing here raises.
+A tree that is deeper than the longest path therefore takes no more stack and descriptors than a flat one.
+Symbolic links are never followed, and the owner's rights to a folder are restored. What cannot be removed is
+left; nothing is raised.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: str | Path) -> None:
-    """Each folder is listed once: whoever writes on meanwhile holds nothing up; some of it may be left."""
+    """Removes a tree. Each folder is listed only once, so a process that writes to it meanwhile cannot delay
+    the removal, but some of it may be left."""
     if _removed(path):
         return
     with contextlib.suppress(OSError):
@@ -29,18 +30,18 @@ def remove_tree(path: str | Path) -> None:
 
 
 def _empty(top: int) -> None:
-    waiting = os.listdir(top)
+    names = os.listdir(top)
     numbers = itertools.count()
-    while waiting:
-        name = waiting.pop()
+    while names:
+        name = names.pop()
         if not _removed(name, top):
             with contextlib.suppress(OSError):
-                waiting += _moved_up(name, top, numbers)
+                names += _move_up(name, top, numbers)
                 os.rmdir(name, dir_fd=top)
 
 
 def _removed(name: str | Path, folder: int | None = None) -> bool:
-    """A folder only when it is empty."""
+    """Removes a file or an empty folder, and returns whether that succeeded."""
     for remove in (os.unlink, os.rmdir):
         with contextlib.suppress(OSError):
             remove(name, dir_fd=folder)
@@ -48,14 +49,18 @@ def _removed(name: str | Path, folder: int | None = None) -> bool:
     return False
 
 
-def _moved_up(name: str, top: int, numbers: Iterator[int]) -> list[str]:
-    """Empties one folder of `top`; what did not go at once stands in `top` under these names."""
+def _move_up(name: str, top: int, numbers: Iterator[int]) -> list[str]:
+    """Empties one folder of `top`. Folders in it that are not empty are moved to `top`; returns their
+    names."""
     moved = []
     with _opened(name, top) as folder:
         for child in os.listdir(folder):
             if _removed(child, folder):
                 continue
-            with contextlib.suppress(OSError), _opened(child, folder):  # it takes the right to write into it
+            with (
+                contextlib.suppress(OSError),
+                _opened(child, folder),
+            ):  # a rename needs the right to write to it
                 new = f".{next(numbers)}"
                 os.rename(child, new, src_dir_fd=folder, dst_dir_fd=top)
                 moved.append(new)
@@ -64,7 +69,7 @@ def _moved_up(name: str, top: int, numbers: Iterator[int]) -> list[str]:
 
 @contextlib.contextmanager
 def _opened(name: str | Path, above: int | None = None) -> Iterator[int]:
-    """A folder, with its owner's rights put back. Raises OSError."""
+    """Opens a folder after restoring its owner's rights. Raises OSError."""
     found = os.open(name, os.O_PATH | _FOLDER, dir_fd=above)
     try:
         os.chmod(f"/proc/self/fd/{found}", 0o700)

@@ -1,12 +1,12 @@
-"""The folders of network volumes on this node's disk: how much each holds, and how one is removed.
+"""Measures and removes the folders of network volumes on this node's disk.
 
-Both walk whatever handlers made, in threads of their own that nobody waits for at the end of the process. A
-walk follows no link and leaves no file system; it rests so often that the node's work does not feel it.
+Both walk the tree in a daemon thread, for which the end of the process does not wait. A walk follows no link,
+stays on one file system, and pauses often enough not to disturb the node's work.
 
-    remove:  weights ──renamed──> .gone-weights-1f2e ──emptied──> nothing      (after a crash: the next agent)
+    remove:  weights ──renamed──> .gone-weights-1f2e ──emptied──> removed      (after a crash: by the next
+    agent)
 
-A renamed folder is nobody's: its name is free at once, and what is left of it after a crash is found by its
-name.
+After the rename the volume's name is free at once, and what a crash leaves is found by the prefix.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.beside import beside
-from stoker.agent.removal import remove_tree
-from stoker.agent.volumes import is_name
+from stoker.agent.storage.removal import remove_tree
+from stoker.agent.storage.volumes import is_name
+from stoker.outbound.run_in_thread import run_in_thread
 
 log = logging.getLogger(__name__)
 
 GONE = ".gone-"
 MOST = 5_000_000
-"""Entries of one volume that are counted; with more in it, its size is unknown."""
+"""The most entries of a volume that are counted; the size of a volume with more is unknown."""
 REST_EVERY, REST_S = 1_000, 0.01
 BLOCK = 512
-"""Of st_blocks, wherever Linux runs."""
+"""The unit of st_blocks on Linux."""
 
 
 class FoldersOnDisk:
@@ -44,17 +44,17 @@ class FoldersOnDisk:
     async def clear(self) -> None:
         for name in os.listdir(self._root):
             if name.startswith(GONE):
-                await beside(f"remove {name}", partial(remove_tree, self._root / name))
+                await run_in_thread(f"remove {name}", partial(remove_tree, self._root / name))
 
     def close(self) -> None:
-        """Ends the walk that is under way."""
+        """Stops a measurement that is under way."""
         self._closed.set()
 
     async def measure(self, volume: str) -> int | None:
         path = self._root / volume
         if not is_name(volume) or not path.is_dir():
             return None
-        return await beside(f"measure {volume}", lambda: used_bytes(path, self._closed.is_set))
+        return await run_in_thread(f"measure {volume}", lambda: used_bytes(path, self._closed.is_set))
 
     async def remove(self, volume: str) -> bool:
         path = self._root / volume
@@ -62,22 +62,23 @@ class FoldersOnDisk:
             return False
         gone = self._root / f"{GONE}{volume}-{secrets.token_hex(4)}"
         path.rename(gone)
-        await beside(f"remove {volume}", lambda: remove_tree(gone))
+        await run_in_thread(f"remove {volume}", lambda: remove_tree(gone))
         if gone.exists():
-            log.error("some of volume %s could not be removed: it lies in %s", volume, gone)
+            log.error("volume %s could not be removed completely; the rest is in %s", volume, gone)
         return True
 
 
 def used_bytes(top: Path, over: Callable[[], bool] = lambda: False, most: int = MOST) -> int | None:
-    """Bytes of the blocks that everything below it takes, as du counts them: a file with several names once.
-    None when `over` says so first, or there is more than can be counted. What goes meanwhile, or lies deeper
-    than a path may be long, is not counted."""
+    """Returns the bytes of all blocks in the tree, as du does: a file with several links counts once.
+
+    Returns None if `over` returns true meanwhile, or there are more than `most` entries. Entries that are
+    removed meanwhile, or whose paths are too long, are not counted."""
     total, count = 0, 0
     linked: set[tuple[int, int]] = set()
     here = _here(os.stat(top))
-    waiting = [(str(top), here)]
-    while waiting:
-        for path, seen in _entries(*waiting.pop()):
+    folders = [(str(top), here)]
+    while folders:
+        for path, seen in _entries(*folders.pop()):
             count += 1
             if over() or count > most:
                 return None
@@ -91,7 +92,7 @@ def used_bytes(top: Path, over: Callable[[], bool] = lambda: False, most: int = 
             if seen.st_dev == here[0]:
                 total += seen.st_blocks * BLOCK
                 if is_folder:
-                    waiting.append((path, _here(seen)))
+                    folders.append((path, _here(seen)))
     return total
 
 
@@ -100,8 +101,8 @@ def _here(seen: os.stat_result) -> tuple[int, int]:
 
 
 def _entries(path: str, expected: tuple[int, int]) -> list[tuple[str, os.stat_result]]:
-    """What lies in the folder, if it is still the one that was seen there: somebody may put a link in its
-    place, or in that of a folder above it."""
+    """Lists the folder if it is still the expected one: a handler may replace it, or a folder above it, by a
+    link."""
     found = []
     with suppress(OSError):
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,13 +1,13 @@
-"""The network volumes that control names: measured from time to time, and removed when their time is over.
+"""Measures the network volumes that control names, and removes those that control has deleted.
 
-    named ──FIRST_S──> measured ──EVERY_S──> measured … ──gone, and nobody here works in it──> removed, told
+    named ──FIRST_S──> measured ──EVERY_S──> measured … ──deleted, and not in use here──> removed, reported
 
-- One is looked at after the other. A look that took long is not repeated soon: LOOK_SHARE of the time at most
-  goes into looking.
-- A folder that is not here has no size, and nothing is told of it. Where the root is a shared file system,
-  every node tells the same.
-- A volume that outgrew its size is told like any other. What follows is control's to say: no file system
-  here holds it to anything.
+- Volumes are measured one after the other. A measurement that took long is not repeated soon, so that at most
+  LOOK_SHARE of the time is spent on measuring.
+- A folder that does not exist has no size, and is not reported. If the root is a shared file system, every
+  node reports the same.
+- A volume larger than its size is reported like any other. Control decides what follows: nothing here limits
+  it.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ log = logging.getLogger(__name__)
 FIRST_S = 1.0
 EVERY_S = 300.0
 ABSENT_S = 20.0
-"""A folder that is not here may be made at any moment."""
+"""How soon a missing folder is looked for again: it may be created at any moment."""
 IN_USE_S = 5.0
-"""A volume that is to go, and is worked in, is looked after again so soon."""
+"""How soon a deleted volume that is in use is tried again."""
 LOOK_SHARE = 0.05
 
 
 class VolumeFolders(Protocol):
-    """Where they lie. The real one is `agent.volume_folders`. Any of them may raise OSError."""
+    """The folders of volumes, implemented by `agent.storage.volume_folders`. Methods may raise OSError."""
 
     async def clear(self) -> None:
-        """Removes what an earlier agent was removing."""
+        """Finishes the removals that an earlier agent began."""
 
     async def measure(self, volume: str) -> int | None:
-        """Bytes on the disk; None where there is no folder, or more in it than can be counted."""
+        """Returns the bytes on disk, or None if there is no folder, or too much in it to count."""
 
     async def remove(self, volume: str) -> bool:
-        """All of it. False: there is none."""
+        """Removes the volume's folder. Returns False if there is none."""
 
 
 class NoVolumes:
-    """Of a node without a volume root."""
+    """The folders of a node without a volume root."""
 
     async def clear(self) -> None:
         pass
@@ -58,7 +58,7 @@ class NoVolumes:
 
 
 class VolumeWatch:
-    """`in_use` names the volumes that this node's workers have now; those of pods come with Desired."""
+    """`in_use` returns the volumes that this node's workers use; those of pods come with Desired."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class VolumeWatch:
         self._changed = asyncio.Event()
 
     def desire(self, specs: Iterable[VolumeSpec], of_pods: Iterable[str]) -> None:
-        """All that there are. One that is not named any more is left alone."""
+        """Sets all volumes of the cluster. One that is not named any more is left alone."""
         before = self._specs
         self._specs = {spec.volume: spec for spec in specs}
         self._of_pods = frozenset(of_pods)
@@ -87,10 +87,10 @@ class VolumeWatch:
         try:
             await self._folders.clear()
         except OSError as error:
-            log.error("what is left of volumes that are gone stays for now: %s", error)
+            log.error("folders of deleted volumes cannot be removed now: %s", error)
         while True:
             for name in [name for name, at in self._due.items() if at <= _now()]:
-                if name in self._specs:  # control may speak meanwhile
+                if name in self._specs:  # `desire` may have been called meanwhile
                     await self._look(self._specs[name])
             await self._wait()
 
@@ -106,11 +106,11 @@ class VolumeWatch:
         try:
             pause = await (self._remove(spec) if spec.gone else self._measure(spec))
         except OSError as error:
-            log.error("volume %s cannot be looked after: %s", spec.volume, error)
+            log.error("volume %s cannot be measured or removed: %s", spec.volume, error)
             pause = EVERY_S
         now = self._specs.get(spec.volume)
         if now is None or now.gone != spec.gone:
-            return  # it has its time already
+            return  # `desire` has set its next time
         if pause is None:
             del self._due[spec.volume]
         else:
@@ -126,7 +126,7 @@ class VolumeWatch:
         return EVERY_S
 
     async def _remove(self, spec: VolumeSpec) -> float | None:
-        """None: it is done."""
+        """Returns when to try again, in seconds; None if it is done."""
         if spec.volume in self._in_use() | self._of_pods:
             return IN_USE_S
         if await self._folders.remove(spec.volume):

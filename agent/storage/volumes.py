@@ -1,14 +1,16 @@
-"""The folder of a network volume on this node: one folder below the operator's volume root for each volume.
+"""The folders of network volumes on this node: one for each volume, in the operator's volume root.
 
     --volume-root /mnt/volumes ── volume "weights" ──> /mnt/volumes/weights ──> /runpod-volume of the worker
 
-- A name is one name, never a path. The folder is made when a worker first wants it, and removed when control
-  says that the volume is gone (`agent.volume_watch`).
+- A volume's name is never a path. The folder is created when a worker first needs it, and removed when
+  control has deleted the volume (`agent.storage.volume_watch`).
 - Workers that have users of their own share it by a group. The group's number is computed from the volume's
-  name: it is the same on all nodes that share the folder, and no worker of another volume is in it.
-- A link in its place is refused: whoever writes in the root could else hand out any folder of the host.
+  name, so it is the same on all nodes that share the folder, and no worker of another volume is a member.
+- A link instead of the folder is refused: otherwise anybody who can write to the root could give workers any
+  folder of the host.
 
-Not here: how a worker comes to see it (`agent.isolation`; `agent.container_plan` for containers).
+How a worker gets access to it is decided in `agent.sandbox.isolation`, and in `agent.containers.plan` for
+containers.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from stoker.agent.seams import SpawnFailed
+from stoker.agent.interfaces import SpawnFailed
 
 MOUNT_POINT = "/runpod-volume"
-"""Where handlers of the field look for it."""
+"""Where RunPod handlers expect their volume."""
 
 VOLUME_PATH = "STOKER_VOLUME_PATH"
-"""Tells a worker where its volume really is."""
+"""The variable with the path of the worker's volume."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -36,12 +38,12 @@ def is_name(name: str) -> bool:
 
 
 def group(name: str) -> int:
-    """Of the volume's folder and of whoever may use it: above all ids that hosts give to users and groups."""
+    """Returns the group id of a volume's folder and its workers. It is above all ids that hosts assign."""
     return 1 << 30 | int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") >> 2
 
 
 def folder(root: Path | None, name: str) -> Path:
-    """The volume's folder, of mode 0770 where it is new. Raises SpawnFailed with a sentence."""
+    """Returns the volume's folder; creates it with mode 0770 if it is missing. Raises SpawnFailed."""
     if root is None:
         raise SpawnFailed(
             f"volume {name} has no place here: this node has no volume root"
@@ -52,7 +54,7 @@ def folder(root: Path | None, name: str) -> Path:
     path = root / name
     try:
         if not path.is_symlink() and not path.exists():
-            with suppress(FileExistsError):  # a pod's thread made it meanwhile, or another node
+            with suppress(FileExistsError):  # a pod's thread, or another node, created it meanwhile
                 path.mkdir(mode=0o770)
                 path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o770)  # whatever the umask is
         mode = path.lstat().st_mode
@@ -64,7 +66,7 @@ def folder(root: Path | None, name: str) -> Path:
 
 
 def shared(root: Path | None, name: str, group: int | None) -> Path:
-    """The same folder; `group` may write to it, None leaves that as it is. Raises SpawnFailed."""
+    """Like `folder`, and lets `group` write to it, unless that is None. Raises SpawnFailed."""
     path = folder(root, name)
     try:
         if group is not None and path.stat().st_gid != group:

@@ -1,30 +1,30 @@
-"""The agent's way to object stores: the synchronous store of `outbound` on a few threads of its own.
+"""Reads and writes object stores from the agent: the platform's store, for which control signs the requests,
+and callers' own buckets, whose credentials are part of their jobs.
 
-Each attempt brings its own grant, most of them to the same store: clients are kept by endpoint, bucket and
-credentials. Writing outside a grant's prefix is refused here, before anything is sent. No retries: the
-attempt machine decides when an upload is tried again.
+Each attempt has its own grants; clients of buckets are cached by endpoint, bucket and credentials. Writing
+outside a grant's prefix is refused before anything is sent. Nothing is retried here: the attempt machine
+decides that.
 
-A file is read through a duplicate of its descriptor, made before the first await, so that its owner may
-close or cancel at any time; a cancelled upload stops at its next piece, on its own thread.
+A file is read through a duplicate of its descriptor, made before the first await, so that its owner may close
+it or cancel at any time. A cancelled upload stops at its next chunk, in its own thread.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
 
+from stoker.agent.uploads.signed_objects import PART, SignedObjects, Signer
+from stoker.agent.uploads.store_calls import AT_ONCE, Calls
 from stoker.outbound.errors import ObjectStoreRefused
-from stoker.outbound.objects import ObjectStore, ObjectStoreConfig, UploadStopped, region_of
+from stoker.outbound.file_body import UploadStopped
+from stoker.outbound.objects import Found, ObjectStore, ObjectStoreConfig
+from stoker.outbound.s3_styles import region_of
 from stoker.wire.messages import Artifact, Grant, Ref
 
-T = TypeVar("T")
-
-_KEPT = 16
+_STORES_MAX = 16
 
 
 def config_of(grant: Grant) -> ObjectStoreConfig:
@@ -40,7 +40,7 @@ def config_of(grant: Grant) -> ObjectStoreConfig:
 
 
 def refuse_outside(grant: Grant, key: str) -> None:
-    """A grant is the right to write below one prefix."""
+    """Raises ObjectStoreRefused if the grant does not allow writing the key."""
     if not grant.prefix or not key.startswith(grant.prefix) or key == grant.prefix:
         raise ObjectStoreRefused(
             f"{key} lies outside the prefix {grant.prefix!r} that this attempt may write to"
@@ -48,88 +48,81 @@ def refuse_outside(grant: Grant, key: str) -> None:
 
 
 class S3Objects:
-    """Implements `seams.Objects`. `open_store` is for tests that want other settings."""
+    """Implements `interfaces.Objects`. Large files are uploaded to the platform's store in parts of `part`
+    bytes. `most` and `open_store` are for tests."""
 
     def __init__(
-        self, threads: int = 4, open_store: Callable[[ObjectStoreConfig], ObjectStore] = ObjectStore
+        self,
+        signer: Signer,
+        most: int = AT_ONCE,
+        open_store: Callable[[ObjectStoreConfig, Found], ObjectStore] = ObjectStore,
+        part: int = PART,
     ) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="objects")
+        self._calls = Calls(most)
+        self._signed = SignedObjects(signer, self._calls, part)
         self._open_store = open_store
+        self._found: Found = {}
         self._stores: OrderedDict[ObjectStoreConfig, ObjectStore] = OrderedDict()
-        self._running: set[Future[Any]] = set()
         self._stops: set[threading.Event] = set()
 
     async def put_file(self, grant: Grant, key: str, fd: int, media_type: str, name: str) -> Artifact:
         refuse_outside(grant, key)
-        store, stop, own = self._store(grant), threading.Event(), os.dup(fd)
+        stop, own = threading.Event(), os.dup(fd)
         self._stops.add(stop)
-
-        def upload() -> Artifact:
-            try:
-                store.warm()
-                stored = store.put_file(key, own, media_type, name, stop.is_set)
-            finally:
-                self._stops.discard(stop)
-                os.close(own)
-            return Artifact(stored.key, stored.size, stored.sha256, stored.media_type)
-
         try:
-            running = self._pool.submit(upload)
-        except RuntimeError:
-            os.close(own)
-            raise
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
-        try:
-            return await asyncio.wrap_future(running)
-        except asyncio.CancelledError:
-            stop.set()
-            if running.cancel():  # it never began: nobody else closes the duplicate
-                self._stops.discard(stop)
-                os.close(own)
-            raise
+            if grant.signed:
+                return await self._signed.put_file(grant, key, own, media_type, name, stop.is_set)
+            return await self._put_own(grant, key, own, media_type, name, stop.is_set)
         except UploadStopped:
             raise ObjectStoreRefused(f"the upload of {key} was stopped") from None
+        finally:
+            stop.set()
+            self._stops.discard(stop)
+            os.close(own)
 
     async def put_bytes(self, grant: Grant, key: str, data: bytes, media_type: str) -> Ref:
+        """Writes to the platform's store, also if the grant is of another: control must read it."""
         refuse_outside(grant, key)
-        store = self._store(grant)
-        stored = await self._run(lambda: store.put_bytes(key, data, media_type))
-        return Ref(stored.key, stored.size, stored.sha256)
+        return await self._signed.put_bytes(grant, key, data, media_type)
 
     async def get(self, grant: Grant, ref: Ref) -> bytes:
-        store = self._store(grant)
-        return await self._run(lambda: store.get_bytes(ref.key, ref.size, ref.sha256))
+        return await self._signed.get(grant, ref)
 
-    def url(self, grant: Grant, key: str) -> str:
-        """Only arithmetic where something was uploaded with this grant before, as it always was."""
-        return self._store(grant).presign_get(key)
+    async def urls(self, grant: Grant, keys: Sequence[str]) -> list[str]:
+        if grant.signed:
+            return await self._signed.urls(grant, keys)
+        store = self._store(grant)
+        return await self._calls.run(grant, lambda: [store.presign_get(key) for key in keys])
 
     async def close(self) -> None:
-        """Stop what is uploading at its next piece, wait for it, end the threads."""
+        """Stops uploads at their next chunk, and waits for them for a short time."""
         for stop in tuple(self._stops):
             stop.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        running = [asyncio.wrap_future(future) for future in tuple(self._running)]
-        await asyncio.gather(*running, return_exceptions=True)
-        self._pool.shutdown()  # its threads are idle now, and end at once
+        await self._calls.close()
+        self._signed.close()
         for store in self._stores.values():
             store.close()
         self._stores.clear()
 
-    async def _run(self, call: Callable[[], T]) -> T:
-        running = self._pool.submit(call)
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
-        return await asyncio.wrap_future(running)
+    async def _put_own(
+        self, grant: Grant, key: str, fd: int, media_type: str, name: str, stopped: Callable[[], bool]
+    ) -> Artifact:
+        store = self._store(grant)
+
+        def upload(own: int) -> Artifact:
+            store.warm()
+            stored = store.put_file(key, own, media_type, name, stopped)
+            return Artifact(stored.key, stored.size, stored.sha256, stored.media_type)
+
+        return await self._calls.with_file(grant, fd, upload)
 
     def _store(self, grant: Grant) -> ObjectStore:
-        """Called on the loop only. Closing the one that was not used longest hurts nobody who is still in it:
-        its idle connections end, one in use ends when it is given back."""
+        """Returns the store's client. Closes the least recently used one if there are too many: that ends its
+        idle connections, and those in use once they are released. Must be called on the loop."""
         config = config_of(grant)
-        store = self._stores.pop(config, None) or self._open_store(config)
+        store = self._stores.pop(config, None) or self._open_store(config, self._found)
         self._stores[config] = store
-        if len(self._stores) > _KEPT:
+        if len(self._stores) > _STORES_MAX:
             self._stores.popitem(last=False)[1].close()
         return store
 

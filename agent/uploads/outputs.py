@@ -1,6 +1,6 @@
-"""A handler's output on its way to the caller: file marks become URLs, and the cost is added.
+"""Prepares a handler's output for the caller: replaces file marks by URLs, and adds the cost.
 
-No I/O. An output is parsed only when something in it must change; otherwise its bytes pass as they came.
+Pure. An output is parsed only if something in it must change; otherwise its bytes stay as they are.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _HINT = f'"{FILE_MARK}"'.encode()
 
 
 class BadOutput(Exception):
-    """The output cannot be delivered; the text is a sentence for the caller."""
+    """The output cannot be delivered. The message is for the caller."""
 
 
 def has_marks(value: bytes) -> bool:
-    """Whether a JSON text holds a file mark. Parses only a text in which one may be."""
+    """Returns whether a JSON text contains a file mark. Parses the text only if it may contain one."""
     return _HINT in value and bool(marks(_parse(value)))
 
 
 def marks(value: Any) -> set[int]:
-    """The numbers of all files that a value mentions."""
+    """Returns the numbers of all files that a value mentions."""
     if isinstance(value, dict):
         number = _mark(value)
         return {number} if number is not None else set().union(*map(marks, value.values()))
@@ -33,25 +33,25 @@ def marks(value: Any) -> set[int]:
     return set()
 
 
-def place(value: Any, urls: Mapping[int, str]) -> Any:
-    """The value with every mark replaced by its file's URL. Raises BadOutput for a file that never came."""
+def with_urls(value: Any, urls: Mapping[int, str]) -> Any:
+    """Returns the value with every mark replaced by its file's URL. Raises BadOutput if a file is missing."""
     if isinstance(value, dict):
         number = _mark(value)
         if number is None:
-            return {name: place(item, urls) for name, item in value.items()}
+            return {name: with_urls(item, urls) for name, item in value.items()}
         if number not in urls:
             raise BadOutput(f"the output mentions file {number}, which the handler did not hand over")
         return urls[number]
     if isinstance(value, list):
-        return [place(item, urls) for item in value]
+        return [with_urls(item, urls) for item in value]
     return value
 
 
 def finished(output: bytes | None, urls: Mapping[int, str], cost_usd: float | None) -> bytes | None:
-    """The output as the caller gets it. `cost_usd` goes into an object only, and only where it is known."""
+    """Returns the output for the caller. `cost_usd` is added if it is known and the output is an object."""
     if output is None or (not urls and cost_usd is None):
         return output
-    value = place(_parse(output), urls)
+    value = with_urls(_parse(output), urls)
     if cost_usd is not None and isinstance(value, dict):
         value["cost"] = cost_usd
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

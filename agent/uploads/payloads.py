@@ -1,7 +1,7 @@
-"""Moving an attempt's payloads between this node and the object store.
+"""Moves an attempt's payloads between this node and the object store.
 
-`deliver` may be called again after it failed: what is already up stays up. Whether and when it is tried
-again is the attempt machine's decision; `fetch` tries for as long as it is let.
+`deliver` may be called again after it failed: files that were uploaded are not uploaded again. The attempt
+machine decides whether and when. `fetch` retries until it is cancelled.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import asyncio
 import os
 from dataclasses import dataclass, field
 
-from stoker.agent import outputs
-from stoker.agent.seams import Objects
+from stoker.agent.interfaces import Objects
+from stoker.agent.uploads import outputs
 from stoker.outbound.errors import OutboundError
 from stoker.wire import names
 from stoker.wire.messages import Artifact, Grant, Ref
 
 OUTPUT_MAX = 1_000_000
-"""An output above this lies in the object store; its record only says where."""
+"""The largest output in bytes that is part of the job's record; a larger one is put into the object store."""
 
 FETCH_FIRST_S = 0.2
 FETCH_LONGEST_S = 10.0
@@ -25,31 +25,28 @@ FETCH_LONGEST_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class HandedFile:
-    """A file of a handler, checked and open. Whoever holds this closes it."""
+    """A file that a handler handed over, checked and open. The owner of this object closes it."""
 
     n: int
     fd: int
     name: str
     media_type: str
+    size: int = 0
 
     def close(self) -> None:
         os.close(self.fd)
 
 
 @dataclass(slots=True)
-class Parcel:
-    """What an attempt made, on its way. `up` are the files that are there already."""
+class Payload:
+    """What an attempt delivers. `uploaded` holds the files that are in the store already."""
 
     output: bytes | None = None
-    output_file: HandedFile | None = None  # instead of `output`, where that is very large
+    output_file: HandedFile | None = None  # instead of `output`, if that is very large
     cost_usd: float | None = None
     files: dict[int, HandedFile] = field(default_factory=dict)
-    up: dict[int, Artifact] = field(default_factory=dict)
+    uploaded: dict[int, Artifact] = field(default_factory=dict)
     output_ref: Ref | None = None
-
-    @property
-    def artifacts(self) -> tuple[Artifact, ...]:
-        return tuple(self.up[n] for n in sorted(self.up))
 
     def close(self) -> None:
         for file in self.files.values():
@@ -60,33 +57,35 @@ class Parcel:
             self.output_file = None
 
 
-async def deliver(parcel: Parcel, grant: Grant, objects: Objects, files_grant: Grant | None = None) -> None:
-    """Uploads the files, puts their URLs into the output, and the output itself where it is too large.
+async def deliver(payload: Payload, grant: Grant, objects: Objects, files_grant: Grant | None = None) -> None:
+    """Uploads the files, puts their URLs into the output, and uploads the output itself if it is too large.
 
-    Files go to the caller's own bucket where there is one; an output that control must read never does. An
-    output that came as a file is uploaded as it is: nothing is added to it.
+    Files go to the caller's own bucket if there is one. The output never does, because control must read it.
+    An output that is a file is uploaded unchanged.
     """
-    if parcel.output_file is not None:
+    if payload.output_file is not None:
         key = names.output_key(grant.prefix)
-        stored = await objects.put_file(grant, key, parcel.output_file.fd, "application/json", "output.json")
-        parcel.output_ref, parcel.cost_usd = Ref(stored.key, stored.size, stored.sha256), None
+        stored = await objects.put_file(grant, key, payload.output_file.fd, "application/json", "output.json")
+        payload.output_ref, payload.cost_usd = Ref(stored.key, stored.size, stored.sha256), None
         return
     own = files_grant or grant
-    for n, file in sorted(parcel.files.items()):
-        if n not in parcel.up:
+    for n, file in sorted(payload.files.items()):
+        if n not in payload.uploaded:
             key = names.artifact_key(own.prefix, n, file.name)
-            parcel.up[n] = await objects.put_file(own, key, file.fd, file.media_type, file.name)
-    urls = {n: objects.url(own, artifact.key) for n, artifact in parcel.up.items()}
-    output = outputs.finished(parcel.output, urls, parcel.cost_usd)
+            payload.uploaded[n] = await objects.put_file(own, key, file.fd, file.media_type, file.name)
+    keys = [artifact.key for artifact in payload.uploaded.values()]
+    urls = dict(zip(payload.uploaded, await objects.urls(own, keys) if keys else [], strict=True))
+    output = outputs.finished(payload.output, urls, payload.cost_usd)
     if output is not None and len(output) > OUTPUT_MAX:
         key = names.output_key(grant.prefix)
-        parcel.output_ref = await objects.put_bytes(grant, key, output, "application/json")
+        payload.output_ref = await objects.put_bytes(grant, key, output, "application/json")
         output = None
-    parcel.output, parcel.cost_usd = output, None
+    payload.output, payload.cost_usd = output, None
 
 
 async def fetch(ref: Ref, grant: Grant, objects: Objects) -> bytes:
-    """An input that was too large for its Assign. Goes on until it is cancelled, while the store is down."""
+    """Fetches an input that was too large for its Assign. Retries while the store is down, until
+    cancelled."""
     wait = FETCH_FIRST_S
     while True:
         try:

@@ -1,17 +1,18 @@
 """The process machine: one life of one worker process, from its start to its reaping.
 
-Pure: no clock, no process. The shell (`agent.workers`) performs the commands and turns what happens into
-events. Whether and when a dead worker is started again is `agent.restarts`; attempts are `agent.attempt`.
+Pure: no clock, no process. The shell (`agent.workers.worker`) performs the commands and turns what happens
+into events. Whether and when a dead worker is started again is `agent.workers.restarts`; attempts are
+`agent.attempts.machine`.
 
     Starting --ready--> Ready --drain--> Draining      (and back: keep)
        |                  '------.-----------'
        | setup failed            | stop, or idle and drained         (retired: for good, no keep)
        '-----------------------> Stopping --term_at--> Terminating --kill_at--> Killed
        '-- deadline ------------------------------------------------------------->
-    An attempt's ladder enters at Terminating or Killed. Any of them --exit--> Exited
+    An attempt that does not stop enters at Terminating. Any of them --exit--> Exited
 
-- A state holds only what is true in it. `why` is the reason of the end, decided once: the first end wins.
-- `planned` is False when the process died by itself or failed to start: somebody must decide what is next.
+- `why` is the reason of the end. The first reason is kept.
+- `planned` is False when the process died by itself or failed to start.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from stoker.wire.messages import WorkerPhase
 
 @dataclass(frozen=True, slots=True)
 class StopLadder:
-    """How long an idle worker may take to leave after `stop`, and then after SIGTERM."""
+    """How long an idle worker may take to end after the stop frame, and any worker after SIGTERM."""
 
     stop_s: float = 3.0
     term_s: float = 3.0
@@ -46,18 +47,18 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """Takes nothing new; its attempts may end. `for_good`: a worker that is wanted gets another process.
-    `spoiled`: nothing in it can end well any more, so a signal ends it."""
+    """Takes no new attempts; its attempts may end. `for_good`: a worker that is wanted gets another process.
+    `context_lost`: its device cannot be used any more, so it is ended by a signal."""
 
     since: float
     why: str
     for_good: bool = False
-    spoiled: bool = False
+    context_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """The stop frame is sent, and everything is done with when it exits."""
+    """The stop frame is sent."""
 
     term_at: float
     why: str
@@ -73,7 +74,7 @@ class Terminating:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """SIGKILL is sent; only the reaping is missing."""
+    """SIGKILL is sent; it is not reaped yet."""
 
     why: str
     planned: bool
@@ -81,13 +82,14 @@ class Killed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """`ready_for` is None when it never was ready. `told`: `why` is the cause, and not only how it ended."""
+    """`ready_for` is None when it never was ready. `is_cause`: `why` is the cause of the end, and not only
+    how the process ended."""
 
     at: float
     why: str
     planned: bool
     ready_for: float | None = None
-    told: bool = True
+    is_cause: bool = True
 
 
 State: TypeAlias = Starting | Ready | Draining | Stopping | Terminating | Killed | Exited
@@ -118,12 +120,13 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """The process has served its time, or is no good any more (`spoiled`); `busy`: attempts run on it."""
+    """The process is to be replaced, perhaps because it lost its device's context (`context_lost`). `busy`:
+    attempts run on it."""
 
     at: float
     why: str
     busy: bool
-    spoiled: bool = False
+    context_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Its last attempt has left it."""
+    """Its last attempt has ended."""
 
     at: float
 
@@ -148,7 +151,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class TerminateNow:
-    """An attempt's ladder has come to SIGTERM: its worker goes, after `term_s` by force."""
+    """An attempt did not stop: SIGTERM now, and SIGKILL after `term_s`."""
 
     at: float
     why: str
@@ -156,7 +159,7 @@ class TerminateNow:
 
 @dataclass(frozen=True, slots=True)
 class KillNow:
-    """An attempt's ladder has come to SIGKILL, or the process broke the protocol (`planned` False)."""
+    """SIGKILL now: its device is unhealthy, or it broke the protocol (`planned` False)."""
 
     at: float
     why: str
@@ -166,7 +169,7 @@ class KillNow:
 @dataclass(frozen=True, slots=True)
 class ProcessExited:
     at: float
-    words: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +234,7 @@ def begin(at: float, start_timeout_s: float) -> Stepped:
 
 
 def step(state: State, event: Event, ladder: StopLadder = StopLadder()) -> Stepped:
-    """What `event` makes of `state`. Late news changes nothing and commands nothing."""
+    """The state after `event`, and the commands. Late events change nothing."""
     match state, event:
         case Exited(), _:
             return state, ()
@@ -261,21 +264,6 @@ def wake_at(state: State) -> float | None:
             return at
         case Ready() | Draining() | Killed() | Exited():
             return None
-        case _:
-            assert_never(state)
-
-
-def phase(state: State) -> WorkerPhase:
-    """The word for it that control knows."""
-    match state:
-        case Starting():
-            return "starting"
-        case Ready():
-            return "ready"
-        case Draining() | Stopping() | Terminating() | Killed():
-            return "stopping"
-        case Exited():
-            return "gone"
         case _:
             assert_never(state)
 
@@ -315,16 +303,16 @@ def _serving(state: Ready | Draining, event: Event, ladder: StopLadder) -> Stepp
 
 def _retire(state: Ready | Draining, event: Retire, ladder: StopLadder) -> Stepped:
     was = state if isinstance(state, Draining) else Draining(state.since, event.why)
-    going = replace(was, for_good=True, spoiled=was.spoiled or event.spoiled)
-    said = _stopping(state, event.why)
+    going = replace(was, for_good=True, context_lost=was.context_lost or event.context_lost)
+    announced = _stopping(state, event.why)
     if event.busy:
-        return going, said
+        return going, announced
     after, commands = _drained(going, event.at, ladder)
-    return after, (*commands, *said)
+    return after, (*commands, *announced)
 
 
 def _drained(state: Draining, at: float, ladder: StopLadder) -> Stepped:
-    if state.spoiled:
+    if state.context_lost:
         return Terminating(at + ladder.term_s, state.why), (Terminate(),)
     return Stopping(at + ladder.stop_s, state.why), (SendStop(),)
 
@@ -345,7 +333,7 @@ def _kill(state: State, why: str, planned: bool) -> Stepped:
 
 
 def _reason(state: State, why: str, planned: bool = True) -> tuple[str, bool]:
-    """The first reason to end stays the reason."""
+    """The first reason to end is kept."""
     match state:
         case Stopping(_, first, was_planned) | Terminating(_, first, was_planned):
             return first, was_planned
@@ -354,18 +342,18 @@ def _reason(state: State, why: str, planned: bool = True) -> tuple[str, bool]:
 
 
 def _stopping(state: State, why: str) -> tuple[Announce, ...]:
-    """Control hears of the end of service once: from a worker that it may still believe to be usable."""
+    """Control is told once that the worker stops."""
     return (Announce("stopping", why),) if isinstance(state, Starting | Ready) else ()
 
 
 def _exited(state: State, event: ProcessExited) -> Exited:
     match state:
         case Starting():
-            why = f"the worker ended before it was ready: {event.words}"
-            return Exited(event.at, why, planned=False, told=False)
+            why = f"the worker ended before it was ready: {event.reason}"
+            return Exited(event.at, why, planned=False, is_cause=False)
         case Ready(since) | Draining(since):
-            return Exited(event.at, event.words, planned=False, ready_for=event.at - since, told=False)
+            return Exited(event.at, event.reason, planned=False, ready_for=event.at - since, is_cause=False)
         case Stopping(_, why, planned) | Terminating(_, why, planned) | Killed(why, planned):
             return Exited(event.at, why, planned)
         case _:
-            return Exited(event.at, event.words, planned=False)
+            return Exited(event.at, event.reason, planned=False)

@@ -1,7 +1,7 @@
 """When a worker's process has done enough, or has grown too much, and is replaced by a fresh one.
 
 Pure: what was counted and measured goes in, the reason to replace it comes out, or None. The shell
-(`agent.worker_wear`) measures and lets the worker drain; nothing that runs on it is lost.
+(`agent.workers.recycling`) measures and lets the worker drain; nothing that runs on it is lost.
 
 - Jobs count when they have ended. Those that run beside the last one still end here.
 - The process's own memory is compared with what it was when it became ready.
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RecycleLimits:
     """None: without limit."""
 
     jobs: int | None = None
@@ -34,7 +34,7 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
-class Wear:
+class ProcessRecord:
     """One process so far. `base` is what its growth counts from."""
 
     jobs: int = 0
@@ -42,28 +42,28 @@ class Wear:
     now: Footprint = Footprint()
 
 
-def job_ended(wear: Wear) -> Wear:
-    return replace(wear, jobs=wear.jobs + 1)
+def job_ended(record: ProcessRecord) -> ProcessRecord:
+    return replace(record, jobs=record.jobs + 1)
 
 
-def measured(wear: Wear, found: Footprint) -> Wear:
-    host, device = wear.base.host, wear.base.device
+def measured(record: ProcessRecord, found: Footprint) -> ProcessRecord:
+    host, device = record.base.host, record.base.device
     if host is None:
         host = found.host
-    if device is None and wear.jobs:
+    if device is None and record.jobs:
         device = found.device
-    return replace(wear, base=Footprint(host, device), now=found)
+    return replace(record, base=Footprint(host, device), now=found)
 
 
-def decide(limits: Limits, wear: Wear) -> str | None:
+def decide(limits: RecycleLimits, record: ProcessRecord) -> str | None:
     """Why the process is to be replaced now."""
-    if limits.jobs is not None and wear.jobs >= limits.jobs:
-        return f"it is replaced after {wear.jobs} job{'s' if wear.jobs != 1 else ''} (maxJobs)"
+    if limits.jobs is not None and record.jobs >= limits.jobs:
+        return f"it is replaced after {record.jobs} job{'s' if record.jobs != 1 else ''} (maxJobs)"
     if limits.growth_bytes is None:
         return None
     for what, since, base, now in (
-        ("memory", "it was ready", wear.base.host, wear.now.host),
-        ("device's memory", "its first job", wear.base.device, wear.now.device),
+        ("memory", "it was ready", record.base.host, record.now.host),
+        ("device's memory", "its first job", record.base.device, record.now.device),
     ):
         if base is not None and now is not None and now - base >= limits.growth_bytes:
             grown, allowed = (now - base) // MIB, limits.growth_bytes // MIB

@@ -88,7 +88,7 @@ def decide(history: History, event: Event) -> tuple[History, RestartDecision]:
             assert_never(event)
 
 
-def crash_words(why: str, told: bool, log_tail: Sequence[str]) -> str:
+def crash_reason(why: str, told: bool, log_tail: Sequence[str]) -> str:
     """Why an unhealthy worker is that, in one line: the cause, and where the worker has not `told` it, first
     the last line that it printed. One that was killed for its memory had nothing to say of that."""
     cause = why.partition("\n")[0]

@@ -1,18 +1,18 @@
-"""The machine of one template process: when it is started, when given up, and who may be forked from it.
+"""The machine of one zygote: decides when it is started and ended, and whether workers are forked from it.
 
-Pure: no clock, no process. The shell is `agent.zygotes`. One template stands for one `ImportSet`: the names
-that an endpoint preloads, the environment that it declares (libraries read variables as they are imported),
-whether its workers have an accelerator; and, where workers have users of their own, one endpoint with its
-volume: a template's user and groups are its children's.
+Pure: no clock, no process. `agent.zygotes.zygotes` runs it. Each zygote serves one `ImportSet`: the modules
+that an endpoint preloads, the environment that it declares (libraries read variables when they are imported),
+and whether its workers have an accelerator. If workers have users of their own, a set also belongs to one
+endpoint with its volume, because forked workers have the zygote's user and groups.
 
-    Absent --needed--> Importing --ready--> Ready --nobody of the set is left, LINGER_S--> Absent
+    Absent --needed--> Importing --ready--> Ready --no worker of the set for LINGER_S--> Absent
       ^                   |  | refused                 |
       |                   |  '-------> Refused         | died
       '--- back-off ------'-- died, or silent ---------'
 
-- Whoever asks while it imports waits: forking later costs less than importing twice.
-- A set whose imports cannot be forked safely is refused for good: its workers are fresh interpreters.
-- A template that dies is tried again, later and later; meanwhile workers are fresh interpreters.
+- A worker that is to start while the zygote imports waits for it: that is faster than importing twice.
+- A set whose imports cannot be forked safely is refused for good: its workers start in fresh interpreters.
+- A zygote that dies is started again, each time later; meanwhile workers start in fresh interpreters.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 IMPORT_S = 240.0
-"""How long the imports may take: below the time that a worker has to become ready."""
+"""How long the imports may take: less than the time in which a worker must become ready."""
 
 FORK_S = 15.0
-"""How long a worker waits for a ready template's next spare."""
+"""How long a worker waits for a ready zygote's next spare."""
 
 LINGER_S = 900.0
-"""How long a template outlives the last worker of its set: an endpoint that comes back finds it."""
+"""How long a zygote outlives the last worker of its set, for an endpoint that starts workers again."""
 
 FIRST_S = 5.0
 LONGEST_S = 600.0
@@ -36,10 +36,10 @@ HEALTHY_S = 60.0
 FACTOR = 4
 
 MARK_ROOM = 200
-"""Letters of a worker's name that a template has room for."""
+"""How many bytes a worker's name may have: the zygote reserves them in its environment."""
 
 BRINGS_CODE = ("PYTHON", "LD_")
-"""Variables of these prefixes may bring the user's code into an interpreter before anything is checked."""
+"""The prefixes of variables that may make an interpreter run the user's code at its start."""
 
 HARMLESS = frozenset(
     {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONIOENCODING", "PYTHONUTF8"}
@@ -56,7 +56,7 @@ class ImportSet:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A fresh interpreter is to be taken, and why."""
+    """The worker starts in a fresh interpreter; `why` is the reason."""
 
     why: str
 
@@ -69,20 +69,20 @@ def import_set(
     owner: str = "",
     name: str = "",
 ) -> ImportSet | Fresh:
-    """Which set a worker of this specification belongs to. `owner` is with whom it may share a user."""
+    """Returns the set that a worker belongs to. `owner` tells apart workers that may not share a user."""
     for variable in sorted(env):
         if variable.startswith(BRINGS_CODE) and variable not in HARMLESS:
-            return Fresh(f"its endpoint declares {variable}, which may bring code of its own into a template")
+            return Fresh(f"its endpoint declares {variable}, which may bring code of its own into a zygote")
     if len(name.encode()) > MARK_ROOM:
         return Fresh(f"its name is longer than {MARK_ROOM} bytes")
     return ImportSet(tuple(sorted(set(preload))), tuple(sorted(env.items())), accelerated, owner)
 
 
 def unfit(names: Iterable[str], origins: Mapping[str, str], folder: str, own: Iterable[str]) -> str | None:
-    """Why a handler of this folder may not be forked from a template that has imported `names`.
+    """Returns why a handler of this folder may not be forked from a zygote that has imported `names`.
 
-    `own` are the modules that lie in the folder: where a fresh worker would import them, a forked one has
-    another of that name already.
+    `own` are the modules in the folder: a fresh worker would import them, but a forked worker would get a
+    preloaded module of the same name.
     """
     for name, origin in sorted(origins.items()):
         if origin.startswith(folder.rstrip("/") + "/"):
@@ -118,7 +118,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`users` are the workers of the set that live or wait, forked or fresh. `failures` are in a row."""
+    """`users` is the number of workers of the set that run or wait, forked or fresh; `failures` that of the
+    failures in a row."""
 
     phase: Absent | Importing | Ready | Refused = Absent()
     users: int = 0
@@ -164,7 +165,7 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """A worker has waited FORK_S for a spare of the ready template."""
+    """A worker has waited FORK_S for a spare, although the zygote is ready."""
 
     at: float
 
@@ -220,15 +221,15 @@ def step(state: State, event: Event) -> Stepped:
             return state, ()
 
 
-def door(state: State) -> Importing | Ready | Fresh:
-    """What a worker that is to start now finds: it waits, is forked, or is a fresh interpreter."""
+def availability(state: State) -> Importing | Ready | Fresh:
+    """Returns whether a worker that is to start now waits, is forked, or starts in a fresh interpreter."""
     match state.phase:
         case Importing() | Ready():
             return state.phase
         case Refused(why):
             return Fresh(why)
         case Absent(_, why):
-            return Fresh(f"its template is not there: {why}")
+            return Fresh(f"its zygote is not there: {why}")
         case _:
             assert_never(state.phase)
 
@@ -246,7 +247,7 @@ def wake_at(state: State) -> float | None:
 
 
 def back_off(failures: int) -> float:
-    """5, 20, 80 … seconds, at most the longest."""
+    """Returns 5, 20, 80 … seconds, at most LONGEST_S."""
     return min(FIRST_S * float(FACTOR) ** min(failures - 1, 16), LONGEST_S)
 
 

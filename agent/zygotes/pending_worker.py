@@ -1,4 +1,4 @@
-"""A worker that waits for a template: until that forks one for it, it has no process."""
+"""A worker that waits for a zygote to fork its process."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from stoker.agent.log_tail import Heard, LogTail
-from stoker.agent.seams import Listener, SpawnFailed, WorkerExit, WorkerWatcher
-from stoker.agent.started_process import LocalProcess
+from stoker.agent.interfaces import Listener, SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.logs.tail import LogTail
+from stoker.agent.processes.running_process import LocalProcess
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -16,17 +16,17 @@ Make = Callable[[WorkerSpec, Device | None, WorkerWatcher], LocalProcess]
 """Raises SpawnFailed."""
 
 
-class WaitingWorker:
-    """What is asked of it while it has no process is done when it has one."""
+class PendingWorker:
+    """Implements WorkerProcess. Keeps the frames that are sent before the worker has a process."""
 
     def __init__(
         self,
         spec: WorkerSpec,
         device: Device | None,
         watcher: WorkerWatcher,
-        withdrawn: Callable[[WaitingWorker], None],
+        withdrawn: Callable[[PendingWorker], None],
     ) -> None:
-        self._given = spec, device, watcher
+        self._arguments = spec, device, watcher
         self._watcher = watcher
         self._withdrawn = withdrawn
         self._process: LocalProcess | None = None
@@ -36,13 +36,13 @@ class WaitingWorker:
 
     @property
     def pid(self) -> int:
-        """0 while there is none."""
+        """The process id, or 0 before there is a process."""
         return 0 if self._process is None else self._process.pid
 
     def begin(self, make: Make) -> bool:
-        """Whether it has a process now; without one its exit is told."""
+        """Starts its process and returns True, or calls the watcher's `on_exit` and returns False."""
         try:
-            self._process = make(*self._given)
+            self._process = make(*self._arguments)
         except SpawnFailed as error:
             self._end(WorkerExit(1, str(error)))
             return False
@@ -59,7 +59,7 @@ class WaitingWorker:
             self._frames.append(frame)
 
     def listen(self) -> Listener:
-        return Heard(LogTail()) if self._process is None else self._process.listen()
+        return LogTail().listen() if self._process is None else self._process.listen()
 
     def pause(self) -> None:
         self._paused = True
@@ -88,7 +88,7 @@ class WaitingWorker:
             self._withdrawn(self)
             self._end(WorkerExit(-number, why))
 
-    def _end(self, told: WorkerExit) -> None:
-        """Told from the loop: whoever calls must have returned before."""
+    def _end(self, exit: WorkerExit) -> None:  # noqa: A002
+        """Calls `on_exit` from the loop, after the caller has returned."""
         self._over = True
-        asyncio.get_running_loop().call_soon(self._watcher.on_exit, told)
+        asyncio.get_running_loop().call_soon(self._watcher.on_exit, exit)

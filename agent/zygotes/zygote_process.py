@@ -1,9 +1,10 @@
-"""One life of a template process and its spares, as the agent sees them; what is to be done is the owner's.
+"""One zygote process and its spares. The owner decides what is done with them.
 
-    starting ──ready──> forks a spare ──take_spare──> the worker's; the next spare comes by itself
-    its death (pidfd), or `end` ──> its spares killed ──> what it forked looked for, killed, reaped ──> ended
+    starting ──ready──> forks a spare ──take_spare──> becomes a worker; the zygote forks the next spare
+    its death (pidfd), or `end` ──> its spares are killed ──> its other processes are found and killed ──>
+    ended
 
-A template that is killed takes its spare along, which is not a worker yet. Its workers live on.
+When a zygote ends, its spare is killed, since it is no worker yet. Its workers live on.
 """
 
 from __future__ import annotations
@@ -19,72 +20,71 @@ from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.agent import zygote
-from stoker.agent.birth import Birth, TemplateCommand
-from stoker.agent.exit_words import exit_words
-from stoker.agent.holdings import Kept
-from stoker.agent.isolation import SHARED_UMASK
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.log_pipe import READ_MAX, log_pipe
-from stoker.agent.log_tail import LogTail
-from stoker.agent.process_tree import Family, kill_all, look
-from stoker.agent.started_process import LOOK_AGAIN_S
+from stoker.agent.logs.tail import READ_MAX, LogTail, log_pipe
+from stoker.agent.process_tree.tree import ProcessFamily, kill_all, look
+from stoker.agent.processes.exit_reasons import describe_exit
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.processes.running_process import LOOK_AGAIN_S
+from stoker.agent.processes.spawn_request import SpawnRequest, ZygoteCommand
+from stoker.agent.processes.worker_resources import Allocation
+from stoker.agent.sandbox.isolation import SHARED_UMASK
+from stoker.agent.zygotes import machine
 from stoker.wire.messages import Device, WorkerSpec
-from stoker.worker import template_words as words
+from stoker.worker import zygote_messages
 
 log = logging.getLogger(__name__)
 
-MODULE = "stoker.worker.template"
-TOLD_LINES = 5
+MODULE = "stoker.worker.zygote.zygote"
+LOG_LINES = 5
 
 
 class Owner(Protocol):
-    def on_message(self, life: TemplateProcess, message: dict[str, Any]) -> None:
-        """What it said; a spare that it brings is there by then."""
+    def on_message(self, life: ZygoteProcess, message: dict[str, Any]) -> None:
+        """Called with each message, after a spare that came with it was set."""
 
-    def on_death(self, life: TemplateProcess, why: str) -> None: ...
+    def on_death(self, life: ZygoteProcess, why: str) -> None: ...
 
-    def on_end(self, life: TemplateProcess) -> None:
-        """Nothing of it is left."""
+    def on_end(self, life: ZygoteProcess) -> None:
+        """Called when none of its processes is left."""
 
 
 class Spare:
-    """A child of the agent's, forked ahead. Watched until a worker is made of it."""
+    """A process that was forked ahead, as a child of the agent. It is watched until it becomes a worker."""
 
     def __init__(self, pid: int, orders: socket.socket, lost: Callable[[Spare], None]) -> None:
         self.pid = pid
         self.returncode: int | None = None
         self._orders = orders
         self._lost = lost
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # whoever it names must be our child
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises if it is not our child
         self._pidfd = os.pidfd_open(pid)
         asyncio.get_running_loop().add_reader(self._pidfd, self._exited)
 
-    def become(self, birth: Birth) -> Spare:
-        """Raises OSError, and is a spare still."""
-        plan = birth.plan
-        request = {
+    def become(self, spawn: SpawnRequest) -> Spare:
+        """Makes it a worker. If this raises OSError, it is still a spare."""
+        plan = spawn.plan
+        message = {
             "kind": "become",
-            "module": birth.module,
-            "command": birth.command,
-            "folder": str(birth.folder),
-            "environment": dict(birth.environment),
+            "module": spawn.module,
+            "command": spawn.command,
+            "folder": str(spawn.folder),
+            "environment": dict(spawn.environment),
             "limits": dict(plan.rlimits),
             "mount": None if plan.mount is None else [plan.mount.source, plan.mount.target],
             "umask": SHARED_UMASK if plan.volume_path and plan.groups else None,
         }
-        if birth.cgroup is not None:
-            birth.cgroup.write_text(str(self.pid))  # first: whatever it starts is in it, too
+        if spawn.cgroup is not None:
+            spawn.cgroup.write_text(str(self.pid))  # first, so that its children are in the cgroup, too
         try:
-            words.send(self._orders, request, [birth.socket, birth.output])
-        except words.TooLarge as error:
+            zygote_messages.send(self._orders, message, [spawn.socket, spawn.output])
+        except zygote_messages.TooLarge as error:
             raise OSError(0, str(error)) from None
         self._unwatch()
         return self
 
     def wait(self) -> int:
-        """The agent may have reaped it already, as a leftover of its template's session or at its own end:
-        then it was killed."""
+        """Returns its exit code. The agent may have killed and reaped it already, with its zygote's other
+        processes or at its own end."""
         if self.returncode is None:
             try:
                 _, status = os.waitpid(self.pid, 0)
@@ -94,7 +94,7 @@ class Spare:
         return self.returncode
 
     def kill(self) -> None:
-        """Nothing, where it was killed and reaped as a leftover."""
+        """Does nothing if it was killed and reaped already."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -115,8 +115,8 @@ class Spare:
         self._lost(self)
 
 
-class TemplateProcess:
-    """One life of a template. `ended` is done when nothing of it is left, its spares included."""
+class ZygoteProcess:
+    """One zygote process. `ended` is done when it, its spares and its other processes have ended."""
 
     def __init__(
         self,
@@ -130,41 +130,41 @@ class TemplateProcess:
         self._owner = owner
         self._tail = LogTail()
         self.spare: Spare | None = None
-        self.kept: Kept
+        self.kept: Allocation
         self._spares: set[Spare] = set()
         self._names: tuple[str, ...] = ()
         self._origins: dict[str, str] = {}
         self._dead: str | None = None
         self.ended: asyncio.Future[None] = self._loop.create_future()
         with contextlib.ExitStack() as undo:
-            self._control, theirs = words.pair()
+            self._control, theirs = zygote_messages.pair()
             undo.callback(self._control.close)
-            self._log_end, log_start = log_pipe()
+            self._log_end, log_write = log_pipe()
             undo.callback(os.close, self._log_end)
             try:
-                command = _command(theirs.fileno(), log_start, preload)
-                self._child, self.kept, self._give_back = local.start_template(spec, device, command)
+                command = _command(theirs.fileno(), log_write, preload)
+                self._child, self.kept, self._give_back = local.start_zygote(spec, device, command)
             finally:
                 theirs.close()
-                os.close(log_start)
+                os.close(log_write)
             self._pidfd = os.pidfd_open(self._child.pid)
             undo.pop_all()
-        self._family = Family(spec.worker.rstrip("-"), self._child.pid)
+        self._family = ProcessFamily(spec.worker.rstrip("-"), self._child.pid)
         os.set_blocking(self._log_end, False)
         self._control.setblocking(False)
         self._loop.add_reader(self._log_end, self._read_log)
-        self._loop.add_reader(self._control, self._heard)
+        self._loop.add_reader(self._control, self._on_message)
         self._loop.add_reader(self._pidfd, self._exited)
 
-    # -- what the owner asks
+    # -- for the owner
 
     def unfit(self, handler: str) -> str | None:
-        """Why this handler cannot be forked from here."""
+        """Returns why this handler cannot be forked from the zygote, or None if it can."""
         path, _, _ = handler.rpartition(":")
         if not path.endswith(".py"):
             return None
         folder = str(Path(path).parent)
-        return zygote.unfit(self._names, self._origins, folder, modules_in(folder))
+        return machine.unfit(self._names, self._origins, folder, modules_in(folder))
 
     def take_spare(self) -> Spare:
         spare, self.spare = self.spare, None
@@ -173,43 +173,44 @@ class TemplateProcess:
         return spare
 
     def put_back(self, spare: Spare) -> None:
-        """If nothing has become of it."""
+        """Puts a spare back, unless it has become a worker or has ended."""
         if spare.waits:
             self._spares.add(spare)
             self.spare = spare
 
     def end(self) -> None:
-        """It and its spares die. `ended` tells when they have."""
+        """Kills it and its spares. `ended` is done when they have ended."""
         self.spare = None
         for spare in self._spares:
             spare.kill()
         if self._dead is None:
             self._child.kill()
 
-    # -- what it says
+    # -- its messages and its end
 
-    def _heard(self) -> None:
+    def _on_message(self) -> None:
         try:
-            heard = words.receive(self._control)
+            received = zygote_messages.receive(self._control)
         except (BlockingIOError, InterruptedError):
             return
-        if heard is None:  # all its ends are closed: no further spare can come
-            self._close_control()
+        if received is None:  # the other end is closed: no spare can come any more
+            self._loop.remove_reader(self._control)
+            self._control.close()
             self._clear_up()
             return
-        message, fds = heard
+        message, fds = received
         if message["kind"] == "ready":
             self._names, self._origins = tuple(message["names"]), message["origins"]
         if message["kind"] == "spare":
-            self._welcome(message["pid"], socket.socket(fileno=fds.pop()))
+            self._add_spare(message["pid"], socket.socket(fileno=fds.pop()))
         for fd in fds:
             os.close(fd)
         self._owner.on_message(self, message)
 
-    def _welcome(self, pid: int, orders: socket.socket) -> None:
+    def _add_spare(self, pid: int, orders: socket.socket) -> None:
         try:
             spare = Spare(pid, orders, self._lost)
-        except OSError as error:  # without an end of its socket it leaves by itself
+        except OSError as error:  # it exits by itself once its socket is closed
             log.warning("a spare worker cannot be watched: %s", error.strerror)
             orders.close()
             return
@@ -219,7 +220,7 @@ class TemplateProcess:
             self.end()
 
     def _lost(self, spare: Spare) -> None:
-        """It died as a spare. The template forks the next one by itself."""
+        """Called when a spare has died. The zygote forks the next one by itself."""
         self._spares.discard(spare)
         if self.spare is spare:
             self.spare = None
@@ -231,8 +232,8 @@ class TemplateProcess:
         status = self._child.wait()
         self._read_log()
         self._tail.close()
-        last = "; ".join(self._tail.lines[-TOLD_LINES:])
-        self._dead = exit_words(status, None, terminated=False) + (
+        last = "; ".join(self._tail.lines[-LOG_LINES:])
+        self._dead = describe_exit(status, None, terminated=False) + (
             f", having printed: {last}" if last else ""
         )
         self.end()
@@ -240,7 +241,8 @@ class TemplateProcess:
         self._owner.on_death(self, self._dead)
 
     def _clear_up(self) -> None:
-        """Until nobody is left of what it forked. Its workers lead sessions of their own."""
+        """Kills what it forked, again and again until nothing is left. Workers are in sessions of their
+        own."""
         if self._dead is None or self._control.fileno() >= 0 or self._spares or self.ended.done():
             return
         if found := look(self._family):
@@ -251,10 +253,6 @@ class TemplateProcess:
         self._give_back()
         self.ended.set_result(None)
         self._owner.on_end(self)
-
-    def _close_control(self) -> None:
-        self._loop.remove_reader(self._control)
-        self._control.close()
 
     def _read_log(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -271,7 +269,7 @@ class TemplateProcess:
 
 
 def modules_in(folder: str) -> list[str]:
-    """What can be imported by name from this folder."""
+    """Returns the names of the modules and packages in this folder."""
     found = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -282,6 +280,6 @@ def modules_in(folder: str) -> list[str]:
     return found
 
 
-def _command(fd: int, output: int, preload: tuple[str, ...]) -> TemplateCommand:
-    environment = {**dict.fromkeys(words.THREAD_VARIABLES, "1"), words.ASK_NVML: "1"}
-    return TemplateCommand((MODULE, "--fd", str(fd), *preload), environment, fd, output)
+def _command(fd: int, output: int, preload: tuple[str, ...]) -> ZygoteCommand:
+    environment = {**dict.fromkeys(zygote_messages.THREAD_VARIABLES, "1"), zygote_messages.ASK_NVML: "1"}
+    return ZygoteCommand((MODULE, "--fd", str(fd), *preload), environment, fd, output)

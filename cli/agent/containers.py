@@ -1,11 +1,11 @@
-"""What an agent is told of containers: the engine, their limits, and what the host calls its folder.
+"""Settings of containers: the engine, their limits, and the agent's folders as paths of the engine's host.
 
-DOCKER_HOST                     the engine; without it the usual sockets of docker and podman are tried
-STOKER_CONTAINER_MEMORY_MB      of each container; without it there is no limit of its own
-STOKER_CONTAINER_CPUS           the same, in cores: 1.5
-STOKER_CONTAINER_PIDS           processes and threads of each container, 4096 without it
-STOKER_HOST_DATA_DIR            what the host calls the data folder of an agent that is in a container
-STOKER_HOST_VOLUME_ROOT         the same of its volume root
+DOCKER_HOST                     the engine; by default the usual sockets of docker and podman are tried
+STOKER_CONTAINER_MEMORY_MB      limit of each container, in MiB; no limit by default
+STOKER_CONTAINER_CPUS           limit of each container, in cores, such as 1.5; no limit by default
+STOKER_CONTAINER_PIDS           processes and threads of each container; 4096 by default
+STOKER_HOST_DATA_DIR            the data folder's path on the host, for an agent that runs in a container
+STOKER_HOST_VOLUME_ROOT         the volume root's path on the host, likewise
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.beside import beside
-from stoker.agent.container_engine import ContainerEngine, addresses, connect
-from stoker.agent.container_errors import EngineError
-from stoker.agent.container_images import Images
-from stoker.agent.container_plan import Engine, Limits
-from stoker.agent.container_spawner import ContainerSpawner, OnHost
-from stoker.agent.files import ScratchFolders
-from stoker.agent.pod_containers import PodContainers
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.containers.connect import addresses, connect
+from stoker.agent.containers.engine import ContainerEngine
+from stoker.agent.containers.errors import EngineError
+from stoker.agent.containers.images import Images
+from stoker.agent.containers.plan import ContainerLimits, EngineFacts
+from stoker.agent.containers.spawner import ContainerSpawner, HostFolder
+from stoker.agent.pods.containers import PodContainers
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.sandbox.users import WorkerUsers
 from stoker.cli.errors import CliError
+from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.messages import Device
 
 log = logging.getLogger(__name__)
@@ -36,79 +37,83 @@ HOST_DATA_DIR, HOST_VOLUME_ROOT = "STOKER_HOST_DATA_DIR", "STOKER_HOST_VOLUME_RO
 MEMORY_MB, CPUS, PIDS = "STOKER_CONTAINER_MEMORY_MB", "STOKER_CONTAINER_CPUS", "STOKER_CONTAINER_PIDS"
 NOFILE_MAX = 65_536
 PID_MAX = Path("/proc/sys/kernel/pid_max")
-"""Podman lowers its own limit of processes to this, and may then not give a container more."""
+"""The highest process limit: podman lowers its own limit to this and cannot give a container more."""
 PROBE_S = 20.0
 LOOK_FIRST_S, LOOK_LONGEST_S = 5.0, 60.0
-"""How often an engine is looked for that was not there: a host that boots may start it after its agent."""
+"""The shortest and the longest pause before a missing engine is looked for again: at boot, the host may start
+it after the agent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """The agent's folders that containers see parts of."""
+class HostFolders:
+    """The agent's folders that are mounted into containers."""
 
-    data: OnHost
-    volumes: OnHost | None
-
-
-def shown(folder: Path, volume_root: Path | None, given: Mapping[str, str]) -> Shown:
-    volumes = None if volume_root is None else _on_host(volume_root, HOST_VOLUME_ROOT, given)
-    return Shown(_on_host(folder, HOST_DATA_DIR, given), volumes)
+    data: HostFolder
+    volumes: HostFolder | None
 
 
-def _on_host(inside: Path, name: str, given: Mapping[str, str]) -> OnHost:
-    outside = Path(given[name]) if given.get(name) else inside
+def host_folders(folder: Path, volume_root: Path | None, variables: Mapping[str, str]) -> HostFolders:
+    volumes = None if volume_root is None else _on_host(volume_root, HOST_VOLUME_ROOT, variables)
+    return HostFolders(_on_host(folder, HOST_DATA_DIR, variables), volumes)
+
+
+def _on_host(inside: Path, name: str, variables: Mapping[str, str]) -> HostFolder:
+    outside = Path(variables[name]) if variables.get(name) else inside
     if not outside.is_absolute():
-        raise CliError(f"{name} is a path of the engine's host, from its root; got {given[name]!r}")
-    return OnHost(inside, outside)
+        raise CliError(f"{name} must be an absolute path of the engine's host; got {variables[name]!r}")
+    return HostFolder(inside, outside)
 
 
-async def container_engine(node: str, environment: Mapping[str, str], shown: Shown) -> ContainerEngine:
-    """The engine of this host, rid of what an earlier agent of this data folder left in it; or none, with the
-    reason. A host without an engine is asked nothing. Raises CliError when the engine's host was named wrong
-    folders; an engine that sees others without being named any is as good as none."""
+async def container_engine(
+    node: str, environment: Mapping[str, str], folders: HostFolders
+) -> ContainerEngine:
+    """The engine of this host, without the containers of an earlier agent with this data folder; or no
+    engine, with the reason. An engine that does not see the agent's folders counts as none. Raises CliError
+    if the configured paths of the engine's host are wrong."""
     engine = await _connected(environment)
     if engine.facts.name:
-        engine = await _prepared(engine, node, shown)
-    log.info("container engine: %s", engine.facts.words)
+        engine = await _prepared(engine, node, folders)
+    log.info("container engine: %s", engine.facts.summary)
     return engine
 
 
 async def late_engine(
-    engine: ContainerEngine, node: str, environment: Mapping[str, str], shown: Shown
+    engine: ContainerEngine, node: str, environment: Mapping[str, str], folders: HostFolders
 ) -> bool:
-    """Where none answered at the agent's start, one is looked for: `engine` becomes it. Whether it did; an
-    engine that sees other folders, named wrong or not, is then none for good, and `facts` say it."""
+    """If no engine answered at the agent's start, looks for one until it answers, makes `engine` this one,
+    and returns True. An engine that does not see the agent's folders counts as none from then on, and `facts`
+    say why."""
     wait_s = LOOK_FIRST_S
     while not engine.facts.name and not engine.facts.elsewhere:
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, LOOK_LONGEST_S)
         found = await _connected(environment)
         if found.facts.name:
-            engine.become(await _prepared_late(found, node, shown))
-            log.info("container engine: %s", engine.facts.words)
+            engine.adopt(await _prepared_late(found, node, folders))
+            log.info("container engine: %s", engine.facts.summary)
             return True
     return False
 
 
-async def _prepared_late(found: ContainerEngine, node: str, shown: Shown) -> ContainerEngine:
-    """What runs here already does not end for a name that is wrong."""
+async def _prepared_late(found: ContainerEngine, node: str, folders: HostFolders) -> ContainerEngine:
+    """Like `_prepared`, but a wrong path does not end the agent, which already runs jobs."""
     try:
-        return await _prepared(found, node, shown)
+        return await _prepared(found, node, folders)
     except CliError as error:
-        return ContainerEngine(None, Engine(why=str(error), elsewhere=True))
+        return ContainerEngine(None, EngineFacts(why=str(error), elsewhere=True))
 
 
 def _connected(environment: Mapping[str, str]) -> asyncio.Future[ContainerEngine]:
-    """On a thread that holds up no end of the agent."""
-    return beside("look for an engine", lambda: connect(addresses(environment, os.getuid())))
+    """Connects in a daemon thread."""
+    return run_in_thread("look for an engine", lambda: connect(addresses(environment, os.getuid())))
 
 
-async def _prepared(engine: ContainerEngine, node: str, shown: Shown) -> ContainerEngine:
-    await _remove_leftovers(engine, node)
-    return await _seeing(engine, node, shown)
+async def _prepared(engine: ContainerEngine, node: str, folders: HostFolders) -> ContainerEngine:
+    await _remove_orphans(engine, node)
+    return await _seeing(engine, node, folders)
 
 
-async def _remove_leftovers(engine: ContainerEngine, node: str) -> None:
+async def _remove_orphans(engine: ContainerEngine, node: str) -> None:
     try:
         left = await engine.remove_all(node)
     except EngineError as error:
@@ -118,64 +123,64 @@ async def _remove_leftovers(engine: ContainerEngine, node: str) -> None:
             log.warning("removed %d containers that an earlier agent left", left)
 
 
-async def _seeing(engine: ContainerEngine, node: str, shown: Shown) -> ContainerEngine:
-    for name, folder in ((HOST_DATA_DIR, shown.data), (HOST_VOLUME_ROOT, shown.volumes)):
+async def _seeing(engine: ContainerEngine, node: str, folders: HostFolders) -> ContainerEngine:
+    for name, folder in ((HOST_DATA_DIR, folders.data), (HOST_VOLUME_ROOT, folders.volumes)):
         if folder is None:
             continue
         try:
             async with asyncio.timeout(PROBE_S):
-                why = await engine.unseen(node, folder.inside, folder.outside)
+                why = await engine.mount_problem(node, folder.inside, folder.outside)
         except (EngineError, OSError) as error:
-            said = str(error) or f"it has not answered for {PROBE_S:g} s"
-            log.warning("whether the engine sees %s is not known: %s", folder.inside, said)
+            reason = str(error) or f"it has not answered for {PROBE_S:g} s"
+            log.warning("whether the engine sees %s is not known: %s", folder.inside, reason)
             continue
         if why is None:
             continue
-        await engine.leave()
+        await engine.stop()
         if folder.outside != folder.inside:
             raise CliError(f"{name} is wrong: {why}")
         why += f"; {name} names it, where it has another path there"
-        return ContainerEngine(None, Engine(why=why, elsewhere=True))
+        return ContainerEngine(None, EngineFacts(why=why, elsewhere=True))
     return engine
 
 
 def container_spawner(
     engine: ContainerEngine,
-    shown: Shown,
+    folders: HostFolders,
     node: str,
     scratch: ScratchFolders,
-    given: Mapping[str, str],
+    variables: Mapping[str, str],
     users: WorkerUsers,
 ) -> ContainerSpawner:
     return ContainerSpawner(
         engine,
-        shown.data,
+        folders.data,
         node,
         scratch,
-        limits=container_limits(given),
+        limits=container_limits(variables),
         users=users,
-        volumes=shown.volumes,
+        volumes=folders.volumes,
     )
 
 
 def pod_containers(
     engine: ContainerEngine,
     images: Images,
-    shown: Shown,
+    folders: HostFolders,
     node: str,
     devices: tuple[Device, ...],
-    given: Mapping[str, str],
+    variables: Mapping[str, str],
 ) -> PodContainers:
-    limits = container_limits(given)
-    return PodContainers(engine, images, node, devices, limits=limits, volumes=shown.volumes)
+    limits = container_limits(variables)
+    return PodContainers(engine, images, node, devices, limits=limits, volumes=folders.volumes)
 
 
-def container_limits(given: Mapping[str, str]) -> Limits:
-    memory = _number(given, MEMORY_MB, 16, 1 << 24)
-    cpus = _number(given, CPUS, 0.01, 4096)
-    pids = _number(given, PIDS, 8, 1 << 22)
+def container_limits(variables: Mapping[str, str]) -> ContainerLimits:
+    memory = _number(variables, MEMORY_MB, 16, 1 << 24)
+    cpus = _number(variables, CPUS, 0.01, 4096)
+    pids = _number(variables, PIDS, 8, 1 << 22)
     pid_max = int(PID_MAX.read_text())
-    return Limits(
+    return ContainerLimits(
         memory=None if memory is None else int(memory) << 20,
         cpus=cpus,
         pids=4096 if pids is None else int(pids),
@@ -189,13 +194,13 @@ def _at_most(value: int, limit: int) -> int:
     return value if hard == resource.RLIM_INFINITY else min(hard, value)
 
 
-def _number(given: Mapping[str, str], name: str, low: float, high: float) -> float | None:
-    if name not in given:
+def _number(variables: Mapping[str, str], name: str, low: float, high: float) -> float | None:
+    if name not in variables:
         return None
     try:
-        value = float(given[name])
+        value = float(variables[name])
     except ValueError:
         value = float("nan")
     if not low <= value <= high:
-        raise CliError(f"{name} must be a number from {low} to {high}; got {given[name]!r}")
+        raise CliError(f"{name} must be a number from {low} to {high}; got {variables[name]!r}")
     return value

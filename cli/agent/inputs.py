@@ -1,6 +1,6 @@
-"""The cache of URL inputs of the agent process, as its environment says.
+"""The agent's cache of inputs from URLs.
 
-STOKER_INPUT_CACHE_MB           what it keeps of them on disk, 1024 without it; 0 keeps nothing
+STOKER_INPUT_CACHE_MB           size of the cache on disk, in MB; 1024 by default, 0 keeps nothing
 """
 
 from __future__ import annotations
@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from stoker.agent.input_cache import InputCache
+from stoker.agent.inputs.cache import InputCache
 from stoker.cli.errors import CliError
 from stoker.outbound.guard import Guard
 
 CACHE_MB = "STOKER_INPUT_CACHE_MB"
-_KEPT_MB = 1024
+_DEFAULT_MB = 1024
 
 
-def input_cache(folder: Path, given: Mapping[str, str]) -> InputCache:
-    """Private addresses are opened by the assignment of a job, which says what control's operator allows."""
-    text = given.get(CACHE_MB, str(_KEPT_MB))
+def input_cache(folder: Path, variables: Mapping[str, str]) -> InputCache:
+    """Each job's assignment says whether its inputs may be at private addresses, as control's operator
+    allows."""
+    text = variables.get(CACHE_MB, str(_DEFAULT_MB))
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise CliError(f"{CACHE_MB} must be a whole number of megabytes from 0, not {text!r}")
     guards = {private: Guard(allow_private=private) for private in (False, True)}

@@ -1,10 +1,10 @@
-"""What an agent is told of how its workers are shut in, and what it makes of that on this host.
+"""Settings of the isolation of workers, and their effect on this host.
 
---worker-user NAME              all workers run as this user (root's to say)
---worker-users 100000-100999    each living worker has one of these to itself (root's to say); the range is
-                                this agent's alone: whatever runs as one of them is ended
---volume-root DIR               where the folders of network volumes lie; or STOKER_VOLUME_ROOT
-STOKER_SANDBOX                  auto: bubblewrap where it works and workers are another user; on: always; off
+--worker-user NAME              all workers run as this user (only as root)
+--worker-users 100000-100999    each running worker has a user of its own from this range (only as root);
+                                `auto` finds a range (`cli.agent.worker_users`)
+--volume-root DIR               the folder of network volumes; or STOKER_VOLUME_ROOT
+STOKER_SANDBOX                  auto: bubblewrap if it works and workers are another user; on: always; off
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from __future__ import annotations
 import logging
 import os
 import pwd
-import re
+import resource
 import stat
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import stoker
-from stoker.agent.cgroups import Cgroups, NoCgroups
-from stoker.agent.isolation import Host, Sandbox, facts
-from stoker.agent.isolation_probe import probe
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.process_tree.cgroups import Cgroups, NoCgroups
+from stoker.agent.sandbox.isolation import AS_ROOT, Host, Sandbox, facts
+from stoker.agent.sandbox.probe import probe
+from stoker.agent.sandbox.users import WorkerUsers
+from stoker.cli.agent.worker_users import AUTO, RangeLock, UidRange, find, hold, parse
 from stoker.cli.errors import CliError
 
 log = logging.getLogger(__name__)
 
 SANDBOX, VOLUME_ROOT = "STOKER_SANDBOX", "STOKER_VOLUME_ROOT"
-FIRST_MIN, USERS_MAX = 1000, 1 << 20
+FILES_WANTED = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Of this host's workers."""
+    """The isolation of this host's workers."""
 
     host: Host
     users: WorkerUsers
@@ -48,30 +49,43 @@ class Isolation:
 
 def isolation(
     folder: Path,
-    given: Mapping[str, str],
+    variables: Mapping[str, str],
     *,
     user: tuple[int, int] | None = None,
     user_range: tuple[int, int] | None = None,
     volume_root: Path | None = None,
 ) -> Isolation:
-    """Made once at the agent's start, when its folder is its own: cgroups of an earlier agent are removed."""
+    """Called once, after the agent has locked its folder: removes cgroups of an earlier agent."""
     cgroups: Cgroups | str
     try:
         cgroups = Cgroups(folder)
     except (NoCgroups, OSError) as error:
         cgroups = str(error)
     host = probe(
-        user=user, user_range=user_range, sandbox=sandbox(given), volume_root=volume_root, cgroups=cgroups
+        user=user, user_range=user_range, sandbox=sandbox(variables), volume_root=volume_root, cgroups=cgroups
     )
+    host = replace(host, root=os.geteuid() == 0)
     if host.sandbox == "on" and host.no_bubblewrap:
         raise CliError(f"{SANDBOX}=on, but bubblewrap does not work here: {host.no_bubblewrap}")
-    for name, words in facts(host).items():
-        log.info("%s: %s", name, words)
+    raise_open_files()
+    for name, text in facts(host).items():
+        log.info("%s: %s", name, text)
+    if host.as_root:
+        log.warning("%s", AS_ROOT)
     return Isolation(host, WorkerUsers(user, user_range), cgroups if isinstance(cgroups, Cgroups) else None)
 
 
-def sandbox(given: Mapping[str, str]) -> Sandbox:
-    match given.get(SANDBOX, "auto"):
+def raise_open_files() -> None:
+    """Raises the agent's own limit of open files: it keeps each result file open until it is uploaded.
+    Workers get the limit that the agent had before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def sandbox(variables: Mapping[str, str]) -> Sandbox:
+    match variables.get(SANDBOX, "auto"):
         case "auto":
             return "auto"
         case "on":
@@ -82,15 +96,17 @@ def sandbox(given: Mapping[str, str]) -> Sandbox:
             raise CliError(f"{SANDBOX} must be auto, on or off; got {other!r}")
 
 
-def volume_root(option: Path | None, given: Mapping[str, str]) -> Path | None:
-    named = option if option is not None else Path(given[VOLUME_ROOT]) if VOLUME_ROOT in given else None
+def volume_root(option: Path | None, variables: Mapping[str, str]) -> Path | None:
+    named = (
+        option if option is not None else Path(variables[VOLUME_ROOT]) if VOLUME_ROOT in variables else None
+    )
     if named is not None and not named.is_dir():
-        raise CliError(f"the volume root {named} is no folder")
+        raise CliError(f"the volume root {named} is not a folder")
     return None if named is None else named.resolve()
 
 
 def worker_user(name: str | None, folder: Path) -> tuple[int, int] | None:
-    """Uid and gid that workers run as; None: our own. The user must be able to pass into `folder`."""
+    """Uid and gid of workers, None for the agent's own. The user must be able to enter `folder`."""
     if name is None:
         return None
     _require_root(name)
@@ -102,20 +118,19 @@ def worker_user(name: str | None, folder: Path) -> tuple[int, int] | None:
     return entry.pw_uid, entry.pw_gid
 
 
-def worker_users(text: str | None, folder: Path) -> tuple[int, int] | None:
-    """The first and the last uid of the range that is given as `100000-100999`."""
-    if text is None:
+def worker_users(text: str | None, folder: Path, lock: RangeLock | None = None) -> UidRange | None:
+    """The range in `text`, such as `100000-100999`, or the one found for `auto`; None for `auto` if the agent
+    is not root. `lock` locks it as long as it is open."""
+    if text is None or (text == AUTO and os.geteuid() != 0):
         return None
-    found = re.fullmatch(r"(\d{1,10})-(\d{1,10})", text)
-    first, last = (int(found[1]), int(found[2])) if found else (0, -1)
-    if not (FIRST_MIN <= first <= last < 1 << 32 and last - first < USERS_MAX):
-        raise CliError(f"--worker-users is a range of user ids like 100000-100999; got {text!r}")
-    taken = [entry.pw_name for entry in pwd.getpwall() if first <= entry.pw_uid <= last]
-    if taken:
-        raise CliError(f"--worker-users {text} holds {taken[0]}'s id: give a range that is nobody's")
-    _require_root(text)
-    _open_to(f"user {first}", (first, first), folder)
-    return first, last
+    if text == AUTO:
+        found = find(folder, lock or RangeLock())
+    else:
+        found = parse(text)
+        _require_root(text)
+        hold(found, lock or RangeLock())
+    _open_to(f"user {found[0]}", (found[0], found[0]), folder)
+    return found
 
 
 def _require_root(name: str) -> None:
@@ -135,7 +150,7 @@ def _open_to(name: str, user: tuple[int, int], folder: Path) -> None:
 
 
 def _try_to_run_as(name: str, user: tuple[int, int]) -> None:
-    """Better now, in a sentence, than in every job: an interpreter below /root is nobody else's."""
+    """Raises CliError if the user cannot run the interpreter, for example because it is below /root."""
     source = str(Path(stoker.__file__).parents[1])
     try:
         subprocess.run(

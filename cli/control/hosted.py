@@ -1,32 +1,40 @@
-"""The hosted endpoints: what the models declare in their torch-free modules, as endpoints of control.
+"""Makes control's hosted endpoints from the models' declarations, which need no torch.
 
-Which pipelines stand behind them STOKER_PIPELINE says, a list with commas; else a worker takes
-the best that its machine has. Where weights lie is the affair of the agent's host, which tells its workers.
-The first one keeps a worker; the others get theirs with their first job. What any of them imports is
-preloaded for all: in equal environments their workers are forked from one template, and a first job waits
-for a load, not for imports.
+STOKER_PIPELINE, a list with commas, chooses their pipelines; otherwise a worker takes the best pipeline whose
+weights are on its machine. The agent's host decides where weights are stored. The first hosted endpoint
+always has a worker; the others get one with their first job. The imports of all models are preloaded for
+each: workers with equal environments are forked from one zygote, so a first job waits for weights, not for
+imports.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from stoker.cli.errors import CliError
-from stoker.control.config import check_aliases, device_prices, to_endpoints
-from stoker.control.config_sections import Config
+from stoker.control.config.config import check_aliases, device_prices, to_endpoints
+from stoker.control.config.sections import Config
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.models.declaration import ModelDeclaration
-from stoker.models.registry import MODELS, PipelineEntry, UnknownPipeline, asked_for, pipeline
+from stoker.models.hosted import MODELS
+from stoker.models.registry import (
+    NoWeights,
+    PipelineEntry,
+    UnknownPipeline,
+    pipeline,
+    requested_pipelines,
+)
+from stoker.models.selection import choose
 from stoker.wire.messages import Price
 
 PIPELINE = "STOKER_PIPELINE"
 
 
-def declared(config: Config, hosted: Sequence[str], given: Mapping[str, str]) -> list[Endpoint]:
-    """The endpoints of the configuration and the hosted ones; an id may be taken once."""
-    models = hosted_endpoints(hosted, given, device_prices(config))
+def declared_endpoints(config: Config, hosted: Sequence[str], variables: Mapping[str, str]) -> list[Endpoint]:
+    """The hosted endpoints and those of the configuration. Raises CliError if two have the same id."""
+    models = hosted_endpoints(hosted, variables, device_prices(config))
     endpoints = [*models, *to_endpoints(config)]
     ids = [endpoint.id for endpoint in endpoints]
     for taken in ids:
@@ -36,16 +44,26 @@ def declared(config: Config, hosted: Sequence[str], given: Mapping[str, str]) ->
     return endpoints
 
 
+def with_hosted_aliases(endpoints: Iterable[Endpoint], configured: Mapping[str, str]) -> dict[str, str]:
+    """The configured aliases, and the names by which existing programs call the hosted models. An endpoint or
+    an alias of the operator with the same name has priority."""
+    endpoints = list(endpoints)
+    taken = {endpoint.id for endpoint in endpoints}
+    hosted = [endpoint.id for endpoint in endpoints if endpoint.hosted and endpoint.id in MODELS]
+    known = {alias: model for model in hosted for alias in MODELS[model].aliases if alias not in taken}
+    return known | dict(configured)
+
+
 def hosted_endpoints(
     ids: Sequence[str],
-    given: Mapping[str, str],
+    variables: Mapping[str, str],
     more_prices: Sequence[Price] = (),
     account: str = "default",
 ) -> list[Endpoint]:
-    """At most one worker each: the weights of a model are in memory once."""
+    """Each has at most one worker, so that a model's weights are in memory once."""
     models = [_declared(model) for model in ids]
     preload = tuple(sorted({name for model in models for name in model.preload}))
-    endpoints = [_endpoint(model, given, preload, more_prices, account) for model in models]
+    endpoints = [_endpoint(model, variables, preload, more_prices, account) for model in models]
     return [replace(endpoint, workers_min=int(first == 0)) for first, endpoint in enumerate(endpoints)]
 
 
@@ -59,15 +77,15 @@ def _declared(model: str) -> ModelDeclaration:
 
 def _endpoint(
     found: ModelDeclaration,
-    given: Mapping[str, str],
+    variables: Mapping[str, str],
     preload: tuple[str, ...],
     more_prices: Sequence[Price],
     account: str,
 ) -> Endpoint:
-    chosen = _chosen(given).get(found.id)
-    _check_settings(found, given)
-    env = {**found.env, **({PIPELINE: chosen.name} if chosen else {})}
-    env |= {name: given[name] for name in (*found.more_weights, *found.settings) if given.get(name)}
+    names = ",".join(entry.name for entry in _chosen(variables).values())
+    _check_settings(found, variables)
+    env = {**found.env, **({PIPELINE: names} if names else {})}
+    env |= {name: variables[name] for name in (*found.more_weights, *found.settings) if variables.get(name)}
     prices = (*(Price(price["metric"], price["nano_usd"]) for price in found.prices), *more_prices)
     return Endpoint(
         id=found.id,
@@ -83,26 +101,42 @@ def _endpoint(
     )
 
 
-def _check_settings(found: ModelDeclaration, given: Mapping[str, str]) -> None:
-    """Before anything starts: a worker would end at each of its starts, and tell nobody at a terminal."""
+def _check_settings(found: ModelDeclaration, variables: Mapping[str, str]) -> None:
+    """Checked before anything starts: otherwise each start of a worker would fail, without a message at the
+    terminal."""
     for name, read in found.settings.items():
         try:
-            read(given.get(name) or "")
+            read(variables.get(name) or "")
         except ValueError as error:
             raise CliError(str(error)) from None
 
 
-def _chosen(given: Mapping[str, str]) -> dict[str, PipelineEntry]:
+def _chosen(variables: Mapping[str, str]) -> dict[str, PipelineEntry]:
     try:
-        return asked_for(given.get(PIPELINE))
+        return requested_pipelines(variables.get(PIPELINE))
     except UnknownPipeline as error:
         raise CliError(f"{PIPELINE}: {error}") from None
 
 
-def wanted_weights(ids: Sequence[str], given: Mapping[str, str] = os.environ) -> list[str]:
-    """The entries of weights.lock that a machine needs to serve these: small, or asked for by name."""
-    asked = _chosen(given)
+def serving_rows(ids: Sequence[str], kinds: str) -> list[tuple[str, str]]:
+    """Each hosted endpoint with the pipeline that it runs on a machine with devices of these kinds, or why
+    its jobs wait. Its workers choose by the same rule, and report the choice in `/health`."""
+    kind = next((kind for kind in kinds.split() if kind != "cpu"), "cpu")
+    return [(model, _serving(MODELS[model], kind)) for model in ids]
+
+
+def _serving(model: ModelDeclaration, device_kind: str) -> str:
+    try:
+        return f"runs {choose(model, device_kind).description}"
+    except NoWeights as error:
+        return f"its jobs wait: {error}"
+
+
+def needed_weights(ids: Sequence[str], variables: Mapping[str, str] = os.environ) -> list[str]:
+    """The entries of weights.lock that a machine needs to serve these: of chosen pipelines or the
+    smallest."""
+    chosen = _chosen(variables)
     models = [MODELS[model] for model in ids if model in MODELS]
-    here = {(asked.get(model.id) or pipeline(model.default_pipeline)).weights for model in models}
-    more = {given.get(name) or entry for model in models for name, entry in model.more_weights.items()}
+    here = {(chosen.get(model.id) or pipeline(model.pipelines[-1])).weights for model in models}
+    more = {variables.get(name) or entry for model in models for name, entry in model.more_weights.items()}
     return sorted(here | more)

@@ -1,11 +1,11 @@
-"""The control process: store, object store, plane, gRPC and HTTP in one, until it is told to stop.
+"""The control process: store, object store, plane, gRPC and HTTP, until a signal stops it.
 
     open the store ─> adopt the tokens ─> object store ─> plane ─> gRPC, HTTP ─> ready ─> ... ─> signal
                                                                                                │
-    store  <──── object store <──── plane <──── HTTP ends <──── gRPC ends <──── drains: no new jobs, agents
-                                                                             are told, who is held is answered
+    store  <──── object store <──── plane <──── HTTP ends <──── gRPC ends <──── drains: no new jobs, tells
+                                                                             agents, answers open requests
 
-Without a configured object store it starts the embedded one itself.
+Without a configured object store, it starts the embedded one.
 """
 
 from __future__ import annotations
@@ -16,34 +16,38 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 
 import uvloop
 
-from stoker.cli import s3_settings
-from stoker.cli.data_folder import DataFolder, held_at_last
-from stoker.cli.database import open_chosen
+from stoker.cli.audit_log import local_user
+from stoker.cli.control import s3_settings
+from stoker.cli.control.database import open_chosen
+from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
+from stoker.cli.control.sources import with_sources
+from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
+from stoker.cli.data_folder import DataFolder, locked_after_wait
 from stoker.cli.errors import CliError
-from stoker.cli.hosted import declared
 from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_first_signal
-from stoker.cli.token_source import API_KEY, JOIN_TOKEN, Source
-from stoker.control import keys
 from stoker.control.api.app import make_app
-from stoker.control.api.management.app import make_management_app
-from stoker.control.api.seam import ApiSettings
 from stoker.control.api.server import HttpServer, serve_http
-from stoker.control.artifacts import S3Artifacts
-from stoker.control.commit import Commits, Committer
-from stoker.control.config import device_prices, load_config, price_list, registry_auths
-from stoker.control.config_sections import Config
-from stoker.control.grpc_stream import GrpcServer, TlsFiles, serve
+from stoker.control.api.settings import ApiSettings
+from stoker.control.auth.tls import TlsFiles
+from stoker.control.config.config import device_prices, load_config, price_list, registry_auths
+from stoker.control.config.sections import Config
+from stoker.control.config.settings import PlaneSettings
+from stoker.control.jobs.artifacts import S3Artifacts
+from stoker.control.jobs.webhooks import Post
+from stoker.control.management_api.app import make_management_app
+from stoker.control.nodes.grpc_stream import GrpcServer, serve
 from stoker.control.plane import Plane
-from stoker.control.settings import PlaneSettings
-from stoker.control.store import Conn
+from stoker.control.store import DEFAULT_ACCOUNT, Conn, begin_audit, end_audit
+from stoker.control.store.database.commits import Commits, Committer
+from stoker.control.store.resources import keys
 from stoker.control.types import Endpoint
-from stoker.control.webhooks import Post
 from stoker.outbound.guard import Guard
 from stoker.outbound.local_s3 import LocalS3
 from stoker.outbound.objects import ObjectStoreConfig
@@ -51,7 +55,7 @@ from stoker.outbound.objects import ObjectStoreConfig
 log = logging.getLogger(__name__)
 
 WEBHOOK_S = 10.0
-"""A receiver has so long to answer."""
+"""How long a receiver of a webhook may take to respond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,43 +71,56 @@ class ControlOptions:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
+    behind_proxy: bool = False
+    grpc_plain: bool = False
+    """Serve gRPC without TLS, for the agent of `stoker up` on loopback."""
+    reload: bool = False
     ready_fd: int | None = None
 
-    def tls(self) -> TlsFiles | None:
-        if self.tls_cert is None and self.tls_key is None and self.tls_client_ca is None:
-            return None
+    def tls(self, config: Config) -> TlsFiles | None:
+        """The TLS files of the options, else of the configuration, for HTTP and gRPC."""
+        if self.tls_cert is None and self.tls_key is None:
+            section = config.tls
+            if section is None:
+                if self.tls_client_ca is not None:
+                    raise CliError("--tls-client-ca needs --tls-cert and --tls-key as well")
+                return None
+            client_ca = self.tls_client_ca or (Path(section.client_ca) if section.client_ca else None)
+            return TlsFiles(Path(section.cert), Path(section.key), client_ca)
         if self.tls_cert is None or self.tls_key is None:
             raise CliError("TLS needs both --tls-cert and --tls-key")
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
 
 
-def run(options: ControlOptions, given: Mapping[str, str]) -> None:
-    uvloop.run(run_control(options, given))
+def run(options: ControlOptions, variables: Mapping[str, str]) -> None:
+    uvloop.run(run_control(options, variables))
 
 
-async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None:
-    """`given` are the STOKER_ variables that came with the environment."""
+async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> None:
+    """`variables` are the STOKER_ variables of the environment."""
     stop = asyncio.Event()
     folder = DataFolder.make(options.data_dir)
     config = load_config(options.config)
-    endpoints = declared(config, options.hosted, given)
+    endpoints, tls = declared_endpoints(config, options.hosted, variables), options.tls(config)
+    if options.reload:
+        endpoints = with_sources(endpoints)
     async with AsyncExitStack() as stack:
         otherwise = f"another control is running on {folder.root}"
-        await stack.enter_async_context(held_at_last(folder.control_lock, otherwise))
+        await stack.enter_async_context(locked_after_wait(folder.control_lock, otherwise))
         stack.enter_context(on_first_signal(stop.set))
-        store = open_chosen(folder, config, given, options.database, alone=True)
+        store = open_chosen(folder, config, variables, options.database, alone=True)
         stack.callback(store.close)
         commits = Committer(store)
         stack.push_async_callback(commits.close)
-        await adopt_tokens(commits, given)
-        artifacts = S3Artifacts(await _object_store(stack, config, given, folder))
+        await adopt_tokens(commits, variables)
+        artifacts = S3Artifacts(await _object_store(stack, config, variables, folder))
         stack.push_async_callback(artifacts.close)
         await artifacts.start()
         settings = PlaneSettings(
             retention_s=config.retention.async_s,
             retention_sync_s=config.retention.sync_s,
             allow_private_addresses=config.allow_private_addresses,
-            aliases=config.aliases,
+            aliases=with_hosted_aliases(endpoints, config.aliases),
             price_list=price_list(config),
             registries=registry_auths(config),
             local_roots=config.local_roots,
@@ -113,11 +130,24 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
         plane = Plane(settings, commits, artifacts, time.time, SystemRandom(), _poster(config))
         await plane.start(endpoints)
         await stack.enter_async_context(_running(plane, stop))
-        host, tls = options.grpc_host, options.tls()
-        grpc = await serve(host, options.grpc_port, plane.serve_node, tls, plane.serve_logs)
+        grpc = await serve(
+            options.grpc_host,
+            options.grpc_port,
+            plane.nodes.admit,
+            plane.nodes.serve,
+            None if options.grpc_plain else tls,
+            plane.live_logs.serve,
+        )
         stack.push_async_callback(grpc.stop)
         app = make_app(plane, _api_settings(config), make_management_app(plane))
-        http = await serve_http(app, options.host, options.port)
+        behind_proxy = options.behind_proxy or config.behind_proxy
+        http = await serve_http(
+            app,
+            options.host,
+            options.port,
+            tls=None if behind_proxy else tls,
+            behind_proxy=behind_proxy,
+        )
         await stack.enter_async_context(_serving(http, stop))
         facts = _facts(http, options.grpc_host, grpc, endpoints)
         log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
@@ -129,11 +159,11 @@ async def run_control(options: ControlOptions, given: Mapping[str, str]) -> None
 
 
 def _poster(config: Config) -> Post:
-    """Webhooks go out through the guard."""
+    """Posts webhooks through the guard."""
     guard = Guard(allow_private=config.allow_private_addresses)
 
-    async def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-        return await guard.post_json(url, body, headers, timeout=WEBHOOK_S)
+    async def post(url: str, body: bytes, headers: Mapping[str, str], account: str) -> int:
+        return await guard.post_json(url, body, headers, WEBHOOK_S, account)
 
     return post
 
@@ -155,27 +185,38 @@ def _facts(
     return {"http": http.url, "grpc": f"{host}:{grpc.port}", "endpoints": ids}
 
 
-async def adopt_tokens(commits: Commits, given: Mapping[str, str]) -> None:
-    """The API key and the join token that the environment brings are valid from now on."""
+async def adopt_tokens(commits: Commits, variables: Mapping[str, str]) -> None:
+    """Makes the API key and the join token of the environment valid. A new one gets a line in the audit
+    log."""
     now = time.time()
-    wanted: list[tuple[keys.Kind, str]] = [("key", API_KEY), ("join", JOIN_TOKEN)]
-    for kind, variable in wanted:
-        token = given.get(variable)
+    tokens: list[tuple[keys.Kind, str]] = [("key", API_KEY), ("join", JOIN_TOKEN)]
+    for kind, variable in tokens:
+        token = variables.get(variable)
         if not token:
             continue
-        source = Source.told(variable, given)
+        source = TokenSource.from_environment(variable, variables)
+
+        def begin(conn: Conn, kind: keys.Kind = kind, token: str = token) -> int | None:
+            if keys.known(conn, kind, token):
+                return None
+            return begin_audit(conn, DEFAULT_ACCOUNT, local_user(), now, "POST", "/v1/keys")
 
         def adopt(conn: Conn, kind: keys.Kind = kind, token: str = token, name: str = source.name) -> bool:
             return keys.adopt(conn, kind, token, name=name, now=now)
 
-        if not await commits.commit(adopt):
+        line = await commits.commit(begin)
+        adopted = await commits.commit(adopt)
+        if line is not None:
+            status = 200 if adopted else 400
+            await commits.commit(partial(end_audit, n=line, status=status, said=""))
+        if not adopted:
             raise CliError(source.revoked)
 
 
 async def _object_store(
-    stack: AsyncExitStack, config: Config, given: Mapping[str, str], folder: DataFolder
+    stack: AsyncExitStack, config: Config, variables: Mapping[str, str], folder: DataFolder
 ) -> ObjectStoreConfig:
-    found = s3_settings.from_config(config) or s3_settings.from_environment(given)
+    found = s3_settings.from_config(config) or s3_settings.from_environment(variables)
     if found is None:
         embedded = await stack.enter_async_context(LocalS3(folder.root))
         found = embedded.config
@@ -184,7 +225,7 @@ async def _object_store(
 
 @asynccontextmanager
 async def _running(plane: Plane, stop: asyncio.Event) -> AsyncIterator[None]:
-    """The plane's own work beside the block. If it ends by an error, so does everything, with that error."""
+    """Runs the plane during the block. If it fails, control stops with its error."""
     work = asyncio.create_task(plane.run(), name="plane")
     work.add_done_callback(lambda _: stop.set())
     try:
@@ -199,16 +240,16 @@ async def _running(plane: Plane, stop: asyncio.Event) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _serving(http: HttpServer, stop: asyncio.Event) -> AsyncIterator[None]:
-    """HTTP beside the block. If it ends by itself, so does everything, with a sentence."""
+    """Watches the HTTP server during the block. If it ends by itself, control stops with a CliError."""
     ended = asyncio.create_task(http.wait(), name="http server watched")
     ended.add_done_callback(lambda _: stop.set())
     try:
         yield
     finally:
         by_itself = ended.done()
-        with suppress(Exception):  # `ended` has it too
+        with suppress(Exception):  # `ended` raises it too
             await http.stop()
         await asyncio.wait([ended])
         if by_itself or ended.exception():
-            why = ended.exception() or "nothing told it to"
+            why = ended.exception() or "without a signal"
             raise CliError(f"the HTTP server ended: {why}") from ended.exception()

@@ -1,6 +1,6 @@
-"""Where a token that control is started with came from, as its name in the store and as advice.
+"""The source of a token that control is started with: for the token's name in the store, and for advice.
 
-`stoker up` hands tokens on in variables, whatever it had them from: it tells the file in a second variable.
+`stoker up` passes tokens in variables, and the name of a token's file in a second variable.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.cli import dotenv
+from stoker.client import dotenv
 
 API_KEY, JOIN_TOKEN = "STOKER_API_KEY", "STOKER_JOIN_TOKEN"
-_WORDS = {API_KEY: "API key", JOIN_TOKEN: "join token"}
+_NAMES = {API_KEY: "API key", JOIN_TOKEN: "join token"}
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """`file` is None for a variable of the environment, which only its owner can change."""
+class TokenSource:
+    """A variable, or the file that its value was read from. Stoker cannot change a variable."""
 
     variable: str
     file: Path | None = None
 
     @classmethod
-    def told(cls, variable: str, given: Mapping[str, str]) -> Source:
-        file = given.get(f"{variable}_SOURCE")
+    def from_environment(cls, variable: str, variables: Mapping[str, str]) -> TokenSource:
+        file = variables.get(f"{variable}_SOURCE")
         return cls(variable, Path(file) if file else None)
 
-    def tell(self) -> dict[str, str]:
-        """What `told` understands."""
+    def to_environment(self) -> dict[str, str]:
+        """The variable that `from_environment` reads."""
         return {} if self.file is None else {f"{self.variable}_SOURCE": str(self.file)}
 
     @property
     def name(self) -> str:
-        """As `stoker key list` shows the token."""
+        """The name of the token in `stoker key list`."""
         return "environment" if self.file is None else f"file {self.file.name}"
 
     @property
@@ -46,8 +46,8 @@ class Source:
     def revoked(self) -> str:
         gone = "was revoked, or has expired"
         if self.file is None:
-            return f"{self.variable} {gone}: take it out of the environment, or set another"
+            return f"{self.variable} {gone}: remove it from the environment, or set another"
         if self.file.name == dotenv.FILE:
-            return f"{self.variable} in {self.file} {gone}: take the line out, or set another"
-        what = _WORDS[self.variable]
+            return f"{self.variable} in {self.file} {gone}: remove the line, or set another"
+        what = _NAMES[self.variable]
         return f"the {what} in {self.file} {gone}: remove the file, and `stoker up` makes another"

@@ -1,4 +1,4 @@
-"""The options of `stoker job ...`; what the commands do is `job_commands`."""
+"""The options of `stoker job ...`; `jobs.commands` implements the commands."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli.options import DATA_DIR, URL, DataDir, Url
+from stoker.cli.options import DATA_DIR, URL, DataDir, Url, examples
 
-app = typer.Typer(help="Jobs: submit, watch, list, stop, try again.", no_args_is_help=True)
+app = typer.Typer(help="Submit, watch, list, cancel and retry jobs.", no_args_is_help=True)
 
-Endpoint = Annotated[str, typer.Argument(help="The endpoint's id or name.")]
-Job = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until the job has ended.")]
+Endpoint = Annotated[str, typer.Argument(help="The endpoint's id or name, or the beginning of its id.")]
+Job = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its beginning.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")]
 
 
 class State(StrEnum):
@@ -26,126 +26,142 @@ class State(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-@app.command("run")
+@app.command(
+    "run",
+    epilog=examples(
+        'stoker job run caption \'{"text": "hello"}\'',
+        "stoker job run caption --set text=hello --no-wait --ttl 600",
+    ),
+)
 def run(
     endpoint: Endpoint,
-    given: Annotated[
+    input_: Annotated[
         str | None, typer.Argument(metavar="INPUT", help="A JSON object, @FILE, or - for standard input.")
     ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="One value of the input.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="One value of the input; may be repeated."),
     ] = None,
     wait: Wait = True,
-    timeout: Annotated[float | None, typer.Option(help="Seconds that one attempt may run.")] = None,
-    ttl: Annotated[float | None, typer.Option(help="Seconds until the job and its record are gone.")] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(help="How long one attempt may run, in seconds; the endpoint's setting by default."),
+    ] = None,
+    ttl: Annotated[
+        float | None,
+        typer.Option(
+            help="How long the job and its record are kept, in seconds; the endpoint's setting by default."
+        ),
+    ] = None,
     low_priority: Annotated[
-        bool, typer.Option("--low-priority", help="Start no worker for this job.")
+        bool, typer.Option("--low-priority", help="Run the job only on workers that already run.")
     ] = False,
-    webhook: Annotated[str | None, typer.Option(help="URL that is told of the end.")] = None,
+    webhook: Annotated[str | None, typer.Option(help="URL that gets a POST when the job has ended.")] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Submissions with the same key make one job, for 24 hours.")
     ] = None,
     url: Url = URL,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """Submits a job and shows its way; its output is printed as JSON."""
-    from stoker.cli import job_commands as jobs
-    from stoker.cli.job_input import read_input
+    """Submits a job, shows its progress, and prints its output as JSON."""
+    from stoker.cli.jobs import commands as jobs
+    from stoker.cli.jobs.input import read_input
 
-    read = read_input(given, sets or (), sys.stdin.buffer.read)
+    read = read_input(input_, sets or (), sys.stdin.buffer.read)
     options = jobs.RunOptions(timeout, ttl, low_priority, webhook, idempotency_key)
-    jobs.run(jobs.Where(url, endpoint, data_dir), read, options, wait=wait)
+    jobs.run(jobs.JobTarget(url, endpoint, data_dir), read, options, wait=wait)
 
 
-@app.command("status")
+@app.command("status", epilog=examples("stoker job status caption d3b0a1c2 --json"))
 def status(
     endpoint: Endpoint,
     job: Job,
-    as_json: Annotated[bool, typer.Option("--json", help="The record as the service writes it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the API's record as JSON.")] = False,
     url: Url = URL,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """How a job stands."""
-    from stoker.cli import job_commands as jobs
+    """Shows the state of a job."""
+    from stoker.cli.jobs import commands as jobs
 
-    jobs.status(jobs.Where(url, endpoint, data_dir), job, as_json=as_json)
+    jobs.status(jobs.JobTarget(url, endpoint, data_dir, job), as_json=as_json)
 
 
-@app.command("stream")
+@app.command("stream", epilog=examples("stoker job stream caption d3b0a1c2 --from 1-7"))
 def stream(
     endpoint: Endpoint,
     job: Job,
     after: Annotated[
-        str | None, typer.Option("--from", metavar="EVENT_ID", help="Go on after this event.")
+        str | None, typer.Option("--from", metavar="EVENT_ID", help="Resume after this event.")
     ] = None,
     url: Url = URL,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """A job's partial outputs as they come, one line of JSON each."""
-    from stoker.cli import job_commands as jobs
+    """Prints a job's partial outputs as they arrive, one line of JSON each."""
+    from stoker.cli.jobs import commands as jobs
 
-    jobs.stream(jobs.Where(url, endpoint, data_dir), job, after)
+    jobs.stream(jobs.JobTarget(url, endpoint, data_dir, job), after)
 
 
-@app.command("cancel")
+@app.command("cancel", epilog=examples("stoker job cancel caption d3b0a1c2"))
 def cancel(endpoint: Endpoint, job: Job, url: Url = URL, data_dir: DataDir = DATA_DIR) -> None:
-    """Stops a job."""
-    from stoker.cli import job_commands as jobs
+    """Cancels a job."""
+    from stoker.cli.jobs import commands as jobs
 
-    jobs.cancel(jobs.Where(url, endpoint, data_dir), job)
+    jobs.cancel(jobs.JobTarget(url, endpoint, data_dir, job))
 
 
-@app.command("retry")
+@app.command("retry", epilog=examples("stoker job retry caption d3b0a1c2 --wait"))
 def retry(
     endpoint: Endpoint, job: Job, wait: Wait = False, url: Url = URL, data_dir: DataDir = DATA_DIR
 ) -> None:
-    """Queues a job that FAILED or TIMED_OUT once more."""
-    from stoker.cli import job_commands as jobs
+    """Queues a job that FAILED or TIMED_OUT again."""
+    from stoker.cli.jobs import commands as jobs
 
-    jobs.retry(jobs.Where(url, endpoint, data_dir), job, wait=wait)
+    jobs.retry(jobs.JobTarget(url, endpoint, data_dir, job), wait=wait)
 
 
-@app.command("logs")
+@app.command("logs", epilog=examples("stoker job logs caption d3b0a1c2 --follow"))
 def logs(
     endpoint: Endpoint,
     job: Job,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Lines as they are printed, until the job has ended.")
+        bool,
+        typer.Option("--follow", "-f", help="Print new lines as they are written, until the job has ended."),
     ] = False,
     url: Url = URL,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """The last lines that the handler wrote, attempt by attempt."""
-    from stoker.cli import job_commands as jobs
+    """Prints the last lines that the handler wrote, for each attempt."""
+    from stoker.cli.jobs import commands as jobs
 
-    where = jobs.Where(url, endpoint, data_dir)
-    (jobs.follow_logs if follow else jobs.logs)(where, job)
+    (jobs.follow_logs if follow else jobs.logs)(jobs.JobTarget(url, endpoint, data_dir, job))
 
 
-@app.command("list")
+@app.command("list", epilog=examples("stoker job list caption --status FAILED --limit 5"))
 def show(
     endpoint: Endpoint,
     state: Annotated[
-        State | None, typer.Option("--status", case_sensitive=False, help="Of this status only.")
+        State | None, typer.Option("--status", case_sensitive=False, help="Only jobs with this status.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="How many jobs at most.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the API's records as JSON.")] = False,
     url: Url = URL,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """An endpoint's jobs, newest first; in a pipe, columns are parted by tabs."""
-    from stoker.cli import job_commands as jobs
+    """Lists an endpoint's jobs, newest first; in a pipe, columns are separated by tabs."""
+    from stoker.cli.jobs import commands as jobs
 
-    jobs.show(jobs.Where(url, endpoint, data_dir), state, limit)
+    jobs.show(jobs.JobTarget(url, endpoint, data_dir), state, limit, as_json=as_json)
 
 
-@app.command("purge")
+@app.command("purge", epilog=examples("stoker job purge caption --yes"))
 def purge(
     endpoint: Endpoint,
-    sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     url: Url = URL,
     data_dir: DataDir = DATA_DIR,
 ) -> None:
-    """Cancels every job that waits on an endpoint."""
-    from stoker.cli import job_commands as jobs
+    """Cancels all queued jobs of an endpoint."""
+    from stoker.cli.jobs import commands as jobs
 
-    jobs.purge(jobs.Where(url, endpoint, data_dir), sure=sure)
+    jobs.purge(jobs.JobTarget(url, endpoint, data_dir), sure=sure)

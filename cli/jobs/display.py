@@ -1,4 +1,4 @@
-"""What is told while a job is watched: one line that changes at a terminal, plain lines in a pipe."""
+"""Shows a job while it is watched: a line that changes in place at a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from stoker.cli import job_words
+from stoker.cli.jobs import text as job_text
 from stoker.client import Event, JobRecord
 
 
-class Board:
-    """A state is told when it changes. `last_id` is the last event that has one: where to go on from."""
+class JobDisplay:
+    """Prints a state when it changes. `last_id` is the id of the last event, from which a stream can
+    resume."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -35,43 +36,43 @@ class Board:
         if self._live is not None:
             self._live.stop()
 
-    def state(self, job: JobRecord) -> None:
-        words = job_words.state(job)
-        if words != self._state:
-            self._state = words
-            self._now(words)
+    def show_state(self, job: JobRecord) -> None:
+        text = job_text.state(job)
+        if text != self._state:
+            self._state = text
+            self._update(text)
 
-    def event(self, event: Event) -> None:
+    def show_event(self, event: Event) -> None:
         self.last_id = event.id or self.last_id
-        words = job_words.happened(event)
+        text = job_text.happened(event)
         if event.kind == "progress":
-            self._now(words)
+            self._update(text)
         else:
-            self.say(words)
+            self.print_line(text)
 
-    def say(self, words: str) -> None:
-        """A line that stays."""
-        self._console.print(words, soft_wrap=True)
+    def print_line(self, text: str) -> None:
+        """Prints a line that stays."""
+        self._console.print(text, soft_wrap=True)
 
-    def product(self, text: str) -> None:
-        """A line for standard output; above the changing line where that is the same terminal."""
+    def print_output(self, text: str) -> None:
+        """Prints a line to standard output; above the changing line if both are the same terminal."""
         if self._live is not None and sys.stdout.isatty():
-            self.say(text)
+            self.print_line(text)
         else:
             print(text, flush=True)
 
-    def _now(self, words: str) -> None:
-        """What is so for the moment."""
+    def _update(self, text: str) -> None:
+        """Replaces the changing line."""
         if self._live is None:
-            self.say(words)
+            self.print_line(text)
         else:
-            self._live.update(_spinner(words, self._console.width), refresh=True)
+            self._live.update(_spinner(text), refresh=True)
 
 
 def _live(console: Console) -> Live:
-    """It takes neither standard stream over, as it would by itself: what is piped stays in its pipe."""
+    """Does not redirect the standard streams, as Live does by default: a pipe must get its lines."""
     return Live(
-        _spinner("looking", console.width),
+        _spinner("looking"),
         console=console,
         transient=True,
         redirect_stdout=False,
@@ -79,7 +80,6 @@ def _live(console: Console) -> Live:
     )
 
 
-def _spinner(words: str, width: int) -> Spinner:
-    text = Text(words)
-    text.truncate(width - len("⠋ "), overflow="ellipsis")
-    return Spinner("dots", text)
+def _spinner(text: str) -> Spinner:
+    """Never truncated: a reason may end with an id."""
+    return Spinner("dots", Text(text, overflow="fold"))

@@ -1,4 +1,4 @@
-"""`stoker image`: submits a prompt, shows each step, downloads the picture, tells cost and time."""
+"""`stoker image`: submits a prompt, shows each step, downloads the image, prints its cost and time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 from rich.console import Console
 
-from stoker.cli import hosted_call
-from stoker.cli.hosted_call import Advance
-from stoker.client import Event, JobRecord
+from stoker.cli.jobs import hosted_call
+from stoker.cli.jobs.hosted_call import StepsDone
+from stoker.client import AsyncClient, Event, JobRecord
 
 FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """What is None is left to the service's defaults."""
+    """None leaves a value to the service's default."""
 
     prompt: str
     out: Path
@@ -32,7 +32,7 @@ class ImageRequest:
     seed: int | None = None
 
     def input(self) -> dict[str, Any]:
-        given = {
+        values = {
             "prompt": self.prompt,
             "negative_prompt": self.negative_prompt,
             "width": self.width,
@@ -42,25 +42,29 @@ class ImageRequest:
             "seed": self.seed,
             "image_format": FORMATS.get(self.out.suffix.lower()),
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def run(request: ImageRequest, data_dir: Path, console: Console) -> JobRecord:
-    hosted_call.check_place(request.out, tuple(FORMATS), "picture")
+    hosted_call.check_output_path(request.out, tuple(FORMATS), "image")
     began = time.monotonic()
-    record = hosted_call.run(
-        request.url, request.endpoint, lambda _: request.input(), step_of, data_dir, console
-    )
-    hosted_call.download(record.output["image_url"], request.out, "picture")
-    seed = f", seed {record.output['seed']}" if "seed" in record.output else ""
+
+    async def make_input(_: AsyncClient) -> dict[str, Any]:
+        return request.input()
+
+    record = hosted_call.run(request.url, request.endpoint, make_input, step_of, data_dir, console)
+    result_url = hosted_call.result_url(record, "image_url", request.endpoint)
+    hosted_call.download(result_url, request.out, "image")
+    output = record.output if isinstance(record.output, dict) else {}
+    seed = f", seed {output['seed']}" if "seed" in output else ""
     took = hosted_call.cost_and_time(record, time.monotonic() - began)
-    console.print(f"{request.out}{seed}: {took}")
+    console.print(f"{request.out}{seed}{hosted_call.pipeline_text(record)}: {took}")
     return record
 
 
-def step_of(event: Event) -> Advance | None:
-    match hosted_call.told(event):
+def step_of(event: Event) -> StepsDone | None:
+    match hosted_call.handler_output(event):
         case {"step": int(step), "steps": int(steps)}:
-            return Advance("step", step, steps)
+            return StepsDone("step", step, steps)
         case _:
             return None

@@ -1,8 +1,8 @@
-"""A job's input from the command line: JSON, a file, standard input, or one value after the other.
+"""Reads a job's input from the command line: JSON, a file, standard input, or single values.
 
 `stoker job run caption '{"text": "hi"}'`   `@input.json`   `-`   `--set text=hi --set steps=4`
 
-A value of `--set` is JSON where it reads as JSON, and text where it does not; it goes over INPUT's own.
+A value of `--set` is JSON if it can be parsed as JSON, else text; it replaces the same value of INPUT.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any
 from stoker.cli.errors import CliError
 
 
-def read_input(given: str | None, sets: Sequence[str], stdin: Callable[[], bytes]) -> dict[str, Any]:
-    """The input object; an empty one where nothing is given."""
-    found = {} if given is None else _object(*_source(given, stdin))
+def read_input(typed: str | None, sets: Sequence[str], stdin: Callable[[], bytes]) -> dict[str, Any]:
+    """The input object; empty without INPUT and `--set`."""
+    found = {} if typed is None else _object(*_source(typed, stdin))
     return found | dict(_pair(text) for text in sets)
 
 
-def _source(given: str, stdin: Callable[[], bytes]) -> tuple[str, str]:
-    """What is called how, and its text."""
+def _source(typed: str, stdin: Callable[[], bytes]) -> tuple[str, str]:
+    """The source's name for messages, and its text."""
     try:
-        if given == "-":
+        if typed == "-":
             return "standard input", stdin().decode()
-        if given.startswith("@"):
-            return given[1:], Path(given[1:]).read_text(encoding="utf-8")
+        if typed.startswith("@"):
+            return typed[1:], Path(typed[1:]).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise CliError(f"the input must be UTF-8 text; byte {error.start} is not") from None
     except OSError as error:
-        raise CliError(f"{given[1:]} cannot be read: {error.strerror}") from None
-    return "INPUT", given
+        raise CliError(f"{typed[1:]} cannot be read: {error.strerror}") from None
+    return "INPUT", typed
 
 
 def _object(name: str, text: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _object(name: str, text: str) -> dict[str, Any]:
     except ValueError as error:
         raise CliError(
             f"{name} is not JSON ({error}); INPUT is a JSON object, @FILE, - for standard input,"
-            " or left out beside --set name=value"
+            " or left out if --set name=value is used"
         ) from None
     if not isinstance(found, dict):
         raise CliError(f"{name} must hold a JSON object; it holds {json.dumps(found)[:100]}")
@@ -49,8 +49,8 @@ def _object(name: str, text: str) -> dict[str, Any]:
 
 
 def _pair(text: str) -> tuple[str, Any]:
-    name, mark, value = text.partition("=")
-    if not mark or not name:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
         raise CliError(f"--set takes name=value; got {text!r}")
     try:
         return name, json.loads(value, parse_constant=_no_number)
@@ -58,5 +58,5 @@ def _pair(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no number in JSON")
+def _no_number(constant: str) -> Any:
+    raise ValueError(f"{constant} is not a number in JSON")

@@ -1,4 +1,4 @@
-"""How jobs read at a terminal and in a pipe: words and JSON for records, events and lists. Prints nothing."""
+"""Formats job records, events and lists as text and JSON. Prints nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def as_json(value: Any, *, indent: bool = False) -> str:
 
 
 def wire_record(job: JobRecord) -> dict[str, Any]:
-    """The record as the service wrote it, without what it did not say."""
+    """The record as in the API, without fields that were not sent."""
     fields = {
         "id": job.id,
         "status": job.status,
@@ -32,14 +32,14 @@ def wire_record(job: JobRecord) -> dict[str, Any]:
 
 
 def state(job: JobRecord) -> str:
-    """`IN_QUEUE: <why it waits>`, `IN_PROGRESS on <worker>`."""
+    """`IN_QUEUE: <reason>`, `IN_PROGRESS on <worker>`."""
     if job.status == "IN_PROGRESS" and job.worker_id:
         return f"{job.status} on {job.worker_id}"
     return f"{job.status}: {job.reason}" if job.reason else job.status
 
 
 def happened(event: Event) -> str:
-    """A chunk, a progress value or a reset as one line."""
+    """A chunk, a progress value or a reset, as one line."""
     if event.kind == "reset":
         attempt = event.value.get("attempt") if isinstance(event.value, dict) else None
         return f"attempt {attempt} begins: what came before is void"
@@ -60,7 +60,7 @@ def end(job: JobRecord) -> str:
 
 
 def details(job: JobRecord) -> list[tuple[str, str]]:
-    """What `status` shows, name by name."""
+    """The lines of `stoker job status`: name and text."""
     shown = [("id", job.id), ("status", job.status)]
     for name, text in (
         ("reason", job.reason),
@@ -80,7 +80,7 @@ COLUMNS = ("id", "status", "created", "waited", "ran", "retries", "worker")
 
 
 def row(job: JobRecord) -> tuple[str, ...]:
-    """A line of `list`, by COLUMNS."""
+    """A line of `stoker job list`, in the order of COLUMNS."""
     return (
         job.id,
         job.status,

@@ -1,25 +1,23 @@
-"""`stoker bill`: what endpoints, pods or volumes have cost, bucket by bucket, and in all.
+"""`stoker bill`: the cost of endpoints, pods or volumes, by period and in total.
 
-Amounts are told with every digit that they have, and are added up as decimals: the last line is the sum of
-what stands above it, to the billionth of a dollar. In a pipe the table is lines of tab-separated values.
+Amounts are shown with all their digits and added as decimals: the last line is the exact sum of the lines
+above it, to the billionth of a dollar. In a pipe, the table is lines of tab-separated values.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from stoker.cli.access import calling
+from stoker.cli.access import open_client
 from stoker.cli.errors import CliError
-from stoker.cli.terminal import plain_console
+from stoker.cli.short_ids import resolve_id
+from stoker.cli.tables import show
+from stoker.client import Client
 
 KINDS = {"endpoint": "endpoints", "pod": "pods", "volume": "networkvolumes"}
 GROUPS = {"endpoint": "endpointId", "worker": "podId", "pod": "podId", "gpu": "gpuTypeId"}
@@ -29,8 +27,8 @@ CENT = Decimal("0.01")
 
 @dataclass(frozen=True, slots=True)
 class BillRequest:
-    """`of` is one of KINDS; `by` one of the GROUPS that its kind has, None for the kind's own. Times are as
-    the caller wrote them: a date, or a date and time; without an offset they are UTC."""
+    """`of` is one of KINDS; `by` is one of the GROUPS that ALLOWED lists for it, None for the first. Times
+    are as typed: a date, or a date and time, in UTC unless they have an offset."""
 
     of: str
     by: str | None
@@ -42,25 +40,37 @@ class BillRequest:
 
 def run(url: str, data_dir: Path, request: BillRequest, *, as_json: bool) -> None:
     group = _group(request)
-    with calling(url, data_dir) as stoker:
-        records = stoker.manage.bills(KINDS[request.of], **_query(request, group))
-    if as_json:
-        print(json.dumps(records, indent=2 if sys.stdout.isatty() else None))
-    elif sys.stdout.isatty():
-        plain_console().print(_table(records, group))
-    else:
-        for row in _rows(records, group):
-            print("\t".join(row))
+    with open_client(url, data_dir) as stoker:
+        records = stoker.manage.bills(KINDS[request.of], **_query(_with_whole_id(stoker, request), group))
+    columns = ("from", *((group, "hours") if group else ()), "disk GB", "USD")
+    show(
+        columns,
+        _rows(records, group),
+        records,
+        as_json=as_json,
+        footer=_sums(records, group),
+        right=("hours", "disk GB", "USD"),
+    )
+
+
+def _with_whole_id(stoker: Client, request: BillRequest) -> BillRequest:
+    """With the whole id. A deleted resource, which may have a bill, is in no list: its id is used as
+    typed."""
+    if request.only is None or request.of == "volume":
+        return request
+    listed = (stoker.manage.pods if request.of == "pod" else stoker.manage.endpoints).list()
+    known = ((str(one["id"]), str(one.get("name", ""))) for one in listed)
+    return replace(request, only=resolve_id(request.only, known, KINDS[request.of]) or request.only)
 
 
 def _group(request: BillRequest) -> str | None:
-    """The field of the API that records are grouped by."""
+    """The field that the API groups records by."""
     allowed = ALLOWED[request.of]
     if request.by is None:
         return GROUPS[allowed[0]] if allowed else None
     if request.by not in allowed:
         raise CliError(
-            f"--by {request.by} is nothing that bills of {request.of}s are grouped by; allowed: "
+            f"--by {request.by} is not possible for bills of {request.of}s; allowed: "
             f"{', '.join(allowed) or 'none: they are one sum'}"
         )
     return GROUPS[request.by]
@@ -78,20 +88,20 @@ def _query(request: BillRequest, group: str | None) -> dict[str, Any]:
     }
 
 
-def _time(option: str, given: str | None) -> str | None:
-    if given is None:
+def _time(option: str, typed: str | None) -> str | None:
+    if typed is None:
         return None
     try:
-        at = datetime.fromisoformat(given)
+        at = datetime.fromisoformat(typed)
     except ValueError:
         raise CliError(
-            f"{option} must be a date or a time, such as 2026-01-31 or 2026-01-31T12:00:00Z; got {given}"
+            f"{option} must be a date or a time, such as 2026-01-31 or 2026-01-31T12:00:00Z; got {typed}"
         ) from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
 
 
 def _rows(records: Sequence[Mapping[str, Any]], group: str | None) -> list[tuple[str, ...]]:
-    """Bucket, group, hours, GB, USD."""
+    """Period, group, hours, GB, USD."""
     return [
         (
             record["time"],
@@ -104,26 +114,18 @@ def _rows(records: Sequence[Mapping[str, Any]], group: str | None) -> list[tuple
     ]
 
 
-def _table(records: Sequence[Mapping[str, Any]], group: str | None) -> Table:
-    table = Table(box=None, pad_edge=False, show_footer=True)
-    table.add_column("from", "in all")
-    if group:
-        table.add_column(group)
-        table.add_column("hours", _hours(sum(record["timeBilledMs"] for record in records)), justify="right")
-    table.add_column("disk GB", justify="right")
-    table.add_column("USD", usd(sum(map(_exact, records), Decimal(0))), justify="right")
-    for row in _rows(records, group):
-        table.add_row(*row)
-    return table
+def _sums(records: Sequence[Mapping[str, Any]], group: str | None) -> tuple[str, ...]:
+    hours = ("", _hours(sum(record["timeBilledMs"] for record in records))) if group else ()
+    return ("in all", *hours, "", usd(sum(map(_exact, records), Decimal(0))))
 
 
 def _exact(record: Mapping[str, Any]) -> Decimal:
-    """What was written: the shortest text of a float is the one that it was read from."""
+    """The exact amount: the shortest text of a float is the text that it was read from."""
     return Decimal(repr(record["amount"]))
 
 
 def usd(amount: Decimal) -> str:
-    """All its digits, and cents at least."""
+    """The amount with all its digits, at least cents."""
     cents = amount.quantize(CENT)
     return f"{cents if cents == amount else amount.normalize():f}"
 

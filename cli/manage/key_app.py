@@ -1,4 +1,4 @@
-"""The options of `stoker key ...`; what the commands do is `key_commands`."""
+"""The options of `stoker key ...`; `key_commands` implements the commands."""
 
 from __future__ import annotations
 
@@ -6,69 +6,85 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli.options import DATA_DIR, ConfigFile, DataDir, config_file
+from stoker.cli.options import DATA_DIR, ConfigFile, DataDir, config_file, examples
 from stoker.cli.terminal import plain_console
 
-app = typer.Typer(help="API keys and join tokens.", no_args_is_help=True)
+app = typer.Typer(help="Create, list and revoke API keys and join tokens.", no_args_is_help=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="As the API writes it.")]
-Join = Annotated[bool, typer.Option("--join", help="Join tokens of agents instead of API keys.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the API's JSON.")]
+Join = Annotated[bool, typer.Option("--join", help="Join tokens for agents instead of API keys.")]
 
 
-@app.command("create")
+@app.command(
+    "create",
+    epilog=examples(
+        "stoker key create --name laptop --expires 7d",
+        "stoker key create --name ci --endpoint caption=write",
+        "stoker key create --join --uses 1",
+    ),
+)
 def create(
-    name: Annotated[str, typer.Option(help="What it is for.")] = "key",
+    name: Annotated[str, typer.Option(help="A name that says what the key is for.")] = "key",
     join: Join = False,
     uses: Annotated[
         int | None, typer.Option(min=1, help="How many nodes may join with it; any number by default.")
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="When it ends: 90s, 30m, 24h, 7d from now.")
+        str | None,
+        typer.Option(
+            metavar="SPAN", help="Lifetime, such as 90s, 30m, 24h or 7d; it does not expire by default."
+        ),
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="It looks at everything but keys.")] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="The key may read everything except keys.")
+    ] = False,
     management: Annotated[
-        str | None, typer.Option(metavar="RIGHT", help="A restricted key: none, read or write below /v1.")
+        str | None,
+        typer.Option(metavar="RIGHT", help="Restricts the key: none, read or write for the management API."),
     ] = None,
     endpoint: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=RIGHT", help="The same for an endpoint; * is all that are not named."),
+        typer.Option(
+            metavar="NAME=RIGHT",
+            help="Restricts the key for an endpoint: none, read or write; * is all others.",
+        ),
     ] = None,
     as_json: AsJson = False,
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
 ) -> None:
-    """Makes one and shows it this once."""
-    from stoker.cli import key_commands
+    """Creates a key and prints it; it cannot be shown again."""
+    from stoker.cli.manage import key_commands
 
-    wanted = key_commands.NewKey(name, join, uses, expires, read_only, management, tuple(endpoint or ()))
-    key_commands.create(data_dir, config_file(config), wanted, plain_console(), as_json=as_json)
+    options = key_commands.NewKey(name, join, uses, expires, read_only, management, tuple(endpoint or ()))
+    key_commands.create(data_dir, config_file(config), options, plain_console(), as_json=as_json)
 
 
-@app.command("list")
+@app.command("list", epilog=examples("stoker key list --join --json"))
 def show(
     join: Join = False, as_json: AsJson = False, data_dir: DataDir = DATA_DIR, config: ConfigFile = None
 ) -> None:
-    """Their ids and names; never the keys themselves."""
-    from stoker.cli import key_commands
+    """Lists ids and names of keys, never the keys themselves."""
+    from stoker.cli.manage import key_commands
 
-    key_commands.show(data_dir, config_file(config), join=join, console=plain_console(), as_json=as_json)
+    key_commands.show(data_dir, config_file(config), join=join, as_json=as_json)
 
 
-@app.command("revoke")
+@app.command("revoke", epilog=examples("stoker key revoke 106089f193a2"))
 def revoke(
-    key: Annotated[str, typer.Argument(help="The id that `list` shows.")],
+    key: Annotated[str, typer.Argument(help="The key's id, or its beginning.")],
     data_dir: DataDir = DATA_DIR,
     config: ConfigFile = None,
 ) -> None:
-    """From now on it opens nothing."""
-    from stoker.cli import key_commands
+    """Revokes a key: from now on it is refused."""
+    from stoker.cli.manage import key_commands
 
     key_commands.revoke(data_dir, config_file(config), key, plain_console())
 
 
-@app.command("webhook-secret")
+@app.command("webhook-secret", epilog=examples("stoker key webhook-secret"))
 def webhook_secret(data_dir: DataDir = DATA_DIR, config: ConfigFile = None) -> None:
-    """The secret that webhooks are signed with; whoever receives them checks with it."""
-    from stoker.cli import key_commands
+    """Prints the secret that webhooks are signed with; receivers verify the signature with it."""
+    from stoker.cli.manage import key_commands
 
     key_commands.webhook_secret(data_dir, config_file(config))

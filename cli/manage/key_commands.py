@@ -1,36 +1,39 @@
-"""`stoker key ...`: works on the store itself, found where control finds it, beside a running control too.
+"""`stoker key ...`: reads and changes keys in the store itself, also while control runs.
 
-A running control remembers a key's verdict for five seconds.
+The store is found as control finds it. A running control caches the check of a key for five seconds. Changes
+write lines to the audit log.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.console import Console
-from rich.table import Column, Table
 
+from stoker.cli import tables
+from stoker.cli.audit_log import audited, in_transaction
+from stoker.cli.control.database import open_chosen
+from stoker.cli.control.hosted import with_hosted_aliases
 from stoker.cli.data_folder import DataFolder
-from stoker.cli.database import open_chosen
 from stoker.cli.errors import CliError
+from stoker.cli.short_ids import resolve_id
 from stoker.cli.terminal import plain_console
-from stoker.control import keys, store
-from stoker.control.access import ALL, Access, Right
-from stoker.control.commit import run_batch
-from stoker.control.config import load_config
-from stoker.control.store import Conn
+from stoker.control import store
+from stoker.control.config.config import load_config
+from stoker.control.rules.access import ALL, Access, Right
+from stoker.control.store import Conn, Store
+from stoker.control.store.resources import keys
 from stoker.control.types import KeyRecord
 
-T = TypeVar("T")
-
+KINDS: tuple[keys.Kind, ...] = ("key", "join")
 RIGHTS: tuple[Right, ...] = ("none", "read", "write")
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -39,7 +42,7 @@ _TIMES = ("created", "expires", "used last", "revoked")
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """As the command line says it. `rights`: of endpoints, as NAME=none, NAME=read or NAME=write."""
+    """The options of a new key. `rights` for endpoints: NAME=none, NAME=read or NAME=write."""
 
     name: str
     join: bool = False
@@ -51,58 +54,66 @@ class NewKey:
 
 
 def create(
-    data_dir: Path, config: Path | None, wanted: NewKey, console: Console, *, as_json: bool = False
+    data_dir: Path, config: Path | None, options: NewKey, console: Console, *, as_json: bool = False
 ) -> None:
     now = time.time()
-    access = _access(wanted)
-    expires_at = None if wanted.expires is None else now + _seconds(wanted.expires)
+    access = _access(options)
+    expires_at = None if options.expires is None else now + _seconds(options.expires)
     aliases = load_config(config).aliases
 
     def make(conn: Conn) -> tuple[KeyRecord, str]:
-        if wanted.join:
+        if options.join:
             return keys.create_join_token(
-                conn, name=wanted.name, now=now, uses=wanted.uses, expires_at=expires_at
+                conn, name=options.name, now=now, uses=options.uses, expires_at=expires_at
             )
-        known = _named(access, {one.id for one in store.list_endpoints(conn)}, aliases)
-        return keys.create_key(conn, name=wanted.name, now=now, access=known, expires_at=expires_at)
+        endpoints = store.list_endpoints(conn)
+        known = _named(access, {one.id for one in endpoints}, with_hosted_aliases(endpoints, aliases))
+        return keys.create_key(conn, name=options.name, now=now, access=known, expires_at=expires_at)
 
-    record, token = _on_store(data_dir, config, make)
+    with _store(data_dir, config) as opened:
+        record, token = audited(opened, ("POST", "/v1/keys"), make)
     if as_json:
-        print(_json({**_told(record), "key": token}))
+        tables.print_json({**_api_record(record), "key": token})
         return
     console.print(token, soft_wrap=True)
-    plain_console(stderr=True).print(f"{record.id} ({wanted.name}); it is shown this once")
+    plain_console(stderr=True).print(f"{record.id} ({options.name}); it is shown this once")
 
 
-def _access(wanted: NewKey) -> Access:
-    restricted = wanted.management is not None or bool(wanted.rights)
-    if wanted.uses is not None and not wanted.join:
+def _access(options: NewKey) -> Access:
+    restricted = options.management is not None or bool(options.rights)
+    if options.uses is not None and not options.join:
         raise CliError("--uses is for join tokens: --join")
-    if wanted.join and (restricted or wanted.read_only):
+    if options.join and (restricted or options.read_only):
         raise CliError(
             "a join token lets nodes join and nothing else: no --read-only, --management, --endpoint"
         )
-    if wanted.read_only and restricted:
-        raise CliError("--read-only says it all; --management and --endpoint restrict a key otherwise")
+    if options.read_only and restricted:
+        raise CliError(
+            "--read-only cannot be combined with --management or --endpoint, which restrict a key otherwise"
+        )
     if not restricted:
-        return Access("read") if wanted.read_only else ALL
+        return Access("read") if options.read_only else ALL
     rights = {}
-    for given in wanted.rights:
-        name, _, right = given.partition("=")
+    for text in options.rights:
+        name, _, right = text.partition("=")
         rights[name] = _right("--endpoint NAME=RIGHT", right)
-    return Access("restricted", _right("--management", wanted.management or "none"), rights)
+    return Access("restricted", _right("--management", options.management or "none"), rights)
 
 
-def _right(option: str, given: str) -> Right:
+def _right(option: str, text: str) -> Right:
     for right in RIGHTS:
-        if given == right:
+        if text == right:
             return right
-    raise CliError(f"{option}: a right is one of {', '.join(RIGHTS)}; got {given!r}")
+    raise CliError(f"{option}: a right is one of {', '.join(RIGHTS)}; got {text!r}")
 
 
 def _named(access: Access, known: set[str], aliases: Mapping[str, str]) -> Access:
-    """With the ids of endpoints in place of their aliases."""
-    rights = {aliases.get(name, name): right for name, right in access.endpoints.items()}
+    """With ids of endpoints instead of aliases and beginnings of ids."""
+    ids = [(id_, "") for id_ in known]
+    rights = {
+        aliases.get(name) or resolve_id(name, ids, "endpoints") or name: right
+        for name, right in access.endpoints.items()
+    }
     for name in rights:
         if name != "*" and name not in known:
             there = ", ".join(sorted(known)) or "none"
@@ -110,38 +121,33 @@ def _named(access: Access, known: set[str], aliases: Mapping[str, str]) -> Acces
     return replace(access, endpoints=rights)
 
 
-def _seconds(given: str) -> float:
-    found = _SPAN.fullmatch(given)
+def _seconds(text: str) -> float:
+    found = _SPAN.fullmatch(text)
     if found is None:
-        raise CliError(f"--expires is a number and s, m, h or d, such as 24h; got {given!r}")
+        raise CliError(f"--expires is a number and s, m, h or d, such as 24h; got {text!r}")
     return int(found[1]) * _UNITS[found[2]]
 
 
-def show(data_dir: Path, config: Path | None, *, join: bool, console: Console, as_json: bool = False) -> None:
-    records = _on_store(data_dir, config, lambda conn: keys.list_keys(conn, "join" if join else "key"))
-    if as_json:
-        print(_json([_told(record) for record in records if record.revoked_at is None]))
-        return
-    table = Table(*(Column(name, no_wrap=True) for name in ("id", "name")), "account")
-    for heading in ("uses left" if join else "may", *_TIMES):
-        table.add_column(heading)
-    for record in records:
-        may = _uses(record) if join else _may(record.access)
-        times = (record.created_at, record.expires_at, record.last_used_at, record.revoked_at)
-        days = ("" if at is None else _day(at) for at in times)
-        table.add_row(record.id, record.name, record.account, may, *days)
-    console.print(table)
+def show(data_dir: Path, config: Path | None, *, join: bool, as_json: bool = False) -> None:
+    with _store(data_dir, config) as opened:
+        records = in_transaction(opened, lambda conn: keys.list_keys(conn, "join" if join else "key"))
+    as_in_api = [_api_record(record) for record in records if record.revoked_at is None]
+    columns = ("id", "name", "account", "uses left" if join else "may", *_TIMES)
+    tables.show(columns, [_row(record, join=join) for record in records], as_in_api, as_json=as_json)
 
 
-def _told(record: KeyRecord) -> dict[str, Any]:
-    """As the API writes it, which knows no key that was revoked."""
-    from stoker.control.api.management.keys import KeyTold, fields_of
+def _row(record: KeyRecord, *, join: bool) -> tuple[str, ...]:
+    times = (record.created_at, record.expires_at, record.last_used_at, record.revoked_at)
+    days = ("" if at is None else _day(at) for at in times)
+    may = _uses(record) if join else _may(record.access)
+    return (record.id, " ".join(record.name.split()), record.account, may, *days)
 
-    return KeyTold(**fields_of(record)).model_dump(mode="json", exclude_none=True)
 
+def _api_record(record: KeyRecord) -> dict[str, Any]:
+    """The key as in the API."""
+    from stoker.control.management_api.keys import KeyResponse, fields_of
 
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2)
+    return KeyResponse(**fields_of(record)).model_dump(mode="json", exclude_none=True)
 
 
 def _uses(record: KeyRecord) -> str:
@@ -156,24 +162,33 @@ def _may(access: Access) -> str:
 
 
 def revoke(data_dir: Path, config: Path | None, key: str, console: Console) -> None:
-    if not _on_store(data_dir, config, lambda conn: keys.revoke_key(conn, key, time.time())):
-        raise CliError(f"there is no key {key} that was not revoked; `stoker key list` shows them")
-    console.print(f"{key} is revoked")
+    def find(conn: Conn) -> str:
+        valid = [one for kind in KINDS for one in keys.list_keys(conn, kind, revoked=False)]
+        return resolve_id(key, [(one.id, "") for one in valid], "keys") or key
+
+    def end(conn: Conn) -> None:
+        if not keys.revoke_key(conn, found, time.time()):
+            raise CliError(f"there is no key {key} that was not revoked; `stoker key list` shows them")
+
+    with _store(data_dir, config) as opened:
+        found = in_transaction(opened, find)
+        audited(opened, ("DELETE", f"/v1/keys/{found}"), end, status=204)
+    console.print(f"{found} is revoked")
 
 
 def webhook_secret(data_dir: Path, config: Path | None) -> None:
-    print(_on_store(data_dir, config, store.webhook_secret))
+    """Prints the secret, with an audit line: whoever knows it can sign as this service."""
+    with _store(data_dir, config) as opened:
+        print(audited(opened, ("GET", "stoker key webhook-secret"), store.webhook_secret))
 
 
-def _on_store(data_dir: Path, config: Path | None, work: Callable[[Conn], T]) -> T:
-    store = open_chosen(DataFolder.make(data_dir), load_config(config), os.environ, None, alone=False)
+@contextmanager
+def _store(data_dir: Path, config: Path | None) -> Iterator[Store]:
+    opened = open_chosen(DataFolder.make(data_dir), load_config(config), os.environ, None, alone=False)
     try:
-        ((value, error),) = run_batch(store.writer, [work])
-        if error is not None:
-            raise error
-        return value  # type: ignore[no-any-return]
+        yield opened
     finally:
-        store.close()
+        opened.close()
 
 
 def _day(at: float) -> str:

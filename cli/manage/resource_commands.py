@@ -1,7 +1,8 @@
-"""What commands that manage resources do: ask the API, and print what it answered.
+"""Commands for resources: call the API and print its response.
 
-A list is a table on a terminal and tab-separated lines elsewhere; one resource is a line for each field; with
-`--json` either is what the API answered. A resource is named by its id, or by its name where only one has it.
+A list is a table at a terminal and tab-separated lines elsewhere; one resource is a line for each field; with
+`--json`, both are the API's JSON. A resource is named by its id, by its name if that is unique, or by the
+unique beginning of its id.
 """
 
 from __future__ import annotations
@@ -14,87 +15,89 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
 
-from stoker.cli.access import calling
+from stoker.cli.access import open_client
 from stoker.cli.errors import CliError
-from stoker.cli.job_input import read_input
-from stoker.cli.resource_kinds import Kind, Option
+from stoker.cli.jobs.input import read_input
+from stoker.cli.manage.resource_kinds import KINDS, Option, ResourceKind
+from stoker.cli.short_ids import resolve_id
+from stoker.cli.tables import print_json, show
 from stoker.cli.terminal import plain_console
-from stoker.client.management import Resource
+from stoker.client.management import Management, Resource
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Service:
     url: str
     data_dir: Path
     as_json: bool = False
 
 
-def carry_out(
-    where: Where, kind: Kind, verb: str, options: Sequence[Option], given: Mapping[str, Any]
+def run_command(
+    service: Service, kind: ResourceKind, verb: str, options: Sequence[Option], values: Mapping[str, Any]
 ) -> None:
-    """`given`: the member that is meant, and what the options of its fields say."""
-    fields = _fields(options, given) if options else {}
-    with calling(where.url, where.data_dir) as stoker:
+    """`values` are the resource's id and the values of the options."""
+    fields = _fields(options, values) if options else {}
+    with open_client(service.url, service.data_dir) as stoker:
+        _fill_ids(stoker.manage, options, values, fields)
         resource = getattr(stoker.manage, kind.member)
-        member = _member(resource, kind, given["member"]) if "member" in given else ""
+        member = _resolve_member(resource, kind, values["member"]) if "member" in values else ""
         match verb:
             case "list":
-                rows(where, kind.columns, resource.list(**kind.listed))
+                rows(service, kind.columns, resource.list(**kind.list_query))
             case "get":
-                details(where, resource.get(member, **kind.read))
+                details(service, resource.get(member, **kind.get_query))
             case "create":
-                details(where, resource.create(fields))
+                details(service, resource.create(fields))
             case "update":
-                details(where, resource.update(member, fields))
+                details(service, resource.update(member, fields))
             case "delete":
                 resource.delete(member)
-                _say(f"{kind.word} {given['member']} is deleted")
+                _print_message(f"{kind.command} {_called(values['member'], member)} is deleted")
             case _:
-                details(where, getattr(resource, verb)(member))
+                details(service, getattr(resource, verb)(member))
 
 
-def put_secret(where: Where, name: str) -> None:
-    with calling(where.url, where.data_dir) as stoker:
-        stoker.manage.secrets.put(name, unseen(f"The value of {name}"))
-    _say(f"secret {name} is stored; workers and pods that are made from now on have it")
+def put_secret(service: Service, name: str) -> None:
+    with open_client(service.url, service.data_dir) as stoker:
+        stoker.manage.secrets.put(name, read_secret(f"The value of {name}"))
+    _print_message(f"secret {name} is stored; workers and pods that are made from now on have it")
 
 
-def show_secrets(where: Where) -> None:
-    with calling(where.url, where.data_dir) as stoker:
-        rows(where, ("name", "createdAt", "changedAt"), stoker.manage.secrets.list())
+def show_secrets(service: Service) -> None:
+    with open_client(service.url, service.data_dir) as stoker:
+        rows(service, ("name", "createdAt", "changedAt"), stoker.manage.secrets.list())
 
 
-def delete_secret(where: Where, name: str) -> None:
-    with calling(where.url, where.data_dir) as stoker:
+def delete_secret(service: Service, name: str) -> None:
+    with open_client(service.url, service.data_dir) as stoker:
         stoker.manage.secrets.delete(name)
-    _say(f"secret {name} is deleted")
+    _print_message(f"secret {name} is deleted")
 
 
-def show_audit(where: Where, limit: int, before: int | None) -> None:
-    with calling(where.url, where.data_dir) as stoker:
+def show_audit(service: Service, limit: int, before: int | None) -> None:
+    with open_client(service.url, service.data_dir) as stoker:
         found = stoker.manage.audit(limit=limit, before=before)
-    rows(where, ("id", "at", "key", "method", "path", "status", "message"), found)
+    rows(service, ("id", "at", "key", "method", "path", "status", "message"), found)
 
 
-def unseen(prompt: str) -> str:
-    """Typed unseen, or a line of standard input."""
+def read_secret(prompt: str) -> str:
+    """A value typed without echo, or standard input."""
     if sys.stdin.isatty():
         return str(typer.prompt(prompt, hide_input=True, err=True))
     return sys.stdin.read().rstrip("\r\n")
 
 
-def _fields(options: Sequence[Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A file's fields, then those of --set, then those that have an option of their own."""
-    body = given["body"]
+def _fields(options: Sequence[Option], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the file, then of --set, then of the fields' own options; later ones win."""
+    body = values["body"]
     source = body if body in (None, "-") else f"@{body}"
-    found = read_input(source, given["sets"] or (), sys.stdin.buffer.read)
+    found = read_input(source, values["sets"] or (), sys.stdin.buffer.read)
     for option in options:
-        value = given.get(option.field)
+        value = values.get(option.field)
         if option.hidden:
             if option.field not in found:
-                found[option.field] = unseen(option.help)
+                found[option.field] = read_secret(option.help)
         elif option.pairs and value:
             found[option.field] = dict(_pair(option, one) for one in value)
         elif value not in (None, []):
@@ -102,52 +105,54 @@ def _fields(options: Sequence[Option], given: Mapping[str, Any]) -> dict[str, An
     return found
 
 
-def _pair(option: Option, given: str) -> tuple[str, str]:
-    name, mark, value = given.partition("=")
-    if not mark:
-        raise CliError(f"{option.flag} takes NAME=VALUE; got {given!r}")
+def _fill_ids(
+    manage: Management, options: Sequence[Option], values: Mapping[str, Any], fields: dict[str, Any]
+) -> None:
+    """Replaces names and beginnings of ids of other resources by whole ids."""
+    for option in options:
+        if option.refers_to and values.get(option.field):
+            kind = next(kind for kind in KINDS if kind.member == option.refers_to)
+            fields[option.field] = _resolve_member(
+                getattr(manage, option.refers_to), kind, values[option.field]
+            )
+
+
+def _pair(option: Option, values: str) -> tuple[str, str]:
+    name, equals, value = values.partition("=")
+    if not equals:
+        raise CliError(f"{option.flag} takes NAME=VALUE; got {values!r}")
     return name, value
 
 
-def _member(resource: Resource, kind: Kind, name: str) -> str:
-    """The id of what is called so; an id that is not listed is the API's to refuse."""
-    found = resource.list(**kind.listed)
-    if any(one.get("id") == name for one in found):
-        return name
-    ids = [str(one["id"]) for one in found if one.get("name") == name]
-    if len(ids) > 1:
-        raise CliError(f"{len(ids)} {kind.member} are called {name}: say which by its id: {', '.join(ids)}")
-    return ids[0] if ids else name
+def _resolve_member(resource: Resource, kind: ResourceKind, name: str) -> str:
+    """The id of the resource with this name; a name without a match is sent as it is, and the API refuses
+    it."""
+    known = ((str(one["id"]), str(one.get("name", ""))) for one in resource.list(**kind.list_query))
+    return resolve_id(name, known, kind.member) or name
+
+
+def _called(values: str, member: str) -> str:
+    return member if member.startswith(values) else f"{values} ({member})"
 
 
 # ---- printing
 
 
-def rows(where: Where, columns: Sequence[str], found: Sequence[Mapping[str, Any]]) -> None:
-    if where.as_json:
-        _print_json(found)
-        return
-    told = [[cell(one.get(column)) for column in columns] for one in found]
-    if not sys.stdout.isatty():
-        for row in told:
-            print("\t".join(row))
-        return
-    table = Table(*columns)
-    for row in told:
-        table.add_row(*row)
-    plain_console().print(table)
+def rows(service: Service, columns: Sequence[str], found: Sequence[Mapping[str, Any]]) -> None:
+    cells = [[cell(one.get(column)) for column in columns] for one in found]
+    show(columns, cells, found, as_json=service.as_json)
 
 
-def details(where: Where, found: Mapping[str, Any]) -> None:
-    if where.as_json:
-        _print_json(found)
+def details(service: Service, found: Mapping[str, Any]) -> None:
+    if service.as_json:
+        print_json(found)
         return
     for name, value in found.items():
         print(f"{name}: {cell(value)}")
 
 
 def cell(value: Any) -> str:
-    """One line, whatever it is."""
+    """The value as one line."""
     match value:
         case None:
             return ""
@@ -162,13 +167,9 @@ def cell(value: Any) -> str:
 
 
 def _named(value: Any) -> Any:
-    """What stands for it in a list."""
+    """The name or id of a resource in a list."""
     return value.get("name") or value.get("id") or value if isinstance(value, dict) else value
 
 
-def _print_json(found: Any) -> None:
-    print(json.dumps(found, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
-
-
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     plain_console(stderr=True).print(text, soft_wrap=True)

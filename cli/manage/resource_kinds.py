@@ -1,13 +1,13 @@
-"""The kinds of resource that commands manage: what is shown of each, and which fields have an option.
+"""The kinds of resources for commands: the columns of lists, and the fields with an option of their own.
 
-Data only. Every other field is set with `--set` or comes from a file; the service says what it makes of it.
+Data only. All other fields are set with `--set` or in a file; the service validates them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -15,8 +15,9 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One field as an option. `pairs`: NAME=VALUE each. `hidden`: typed unseen, never an argument, which
-    everybody could read. `at_first`: of a new one only."""
+    """An option for one field. `pairs`: the values are NAME=VALUE. `hidden`: typed without echo, never an
+    argument, which every user could read. `only_on_create`: `update` lacks it. `refers_to`: the value is the
+    id or name of a resource of this kind."""
 
     field: str
     help: str
@@ -25,7 +26,8 @@ class Option:
     many: bool = False
     pairs: bool = False
     hidden: bool = False
-    at_first: bool = False
+    only_on_create: bool = False
+    refers_to: str = ""
 
     @property
     def flag(self) -> str:
@@ -33,69 +35,89 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """`member` of the client's `manage`. `listed` and `read` are what the API is asked to tell besides."""
+class ResourceKind:
+    """One kind. `member` is the attribute of the client's `manage`; `list_query` and `get_query` are query
+    parameters. The help's examples use the id `example` and the options `fields`, by verb."""
 
-    word: str
+    command: str
     member: str
     help: str
     columns: tuple[str, ...]
+    example: str
+    fields: Mapping[str, str] = field(default_factory=dict)
     options: tuple[Option, ...] = ()
-    changes: bool = True
+    updatable: bool = True
     actions: Mapping[str, str] = field(default_factory=dict)
-    listed: Mapping[str, Any] = field(default_factory=dict)
-    read: Mapping[str, Any] = field(default_factory=dict)
+    list_query: Mapping[str, Any] = field(default_factory=dict)
+    get_query: Mapping[str, Any] = field(default_factory=dict)
 
 
-_NAME = Option("name", "What it is called.")
-_TEMPLATE = Option("templateId", "What it is made from.", name="template")
-_IMAGE = Option("imageName", "The image, with its tag.", name="image")
-_ENV = Option("env", "A variable of its environment.", pairs=True)
+_NAME = Option("name", "Its name.")
+_TEMPLATE = Option("templateId", "The template to use.", name="template", refers_to="templates")
+_IMAGE = Option("imageName", "The container image, with its tag.", name="image")
+_ENV = Option("env", "An environment variable; may be repeated.", pairs=True)
 _COMPUTE = Option("computeType", "GPU or CPU.", name="compute")
-_GPU_TYPES = Option("gpuTypeIds", "A GPU that will do; the best first.", name="gpu-type", many=True)
+_GPU_TYPES = Option(
+    "gpuTypeIds", "An acceptable type of GPU; repeat in order of preference.", name="gpu-type", many=True
+)
 _GPU_COUNT = Option("gpuCount", "How many GPUs.", int)
-_VOLUME = Option("networkVolumeId", "The network volume that it has.", name="volume")
-_DISK = Option("containerDiskInGb", "Its container's disk.", int, name="container-disk")
-_KEPT_DISK = Option("volumeInGb", "The disk that outlives its container.", int, name="disk")
-_PORTS = Option("ports", "A port that is published, as 8888/http.", name="port", many=True)
-_REGISTRY = Option("containerRegistryAuthId", "What its image is pulled with.", name="registry")
+_VOLUME = Option("networkVolumeId", "The network volume to mount.", name="volume", refers_to="volumes")
+_DISK = Option("containerDiskInGb", "The container's disk, in GB.", int, name="container-disk")
+_KEPT_DISK = Option(
+    "volumeInGb", "The disk that is kept when its container is replaced, in GB.", int, name="disk"
+)
+_PORTS = Option("ports", "A port to publish, such as 8888/http; may be repeated.", name="port", many=True)
+_REGISTRY = Option(
+    "containerRegistryAuthId", "The login to pull the image with.", name="registry", refers_to="registries"
+)
 
 KINDS = (
-    Kind(
+    ResourceKind(
         "endpoint",
         "endpoints",
-        "Endpoints: what jobs are sent to, and how it scales.",
+        "Endpoints: jobs are sent to them, and they scale their workers.",
         ("id", "name", "templateId", "version", "workersMin", "workersMax", "scalerType", "scalerValue"),
+        "30zmvf89kd",
+        {"create": "--name caption --template xkhgg72fuo --workers-max 3", "update": "--workers-max 5"},
         (
             _NAME,
             _TEMPLATE,
-            Option("workersMin", "Workers that are always there.", int),
-            Option("workersMax", "Workers at most.", int),
-            Option("idleTimeout", "Seconds until a worker without work stops.", int),
+            Option("workersMin", "How many workers always run.", int),
+            Option("workersMax", "How many workers run at most.", int),
+            Option("idleTimeout", "How long a worker stays without a job, in seconds.", int),
             Option("scalerType", "QUEUE_DELAY or REQUEST_COUNT."),
-            Option("scalerValue", "Seconds of waiting, or jobs for each worker.", int),
-            Option("executionTimeoutMs", "Milliseconds that one attempt may run.", int),
+            Option(
+                "scalerValue", "Seconds in the queue (QUEUE_DELAY) or jobs per worker (REQUEST_COUNT).", int
+            ),
+            Option("executionTimeoutMs", "How long one attempt may run, in milliseconds.", int),
             _COMPUTE,
             _GPU_TYPES,
             _GPU_COUNT,
             _VOLUME,
         ),
-        read={"includeWorkers": True},
+        get_query={"includeWorkers": True},
     ),
-    Kind(
+    ResourceKind(
         "template",
         "templates",
-        "Templates: what endpoints and pods are made from.",
+        "Templates: image, environment and disks for endpoints and pods.",
         ("id", "name", "imageName", "isServerless", "containerDiskInGb", "volumeInGb"),
+        "xkhgg72fuo",
+        {
+            "create": "--name caption --image acme/caption:1 --env MODE=fast",
+            "update": "--image acme/caption:2",
+        },
         (_NAME, _IMAGE, _ENV, _PORTS, _DISK, _KEPT_DISK, _REGISTRY),
-        listed={"includeEndpointBoundTemplates": True},
-        read={"includeEndpointBoundTemplates": True},
+        list_query={"includeEndpointBoundTemplates": True},
+        get_query={"includeEndpointBoundTemplates": True},
     ),
-    Kind(
+    ResourceKind(
         "pod",
         "pods",
-        "Pods: containers of your own.",
+        "Pods: containers that run until you stop them.",
         ("id", "name", "status", "image", "machineId", "publicIp", "portMappings", "reason"),
+        "xedezhzb9la3ye",
+        {"create": "--name box --image acme/box:1 --port 8888/http", "update": "--name box-2"},
         (
             _NAME,
             _IMAGE,
@@ -105,46 +127,54 @@ KINDS = (
             _KEPT_DISK,
             _REGISTRY,
             *(
-                Option(one.field, one.help, one.type, one.name, one.many, at_first=True)
+                replace(one, only_on_create=True)
                 for one in (_TEMPLATE, _COMPUTE, _GPU_TYPES, _GPU_COUNT, _VOLUME)
             ),
         ),
         actions={
-            "start": "Starts a pod that was stopped.",
-            "stop": "Stops it; its volume stays.",
-            "restart": "Stops and starts it.",
-            "reset": "Makes its container anew; its volume stays.",
+            "start": "Starts a stopped pod.",
+            "stop": "Stops a pod; its volume stays.",
+            "restart": "Stops and starts a pod.",
+            "reset": "Creates a pod's container again; its volume stays.",
         },
-        read={"includeMachine": True},
+        get_query={"includeMachine": True},
     ),
-    Kind(
+    ResourceKind(
         "volume",
         "volumes",
-        "Network volumes: folders that outlive workers and pods.",
+        "Network volumes: folders that are kept when workers and pods end.",
         ("id", "name", "size", "dataCenterId", "usedBytes"),
+        "agv6w2qcg7",
+        {"create": "--name models --data-center EU-RO-1 --size 100", "update": "--size 200"},
         (
             _NAME,
-            Option("size", "In GB; it may only grow.", int),
-            Option("dataCenterId", "Where it is.", name="data-center", at_first=True),
+            Option("size", "Size in GB; it can only grow.", int),
+            Option(
+                "dataCenterId", "The data center, such as EU-RO-1.", name="data-center", only_on_create=True
+            ),
         ),
     ),
-    Kind(
+    ResourceKind(
         "registry",
         "registries",
-        "Logins of container registries.",
+        "Logins for container registries.",
         ("id", "name"),
-        (_NAME, Option("username", "Who logs in."), Option("password", "Its password", hidden=True)),
-        changes=False,
+        "clzdaifot0",
+        {"create": "--name ours --username robot"},
+        (_NAME, Option("username", "The user name."), Option("password", "The password", hidden=True)),
+        updatable=False,
     ),
-    Kind(
+    ResourceKind(
         "node",
         "nodes",
-        "Nodes: the hosts that joined.",
+        "Nodes: the hosts that have joined.",
         ("id", "name", "state", "drained", "dataCenterId", "devices", "lastSeenAt"),
-        changes=False,
+        "4nqjm2vd8t",
+        updatable=False,
         actions={
-            "drain": "Places nothing new there; what runs there ends by itself.",
-            "resume": "Places work there again.",
+            "drain": "Places nothing new on a node; running work goes on.",
+            "resume": "Places work on a drained node again.",
+            "revoke": "Ends a node's session; it can join again only with a newer join token.",
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""The options of `stoker weights ...`; what the commands do is `weights_commands`."""
+"""The options of `stoker weights ...`; `weights_commands` implements the commands."""
 
 from __future__ import annotations
 
@@ -8,54 +8,76 @@ from typing import Annotated
 
 import typer
 
-from stoker.cli.options import ConfigFile, config_file
+from stoker.cli.options import ConfigFile, config_file, examples
 from stoker.cli.terminal import plain_console
 
-app = typer.Typer(help="What the hosted models load, pinned by weights.lock.", no_args_is_help=True)
+app = typer.Typer(help="Weights of the hosted models, pinned by weights.lock.", no_args_is_help=True)
 
 WeightsDir = Annotated[
     Path | None,
-    typer.Option("--dir", envvar="STOKER_WEIGHTS_DIR", help="Where weights lie; a cache by default."),
+    typer.Option(
+        "--dir", envvar="STOKER_WEIGHTS_DIR", help="Folder of the weights; a cache folder by default."
+    ),
 ]
-Names = Annotated[list[str] | None, typer.Argument(help="Names in weights.lock.")]
+Names = Annotated[list[str] | None, typer.Argument(help="Names in weights.lock; all by default.")]
 
 
-@app.command("lock")
+@app.command("list", epilog=examples("stoker weights list"))
+def show(
+    folder: WeightsDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print records as JSON.")] = False,
+) -> None:
+    """Lists the entries of weights.lock: whether they are locked, fetched and verified, size and licence."""
+    from stoker.cli.manage import weights_commands
+    from stoker.models.weights import weights_folder
+
+    weights_commands.show(folder or weights_folder(), as_json=as_json)
+
+
+@app.command("lock", epilog=examples("stoker weights lock flux-1-dev --from /data/flux-1-dev"))
 def lock(
     name: Annotated[str, typer.Argument(help="The entry of weights.lock to fill.")],
     folder: Annotated[
         Path | None,
-        typer.Option("--from", help="Trust this folder, instead of asking the hub.", file_okay=False),
+        typer.Option(
+            "--from", help="Trust the files of this folder instead of the hub's records.", file_okay=False
+        ),
     ] = None,
-    lock_file: Annotated[Path | None, typer.Option("--lock", help="Another weights.lock.")] = None,
+    lock_file: Annotated[Path | None, typer.Option("--lock", help="Another weights.lock file.")] = None,
 ) -> None:
-    """Writes size and sha256 of each file into weights.lock."""
-    from stoker.cli import weights_commands
+    """Writes the size and sha256 of each file to weights.lock."""
+    from stoker.cli.manage import weights_commands
 
     weights_commands.lock(name, folder, lock_file, plain_console())
 
 
-@app.command("fetch")
+@app.command(
+    "fetch",
+    epilog=examples(
+        "stoker weights fetch flux-1-schnell",
+        "stoker weights fetch flux-1-schnell --mirror s3://models/mirror",
+    ),
+)
 def fetch(
     names: Names = None,
     folder: WeightsDir = None,
     mirror: Annotated[
-        str | None, typer.Option(help="A folder or s3://bucket/prefix, instead of the hub.")
+        str | None, typer.Option(help="Fetch from a folder or s3://bucket/prefix instead of the hub.")
     ] = None,
     config: ConfigFile = None,
 ) -> None:
-    """Brings what the lock names, at the locked commit, and verifies it."""
-    from stoker.cli import weights_commands
+    """Downloads weights at the locked commit and verifies them."""
+    from stoker.cli.manage import weights_commands
     from stoker.models.weights import weights_folder
 
     where = folder or weights_folder()
     weights_commands.fetch_all(names or (), where, mirror, config_file(config), os.environ, plain_console())
 
 
-@app.command("verify")
+@app.command("verify", epilog=examples("stoker weights verify flux-1-schnell"))
 def verify(names: Names = None, folder: WeightsDir = None) -> None:
-    """Compares what is here with the lock; whatever is missing, altered or unlocked is named."""
-    from stoker.cli import weights_commands
+    """Compares the files with weights.lock and names those that are missing, altered or not locked."""
+    from stoker.cli.manage import weights_commands
     from stoker.models.weights import weights_folder
 
     weights_commands.verify_all(names or (), folder or weights_folder(), plain_console())

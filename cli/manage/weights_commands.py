@@ -1,7 +1,8 @@
-"""`stoker weights lock|fetch|verify`: the hosted models' weights on this machine, held to weights.lock.
+"""`stoker weights list|lock|fetch|verify`: the hosted models' weights on this machine, checked with
+weights.lock.
 
-Mirrors for machines that do not reach the hub: a folder, or `s3://bucket/prefix` in the object store that
-`[s3]` of the configuration or STOKER_S3_* in the environment gives access to. Both hold `<model>/<path>`.
+A machine that cannot reach the hub can use a mirror: a folder, or `s3://bucket/prefix` in the object store of
+`[s3]` in the configuration or of STOKER_S3_* in the environment. A mirror contains `<model>/<path>`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from stoker.cli import s3_settings
+from stoker.cli import tables
 from stoker.cli.errors import CliError
-from stoker.control.config import load_config
 from stoker.models.weights import (
     Entry,
     LockedFile,
@@ -24,16 +25,17 @@ from stoker.models.weights import (
     lock_from_hub,
     lock_path,
     read_lock,
+    state,
     verify,
     write_lock,
 )
-from stoker.outbound.objects import ObjectStore
 
 S3 = "s3://"
+COLUMNS = ("name", "locked", "fetched", "verified", "size", "licence")
 
 
 def lock(name: str, folder: Path | None, file: Path | None, console: Console) -> None:
-    """Fills one entry: from the hub's records, or from a folder that is trusted as it is."""
+    """Fills an entry of weights.lock from the hub's records, or from a folder, which is trusted."""
     file = file or lock_path()
     found = read_lock(file)
     entry = found.entry(name)
@@ -61,16 +63,41 @@ def fetch_all(
 
 
 def _fetch(entry: Entry, folder: Path, mirror: Mirror | None, console: Console) -> None:
-    def told(file: LockedFile) -> None:
+    def on_file(file: LockedFile) -> None:
         console.print(f"  {file.path}")
 
     console.print(f"{entry.name} ({_size(entry)}, licence: {entry.licence})")
-    fetch(entry, folder, mirror=mirror, on_file=told)
+    fetch(entry, folder, mirror=mirror, on_file=on_file)
     console.print(f"  complete and verified in {folder}", soft_wrap=True)
 
 
+def show(folder: Path, *, as_json: bool) -> None:
+    """Lists the entries. Computes no hash: `verified` is the last result of a fetch, a worker or `verify`."""
+    records = [_record(entry, folder) for entry in read_lock().entries]
+    rows = [[_cell(record[name]) for name in COLUMNS] for record in records]
+    tables.show(COLUMNS, rows, records, as_json=as_json)
+
+
+def _record(entry: Entry, folder: Path) -> dict[str, Any]:
+    known = state(entry, folder / entry.name)
+    return {
+        "name": entry.name,
+        "locked": f"{len(entry.files) - len(entry.unknown)} of {len(entry.files)} files"
+        if entry.unknown
+        else True,
+        "fetched": known is not None,
+        "verified": known or False,
+        "size": _size(entry),
+        "licence": entry.licence,
+    }
+
+
+def _cell(value: str | bool) -> str:
+    return value if isinstance(value, str) else "yes" if value else "no"
+
+
 def prepare(names: Sequence[str], folder: Path) -> None:
-    """Makes what Stoker makes itself, and only verifies the rest: to download it is a decision of its own."""
+    """Builds weights that Stoker builds itself, and verifies the others: only `fetch` downloads them."""
     for entry in _entries(names) if names else []:
         if entry.is_built:
             fetch(entry, folder / entry.name)
@@ -79,7 +106,7 @@ def prepare(names: Sequence[str], folder: Path) -> None:
 
 
 def verify_all(names: Sequence[str], folder: Path, console: Console) -> None:
-    """Raises WeightsRefused naming the files. Without names: what is on this machine."""
+    """Raises WeightsRefused with the files that differ. Without names, verifies what is on this machine."""
     entries = _entries(names)
     if not names:
         entries = [entry for entry in entries if (folder / entry.name).exists()]
@@ -96,19 +123,23 @@ def _entries(names: Sequence[str]) -> list[Entry]:
 
 
 def _mirror(
-    given: str | None, config: Path | None, environ: Mapping[str, str]
+    mirror: str | None, config: Path | None, environ: Mapping[str, str]
 ) -> tuple[Mirror | None, Callable[[], None]]:
-    if given is None:
+    if mirror is None:
         return None, lambda: None
-    if not given.startswith(S3):
-        folder = Path(given)
+    if not mirror.startswith(S3):
+        folder = Path(mirror)
         if not folder.is_dir():
-            raise CliError(f"the mirror {given} is no folder")
+            raise CliError(f"the mirror {mirror} is not a folder")
         return folder, lambda: None
-    bucket, _, prefix = given.removeprefix(S3).partition("/")
+    from stoker.cli.control import s3_settings
+    from stoker.control.config.config import load_config
+    from stoker.outbound.objects import ObjectStore
+
+    bucket, _, prefix = mirror.removeprefix(S3).partition("/")
     known = s3_settings.from_config(load_config(config)) or s3_settings.from_environment(environ)
     if known is None:
-        raise CliError(f"to read {given}, name its object store in [s3] of stoker.toml or in STOKER_S3_*")
+        raise CliError(f"to read {mirror}, name its object store in [s3] of stoker.toml or in STOKER_S3_*")
     store = ObjectStore(replace(known, bucket=bucket, folder=""))
     prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
     return lambda name, path: store.get_file(prefix + name, path), store.close

@@ -1,29 +1,32 @@
-"""Performs what `cli.supervisor` decides, on real processes: starts, signals, reaps them, hears of them.
+"""Carries out the decisions of `cli.up.supervisor` on real processes: starts, signals and reaps them.
 
-Each child is in a session of its own, so that a terminal's Ctrl-C reaches only us, and asks the kernel to
-end with us. What it prints goes to its log file. An exit is heard through a pidfd, readiness through a pipe.
+Each child has a session of its own, so that the terminal's Ctrl-C reaches only `stoker up`, and the kernel
+ends it with its parent. Its output goes to its log file. Its exit is reported by a pidfd, its readiness by a
+pipe.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from stoker.cli import supervisor as sv
 from stoker.cli.parents import VARIABLE as PARENT
-from stoker.cli.readiness import Facts, understand
+from stoker.cli.readiness import Facts, parse_ready
+from stoker.cli.up import supervisor as sv
 
 AllFacts = Mapping[str, Facts]
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`--ready-fd N` is added to `argv`."""
+    """The command of a child; `--ready-fd N` is appended to `argv`."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -31,26 +34,29 @@ class Launch:
 
 
 class Children:
-    """`launch` makes the command line of a child, from what those before it (and it itself) have told."""
+    """Runs the children. `launch` makes the command of a child from the facts of all children so far.
+    `on_report` is called with the lines that a child sends after it was ready."""
 
     def __init__(
         self,
         names: tuple[str, ...],
         launch: Callable[[str, AllFacts], Launch],
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         all_ready: Callable[[AllFacts], None],
+        on_report: Callable[[Mapping[str, Any]], None] = lambda report: None,
     ) -> None:
         self._state = sv.supervise(*names)
         self._launch = launch
-        self._say = say
+        self._print_line = print_line
         self._all_ready = all_ready
+        self._on_report = on_report
         self._facts: dict[str, Facts] = {}
         self._running: dict[str, _Running] = {}
         self._events: asyncio.Queue[sv.Event] = asyncio.Queue()
         self._code: int | None = None
 
     async def run(self) -> int:
-        """Until all of them have ended; then the exit status. Nothing is left when it returns."""
+        """Runs until all children have ended, and returns the exit status."""
         self._feed(sv.Begin(_now()))
         try:
             while self._code is None:
@@ -60,8 +66,12 @@ class Children:
             self._kill_the_rest()
 
     def stop(self) -> None:
-        """The first time in order, the second time at once. For signal handlers on the loop."""
-        self._events.put_nowait(sv.StopAsked(_now()))
+        """Stops the children in order; the second call kills them. For signal handlers on the loop."""
+        self._events.put_nowait(sv.StopRequested(_now()))
+
+    def restart(self, name: str) -> None:
+        """Stops this child and starts it again; the others keep running."""
+        self._events.put_nowait(sv.RestartRequested(_now(), name))
 
     def pid(self, name: str) -> int | None:
         running = self._running.get(name)
@@ -87,14 +97,14 @@ class Children:
                 self._running[name].terminate()
             case sv.Kill(name) if name in self._running:
                 self._running[name].kill()
-            case sv.Say(text):
-                self._say(text)
+            case sv.Print(text):
+                self._print_line(text)
             case sv.AllReady():
                 self._all_ready(self._facts)
             case sv.Finish(code):
                 self._code = code
             case _:
-                pass  # a signal for one that has just ended: its exit is on its way to us
+                pass  # the child has just ended: its exit event follows
 
     def _start(self, name: str) -> None:
         launch = self._launch(name, self._facts)
@@ -107,10 +117,10 @@ class Children:
             del self._running[name]
             self._events.put_nowait(sv.Exited(_now(), name, _why(status, launch.log)))
 
-        self._running[name] = _Running(launch, ready, exited)
+        self._running[name] = _Running(launch, ready, exited, self._on_report)
 
     def _kill_the_rest(self) -> None:
-        """Only after an error of our own is anything left here."""
+        """Children are left only after an error in this module."""
         for running in tuple(self._running.values()):
             running.kill()
             running.process.wait()
@@ -118,10 +128,17 @@ class Children:
 
 
 class _Running:
-    """One started process and the two descriptors that tell of it."""
+    """One process, with a pidfd for its exit and a pipe for its readiness."""
 
-    def __init__(self, launch: Launch, ready: Callable[[Facts], None], exited: Callable[[int], None]) -> None:
-        self._ready, self._exited = ready, exited
+    def __init__(
+        self,
+        launch: Launch,
+        ready: Callable[[Facts], None],
+        exited: Callable[[int], None],
+        on_report: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self._ready, self._exited, self._on_report = ready, exited, on_report
+        self._was_ready = False
         self._line = b""
         self._pipe, write = os.pipe()
         with open(launch.log, "ab") as log:
@@ -149,7 +166,7 @@ class _Running:
         self.process.terminate()
 
     def kill(self) -> None:
-        """With its group: what it started and did not give a session of its own."""
+        """Kills its process group: also its children, unless they have a session of their own."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -163,18 +180,23 @@ class _Running:
 
     def _read(self) -> None:
         data = os.read(self._pipe, 65536)
-        self._line += data
-        if data and not self._line.endswith(b"\n"):
-            return
-        asyncio.get_running_loop().remove_reader(self._pipe)
-        os.close(self._pipe)
-        self._pipe = -1
-        facts = understand(self._line)
-        if facts is not None:
+        *lines, self._line = (self._line + data).split(b"\n")
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._pipe)
+            os.close(self._pipe)
+            self._pipe = -1
+        for line in lines:
+            self._handle_line(line + b"\n")
+
+    def _handle_line(self, line: bytes) -> None:
+        if self._was_ready:
+            self._on_report(json.loads(line))
+        elif (facts := parse_ready(line)) is not None:
+            self._was_ready = True
             self._ready(facts)
 
     def _reap(self) -> None:
-        status = self.process.wait()  # does not wait: the pidfd has told that it has ended
+        status = self.process.wait()  # returns at once: the pidfd is readable after the exit
         self.close()
         self._exited(status)
 
@@ -190,7 +212,7 @@ def _why(status: int, log: Path) -> str:
 
 
 def last_line(log: Path) -> str:
-    """The last line that says something, without the rest of a file that may be large."""
+    """The last line that is not blank; reads only the end of the file."""
     with open(log, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
         lines = file.read().decode(errors="replace").splitlines()

@@ -1,17 +1,18 @@
-"""Decides what `stoker up` does with its children: when each starts, starts again, stops, is killed.
+"""Decides when `stoker up` starts, restarts, stops and kills its children.
 
-Pure: time arrives in events, `wake_at` names the next tick, `step` answers with commands. The shell
-that performs them is `cli.up`; what a child is (a process, the object store) it does not know.
+Pure: time arrives in events, `wake_at` returns the time of the next tick, `step` returns commands.
+`cli.up.children` carries them out.
 
 One child:
 
     waiting ──all before it ready──> starting ──ready──> running
-       ^                                │                  │ exited
+       ^  ^                             │                  │ exited
+       │  └─ended─ restarting <─requested─┴────────────────┤
        └────────────── backing off <────┴── exited, had been ready once
 
-A child that ends before it was ever ready ends everything: its reason (a port in use, a bad option)
-will not pass by itself. Stopping goes from the last child to the first, one at a time, each with its
-patience, then SIGKILL; a second stop kills all at once.
+If a child ends before it was ever ready, `stoker up` ends: the cause (a port in use, a bad option) does not
+go away by itself. Children are stopped from the last to the first, one at a time: SIGTERM, and SIGKILL after
+STOP_PATIENCE_S. A second stop kills all at once.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 START_PATIENCE_S = 120.0
-"""A child that is not ready by then is killed: counted as ended."""
+"""A child that is not ready by then is killed."""
 
 STOP_PATIENCE_S = 20.0
-"""An agent may spend 10 s on the ladder of its workers, and needs some time to write its outbox."""
+"""An agent may take 10 s to stop its workers, and some time to write its outbox."""
 
 FIRST_BACKOFF_S = 0.5
 LONGEST_BACKOFF_S = 30.0
 CALM_S = 60.0
-"""A child that ran this long starts its back-off from the beginning."""
+"""After running this long, a child's back-off starts from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """`deadline` is None once it has passed and SIGKILL was sent."""
+    """`deadline` is None after it has passed and SIGKILL was sent."""
 
     tries: int
     deadline: float | None
@@ -57,8 +58,15 @@ class BackingOff:
 
 
 @dataclass(frozen=True, slots=True)
+class Restarting:
+    """SIGTERM was sent; after its exit it starts again at once. `deadline` is None after SIGKILL was sent."""
+
+    deadline: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
-    """`deadline` is None once SIGKILL was sent: nothing is left to do but wait for its exit."""
+    """SIGTERM was sent. `deadline` is None after SIGKILL was sent."""
 
     deadline: float | None
 
@@ -68,7 +76,7 @@ class Gone:
     pass
 
 
-Phase: TypeAlias = Waiting | Starting | Running | BackingOff | Stopping | Gone
+Phase: TypeAlias = Waiting | Starting | Running | BackingOff | Restarting | Stopping | Gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +87,12 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        return isinstance(self.phase, Starting | Running | Stopping)
+        return isinstance(self.phase, Starting | Running | Restarting | Stopping)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`children` in the order in which they start. `code` is what `up` will exit with."""
+    """`children` are in the order of their start. `code` is the exit status of `up`."""
 
     children: tuple[Child, ...]
     stopping: bool = False
@@ -107,7 +115,7 @@ class BecameReady:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """`why` in words, for whoever reads the terminal."""
+    """`why` is shown at the terminal."""
 
     at: float
     child: str
@@ -115,10 +123,16 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked:
-    """Ctrl-C, SIGTERM, or the terminal went away."""
+class StopRequested:
+    """Ctrl-C, SIGTERM or SIGHUP."""
 
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRequested:
+    at: float
+    child: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +140,7 @@ class Tick:
     at: float
 
 
-Event: TypeAlias = Begin | BecameReady | Exited | StopAsked | Tick
+Event: TypeAlias = Begin | BecameReady | Exited | StopRequested | RestartRequested | Tick
 
 
 # ---- commands
@@ -148,13 +162,13 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class Print:
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class AllReady:
-    """Every child is ready; said again after each recovery."""
+    """Every child is ready; repeated after each recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +176,12 @@ class Finish:
     code: int
 
 
-Command: TypeAlias = Start | Terminate | Kill | Say | AllReady | Finish
+Command: TypeAlias = Start | Terminate | Kill | Print | AllReady | Finish
 Commands: TypeAlias = tuple[Command, ...]
 
 
 def supervise(*names: str) -> State:
-    """The state before `Begin`."""
+    """The state before the event `Begin`."""
     return State(tuple(Child(name) for name in names))
 
 
@@ -177,14 +191,16 @@ def step(state: State, event: Event) -> tuple[State, Commands]:
             return _became_ready(state, name, at)
         case Exited(at, name, why):
             return _exited(state, name, why, at)
-        case StopAsked(at):
+        case RestartRequested(at, name):
+            return (state, ()) if state.stopping else _restart(state, name, at)
+        case StopRequested(at):
             return _kill_all(state) if state.stopping else _begin_stop(state, at)
         case Begin(at) | Tick(at):
             return _tick(state, at)
 
 
 def wake_at(state: State) -> float | None:
-    """When the next `Tick` is due; None while only news can change anything."""
+    """When the next `Tick` is due; None if only other events can change the state."""
     times = [time for child in state.children if (time := _child_wake_at(child.phase)) is not None]
     return min(times, default=None)
 
@@ -195,7 +211,7 @@ def _child_wake_at(phase: Phase) -> float | None:
             return deadline
         case BackingOff(_, until):
             return until
-        case Stopping(deadline):
+        case Restarting(deadline) | Stopping(deadline):
             return deadline
         case _:
             return None
@@ -204,7 +220,7 @@ def _child_wake_at(phase: Phase) -> float | None:
 def _became_ready(state: State, name: str, at: float) -> tuple[State, Commands]:
     child = _find(state, name)
     if not isinstance(child.phase, Starting):
-        return state, ()  # it was told to stop meanwhile
+        return state, ()  # it is being stopped
     ready = replace(child, phase=Running(child.phase.tries, at), was_ready=True)
     state, commands = _start_next(_put(state, ready), at)
     if all(isinstance(child.phase, Running) for child in state.children):
@@ -216,14 +232,28 @@ def _exited(state: State, name: str, why: str, at: float) -> tuple[State, Comman
     child = _find(state, name)
     if state.stopping:
         return _stop_next(_put(state, replace(child, phase=Gone())), at)
+    if isinstance(child.phase, Restarting):
+        return _start_next(_put(state, replace(child, phase=Waiting())), at)
     if not child.was_ready:
         state = replace(_put(state, replace(child, phase=Gone())), code=1)
         state, commands = _begin_stop(state, at)
-        return state, (Say(f"{name} did not start: {why}"), *commands)
+        return state, (Print(f"{name} did not start: {why}"), *commands)
     tries = _tries_after(child.phase, at)
     pause = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(tries - 1, 10))
     state = _put(state, replace(child, phase=BackingOff(tries, at + pause)))
-    return state, (Say(f"{name} ended unexpectedly: {why}; it starts again in {pause:g} s"),)
+    return state, (Print(f"{name} ended unexpectedly: {why}; it starts again in {pause:g} s"),)
+
+
+def _restart(state: State, name: str, at: float) -> tuple[State, Commands]:
+    """A child that is still starting is restarted, too: it may have read the old configuration."""
+    child = _find(state, name)
+    match child.phase:
+        case Starting() | Running():
+            return _put(state, replace(child, phase=Restarting(at + STOP_PATIENCE_S))), (Terminate(name),)
+        case BackingOff():
+            return _start_next(_put(state, replace(child, phase=Waiting())), at)
+        case _:
+            return state, ()
 
 
 def _tries_after(phase: Phase, at: float) -> int:
@@ -242,11 +272,14 @@ def _tick(state: State, at: float) -> tuple[State, Commands]:
         match child.phase:
             case Starting(tries, deadline) if deadline is not None and at >= deadline:
                 state = _put(state, replace(child, phase=Starting(tries, None)))
-                commands += [Say(f"{child.name} is not ready after {START_PATIENCE_S:g} s"), Kill(child.name)]
-            case Stopping(deadline) if deadline is not None and at >= deadline:
-                state = _put(state, replace(child, phase=Stopping(None)))
                 commands += [
-                    Say(f"{child.name} has not stopped after {STOP_PATIENCE_S:g} s"),
+                    Print(f"{child.name} is not ready after {START_PATIENCE_S:g} s"),
+                    Kill(child.name),
+                ]
+            case Stopping(deadline) | Restarting(deadline) if deadline is not None and at >= deadline:
+                state = _put(state, replace(child, phase=type(child.phase)(None)))
+                commands += [
+                    Print(f"{child.name} has not stopped after {STOP_PATIENCE_S:g} s"),
                     Kill(child.name),
                 ]
             case BackingOff(tries, until) if at >= until:
@@ -285,8 +318,10 @@ def _stop_next(state: State, at: float) -> tuple[State, Commands]:
         return state, (Finish(state.code),)
     if any(isinstance(child.phase, Stopping) for child in alive):
         return state, ()
-    last = replace(alive[-1], phase=Stopping(at + STOP_PATIENCE_S))
-    return _put(state, last), (Terminate(last.name),)
+    last = alive[-1]
+    if isinstance(last.phase, Restarting):  # it has got SIGTERM; a second one would end it at once
+        return _put(state, replace(last, phase=Stopping(last.phase.deadline))), ()
+    return _put(state, replace(last, phase=Stopping(at + STOP_PATIENCE_S))), (Terminate(last.name),)
 
 
 def _kill_all(state: State) -> tuple[State, Commands]:

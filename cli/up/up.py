@@ -1,10 +1,10 @@
-"""`stoker up`: object store, control, agent and the hosted endpoints on this machine, until Ctrl-C.
+"""`stoker up`: runs object store, control, agent and the hosted endpoints on this machine until Ctrl-C.
 
-    embedded object store (unless an S3 is configured) ─> control ─> agent
-    one Ctrl-C: agent, control, object store end in this order; a second one kills
+    embedded object store (unless [s3] is configured) ─> control ─> agent
+    the first Ctrl-C stops agent, control and object store in this order; the second one kills them
 
-This process runs no jobs and listens nowhere: it starts, watches and stops (`children`, `supervisor`).
-Secrets reach the children through their environment, and each gets only its own.
+This process runs no jobs and listens on no port: it starts, watches and stops its children (`children`,
+`supervisor`). Secrets reach the children in their environment, and each gets only its own.
 """
 
 from __future__ import annotations
@@ -12,30 +12,39 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from rich.console import Console
-from rich.table import Table
 
-from stoker.cli import dotenv, s3_settings, weights_commands
-from stoker.cli.children import AllFacts, Children, Launch
-from stoker.cli.data_folder import DataFolder, held, kept_token
-from stoker.cli.hosted import declared, wanted_weights
+from stoker.cli.control import s3_settings
+from stoker.cli.control.hosted import declared_endpoints, needed_weights, serving_rows, with_hosted_aliases
+from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
+from stoker.cli.data_folder import DataFolder, load_or_create_token, locked
+from stoker.cli.manage import weights_commands
 from stoker.cli.readiness import announce
 from stoker.cli.stopping import on_signals
+from stoker.cli.tables import print_table
 from stoker.cli.terminal import plain_console
-from stoker.cli.token_source import API_KEY, JOIN_TOKEN, Source
-from stoker.control.config import load_config
+from stoker.cli.up.children import AllFacts, Children, Launch
+from stoker.cli.up.crash_loops import CrashLoops
+from stoker.client import dotenv
+from stoker.control.config.config import load_config
+from stoker.control.types import Endpoint
 from stoker.models.weights import weights_folder
 from stoker.outbound.local_s3 import LocalS3
 
 CONTROL, AGENT = "control", "agent"
+OF_CONTROL = ("STOKER_S3_", "STOKER_TLS_", "STOKER_BEHIND_PROXY", API_KEY)
+"""Variables for control. The agent gets none of them, and control gets some of them as options."""
 
 GRACE_S = 5
-"""Of whoever sits before a terminal and waits. What is not done by then runs again at the next start."""
+"""How long running jobs may take to end after Ctrl-C. Jobs that have not ended run again at the next
+start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,42 +55,59 @@ class UpOptions:
     port: int
     grpc_port: int
     hosted: tuple[str, ...]
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    behind_proxy: bool = False
+    volume_root: Path | None = None
+    reload: bool = False
+    worker_users: str | None = None
     ready_fd: int | None = None
+
+    def http_options(self) -> list[str]:
+        """Control's options for serving callers. Its agent connects over loopback, without TLS."""
+        options = ["--grpc-plain"]
+        if self.tls_cert is not None:
+            options += ["--tls-cert", str(self.tls_cert.absolute())]
+        if self.tls_key is not None:
+            options += ["--tls-key", str(self.tls_key.absolute())]
+        return [*options, "--behind-proxy"] if self.behind_proxy else options
 
 
 @dataclass(frozen=True, slots=True)
-class Secrets:
-    """`new_key` says that the key was made just now and is shown once."""
+class Tokens:
+    """`new_key`: the key was created now, and is shown once."""
 
     api_key: str
-    key_source: Source
+    key_source: TokenSource
     new_key: bool
     join_token: str
-    join_source: Source
+    join_source: TokenSource
 
 
-def find_secrets(folder: DataFolder, environ: Mapping[str, str], here: Path) -> Secrets:
-    join = kept_token(folder.join_token, "jt")[0], Source(JOIN_TOKEN, folder.join_token)
-    given = dotenv.lookup(API_KEY, environ, here)
-    if given is not None:
+def find_tokens(folder: DataFolder, environ: Mapping[str, str], here: Path) -> Tokens:
+    join = load_or_create_token(folder.join_token, "jt")[0], TokenSource(JOIN_TOKEN, folder.join_token)
+    configured = dotenv.lookup(API_KEY, environ, here)
+    if configured is not None:
         file = None if environ.get(API_KEY) else here / dotenv.FILE
-        return Secrets(given, Source(API_KEY, file), False, *join)
-    key, made = kept_token(folder.api_key, "sk")
-    return Secrets(key, Source(API_KEY, folder.api_key), made, *join)
+        return Tokens(configured, TokenSource(API_KEY, file), False, *join)
+    key, created = load_or_create_token(folder.api_key, "sk")
+    return Tokens(key, TokenSource(API_KEY, folder.api_key), created, *join)
 
 
 async def run_up(options: UpOptions, console: Console) -> int:
     folder = DataFolder.make(options.data_dir)
-    with held(folder.lock, f"another `stoker up` is running on {folder.root}"):
+    with locked(folder.lock, f"another `stoker up` is running on {folder.root}"):
         config = load_config(options.config)
-        declared(config, options.hosted, os.environ)  # better refused here than in control's log
-        secrets = find_secrets(folder, os.environ, Path.cwd())
-        weights_commands.prepare(wanted_weights(options.hosted, os.environ), weights_folder())
+        # Also read by control, whose errors would appear only in its log.
+        endpoints = declared_endpoints(config, options.hosted, os.environ)
+        aliases = with_hosted_aliases(endpoints, config.aliases)
+        tokens = find_tokens(folder, os.environ, Path.cwd())
+        weights_commands.prepare(needed_weights(options.hosted, os.environ), weights_folder())
         async with AsyncExitStack() as stack:
             store = s3_settings.from_config(config) or s3_settings.from_environment(os.environ)
             if store is None:
                 store = (await stack.enter_async_context(LocalS3(folder.root))).config
-            up = _Up(options, folder, secrets, s3_settings.to_environment(store), config.aliases, console)
+            up = _Up(options, folder, tokens, s3_settings.to_environment(store), aliases, console)
             return await up.run()
 
 
@@ -90,49 +116,88 @@ class _Up:
         self,
         options: UpOptions,
         folder: DataFolder,
-        secrets: Secrets,
+        tokens: Tokens,
         store: Mapping[str, str],
         aliases: Mapping[str, str],
         console: Console,
     ) -> None:
-        self._options, self._folder, self._secrets, self._store = options, folder, secrets, store
+        self._options, self._folder, self._tokens, self._store = options, folder, tokens, store
         self._aliases, self._console = aliases, console
         self._ready_before = False
-        self._children = Children((CONTROL, AGENT), self._launch, self._say, self._all_ready)
+        self._children = Children(
+            (CONTROL, AGENT), self._launch, self._print, self._all_ready, self._on_report
+        )
+        self._crash_loops = CrashLoops()
         for name in (CONTROL, AGENT):
             _rotate(folder.logs / f"{name}.log")
 
     async def run(self) -> int:
         with on_signals(self._stop):
-            return await self._children.run()
+            async with self._reloading():
+                return await self._children.run()
+
+    @asynccontextmanager
+    async def _reloading(self) -> AsyncIterator[None]:
+        """With --reload, watches the configuration and the handlers during the block."""
+        config = self._options.config
+        if not self._options.reload or config is None:
+            yield
+            return
+        from stoker.cli.up.reloading import Reloading
+
+        def read() -> tuple[list[Endpoint], tuple[str, ...]]:
+            found = load_config(config)
+            return declared_endpoints(found, self._options.hosted, os.environ), found.local_roots
+
+        reloading = Reloading(config, read, lambda: self._children.restart(CONTROL), self._print)
+        watching = asyncio.create_task(reloading.run(), name="reloading")
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
 
     def _stop(self) -> None:
-        self._say(
+        self._print(
             f"stopping: running jobs get {GRACE_S} s to end, or go back to the queue; once more to kill"
         )
         self._children.stop()
 
-    def _say(self, text: str) -> None:
-        self._console.print(f"stoker: {text}")
+    def _print(self, text: str) -> None:
+        self._console.print(f"stoker: {text}", soft_wrap=True)
+
+    def _on_report(self, report: Mapping[str, Any]) -> None:
+        """Handles a report of the agent about a worker. An endpoint's log file has the worker's last
+        lines."""
+        notice = self._crash_loops.update(report)
+        if notice is None:
+            return
+        log_file = ""
+        if notice.log is not None:
+            log = self._folder.logs / f"worker-{quote(notice.endpoint, safe='')}.log"
+            log.write_text(notice.log, encoding="utf-8")
+            log_file = f"; its last lines: {log}"
+        self._print(notice.text + log_file)
 
     def _launch(self, name: str, facts: AllFacts) -> Launch:
         command = self._control(facts) if name == CONTROL else self._agent(facts)
-        env = {key: value for key, value in os.environ.items() if not key.startswith("STOKER_S3_")}
-        env.pop(API_KEY, None)
-        secrets = self._secrets
-        env[JOIN_TOKEN] = secrets.join_token
+        env = {key: value for key, value in os.environ.items() if not key.startswith(OF_CONTROL)}
+        tokens = self._tokens
+        env[JOIN_TOKEN] = tokens.join_token
         if name == CONTROL:
-            sources = secrets.key_source.tell() | secrets.join_source.tell()
-            env |= {API_KEY: secrets.api_key, **sources, **self._store}
+            sources = tokens.key_source.to_environment() | tokens.join_source.to_environment()
+            env |= {API_KEY: tokens.api_key, **sources, **self._store}
         return Launch((*stoker_command(), *command), env, self._folder.logs / f"{name}.log")
 
     def _control(self, facts: AllFacts) -> list[str]:
-        """Started again, it takes the ports that it had: agents and callers know them."""
+        """The command of control. After a restart it uses the same ports, which agents and callers know."""
         before = facts.get(CONTROL, {})
         port = before["http"].rpartition(":")[2] if before else str(self._options.port)
         grpc_port = before["grpc"].rpartition(":")[2] if before else str(self._options.grpc_port)
         command = ["control", "--host", self._options.host, "--port", port, "--grpc-port", grpc_port]
-        command += ["--data-dir", str(self._folder.root)]
+        command += ["--data-dir", str(self._folder.root), *self._options.http_options()]
+        if self._options.reload:
+            command.append("--reload")
         for hosted in self._options.hosted:
             command += ["--hosted", hosted]
         if self._options.config is not None:
@@ -141,49 +206,53 @@ class _Up:
 
     def _agent(self, facts: AllFacts) -> list[str]:
         command = ["agent", "--control", facts[CONTROL]["grpc"], "--data-dir", str(self._folder.agent)]
+        if self._options.volume_root is not None:
+            command += ["--volume-root", str(self._options.volume_root)]
+        if self._options.worker_users is not None:
+            command += ["--worker-users", self._options.worker_users]
         return [*command, "--grace", str(GRACE_S)]
 
     def _all_ready(self, facts: AllFacts) -> None:
         if self._ready_before:
-            self._say("everything runs again")
+            self._print("everything runs again")
             return
         self._ready_before = True
-        self._console.print(self._table(facts))
-        if self._secrets.new_key:
+        print_table(self._console, (), self._rows(facts))
+        if self._tokens.new_key:
             self._console.print(
-                f"The API key, shown this once and kept in {self._secrets.key_source.where}:\n\n"
-                f"    export STOKER_API_KEY={self._secrets.api_key}\n",
+                f"The API key, shown this once and kept in {self._tokens.key_source.where}:\n\n"
+                f"    export STOKER_API_KEY={self._tokens.api_key}\n",
                 soft_wrap=True,
             )
-        self._say("ready; Ctrl-C stops all of it")
+        if warning := facts[AGENT].get("warning"):
+            self._print(f"warning: {warning}")
+        self._print("ready; Ctrl-C stops all of it")
         if self._options.ready_fd is not None:
             announce(facts[CONTROL], self._options.ready_fd)
 
-    def _table(self, facts: AllFacts) -> Table:
+    def _rows(self, facts: AllFacts) -> list[tuple[str, str]]:
         control, agent = facts[CONTROL], facts[AGENT]
-        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-        table.add_column(style="bold")
-        table.add_column(overflow="fold")
-        table.add_row("API", f"{control['http']}/v2")
-        table.add_row("documentation", f"{control['http']}/docs")
-        for endpoint in filter(None, control.get("endpoints", "").split(" ")):
-            table.add_row("endpoint", f"{control['http']}/v2/{endpoint}")
-        for alias, target in self._aliases.items():
-            table.add_row("alias", f"{control['http']}/v2/{alias} is {target}")
-        table.add_row("devices", agent.get("devices", ""))
-        table.add_row("nodes join at", control["grpc"])
-        table.add_row("API key", self._secrets.key_source.where)
-        table.add_row("data, logs", f"{self._folder.root}, {self._folder.logs}")
-        return table
+        endpoints = filter(None, control.get("endpoints", "").split(" "))
+        return [
+            ("API", f"{control['http']}/v2"),
+            ("documentation", f"{control['http']}/docs"),
+            *(("endpoint", f"{control['http']}/v2/{endpoint}") for endpoint in endpoints),
+            *serving_rows(self._options.hosted, agent.get("kinds", "")),
+            *(("alias", f"{control['http']}/v2/{alias} is {to}") for alias, to in self._aliases.items()),
+            ("devices", agent.get("devices", "")),
+            ("nodes join at", control["grpc"]),
+            ("API key", self._tokens.key_source.where),
+            ("data, logs", f"{self._folder.root}, {self._folder.logs}"),
+        ]
 
 
 def stoker_command() -> tuple[str, ...]:
-    """Another part, by the interpreter that runs this one; -P keeps the current folder off its path."""
+    """Runs the command line with this interpreter; -P keeps the current folder off its import path."""
     return (sys.executable, "-P", "-m", "stoker.cli")
 
 
 def _rotate(log: Path) -> None:
-    """What was printed in the run before is kept once."""
+    """Keeps the log of the run before as `.log.1`."""
     if log.exists():
         os.replace(log, log.with_suffix(".log.1"))
 

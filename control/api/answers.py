@@ -25,12 +25,18 @@ Headers = tuple[tuple[bytes, bytes], ...]
 _TURNS = 4
 """Turns of the loop from a closed socket to `receive`: readable, end of file, connection lost, woken."""
 
+WRITTEN = "stoker.written"
+"""What our server puts into the state of a request: it returns whether the socket took all that was sent."""
+
 _JSON: Headers = ((b"content-type", b"application/json"),)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`after` runs when the caller was there to take the whole body, and not otherwise."""
+    """`after` runs once the socket has taken the whole body, and not where the caller left before.
+
+    A caller that leaves afterwards has been answered: many close their connection with the last byte.
+    """
 
     body: bytes
     status: int = 200
@@ -38,6 +44,7 @@ class Answer:
     after: Callable[[], Awaitable[None]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        left = self.after is not None and await has_left(receive)
         await send(
             {
                 "type": "http.response.start",
@@ -47,19 +54,16 @@ class Answer:
         )
         if self.after is None:
             await send({"type": "http.response.body", "body": self.body})
-        elif await self._written(receive, send):
+        elif await self._written(scope, send) and not left:
             await self.after()
 
-    async def _written(self, receive: Receive, send: Send) -> bool:
-        """Sends the body and tells whether the connection still stood with all of it handed over.
-
-        The end is a message of its own: the server takes it only when its write buffer is below the mark,
-        and after it nobody can tell a caller that left from one that stayed.
-        """
+    async def _written(self, scope: Scope, send: Send) -> bool:
+        """Sends the body; returns whether the socket took all of it."""
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
-        stayed = not await has_left(receive)
+        taken = scope.get("state", {}).get(WRITTEN)
+        written = taken is None or await taken()
         await send({"type": "http.response.body", "body": b""})
-        return stayed
+        return written
 
 
 async def has_left(receive: Receive) -> bool:
@@ -101,7 +105,7 @@ def error_answer(error: ControlError) -> Answer:
 
 
 def unexpected(error: BaseException) -> Answer:
-    """A 500 that says which line of the log to look for."""
+    """A 500 that names the line of the log to look for."""
     number = uuid.uuid4().hex[:12]
     log.error("request failed, error %s", number, exc_info=error)
     return json_answer(error_body(500, f"something went wrong here; the log has it as error {number}"), 500)

@@ -1,7 +1,7 @@
 """The FastAPI application over a plane: the operations of every endpoint, `/ping`, and their documentation.
 
-FastAPI routes and documents; what is asked often goes straight from the server to `door`, as the plumbing
-between costs more than the rest of a no-op job's HTTP. Both ways reach the same code.
+FastAPI routes and documents. Operations go straight from the server to `router`, as FastAPI's layers cost
+more than the rest of a no-op job's HTTP.
 """
 
 from __future__ import annotations
@@ -18,68 +18,73 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from stoker.control.api import documents, schemas
 from stoker.control.api.answers import error_body, unexpected
-from stoker.control.api.door import PREFIX, Door
-from stoker.control.api.limits import Limits
+from stoker.control.api.explorer import add_explorer, assets
 from stoker.control.api.operations import Operation, Operations
-from stoker.control.api.seam import ApiSettings, PlaneApi
+from stoker.control.api.router import PREFIX, OperationRouter, method_not_allowed
+from stoker.control.api.settings import ApiSettings
+from stoker.control.endpoints import Endpoints
+from stoker.control.plane import Plane
 
 NO_PATH = "there is nothing at this path; operations are at /v2/{endpoint_id}/{operation}, see /docs"
 
-_SENT = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID")
-_TOLD = ("Retry-After", "RateLimit", "RateLimit-Policy")
+_SENT = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Prefer")
+_TOLD = ("Retry-After", "RateLimit", "RateLimit-Policy", "Stoker-Ignored")
 """Headers that pages may send, and may read."""
 
 _SECURITY = {"key": {"type": "http", "scheme": "bearer", "description": "An API key; the bare key will do."}}
 
 
-class ControlApp(FastAPI):
-    """A FastAPI whose requests pass the door first, or what tells browsers that they may call."""
+class Documented(FastAPI):
+    """What is no operation: the documentation, the probe, and paths that do not exist."""
 
-    door: Door
-    front: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.front(scope, receive, send)
-
-    async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What is no operation: the documentation, the probe, and paths that do not exist."""
-        await super().__call__(scope, receive, send)
+    endpoints: Endpoints
 
     def openapi(self) -> dict[str, Any]:
-        """FastAPI learns of security and shapes from its functions' signatures, which here say nothing."""
+        """FastAPI learns of security and shapes from its functions' signatures, which here say nothing. The
+        endpoints are those that there are now."""
+        found = [one for one in self.endpoints.by_id.values() if one.type == "QUEUE"]
+        inputs = {documents.input_name(one.id): one.run.schema for one in found if one.run.schema}
+        shapes = {**schemas.COMPONENTS, **inputs}
         document = super().openapi()
-        document["components"] = {"securitySchemes": _SECURITY, "schemas": schemas.COMPONENTS}
-        return document
+        return {
+            **document,
+            "info": {**document["info"], "description": documents.endpoints_told(found)},
+            "components": {"securitySchemes": _SECURITY, "schemas": shapes},
+        }
 
 
-def make_app(
-    plane: PlaneApi, settings: ApiSettings | None = None, management: ASGIApp | None = None
-) -> FastAPI:
-    """`management` is what answers below /v1, where anything does."""
+def make_app(plane: Plane, settings: ApiSettings | None = None, management: ASGIApp | None = None) -> ASGIApp:
+    """The router of operations, behind the CORS middleware where browsers may call. `management` is what
+    answers below /v1, where anything does."""
     settings = settings or ApiSettings()
-    app = ControlApp(title="Stoker", version=settings.version, redirect_slashes=False, redoc_url=None)
+    app = Documented(
+        title="Stoker", version=settings.version, redirect_slashes=False, docs_url=None, redoc_url=None
+    )
+    app.endpoints = plane.endpoints
     operations = Operations(plane, settings)
-    app.door = Door(plane, operations, Limits(plane, settings), app.routed)
-    app.front = _for_browsers(app.door, settings.cors_origins) if settings.cors_origins else app.door
+    router = OperationRouter(plane, operations, settings, app)
     for name, operation in operations.table.items():
-        for method in operation.methods:
-            app.router.routes.append(_documented(app.door, name, method, operation))
+        # A path of any depth, such as that of `openai`, cannot be written in an OpenAPI document.
+        for method in () if operation.takes_path else operation.methods:
+            app.router.routes.append(_documented(router, name, method, operation))
     app.add_api_route("/ping", _ping, methods=["GET"], include_in_schema=False)
+    app.router.routes.append(assets())
+    add_explorer(app, "/openapi.json")
     if management is not None:
         app.router.routes.append(_below("/v1", management))
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
-    return app
+    return _for_browsers(router, settings.cors_origins) if settings.cors_origins else router
 
 
-def _for_browsers(door: Door, origins: tuple[str, ...]) -> ASGIApp:
+def _for_browsers(router: OperationRouter, origins: tuple[str, ...]) -> ASGIApp:
     """Pages of these origins may call with a key of theirs; what a browser asks beforehand needs none."""
     return CORSMiddleware(
-        door, allow_origins=origins, allow_methods=["*"], allow_headers=_SENT, expose_headers=_TOLD
+        router, allow_origins=origins, allow_methods=["*"], allow_headers=_SENT, expose_headers=_TOLD
     )
 
 
@@ -90,8 +95,8 @@ def _below(prefix: str, app: ASGIApp) -> Mount:
     return mount
 
 
-def _documented(door: Door, name: str, method: str, operation: Operation) -> APIRoute:
-    """A route of the documentation; should a request come this way, it reaches the door too."""
+def _documented(router: OperationRouter, name: str, method: str, operation: Operation) -> APIRoute:
+    """A route of the documentation; should a request come this way, it reaches the router too."""
     path = f"/{PREFIX}/{{endpoint_id}}/{name}" + ("/{job_id}" if operation.takes_job else "")
     extra: documents.Document = {
         "parameters": documents.parameters(name, takes_job=operation.takes_job),
@@ -113,7 +118,7 @@ def _documented(door: Door, name: str, method: str, operation: Operation) -> API
         openapi_extra=extra,
         tags=["jobs"],
     )
-    route.app = door
+    route.app = router
     return route
 
 
@@ -121,9 +126,13 @@ async def _ping() -> dict[str, str]:
     return {"status": "ok"}
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     """What FastAPI refuses by itself, in our shape."""
     assert isinstance(error, HTTPException)
+    if error.status_code == 405 and error.headers is not None:
+        allowed = tuple(sorted(error.headers["Allow"].split(", ")))
+        answer = method_not_allowed(request.method, allowed)
+        return _rendered(answer.body, 405, {"allow": ", ".join(allowed)})
     message = NO_PATH if error.status_code == 404 else str(error.detail)
     return _rendered(orjson.dumps(error_body(error.status_code, message)), error.status_code, error.headers)
 

@@ -1,24 +1,33 @@
-"""One request, as the operations see it: what was asked, by whom, with which body.
+"""One request, as the operations see it: what was asked, by whom, at which endpoint, with which body.
 
 Reads straight from the ASGI scope: a request object costs as much as all of this. A body is read piece by
 piece and refused as soon as it is over its limit, so that no more than the limit is ever held.
+
+A caller whose answer takes long is watched, and ends its admission when it leaves. A submission goes on then,
+as it may be half stored; what only reads ends with its caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from urllib.parse import parse_qs
+import asyncio
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from starlette.types import Message, Receive, Scope
 
-from stoker.control.access import NOTHING, Access
-from stoker.control.api.questions import TTL_MS, WAIT_MS, milliseconds
+from stoker.control.api.query_parameters import MILLISECONDS, TTL_MS, WAIT_MS, whole_number
+from stoker.control.auth.rate_limits import Admission
 from stoker.control.errors import TooLarge, Unauthorized
-from stoker.control.rates import Place
+from stoker.control.rules.access import Caller
 from stoker.control.types import Endpoint
 
+T = TypeVar("T")
+
 IGNORED_BODY_BYTES = 64 * 1024
+
+WATCH_AFTER_S = 1.0
+"""A watch costs a task: an answer that comes at once is to go without."""
 
 _LENGTH_DIGITS = 20
 
@@ -29,49 +38,33 @@ class CallerLeft(Exception):
 
 @dataclass(slots=True)
 class Call:
-    """`account`, `access` and `target` are set once the key was found; `place` is what counts it as being
-    inside."""
+    """`caller` and `endpoint` are set once they were found; `admission` counts it as a request in progress.
+    `query` holds the query's parameters, each with all its values: of a call that was let in."""
 
     scope: Scope
     receive: Receive
-    operation: str
-    endpoint: str
     job: str
-    account: str = ""
-    access: Access = NOTHING
-    target: Endpoint | None = None
-    place: Place | None = None
+    caller: Caller = field(init=False)
+    endpoint: Endpoint = field(init=False)
+    query: Mapping[str, list[str]] = field(default_factory=dict)
+    admission: Admission | None = None
     left: bool = False
-
-    @property
-    def hosted(self) -> bool:
-        return self.target is not None and self.target.hosted
 
     def allow(self, *, write: bool) -> None:
         """Raises Unauthorized where the key has no right to do this at the endpoint."""
-        if self.target is None or not self.access.calls(self.target.id, write=write):
-            what = "change anything" if write else "look"
+        if not self.caller.access.may(write=write, endpoint=self.endpoint.id):
+            what, named = "change anything" if write else "look", self.scope["path"].split("/")[2]
             raise Unauthorized(
-                f"this key may not {what} at endpoint {self.endpoint}; `stoker key create` makes one that may"
+                f"this key may not {what} at endpoint {named}; `stoker key create` makes one that may"
             )
 
-    def leave(self) -> None:
-        """Gives up the place, where there still is one."""
-        if self.place is not None:
-            self.place.leave()
-            self.place = None
-
     async def hear(self) -> Message:
-        """The next message. That the caller left is said again to whoever asks."""
+        """The next message. Once the caller has left, every call returns the disconnect."""
         if self.left:
             return {"type": "http.disconnect"}
         message = await self.receive()
         self.left = message["type"] == "http.disconnect"
         return message
-
-    async def until_left(self) -> None:
-        while not self.left:
-            await self.hear()
 
     def header(self, name: bytes) -> str | None:
         """The first header of this lower-case name."""
@@ -80,62 +73,70 @@ class Call:
                 return str(value, "latin-1")
         return None
 
-    def key(self) -> str:
-        """The API key: after `Bearer`, or bare, as existing workers and some clients send it."""
-        given = (self.header(b"authorization") or "").strip()
-        if given[:7].lower() == "bearer ":
-            given = given[7:].strip()
-        if not given or given.lower() == "bearer":
-            raise Unauthorized("no token provided")
-        return given
-
-    def asked(self) -> Mapping[str, list[str]]:
-        """The query's parameters, each with all its values."""
-        query: bytes = self.scope["query_string"]
-        return parse_qs(query.decode("latin-1"), keep_blank_values=True) if query else {}
-
     def wait_s(self, default_ms: int) -> float:
         """`?wait=` in milliseconds, as seconds."""
-        return (milliseconds(self.asked(), "wait", WAIT_MS) or default_ms) / 1000
+        given = whole_number(self.query, "wait", WAIT_MS, MILLISECONDS) if self.query else None
+        return (given or default_ms) / 1000
 
     def ttl_ms(self) -> int | None:
         """`?ttl=`, where it was given."""
-        return milliseconds(self.asked(), "ttl", TTL_MS)
+        return whole_number(self.query, "ttl", TTL_MS, MILLISECONDS)
 
     async def body(self, limit: int) -> bytes:
         declared = self.header(b"content-length")
-        if declared is not None and declared.isdecimal() and _over(declared, limit):
+        if declared is None or not declared.isdecimal():
+            pass
+        elif len(declared) > _LENGTH_DIGITS or int(declared) > limit:
             raise _too_large(limit, f"it is declared as {declared[:_LENGTH_DIGITS]} bytes")
-        message = await self.hear()
-        body: bytes = message.get("body", b"")
-        if message["type"] == "http.disconnect":
-            raise CallerLeft
-        if message.get("more_body", False):
-            return await self._rest(body, limit)
-        _within(body, limit)
-        return body
-
-    async def _rest(self, first: bytes, limit: int) -> bytes:
-        body = bytearray(first)
-        more = True
+        parts: list[bytes] = []
+        size, more = 0, True
         while more:
-            _within(body, limit)
-            message = await self.hear()
+            message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise CallerLeft
-            body += message.get("body", b"")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise _too_large(limit, "more was sent")
             more = message.get("more_body", False)
-        _within(body, limit)
-        return bytes(body)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    async def held(self, answer: Awaitable[T], hold: asyncio.Timeout | None = None) -> T:
+        """The same answer. A caller that leaves ends its admission early, and `hold`, if one is given. The
+        body must have been read."""
+        watch: asyncio.Task[None] | None = None
 
-def _over(declared: str, limit: int) -> bool:
-    return len(declared) > _LENGTH_DIGITS or int(declared) > limit
+        def begin() -> None:
+            nonlocal watch
+            watch = asyncio.create_task(self._watch(hold), name="watch a caller")
 
+        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, begin)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            if watch is not None:
+                watch.cancel()
+                await asyncio.wait((watch,))
 
-def _within(body: bytes | bytearray, limit: int) -> None:
-    if len(body) > limit:
-        raise _too_large(limit, "more was sent")
+    async def held_while_here(self, answer: Awaitable[T]) -> T:
+        """For what changes nothing: it is ended when the caller leaves, and CallerLeft raised."""
+        hold = asyncio.timeout(None)
+        try:
+            async with hold:
+                return await self.held(answer, hold)
+        except TimeoutError:
+            if hold.expired():
+                raise CallerLeft from None
+            raise
+
+    async def _watch(self, hold: asyncio.Timeout | None) -> None:
+        while not self.left:
+            await self.hear()
+        if self.admission is not None:
+            self.admission.leave()
+        if hold is not None:
+            hold.reschedule(asyncio.get_running_loop().time())
 
 
 def _too_large(limit: int, found: str) -> TooLarge:

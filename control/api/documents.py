@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
 from stoker.control.api import schemas
 from stoker.control.api.answers import error_body
-from stoker.control.api.questions import TTL_MS, WAIT_MS
-from stoker.control.rates import LIMITS, WINDOW_S
+from stoker.control.api.query_parameters import TTL_MS, WAIT_MS
+from stoker.control.auth.rate_limits import LIMITS, WINDOW_S
+from stoker.control.types import Endpoint
 
 Document = dict[str, Any]
 
@@ -41,8 +43,9 @@ DESCRIPTIONS = {
     ),
     "runsync": (
         "The body may have 20 MB. If the wait passes first, the answer is the record as it stands and the job"
-        " goes on. Leaving does not cancel the job. Hosted models wait 300 s by default, and their results"
-        " carry only COMPLETED or FAILED." + _ONCE
+        " goes on. Leaving does not cancel the job. The results of hosted models carry only COMPLETED or"
+        " FAILED: where no `wait` is given, one that has not ended after 300 s is stopped and has FAILED, and"
+        " costs nothing." + _ONCE
     ),
     "status": "While the job runs, `output` is its last progress value. `ttl` shortens the job's life.",
     "status-sync": "As `/status`, but held until the job has ended or the wait has passed.",
@@ -172,6 +175,21 @@ _BAD_QUESTIONS = {
     "requests": 'limit must be an integer from 1 to 1000; got "all"',
 }
 _WHOLE_SECONDS = {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds."}
+
+
+def input_name(endpoint: str) -> str:
+    """Of the component that describes its inputs."""
+    return f"{endpoint}.input"
+
+
+def endpoints_told(endpoints: Iterable[Endpoint]) -> str:
+    """A table, as Markdown: ids, and where a schema describes the input."""
+    rows = ["| endpoint | input |", "|---|---|"]
+    for one in sorted(endpoints, key=lambda one: (not one.hosted, one.id)):
+        schema = f"schema `{input_name(one.id)}`, below" if one.run.schema else "any object"
+        rows.append(f"| `{one.id}` | {schema} |")
+    listed = "\n".join(rows) if len(rows) > 2 else "There are no endpoints yet."
+    return f"The endpoints that take jobs now, at `/v2/{{endpoint_id}}`:\n\n{listed}"
 
 
 def description(operation: str) -> str:

@@ -21,10 +21,10 @@ from typing import Any, Generic, TypeVar
 import orjson
 from starlette.types import Message, Receive, Scope, Send
 
-from stoker.control import records
 from stoker.control.errors import BadRequest
-from stoker.control.submissions import shown
-from stoker.control.types import LogEvent, StreamEvent
+from stoker.control.jobs import records
+from stoker.control.rules.submissions import shown
+from stoker.control.streams import LogEvent, StreamEvent
 
 E = TypeVar("E")
 

@@ -1,6 +1,6 @@
 """What each operation of an endpoint does: a call in, an answer out. One table names them all.
 
-Nothing here knows how a request arrives (`door`) or how a job is kept (`seam`). A caller that leaves during
+Nothing here knows how a request arrives (`router`) or how a job is stored. A caller that leaves during
 `/runsync` leaves its job running.
 """
 
@@ -10,21 +10,29 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from stoker.control import records
-from stoker.control.api.answers import Answer, json_answer
+import orjson
+
+from stoker.control.api import openai
+from stoker.control.api.answers import Answer, error_answer
 from stoker.control.api.calls import IGNORED_BODY_BYTES, Call
 from stoker.control.api.events import EventAnswer, parse_event_id, render, render_log
-from stoker.control.api.limits import held, held_while_here
-from stoker.control.api.questions import flag, once_of, parse_listing
-from stoker.control.api.seam import ApiSettings, PlaneApi
+from stoker.control.api.openai import OpenAIOperation
+from stoker.control.api.query_parameters import flag, once_of, parse_listing
+from stoker.control.api.settings import ApiSettings
 from stoker.control.api.turns import AnswerInTurn, Turns
-from stoker.control.errors import BadRequest, InvalidInput
-from stoker.control.submissions import parse_submission
-from stoker.control.types import LogEvent, StreamEvent, Submission
+from stoker.control.errors import BadRequest, ControlError, InvalidInput
+from stoker.control.jobs import records
+from stoker.control.jobs.records import Record
+from stoker.control.plane import Plane
+from stoker.control.rules.submissions import Submission, parse_submission
+from stoker.control.streams import LogEvent, StreamEvent
 from stoker.wire import names
 
-Given: TypeAlias = Answer | AnswerInTurn | EventAnswer[StreamEvent] | EventAnswer[LogEvent]
-Handler: TypeAlias = Callable[[Call], Awaitable[Given]]
+Given: TypeAlias = (
+    Answer | AnswerInTurn | EventAnswer[StreamEvent] | EventAnswer[LogEvent] | EventAnswer[bytes]
+)
+Handler: TypeAlias = Callable[[Call], Awaitable[Record | Given]]
+"""A record is answered as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +41,12 @@ class Operation:
     takes_job: bool
     handle: Handler
     writes: bool = False
+    takes_path: bool = False
+    refuse: Callable[[ControlError], Answer] = error_answer
 
 
 class Operations:
-    def __init__(self, plane: PlaneApi, settings: ApiSettings) -> None:
+    def __init__(self, plane: Plane, settings: ApiSettings) -> None:
         self._plane = plane
         self._settings = settings
         self._turns = Turns()
@@ -53,65 +63,73 @@ class Operations:
             "logs": Operation(("GET",), True, self.logs),
             "files": Operation(("POST",), False, self.files, writes=True),
             "health": Operation(("GET",), False, self.health),
+            "openai": Operation(
+                ("GET", "POST"),
+                True,
+                OpenAIOperation(plane, settings).handle,
+                writes=True,
+                takes_path=True,
+                refuse=openai.error_answer,
+            ),
         }
 
-    async def run(self, call: Call) -> Answer:
+    async def run(self, call: Call) -> Record:
         submission = await self._submission(call, self._settings.run_body_bytes, sync=False)
-        view = await self._plane.submit(call.account, call.endpoint, submission, sync=False)
-        return json_answer(records.accepted(view))
+        view = await self._plane.commands.submit(call.endpoint, submission, sync=False)
+        return records.accepted(view)
 
-    async def runsync(self, call: Call) -> Answer:
+    async def runsync(self, call: Call) -> Record:
         settings = self._settings
-        seconds = call.wait_s(settings.hosted_wait_ms if call.hosted else settings.wait_ms)
-        running = self._plane.run_sync(
-            call.account,
+        seconds = call.wait_s(settings.hosted_wait_ms if call.endpoint.hosted else settings.wait_ms)
+        running = self._plane.commands.run_sync(
             call.endpoint,
             await self._submission(call, settings.runsync_body_bytes, sync=True),
             seconds,
+            must_end=call.endpoint.hosted and "wait" not in call.query,
         )
-        view = await held(call, running)
-        return json_answer(records.hosted_result(view) if call.hosted else records.record(view))
+        view = await call.held(running)
+        return records.hosted_result(view) if call.endpoint.hosted else records.record(view)
 
-    async def status(self, call: Call) -> Answer:
+    async def status(self, call: Call) -> Record:
         ttl_ms = call.ttl_ms()
         if ttl_ms is not None:
             call.allow(write=True)  # it shortens the job's life
-        view = await self._plane.status(call.account, call.endpoint, call.job, ttl_ms)
-        return json_answer(records.record(view))
+        view = await self._plane.queries.status(call.endpoint, call.job, ttl_ms)
+        return records.record(view)
 
-    async def status_sync(self, call: Call) -> Answer:
+    async def status_sync(self, call: Call) -> Record:
         seconds = call.wait_s(self._settings.wait_ms)
         await call.body(IGNORED_BODY_BYTES)
-        asked = self._plane.wait(call.account, call.endpoint, call.job, seconds)
-        view = await held_while_here(call, asked)
-        return json_answer(records.record(view))
+        asked = self._plane.queries.wait(call.endpoint, call.job, seconds)
+        view = await call.held_while_here(asked)
+        return records.record(view)
 
-    async def cancel(self, call: Call) -> Answer:
+    async def cancel(self, call: Call) -> Record:
         """A job that had ended keeps its record."""
-        return json_answer(records.record(await self._plane.cancel(call.account, call.endpoint, call.job)))
+        return records.record(await self._plane.commands.cancel(call.endpoint, call.job))
 
-    async def retry(self, call: Call) -> Answer:
-        return json_answer(records.accepted(await self._plane.retry(call.account, call.endpoint, call.job)))
+    async def retry(self, call: Call) -> Record:
+        return records.accepted(await self._plane.commands.retry(call.endpoint, call.job))
 
-    async def purge_queue(self, call: Call) -> Answer:
-        return json_answer(records.purged(await self._plane.purge(call.account, call.endpoint)))
+    async def purge_queue(self, call: Call) -> Record:
+        return records.purged(await self._plane.commands.purge(call.endpoint))
 
-    async def requests(self, call: Call) -> Answer:
-        listing = parse_listing(call.asked())
-        return json_answer(records.page(await self._plane.requests(call.account, call.endpoint, listing)))
+    async def requests(self, call: Call) -> Record:
+        listing = parse_listing(call.query)
+        return records.page(await self._plane.queries.requests(call.endpoint, listing))
 
-    async def logs(self, call: Call) -> Given:
+    async def logs(self, call: Call) -> Record | Given:
         """What is kept; or server-sent events to whoever accepts them, or asks to follow."""
         after = parse_event_id(call.header(b"last-event-id"))
-        if flag(call.asked(), "follow") or "text/event-stream" in (call.header(b"accept") or ""):
+        if flag(call.query, "follow") or "text/event-stream" in (call.header(b"accept") or ""):
             return await self._log_events(call, after)
-        found = await self._plane.logs(call.account, call.endpoint, call.job)
-        return json_answer(records.logs(call.job, found))
+        found = await self._plane.queries.logs(call.endpoint, call.job)
+        return records.logs(call.job, found)
 
-    async def health(self, call: Call) -> Answer:
-        return json_answer(records.health(await self._plane.health(call.account, call.endpoint)))
+    async def health(self, call: Call) -> Record:
+        return records.health(await self._plane.queries.health(call.endpoint))
 
-    async def stream(self, call: Call) -> Given:
+    async def stream(self, call: Call) -> Record | Given:
         """A poll, or server-sent events to whoever accepts them."""
         await call.body(IGNORED_BODY_BYTES)  # read, so that the next message is the caller's leaving
         after = parse_event_id(call.header(b"last-event-id"))
@@ -119,33 +137,33 @@ class Operations:
             return await self._events(call, after)
         return await self._poll(call)
 
-    async def _poll(self, call: Call) -> Answer | AnswerInTurn:
+    async def _poll(self, call: Call) -> Record | AnswerInTurn:
         seconds = call.wait_s(self._settings.stream_wait_ms)
         await self._turns.wait(call.job)
-        asked = self._plane.poll_stream(call.account, call.endpoint, call.job, seconds)
-        poll = await held_while_here(call, asked)
-        answer = json_answer(records.stream_poll(poll.view, poll.chunks, poll.told))
+        asked = self._plane.queries.poll_stream(call.endpoint, call.job, seconds)
+        poll = await call.held_while_here(asked)
+        found = records.stream_poll(poll.view, poll.chunks, poll.told)
         if not poll.chunks and poll.cursor.told == poll.told:
-            return answer
+            return found
 
         async def advance() -> None:
-            await self._plane.advance(poll.view.id, poll.cursor)
+            await self._plane.queries.advance(poll.view.id, poll.cursor)
 
-        return AnswerInTurn(Answer(answer.body, after=advance), self._turns, call.job)
+        return AnswerInTurn(Answer(orjson.dumps(found), after=advance), self._turns, call.job)
 
     async def _events(self, call: Call, after: tuple[int, int] | None) -> EventAnswer[StreamEvent]:
         # An unknown job is a 404, not a stream. Its output is not looked at: it may be large, and far away.
-        await self._plane.view(call.account, call.endpoint, call.job)
-        events = self._plane.follow(call.account, call.endpoint, call.job, after)
+        await self._plane.queries.view(call.endpoint, call.job)
+        events = self._plane.queries.follow(call.endpoint, call.job, after)
         return EventAnswer(events, self._settings.keepalive_s, render)
 
     async def _log_events(self, call: Call, after: tuple[int, int] | None) -> EventAnswer[LogEvent]:
-        await self._plane.view(call.account, call.endpoint, call.job)
-        events = self._plane.follow_logs(call.account, call.endpoint, call.job, after)
+        await self._plane.queries.view(call.endpoint, call.job)
+        events = self._plane.queries.follow_logs(call.endpoint, call.job, after)
         return EventAnswer(events, self._settings.keepalive_s, render_log)
 
-    async def files(self, call: Call) -> Answer:
-        given = call.asked()
+    async def files(self, call: Call) -> Record:
+        given = call.query
         for parameter in given:
             if parameter != "name":
                 raise BadRequest(f"{parameter} is not known here; allowed: name")
@@ -154,23 +172,22 @@ class Operations:
             raise BadRequest("the body must be a file; it is empty")
         media_type = call.header(b"content-type") or "application/octet-stream"
         name = given.get("name", ["file"])[-1]
-        kept = await self._plane.keep_file(call.account, call.endpoint, name, data, media_type)
-        return json_answer(
-            {
-                "url": kept.url,
-                "size": kept.size,
-                "sha256": kept.sha256,
-                "expiresAt": round(kept.expires_at * 1000),
-            }
-        )
+        kept = await self._plane.uploaded_files.keep(call.endpoint, name, data, media_type)
+        return {
+            "url": kept.url,
+            "size": kept.size,
+            "sha256": kept.sha256,
+            "expiresAt": round(kept.expires_at * 1000),
+        }
 
     async def _submission(self, call: Call, limit: int, *, sync: bool) -> Submission:
         body = await call.body(limit)
-        once = once_of(call.header(b"idempotency-key"), body, sync=sync)
+        key = call.header(b"idempotency-key")
+        once = None if key is None else once_of(key, body, sync=sync)
         try:
             submission = parse_submission(body)
         except BadRequest as error:
-            if call.hosted:
+            if call.endpoint.hosted:
                 raise InvalidInput(str(error), names.job_id(self._settings.rng, sync=sync)) from None
             raise
         return submission if once is None else replace(submission, once=once)

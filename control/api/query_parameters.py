@@ -6,25 +6,27 @@ import hashlib
 from collections.abc import Mapping
 
 from stoker.control.errors import BadRequest
-from stoker.control.submissions import shown, wrong
-from stoker.control.types import JobState, Listing, Once
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Once, shown, wrong
+from stoker.control.types import Listing
 
 WAIT_MS = (1_000, 300_000)
 TTL_MS = (1_000, 604_800_000)
 LIMIT = (1, 1_000)
 LISTED = 100
+MILLISECONDS = " (milliseconds)"
 SINCE_MS = (0, 253_402_300_799_999)
 CURSOR = (1, 2**63 - 1)
-KEY_LETTERS = 255
+KEY_CHARACTERS = 255
 
 Asked = Mapping[str, list[str]]
 
 
 def whole_number(asked: Asked, name: str, bounds: tuple[int, int], unit: str = "") -> int | None:
     """A parameter of digits, within bounds; None where it was not given."""
-    text = last(asked, name)
-    if text is None:
+    if name not in asked:
         return None
+    text = asked[name][-1]
     low, high = bounds
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and low <= int(text) <= high):
         raise BadRequest(f"{name} must be an integer from {low} to {high}{unit}; got {shown(text)}")
@@ -42,10 +44,6 @@ def flag(asked: Asked, name: str) -> bool:
     if text not in (None, "true", "false"):
         raise wrong(name, text, "true or false")
     return text == "true"
-
-
-def milliseconds(asked: Asked, name: str, bounds: tuple[int, int]) -> int | None:
-    return whole_number(asked, name, bounds, " (milliseconds)")
 
 
 def parse_listing(asked: Asked) -> Listing:
@@ -68,10 +66,8 @@ def _state(text: str | None) -> JobState | None:
         raise wrong("status", text, f"one of {', '.join(JobState)}") from None
 
 
-def once_of(key: str | None, body: bytes, *, sync: bool) -> Once | None:
+def once_of(key: str, body: bytes, *, sync: bool) -> Once | None:
     """The `Idempotency-Key` header, and a digest of what it must come with each time."""
-    if key is None:
-        return None
-    if not 0 < len(key) <= KEY_LETTERS or any(not "!" <= letter <= "~" for letter in key):
-        raise wrong("Idempotency-Key", key, f"1 to {KEY_LETTERS} visible ASCII characters")
+    if not 0 < len(key) <= KEY_CHARACTERS or any(not "!" <= character <= "~" for character in key):
+        raise wrong("Idempotency-Key", key, f"1 to {KEY_CHARACTERS} visible ASCII characters")
     return Once(key, hashlib.sha256((b"sync\n" if sync else b"async\n") + body).digest())

@@ -12,108 +12,120 @@ Only who is known, at an endpoint that exists, is counted. Its place is taken un
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import parse_qs
 
+import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stoker.control.api.answers import Answer, error_answer, error_body, json_answer, stopping, unexpected
+from stoker.control.api.answers import Answer, error_body, json_answer, stopping, unexpected
 from stoker.control.api.calls import Call, CallerLeft
-from stoker.control.api.limits import Limits
-from stoker.control.api.operations import Given, Operation, Operations
-from stoker.control.api.seam import PlaneApi
-from stoker.control.errors import ControlError, Unauthorized
+from stoker.control.api.operations import Given, Operations
+from stoker.control.api.settings import ApiSettings
+from stoker.control.auth.rate_limits import Rates
+from stoker.control.errors import ControlError
+from stoker.control.plane import Plane
 
 PREFIX = "v2"
 
 
-class Door:
-    def __init__(self, plane: PlaneApi, operations: Operations, limits: Limits, otherwise: ASGIApp) -> None:
+class OperationRouter:
+    """The application: `otherwise` is asked for what is no operation."""
+
+    def __init__(
+        self, plane: Plane, operations: Operations, settings: ApiSettings, otherwise: ASGIApp
+    ) -> None:
         self._plane = plane
-        self._limits = limits
         self._table = operations.table
-        self._otherwise = otherwise
+        self._now_ns = settings.now_ns
+        self._rates = (
+            Rates(settings.requests_per_worker, plane.cluster.ready_workers) if settings.rate_limits else None
+        )
+        self.otherwise = otherwise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._otherwise(scope, receive, send)
+        found = self._find(scope["path"]) if scope["type"] == "http" else None
+        if found is None:
+            await self._pass_on(scope, receive, send)
             return
-        sending = _Sending(send)
+        name, endpoint, job = found
+        call = Call(scope, receive, job)
         try:
-            await self._pass(scope, receive, sending)
+            answer = await self._answer(call, name, endpoint)
+            await answer(scope, call.hear, send)
         except CallerLeft:
             return
+        except Exception as error:
+            unexpected(error)  # logged: an answer that has begun can only be broken off
+        finally:
+            if call.admission is not None:
+                call.admission.leave()
+
+    async def _answer(self, call: Call, name: str, endpoint: str) -> Given:
+        """What this operation answers, or why it does not."""
+        operation, method = self._table[name], call.scope["method"]
+        try:
+            if method not in operation.methods:
+                return method_not_allowed(method, operation.methods)
+            call.caller = await self._plane.callers.find(call.header(b"authorization"))
+            call.endpoint = self._plane.endpoints.find(call.caller.account, endpoint)
+            call.allow(write=operation.writes)
+            if self._rates is not None:  # an alias counts as the endpoint that it stands for
+                now_ms = self._now_ns() // 1_000_000
+                call.admission = self._rates.enter(call.caller.account, call.endpoint.id, name, now_ms)
+            if query := call.scope["query_string"]:
+                call.query = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+            given = await operation.handle(call)
+            return Answer(orjson.dumps(given)) if isinstance(given, dict) else given
+        except CallerLeft:
+            raise
+        except ControlError as error:
+            return operation.refuse(error)
         except asyncio.CancelledError:
             # The server cancels what is still held when it stops. The caller is told to come back, and the
-            # request's task ends with that; an answer that had begun can only be broken off.
-            if not await sending.instead(stopping(), scope, receive):
-                raise
+            # request's task ends with that.
+            return stopping()
         except Exception as error:
-            await sending.instead(unexpected(error), scope, receive)
+            return unexpected(error)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._find(scope["path"])
-        if found is None:
-            await self._otherwise(scope, receive, send)
-            return
-        operation, name, endpoint, job = found
-        call = Call(scope, receive, name, endpoint, job)
-        try:
-            answer = await self._answer(operation, call)
-            await answer(scope, call.hear, send)
-        finally:
-            call.leave()
-
-    async def _answer(self, operation: Operation, call: Call) -> Given:
-        method = call.scope["method"]
-        if method not in operation.methods:
-            return method_not_allowed(method, operation.methods)
-        try:
-            await self._admit(call, operation.writes)
-            return await operation.handle(call)
-        except ControlError as error:
-            return error_answer(error)
-
-    def _find(self, path: str) -> tuple[Operation, str, str, str] | None:
-        """The operation; its name, the endpoint and the job that the path names."""
-        parts = path.split("/")
+    def _find(self, path: str) -> tuple[str, str, str] | None:
+        """The operation, the endpoint and the job or the further path that the path names."""
+        parts = path.split("/", 4)
         if len(parts) not in (4, 5) or parts[1] != PREFIX or not parts[2]:
             return None
         operation = self._table.get(parts[3])
         job = parts[4] if len(parts) == 5 else ""
+        if operation is not None and operation.takes_path and job:
+            return parts[3], parts[2], f"/{job}"
+        if "/" in job:
+            return None
         if operation is None or operation.takes_job != bool(job) or (len(parts) == 5 and not job):
             return None
-        return operation, parts[3], parts[2], job
+        return parts[3], parts[2], job
 
-    async def _admit(self, call: Call, writes: bool) -> None:
-        caller = await self._plane.find_caller(call.key())
-        if caller is None:
-            raise Unauthorized("invalid api key")
-        call.account, call.access = caller.account, caller.access
-        call.target = self._plane.endpoints.find(caller.account, call.endpoint)
-        call.allow(write=writes)
-        self._limits.enter(call, call.target.id)
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An answer that has begun can only be broken off, not replaced."""
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.otherwise(scope, receive, noted)
+        except asyncio.CancelledError:
+            if begun or scope["type"] != "http":
+                raise
+            await stopping()(scope, receive, send)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            answer = unexpected(error)
+            if not begun:
+                await answer(scope, receive, send)
 
 
 def method_not_allowed(method: str, allowed: tuple[str, ...]) -> Answer:
     message = f"{method} is not allowed here; allowed: {', '.join(allowed)}"
     refused = json_answer(error_body(405, message), 405)
     return Answer(refused.body, 405, headers=((b"allow", ", ".join(allowed).encode()),))
-
-
-class _Sending:
-    """Knows whether an answer has begun: after that it can only be broken off, not replaced."""
-
-    __slots__ = ("_begun", "_send")
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._begun = False
-
-    async def __call__(self, message: Message) -> None:
-        self._begun = True
-        await self._send(message)
-
-    async def instead(self, answer: Answer, scope: Scope, receive: Receive) -> bool:
-        if self._begun:
-            return False
-        await answer(scope, receive, self._send)
-        return True

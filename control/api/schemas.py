@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker.control.api.questions import CURSOR as CURSOR_NUMBERS
-from stoker.control.api.questions import KEY_LETTERS, LIMIT, LISTED, SINCE_MS
-from stoker.control.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, URL_LENGTH
-from stoker.control.types import TERMINAL, JobState
+from stoker.control.api.query_parameters import CURSOR as CURSOR_NUMBERS
+from stoker.control.api.query_parameters import KEY_CHARACTERS, LIMIT, LISTED, SINCE_MS
+from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, URL_LENGTH
 
 Schema = dict[str, Any]
 
@@ -52,7 +52,7 @@ def _or_null(schema: Schema) -> Schema:
 URL: Schema = {
     "type": "string",
     "maxLength": URL_LENGTH,
-    "pattern": r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,4})?(/[!-~]*)?$",
+    "pattern": r"^https?://([A-Za-z][A-Za-z0-9]*\.)+[A-Za-z]{2,}(:[0-9]{1,4})?(/[!-~]*)?$",
     "examples": ["https://caller.example/done"],
 }
 _NAMED: Schema = {"type": "string", "minLength": 1}
@@ -86,7 +86,7 @@ SUBMISSION: Schema = {
         },
     },
 }
-IDEMPOTENCY_KEY: Schema = {"type": "string", "pattern": f"^[!-~]{{1,{KEY_LETTERS}}}$"}
+IDEMPOTENCY_KEY: Schema = {"type": "string", "pattern": f"^[!-~]{{1,{KEY_CHARACTERS}}}$"}
 STATUS: Schema = _states(sorted(JobState))
 PAGE_SIZE: Schema = between(LIMIT, default=LISTED)
 CURSOR: Schema = between(CURSOR_NUMBERS)
@@ -95,7 +95,10 @@ SINCE: Schema = between(SINCE_MS)
 # -- what is answered
 
 _RETRIES: Schema = {"type": "integer", "minimum": 1, "description": "Attempts after the first."}
-_REASON: Schema = {"type": "string", "description": "Why it waits, or why it ended so."}
+_REASON: Schema = {
+    "type": "string",
+    "description": "Why it waits, why its result is not uploaded yet, or why it ended so.",
+}
 _OUTPUT: Schema = {
     "description": (
         "What the handler returned, or its last progress value. Over 20 MB it is an object of output_url,"
@@ -177,6 +180,7 @@ COMPONENTS: dict[str, Schema] = {
         {
             "devices": exactly({"ill": {"type": "object", "additionalProperties": TEXT}}),
             "reason": {"type": "string", "description": "Why workers are throttled."},
+            "serves": {**_LINES, "description": "What ready workers say that they run: a model, say."},
         },
     ),
     "Submission": SUBMISSION,

@@ -16,6 +16,11 @@ from typing import Self
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from stoker.control.api.answers import WRITTEN
+from stoker.control.auth.tls import NotLoopback, TlsFiles
+from stoker.outbound.addresses import is_loopback
 
 BACKLOG = 2_048
 GRACE_S = 2
@@ -25,6 +30,27 @@ KEEP_ALIVE_S = 75
 
 class CannotListen(Exception):
     """The address could not be bound; the text says which and why."""
+
+
+class _Connection(HttpToolsProtocol):
+    """Tells an application whether the socket took what it sent (`WRITTEN` in the state of its requests)."""
+
+    _cut = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, WRITTEN: self._wait_written}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cut = self.flow.write_paused
+        super().connection_lost(exc)
+
+    async def _wait_written(self) -> bool:
+        """Waits until the socket has taken all that was sent; False where the connection broke before."""
+        self.transport.set_write_buffer_limits(high=0)  # now paused while a single byte is left
+        await self.flow.drain()
+        self.transport.set_write_buffer_limits()
+        return not self._cut
 
 
 class _Uvicorn(uvicorn.Server):
@@ -53,13 +79,14 @@ class HttpServer:
 
     def __init__(self, server: _Uvicorn, listener: socket.socket) -> None:
         self._server = server
+        self._scheme = "https" if server.config.is_ssl else "http"
         self.host, self.port = listener.getsockname()[:2]
         self._task = asyncio.create_task(server.serve([listener]), name="http server")
 
     @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{self._scheme}://{host}:{self.port}"
 
     async def wait(self) -> None:
         """Returns when the server has ended; raises what ended it."""
@@ -82,17 +109,37 @@ class HttpServer:
         await self.stop()
 
 
-async def serve_http(app: ASGIApp, host: str, port: int, *, grace_s: int = GRACE_S) -> HttpServer:
-    """Listens and accepts when it returns. Port 0 takes a free one, to be read from `port`."""
+async def serve_http(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    *,
+    tls: TlsFiles | None = None,
+    behind_proxy: bool = False,
+    grace_s: int = GRACE_S,
+) -> HttpServer:
+    """Listens and accepts when it returns. Port 0 takes a free one, to be read from `port`.
+
+    `behind_proxy`: a proxy in front ends TLS, and what its X-Forwarded headers say of the caller is believed.
+    Raises NotLoopback, CannotListen and TlsFilesUnusable.
+    """
+    if tls is None and not behind_proxy and not is_loopback(host):
+        raise NotLoopback(
+            f"callers would send their keys to {host} in the clear: give --tls-cert and --tls-key, say"
+            " --behind-proxy where a proxy in front of this port ends TLS, or listen on 127.0.0.1"
+        )
+    context = None if tls is None else tls.context()
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=_Connection,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nobody asks for a caller's address
+        proxy_headers=behind_proxy,
+        forwarded_allow_ips="*",  # the operator declared that only the proxy reaches the port
+        ssl_context_factory=None if context is None else lambda _config, _default: context,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=grace_s,
         backlog=BACKLOG,

@@ -33,7 +33,7 @@ class Turn:
         except TimeoutError:
             if not self.written:
                 return False
-            await self.over.wait()  # a store that is slow; one that is down says so
+            await self.over.wait()  # the store is slow; if it is down, the move raises
         return True
 
 

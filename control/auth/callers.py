@@ -12,16 +12,19 @@ import hashlib
 import logging
 from collections.abc import Callable
 
-from stoker.control.access import Caller
-from stoker.control.commit import Commits
-from stoker.control.keys import find_caller, note_use
+from stoker.control.errors import Unauthorized
+from stoker.control.rules.access import Caller
+from stoker.control.store.database.commits import Commits
+from stoker.control.store.resources.keys import find_caller, note_use
 
 log = logging.getLogger(__name__)
 
 REMEMBERED_S = 5.0
 MOST_REMEMBERED = 10_000
-KEY_LETTERS = 256
+KEY_CHARACTERS = 256
 NOTE_EVERY_S = 60.0
+
+_INVALID = "invalid api key"
 
 
 class Callers:
@@ -32,10 +35,16 @@ class Callers:
         self._used: dict[str, float] = {}
         self._forgotten = 0
 
-    async def find(self, token: str) -> Caller | None:
-        """Who holds this bearer key; None where nobody does, or no longer."""
-        if len(token) > KEY_LETTERS:
-            return None
+    async def find(self, authorization: str | None) -> Caller:
+        """Who holds the key of this header: after `Bearer`, or bare, as existing workers and some clients
+        send it. Raises Unauthorized where nobody does, or no longer."""
+        token = (authorization or "").strip()
+        if token[:7].lower() == "bearer ":
+            token = token[7:].strip()
+        if not token or token.lower() == "bearer":
+            raise Unauthorized("no token provided")
+        if len(token) > KEY_CHARACTERS:
+            raise Unauthorized(_INVALID)
         now = asyncio.get_running_loop().time()
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         remembered = self._known.get(digest)
@@ -43,8 +52,8 @@ class Callers:
             return remembered[1]
         at, forgotten = self._clock(), self._forgotten
         found = await self._commits.read(lambda conn: find_caller(conn, token, at))
-        if found is None:
-            return None  # not remembered: strangers may send any number of them
+        if found is None:  # not remembered: strangers may send any number of them
+            raise Unauthorized(_INVALID)
         caller, expires_at = found
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()

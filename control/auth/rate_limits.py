@@ -4,7 +4,7 @@ A window slides: a request counts from the millisecond in which it was let in un
 is refused does not count. Where workers run, both limits grow to `workers * per_worker`; the workers are
 counted only for a caller that is at a base limit.
 
-    enter ──> a Place, one more inside ── answer written, or the caller left ──> leave
+    enter ──> an Admission, one more inside ── answer written, or the caller left ──> leave
         └───> TooMany, which says when to come back
 
 Pure: time is given, in whole milliseconds that never go back. What was not asked for longer than a window is
@@ -49,12 +49,13 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "cancel": Limit(100, 20),
         "requests": Limit(10, 2),
         "purge-queue": Limit(2, None),
+        "openai": _POLLS,
     }
 )
 """What is not named here is not limited."""
 
 
-class Place:
+class Count:
     """Where one operation of one endpoint counts one account's requests."""
 
     __slots__ = ("bucket", "inside", "limit", "rate")
@@ -65,66 +66,76 @@ class Place:
         self.bucket = InMemoryBucket([self.rate])
         self.inside = 0
 
-    def leave(self) -> None:
-        """Once for each time that it was entered."""
-        self.inside -= 1
-
     def forgettable(self, now_ms: int) -> bool:
         self.bucket.leak(now_ms)
         return not self.inside and not self.bucket.items
 
 
+@dataclass(slots=True, eq=False)
+class Admission:
+    """One request that was let in. It is inside until it leaves."""
+
+    count: Count
+    left: bool = False
+
+    def leave(self) -> None:
+        """May be called twice."""
+        if not self.left:
+            self.left = True
+            self.count.inside -= 1
+
+
 class Rates:
-    """`workers` tells how many workers of an endpoint run now."""
+    """`workers` returns how many workers of an endpoint are ready now."""
 
     def __init__(self, per_worker: int, workers: Callable[[str], int]) -> None:
         self._per_worker = per_worker
         self._workers = workers
-        self._places: dict[tuple[str, str, str], Place] = {}
+        self._counts: dict[tuple[str, str, str], Count] = {}
         self._tidied_at = 0
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._counts)
 
-    def enter(self, account: str, endpoint: str, operation: str, now_ms: int) -> Place | None:
-        """The place that the caller must `leave`; None where nothing is limited. Raises TooMany."""
+    def enter(self, account: str, endpoint: str, operation: str, now_ms: int) -> Admission | None:
+        """The admission that the caller must `leave`; None where nothing is limited. Raises TooMany."""
         limit = LIMITS.get(operation)
         if limit is None:
             return None
         if now_ms - self._tidied_at >= WINDOW_MS:
             self._tidy(now_ms)
         key = (account, endpoint, operation)
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = Place(limit)
+        count = self._counts.get(key)
+        if count is None:
+            count = self._counts[key] = Count(limit)
         at_once = limit.at_once
-        crowded = at_once is not None and place.inside >= at_once
-        if crowded or len(place.bucket.items) >= limit.window:
-            self._check(place, endpoint, operation, now_ms)
+        crowded = at_once is not None and count.inside >= at_once
+        if crowded or len(count.bucket.items) >= limit.window:
+            self._check(count, endpoint, operation, now_ms)
         else:
-            place.bucket.put(RateItem(operation, now_ms))
-        place.inside += 1
-        return place
+            count.bucket.put(RateItem(operation, now_ms))
+        count.inside += 1
+        return Admission(count)
 
-    def _check(self, place: Place, endpoint: str, operation: str, now_ms: int) -> None:
+    def _check(self, count: Count, endpoint: str, operation: str, now_ms: int) -> None:
         """At a base limit: what has slid out of the window is dropped, and workers may raise the limit."""
         grown = self._workers(endpoint) * self._per_worker
-        limit, bucket = place.limit, place.bucket
-        if limit.at_once is not None and place.inside >= max(limit.at_once, grown):
+        limit, bucket = count.limit, count.bucket
+        if limit.at_once is not None and count.inside >= max(limit.at_once, grown):
             raise _at_once(endpoint, operation, max(limit.at_once, grown))
-        place.rate.limit = max(limit.window, grown)
+        count.rate.limit = max(limit.window, grown)
         bucket.leak(now_ms)
         item = RateItem(operation, now_ms)
         if not bucket.put(item):
             wait_ms = bucket.waiting(item)
             assert isinstance(wait_ms, int)
-            raise _in_window(endpoint, operation, place.rate.limit, wait_ms)
+            raise _in_window(endpoint, operation, count.rate.limit, wait_ms)
 
     def _tidy(self, now_ms: int) -> None:
         self._tidied_at = now_ms
-        forgotten = [key for key, place in self._places.items() if place.forgettable(now_ms)]
+        forgotten = [key for key, count in self._counts.items() if count.forgettable(now_ms)]
         for key in forgotten:
-            del self._places[key]
+            del self._counts[key]
 
 
 def _in_window(endpoint: str, operation: str, limit: int, wait_ms: int) -> TooMany:

@@ -57,3 +57,14 @@ def fill(env: Mapping[str, str], secrets: Mapping[str, str]) -> Filled | Unknown
     }
     used = {secrets[name]: None for names in references.values() for name in names}
     return Filled({**env, **filled}, tuple(used))
+
+
+class SecretValues:
+    """The secrets of every account, in clear."""
+
+    def __init__(self) -> None:
+        self.by_account: dict[str, dict[str, str]] = {}
+
+    def fill(self, account: str, env: Mapping[str, str]) -> Filled | UnknownSecret:
+        """The environment as a worker or a pod of this account gets it."""
+        return fill(env, self.by_account.get(account, {}))

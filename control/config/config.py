@@ -1,20 +1,22 @@
-"""`stoker.toml`: read, checked, and turned into endpoints. What is wrong is told in words, field by field.
+"""Reads and checks `stoker.toml`, and makes endpoints of it. Errors name each wrong field.
 
-    local_roots = ["handlers"]            folders below which `local:` handlers may lie
+    local_roots = ["handlers"]            the folders in which `local:` handlers may be
     allow_private_addresses = false       the outbound guard's switch
     database = "postgresql://..."         instead of a file in the data folder
+    behind_proxy = false                  whether a proxy in front ends TLS
+    [tls]                                 certificate and key, for callers and agents
     [s3]  [prices]  [aliases]
     [retention]                           how long the record of an ended job is kept
-    [rate_limits]                         whether callers are held to them, and how workers raise them
-    [cors]                                whose pages may call from a browser
+    [rate_limits]                         whether they are enforced, and how workers raise them
+    [cors]                                which web pages may call from a browser
     [[registries]]                        id, username and password of a container registry
     [[endpoints]]                         field names of the management API, and an image's `handler`
 
-`imageName` is `local:` and a place on the node, or an image: then a worker is a container. Its program speaks
-the worker protocol, unless `handler` names a python handler that lies in it.
+`imageName` is `local:` and a path on the node, or an image: then a worker is a container. Its program uses
+the worker protocol, unless `handler` names a python handler in the image.
 
-Relative paths start at the file's folder. Links are followed before a handler is compared with the roots, so
-that one cannot point out of them. Hosted endpoints are not declared here: the command line brings them.
+Relative paths start at the file's folder. Links are resolved before a path is compared with the roots, so
+that none can lead out of them. Hosted endpoints are not declared here, but on the command line.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, to_json
 
 from stoker.control.billing import PriceList
-from stoker.control.config_sections import (
+from stoker.control.config.image_names import LOCAL, ImageNameError, resolved
+from stoker.control.config.sections import (
     DEFAULT_EXECUTION_TIMEOUT_MS,
     Config,
     EndpointSection,
@@ -39,23 +42,23 @@ from stoker.control.config_sections import (
     Retention,
     S3Section,
     Section,
+    TlsSection,
 )
-from stoker.control.needs import Needs
-from stoker.control.places import LOCAL, PlaceError, placed
-from stoker.control.submissions import shown
+from stoker.control.rules.needs import Needs
+from stoker.control.rules.submissions import shown
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 
 DEVICE_MS = "device_ms"
-"""What the agent measures of every job, and `[prices]` may put a price on."""
+"""The measure of every job that `[prices]` may put a price on."""
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; the text names file, field, value and what is allowed."""
+    """The configuration cannot be used. The message names file, field, value and what is allowed."""
 
 
 def load_config(path: Path | str | None) -> Config:
-    """The configuration of this file; the defaults where there is none to read (`path` is None)."""
+    """Returns the configuration of this file, or the defaults if `path` is None."""
     if path is None:
         return Config()
     file = Path(path)
@@ -71,7 +74,8 @@ def load_config(path: Path | str | None) -> Config:
 
 
 def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
-    """The endpoints that the file declares. Whether a changed one is a new version, the store decides."""
+    """Returns the endpoints that the file declares. The store decides whether a changed one is a new
+    version."""
     prices = device_prices(config)
     registries = registry_auths(config)
     return [
@@ -96,14 +100,14 @@ def to_endpoints(config: Config, account: str = "default") -> list[Endpoint]:
 
 
 def registry_auths(config: Config) -> dict[str, RegistryAuth]:
-    """What the file's registries are pulled from with, by id."""
+    """Returns the credentials of the file's registries, by id."""
     return {one.id: RegistryAuth(one.username, one.password.get_secret_value()) for one in config.registries}
 
 
 def to_version(
     declared: EndpointSection, prices: tuple[Price, ...], registry: RegistryAuth | None
 ) -> EndpointVersion:
-    """What its workers run; its place was looked at."""
+    """Returns what the endpoint's workers run. Its `imageName` must be resolved."""
     image = declared.imageName
     local = image.startswith(LOCAL)
     return EndpointVersion(
@@ -151,13 +155,13 @@ def _bytes(megabytes: int | None) -> int | None:
 
 
 def device_prices(config: Config) -> tuple[Price, ...]:
-    """The price of a device's time, where there is one."""
+    """Returns the price of a device's time, if there is one."""
     nano_usd = config.prices.device_second_nano_usd // 1_000
     return (Price(DEVICE_MS, nano_usd),) if nano_usd else ()
 
 
 def price_list(config: Config) -> PriceList:
-    """What time and space cost."""
+    """Returns the prices of time and space."""
     prices = config.prices
     return PriceList(
         device_second=prices.device_second_nano_usd,
@@ -171,7 +175,7 @@ def price_list(config: Config) -> PriceList:
 
 
 def check_aliases(config: Config, endpoints: Iterable[Endpoint]) -> None:
-    """To be called once all endpoints are known, the hosted ones too."""
+    """Raises ConfigError for a wrong alias. `endpoints` are all, also the hosted ones."""
     known = {endpoint.id for endpoint in endpoints}
     for alias, target in config.aliases.items():
         if alias in known:
@@ -183,7 +187,7 @@ def check_aliases(config: Config, endpoints: Iterable[Endpoint]) -> None:
             )
 
 
-# -- what is wrong, in words
+# -- errors
 
 
 def _validated(document: Mapping[str, Any], file: Path) -> Config:
@@ -191,8 +195,8 @@ def _validated(document: Mapping[str, Any], file: Path) -> Config:
         # As JSON: TOML's arrays are lists, which a strict model takes for tuples only from JSON.
         return Config.model_validate_json(_as_json(document, file))
     except ValidationError as invalid:
-        told = [_sentence(error, document) for error in invalid.errors(include_url=False)]
-        raise ConfigError(f"{file}: " + "; ".join(told)) from None
+        messages = [_message(error) for error in invalid.errors(include_url=False)]
+        raise ConfigError(f"{file}: " + "; ".join(messages)) from None
 
 
 def _as_json(document: Mapping[str, Any], file: Path) -> bytes:
@@ -202,7 +206,7 @@ def _as_json(document: Mapping[str, Any], file: Path) -> bytes:
         raise ConfigError(f"{file}: {error}") from None
 
 
-def _sentence(error: ErrorDetails, document: Mapping[str, Any]) -> str:
+def _message(error: ErrorDetails) -> str:
     where = _where(error["loc"])
     if error["type"] == "extra_forbidden":
         return f"{where} is not a known field; allowed: {', '.join(_fields_at(error['loc'][:-1]))}"
@@ -226,6 +230,7 @@ def _where(loc: tuple[int | str, ...]) -> str:
 
 _SECTIONS: dict[str, type[Section]] = {
     "s3": S3Section,
+    "tls": TlsSection,
     "prices": Prices,
     "retention": Retention,
     "rate_limits": RateLimits,
@@ -256,12 +261,21 @@ def _resolved(config: Config, file: Path) -> Config:
         seen.add(declared.id)
         field, program = f"{file}: imageName of endpoint {declared.id}", bool(declared.dockerStartCmd)
         try:
-            image = placed(declared.imageName, field, folder, roots, program=program)
-        except PlaceError as wrong:
+            image = resolved(declared.imageName, field, folder, roots, program=program)
+        except ImageNameError as wrong:
             raise ConfigError(str(wrong)) from None
         endpoints.append(declared.model_copy(update={"imageName": image}))
+    tls = config.tls and TlsSection(
+        cert=str(folder / config.tls.cert),
+        key=str(folder / config.tls.key),
+        client_ca=config.tls.client_ca and str(folder / config.tls.client_ca),
+    )
     return config.model_copy(
-        update={"local_roots": tuple(str(root) for root in roots), "endpoints": tuple(endpoints)}
+        update={
+            "local_roots": tuple(str(root) for root in roots),
+            "endpoints": tuple(endpoints),
+            "tls": tls,
+        }
     )
 
 
@@ -279,8 +293,8 @@ def _check_registries(config: Config, file: Path) -> None:
             )
 
 
-def _root(folder: Path, given: str, file: Path) -> Path:
-    root = (folder / given).resolve()
+def _root(folder: Path, name: str, file: Path) -> Path:
+    root = (folder / name).resolve()
     if not root.is_dir():
-        raise ConfigError(f"{file}: local_roots must name folders; {given} is none ({root})")
+        raise ConfigError(f"{file}: local_roots must name folders; {name} is none ({root})")
     return root

@@ -1,6 +1,6 @@
-"""The sections of `stoker.toml` as models: which fields there are, and what each may hold.
+"""The sections of `stoker.toml` as models: their fields, and the values that are allowed.
 
-Whether a path lies where it may, and what a file says in words when it is wrong, is `control.config`'s.
+`control.config.config` checks paths and writes the error messages.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from stoker.control.places import LOCAL
-from stoker.control.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, is_http_url, shown
+from stoker.control.config.image_names import LOCAL
+from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, is_http_url, shown
 
 DEFAULT_EXECUTION_TIMEOUT_MS = 600_000
 DEFAULT_TTL_MS = 86_400_000
@@ -26,7 +26,7 @@ _CUDA = r"^([0-9]{1,3}\.[0-9]{1,3})?$"
 _LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 INIT_TIMEOUT_S = (1, 86_400)
 INIT_TIMEOUT_ENV = ("STOKER_INIT_TIMEOUT", "RUNPOD_INIT_TIMEOUT")
-"""Where an image or a tool says its start deadline as the field does. The first that is there counts."""
+"""The environment variables that may set the start deadline. The first that is set counts."""
 
 
 _Nano = Annotated[int, Field(ge=0, le=10**15)]
@@ -37,7 +37,7 @@ class Section(BaseModel):
 
 
 class S3Section(Section):
-    """An S3 of the operator's; without it the embedded one is used."""
+    """The operator's own S3. Without it the embedded one is used."""
 
     endpoint_url: str
     public_endpoint: str | None = None
@@ -55,9 +55,17 @@ class S3Section(Section):
         return self
 
 
+class TlsSection(Section):
+    """PEM files of the server's certificate. `client_ca` signs the certificates of agents."""
+
+    cert: Annotated[str, Field(min_length=1)]
+    key: Annotated[str, Field(min_length=1)]
+    client_ca: Annotated[str | None, Field(min_length=1)] = None
+
+
 class Prices(Section):
-    """Whole billionths of a dollar. A job's own part of device time is counted in whole milliseconds, so
-    that price is for thousands."""
+    """Prices in whole billionths of a dollar. `device_second_nano_usd` is a multiple of 1000, because a job's
+    device time is counted in milliseconds."""
 
     device_second_nano_usd: Annotated[int, Field(ge=0, multiple_of=1_000)] = 0
     gpu_second_nano_usd: dict[Annotated[str, Field(min_length=1, max_length=191)], _Nano] = {}
@@ -69,27 +77,27 @@ class Prices(Section):
 
 
 class Retention(Section):
-    """Seconds for which the record of an ended job is kept: of `/run` and of `/runsync`."""
+    """How many seconds the record of an ended job is kept, for jobs of `/run` and of `/runsync`."""
 
     async_s: Annotated[int, Field(ge=60, le=604_800)] = 1_800
     sync_s: Annotated[int, Field(ge=10, le=300)] = 60
 
 
 class RateLimits(Section):
-    """An endpoint's limits are at least what its running workers can take at this many requests each."""
+    """An endpoint's limits allow at least this many requests for each of its running workers."""
 
     enabled: bool = True
     requests_per_worker: Annotated[int, Field(ge=0, le=1_000_000)] = 50
 
 
 class Cors(Section):
-    """Whose pages may call from a browser: `https://host[:port]`, or "*" for everybody's."""
+    """The origins whose pages may call from a browser: `https://host[:port]`, or "*" for all."""
 
     origins: tuple[Annotated[str, Field(pattern=_ORIGIN)], ...] = ()
 
 
 class RegistrySection(Section):
-    """What the images of a registry are pulled with; an endpoint names it by its id."""
+    """The credentials of a registry. Endpoints refer to them by id."""
 
     id: Annotated[str, Field(pattern=_ID)]
     username: Annotated[str, Field(min_length=1, max_length=191)]
@@ -97,7 +105,7 @@ class RegistrySection(Section):
 
 
 class LimitsSection(Section):
-    """Of one worker with everything it starts; what is left out is the node's to say."""
+    """The limits of one worker with all its processes. The node's limits apply where none is set."""
 
     memoryMb: Annotated[int | None, Field(ge=16, le=1 << 24)] = None
     cpus: Annotated[float | None, Field(ge=0.01, le=4096)] = None
@@ -143,7 +151,7 @@ class EndpointSection(Section):
 
     @model_validator(mode="after")
     def _kind(self) -> EndpointSection:
-        """A program that speaks the worker protocol, or a handler."""
+        """Checks that the fields fit a program of the worker protocol, or a handler."""
         contained = not self.imageName.startswith(LOCAL)
         if self.handler is not None and not contained:
             raise ValueError(
@@ -170,17 +178,17 @@ class EndpointSection(Section):
 
     @property
     def start_timeout_s(self) -> int:
-        """The env says it over `initTimeout`."""
-        given = next((self.env[name] for name in INIT_TIMEOUT_ENV if name in self.env), None)
-        return self.initTimeout if given is None else int(given)
+        """The environment variable takes precedence over `initTimeout`."""
+        variable = next((self.env[name] for name in INIT_TIMEOUT_ENV if name in self.env), None)
+        return self.initTimeout if variable is None else int(variable)
 
     @model_validator(mode="after")
     def _init_timeouts(self) -> EndpointSection:
         low, high = INIT_TIMEOUT_S
         for name in INIT_TIMEOUT_ENV:
-            given = self.env.get(name)
-            if given is not None and not (_SECONDS.fullmatch(given) and low <= int(given) <= high):
-                raise ValueError(f"env.{name} must be whole seconds from {low} to {high}; got {shown(given)}")
+            value = self.env.get(name)
+            if value is not None and not (_SECONDS.fullmatch(value) and low <= int(value) <= high):
+                raise ValueError(f"env.{name} must be whole seconds from {low} to {high}; got {shown(value)}")
         return self
 
     @model_validator(mode="after")
@@ -199,10 +207,12 @@ class EndpointSection(Section):
 
 
 class Config(Section):
-    """A whole file."""
+    """The whole file."""
 
     local_roots: tuple[str, ...] = ()
     allow_private_addresses: bool = False
+    behind_proxy: bool = False
+    tls: TlsSection | None = None
     s3: S3Section | None = None
     database: SecretStr | None = None
     prices: Prices = Prices()

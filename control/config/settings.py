@@ -1,4 +1,4 @@
-"""How long the control plane waits for what. Durations in seconds; defaults are the protocol's."""
+"""The settings of the control plane. Durations are in seconds; the defaults are the protocol's."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from stoker.wire.messages import Price, RegistryAuth
 
 @dataclass(frozen=True, slots=True)
 class PlaneSettings:
-    """`aliases` are further ids of endpoints: alias to id. `registries` are those that the file declares.
+    """`aliases` maps further ids to endpoints' ids. `registries` are those that the file declares.
 
-    `local_roots` are folders below which `local:` handlers may lie; relative places start at `local_base`, as
-    the file's do. `prices` are those of every endpoint's jobs, `price_list` is what bills are made by.
+    `local_roots` are the folders in which `local:` handlers may be; relative paths start at `local_base`.
+    `prices` apply to every endpoint's jobs; `price_list` is used for bills.
     """
 
     beat_s: float = 5.0

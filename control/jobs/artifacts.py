@@ -1,4 +1,4 @@
-"""Control's way to the object store: spilled inputs and outputs, grants for attempts, and deleting.
+"""Control's way to the object store: spilled inputs and outputs, requests signed for agents, and deleting.
 
 `S3Artifacts` runs the synchronous store of `outbound` on two threads; `MemoryArtifacts` is the same in a
 dictionary, for the simulation. What the store refuses comes out as one of control's own errors:
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
@@ -25,8 +25,8 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
     OutboundError,
 )
-from stoker.outbound.objects import ObjectStore, ObjectStoreConfig, refuse_short_credentials
-from stoker.wire.messages import Grant, Ref
+from stoker.outbound.objects import ObjectHeaders, ObjectStore, ObjectStoreConfig, refuse_short_credentials
+from stoker.wire.messages import Grant, Ref, Signed, Wanted
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,19 @@ Blobs = MutableMapping[tuple[str, str], bytes]
 
 _RETRY_AFTER_S = 5
 
+SIGNED_S = 3600
+"""How long an agent's request may begin after it was signed. It asks again for each try."""
+
 
 class Artifacts(Protocol):
+    """`grant`: where agents may have requests signed, and nothing to sign them with; of no prefix yet."""
+
+    grant: Grant
+
     async def put_bytes(self, key: str, data: bytes, media_type: str = "application/json") -> Ref: ...
 
-    async def get(self, ref: Ref) -> bytes: ...
+    async def get(self, ref: Ref) -> bytes:
+        """At most as many bytes as the ref says. One without a digest is not compared."""
 
     async def url(self, ref: Ref) -> str:
         """A signed address under which a caller can read it."""
@@ -50,8 +58,10 @@ class Artifacts(Protocol):
     async def delete_prefix(self, prefix: str) -> None:
         """Everything below `prefix`, which ends in a slash."""
 
-    def grant(self, prefix: str) -> Grant:
-        """The right to write below `prefix`, to be handed to an agent."""
+    async def sign(self, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
+        """Requests that an agent may send. Whether it may is for `control.nodes.signing` to say. Asks no
+        store.
+        """
 
     async def close(self) -> None: ...
 
@@ -59,15 +69,16 @@ class Artifacts(Protocol):
 class S3Artifacts:
     def __init__(self, config: ObjectStoreConfig, threads: int = 2) -> None:
         refuse_short_credentials(config)
-        self._config = config
+        self.grant = _grant(config)
         self._store = ObjectStore(config)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="artifacts")
+        self._signing = ThreadPoolExecutor(1, thread_name_prefix="signing")  # waits for no store
         self._running: set[Future[Any]] = set()
 
     async def start(self) -> None:
         """Make the bucket if need be and prove that it can be written. Raises an OutboundError.
 
-        A full one is only told of: what needs no room goes on, and results wait for it.
+        A full one is only logged: what needs no room goes on, and results wait for room.
         """
         await self._on_thread(self._store.ensure_bucket)
         try:
@@ -85,30 +96,31 @@ class S3Artifacts:
     async def url(self, ref: Ref) -> str:
         return await self._run(lambda: self._store.presign_get(ref.key))
 
+    async def sign(self, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
+        return await self._run(lambda: tuple(sign(self._store, one) for one in wanted), self._signing)
+
     async def delete(self, key: str) -> None:
         await self._run(lambda: self._store.delete_keys([key]))
 
     async def delete_prefix(self, prefix: str) -> None:
         await self._run(lambda: self._store.delete_prefix(prefix))
 
-    def grant(self, prefix: str) -> Grant:
-        return grant_of(self._config, prefix)
-
     async def close(self) -> None:
         """Waits for what is running."""
         self._pool.shutdown(wait=False)
         await asyncio.gather(*(asyncio.wrap_future(f) for f in tuple(self._running)), return_exceptions=True)
         self._pool.shutdown()  # its threads are idle now, and end at once
+        self._signing.shutdown()
         self._store.close()
 
-    async def _run(self, call: Callable[[], T]) -> T:
+    async def _run(self, call: Callable[[], T], pool: ThreadPoolExecutor | None = None) -> T:
         try:
-            return await self._on_thread(call)
+            return await self._on_thread(call, pool)
         except OutboundError as error:
             raise as_control_error(error) from error
 
-    async def _on_thread(self, call: Callable[[], T]) -> T:
-        running = self._pool.submit(call)
+    async def _on_thread(self, call: Callable[[], T], pool: ThreadPoolExecutor | None = None) -> T:
+        running = (pool or self._pool).submit(call)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         return await asyncio.wrap_future(running)
@@ -121,6 +133,7 @@ class MemoryArtifacts:
         self._config = config or ObjectStoreConfig(
             "http://objects.test", "", "us-east-1", "stoker", "id", "secret"
         )
+        self.grant = _grant(self._config)
         self.blobs: Blobs = {} if blobs is None else blobs
         self.down = False
 
@@ -134,13 +147,17 @@ class MemoryArtifacts:
         data = self.blobs.get((self._config.bucket, ref.key))
         if data is None:
             raise as_control_error(ObjectMissing(f"reading {ref.key} failed: there is no such object"))
-        if hashlib.sha256(data).hexdigest() != ref.sha256:
+        if ref.sha256 and hashlib.sha256(data).hexdigest() != ref.sha256:
             raise ControlError(f"the object {ref.key} was altered: it is not the one that was stored")
         return data
 
     async def url(self, ref: Ref) -> str:
         await self._called()
         return f"{self._config.endpoint_url}/{self._config.bucket}/{ref.key}?signed"
+
+    async def sign(self, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
+        await asyncio.sleep(0)
+        return tuple(Signed(f"{self._config.endpoint_url}/{one.key}?{one.verb}") for one in wanted)
 
     async def delete(self, key: str) -> None:
         await self._called()
@@ -154,9 +171,6 @@ class MemoryArtifacts:
             if bucket == self._config.bucket and key.startswith(prefix):
                 del self.blobs[bucket, key]
 
-    def grant(self, prefix: str) -> Grant:
-        return grant_of(self._config, prefix)
-
     async def close(self) -> None:
         """Nothing to end."""
 
@@ -166,16 +180,38 @@ class MemoryArtifacts:
             raise as_control_error(ObjectStoreDown("the object store is down, as it was told to be"))
 
 
-def grant_of(config: ObjectStoreConfig, prefix: str) -> Grant:
+def _grant(config: ObjectStoreConfig) -> Grant:
     return Grant(
         endpoint_url=config.endpoint_url,
         public_endpoint=config.public_endpoint or config.endpoint_url,
         region=config.region,
         bucket=config.bucket,
-        prefix=prefix,
-        access_id=config.access_id,
-        access_secret=config.access_secret,
+        prefix="",
+        access_id="",
     )
+
+
+def sign(objects: ObjectStore, wanted: Wanted) -> Signed:
+    key, part = wanted.key, {"UploadId": wanted.upload}
+    match wanted.verb:
+        case "put" | "start":
+            about = ObjectHeaders(wanted.media_type, wanted.name, wanted.sha256)
+            return Signed(
+                *objects.presign_put(key, wanted.size, about, SIGNED_S, in_parts=wanted.verb == "start")
+            )
+        case "part":
+            size = {"PartNumber": wanted.part, "ContentLength": wanted.size}
+            return Signed(objects.presign("upload_part", key, SIGNED_S, **part, **size))
+        case "finish":
+            return Signed(objects.presign("complete_multipart_upload", key, SIGNED_S, **part))
+        case "drop":
+            return Signed(objects.presign("abort_multipart_upload", key, SIGNED_S, **part))
+        case "read":
+            return Signed(objects.presign("get_object", key, SIGNED_S))
+        case "link":
+            return Signed(objects.presign_get(key))
+        case other:
+            raise ValueError(f"verb {other!r} is not known")
 
 
 def as_control_error(error: OutboundError) -> ControlError:
@@ -188,4 +224,4 @@ def as_control_error(error: OutboundError) -> ControlError:
             return ControlError(str(error))
 
 
-__all__ = ["Artifacts", "Blobs", "MemoryArtifacts", "S3Artifacts", "as_control_error", "grant_of"]
+__all__ = ["Artifacts", "Blobs", "MemoryArtifacts", "S3Artifacts", "as_control_error"]

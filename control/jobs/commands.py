@@ -11,26 +11,35 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 from stoker.control import store
-from stoker.control.artifacts import Artifacts
-from stoker.control.bells import Bells
-from stoker.control.commit import Commits
-from stoker.control.dispatch import Dispatch
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.endpoints import Endpoints
-from stoker.control.errors import BadRequest, ControlError, InDoubt, InvalidInput, NotFound, Unavailable
-from stoker.control.inputs import check_input
-from stoker.control.nodes import Nodes
-from stoker.control.settings import PlaneSettings
-from stoker.control.staffing import Staffing
+from stoker.control.errors import (
+    BadRequest,
+    ControlError,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+    UncertainCommit,
+)
+from stoker.control.jobs.artifacts import Artifacts
+from stoker.control.jobs.inputs import check_input
+from stoker.control.jobs.queries import JobQueries, no_job
+from stoker.control.jobs.waiters import JobChanges, JobWaiters
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Submission, refuse_unreachable
+from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
-from stoker.control.types import Endpoint, JobView, NewJob, Submission, Submitted
-from stoker.control.views import Views, no_job
+from stoker.control.store.database.commits import Commits
+from stoker.control.types import Endpoint, JobView, NewJob, Submitted
 from stoker.wire import names
 from stoker.wire.messages import Ref
 
@@ -44,103 +53,120 @@ PURGE_BATCH = 1_000
 """Jobs that one transaction cancels: others must get a turn at the store."""
 
 
-class Intake:
+class JobCommands:
     def __init__(
         self,
         settings: PlaneSettings,
         commits: Commits,
         artifacts: Artifacts,
-        bells: Bells,
+        waiters: JobWaiters,
         endpoints: Endpoints,
         dispatch: Dispatch,
-        staffing: Staffing,
-        nodes: Nodes,
-        views: Views,
+        scaling: WorkerScaling,
+        changes: JobChanges,
+        queries: JobQueries,
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
         self._settings = settings
         self._commits = commits
         self._artifacts = artifacts
-        self._bells = bells
+        self._waiters = waiters
         self._endpoints = endpoints
         self._dispatch = dispatch
-        self._staffing = staffing
-        self._nodes = nodes
-        self._views = views
+        self._scaling = scaling
+        self._changes = changes
+        self._queries = queries
         self._clock = clock
         self._rng = rng
         self.closed = False
 
     # -- new jobs
 
-    async def submit(self, account: str, endpoint: str, submission: Submission, *, sync: bool) -> JobView:
-        self._check_open()
-        found = self._endpoints.find(account, endpoint)
-        return (await self._accept(found, await self._new_job(found, submission, sync=sync))).view
-
-    async def run_sync(self, account: str, endpoint: str, submission: Submission, seconds: float) -> JobView:
-        """Submits and waits: the terminal view, or the current one after `seconds`.
-
-        The bell is hung up before the job is stored, so that the way back needs no read. What was submitted
-        is let go before the wait: hundreds may wait, each with 20 MB.
-        """
-        self._check_open()
-        found = self._endpoints.find(account, endpoint)
-        new = await self._new_job(found, submission, sync=True)
-        with self._bells.end_of(new.id) as ended:
-            accepted = await self._accept(found, new)
-            del submission, new
-            if accepted.repeated:
-                return await self._wait_again(account, accepted.view, seconds)
-            try:
-                async with asyncio.timeout(seconds):
-                    view = await ended
-            except (TimeoutError, InDoubt):
-                view = await self._view_or(accepted.view, account)
-        try:
-            return await self._views.whole(view)
-        except Unavailable:
-            return accepted.view  # with a 503 the caller would submit it again
-
-    def _check_open(self) -> None:
+    async def submit(self, endpoint: Endpoint, submission: Submission, *, sync: bool) -> JobView:
         if self.closed:
-            raise Unavailable("the service is stopping and takes no more jobs; ask again")
+            raise _stopping()
+        return (await self._accept(endpoint, await self._new_job(endpoint, submission, sync=sync))).view
 
-    async def _wait_again(self, account: str, first: JobView, seconds: float) -> JobView:
+    async def run_sync(
+        self, endpoint: Endpoint, submission: Submission, seconds: float, *, must_end: bool = False
+    ) -> JobView:
+        """Submits and waits: the terminal view, or the current one after `seconds`. A job that must end by
+        then is stopped and has timed out.
+
+        The waiter is registered before the job is stored, so that the answer needs no read. The submission is
+        released before the wait: hundreds of callers may wait, each with 20 MB.
+        """
+        if self.closed:
+            raise _stopping()
+        deadline = asyncio.get_running_loop().time() + seconds
+        new = await self._new_job(endpoint, submission, sync=True)
+        with self._waiters.end_of(new.id) as ended:
+            accepted = await self._accept(endpoint, new)
+            del submission, new
+            view = accepted.view
+            if not accepted.repeated:
+                with suppress(TimeoutError, UncertainCommit):
+                    async with asyncio.timeout_at(deadline):
+                        view = await ended
+        if view.state is JobState.COMPLETED and view.output_ref is None:
+            return view
         try:
-            return await self._views.wait(account, first.endpoint, first.id, seconds)
+            if not view.ended:
+                view = await self._wait_on(endpoint, view, deadline, repeated=accepted.repeated)
+            if must_end and not view.ended and not self.closed:
+                view = await self._end_wait(endpoint, view.id, seconds)
+            return await self._queries.whole(view)
+        except Unavailable:
+            return view  # with a 503 the caller would submit it again
+
+    async def _wait_on(
+        self, endpoint: Endpoint, known: JobView, deadline: float, *, repeated: bool
+    ) -> JobView:
+        """For a job that another call submitted, and after a commit of which nobody knows the outcome."""
+        try:
+            return await self._queries.wait_until(endpoint, known.id, deadline)
         except NotFound:
+            if not repeated:
+                raise
             raise NotFound(
-                f"this Idempotency-Key was used for job {first.id}, whose time has passed; "
+                f"this Idempotency-Key was used for job {known.id}, whose time has passed; "
                 "take a new key to run it once more"
             ) from None
 
-    async def _view_or(self, accepted: JobView, account: str) -> JobView:
-        """The view now; where the store does not answer, the one that the job was accepted with."""
-        try:
-            return await self._views.view(account, accepted.endpoint, accepted.id)
-        except Unavailable:
-            return accepted
+    async def _end_wait(self, endpoint: Endpoint, job: str, seconds: float) -> JobView:
+        why = (
+            f"the job did not end within the {seconds:g} s for which /runsync waits, and was stopped; "
+            "submit it to /run where it may take longer"
+        )
+        now = self._clock()
+        view, changed = await self._commits.commit(
+            lambda conn: store.end_wait(conn, endpoint.account, endpoint.id, job, now, why)
+        )
+        if view is None:
+            raise no_job(job)
+        if changed is not None:
+            self._changes.apply([changed])
+        return view
 
     async def _accept(self, endpoint: Endpoint, new: NewJob) -> Submitted:
-        slots = self._dispatch.reserve([endpoint.id], limit=1)
+        slots = self._dispatch.reserve([endpoint.id], most=1)
         done: Submitted | None = None
 
         def submit(conn: Conn) -> Submitted:
-            if self._endpoints.by_id(endpoint.id) is None:  # deleted meanwhile: nobody would cancel the job
+            if endpoint.id not in self._endpoints.by_id:  # deleted meanwhile: nobody would cancel the job
                 raise NotFound(f"no endpoint {endpoint.id!r}: it was deleted")
             submitted = store.submit(conn, new, () if self.closed else slots, new.created_at)
             if new.input_ref is not None and submitted.repeated:
-                store.note_leftovers(conn, [new.input_ref.key])
+                store.note_orphans(conn, [new.input_ref.key])
             elif new.input_ref is not None:
-                store.forget_leftovers(conn, [new.input_ref.key])
+                store.forget_orphans(conn, [new.input_ref.key])
             return submitted
 
         try:
             done = await self._commits.commit(submit)
         except ControlError as error:
-            if new.input_ref is not None and not isinstance(error, InDoubt):
+            if new.input_ref is not None and not isinstance(error, UncertainCommit):
                 with suppress(ControlError):  # it is noted, too, and goes in an hour
                     await self._artifacts.delete(new.input_ref.key)
             raise
@@ -148,16 +174,19 @@ class Intake:
             self._dispatch.settle(slots, done.claimed if done else ())
         if not any(job.job == new.id for job in done.claimed):
             self._dispatch.mark(endpoint.id)
-            self._staffing.wake.set()
+            self._scaling.wake.set()
         return done
 
     async def _new_job(self, endpoint: Endpoint, submission: Submission, *, sync: bool) -> NewJob:
+        settings = self._settings
+        if submission.webhook or submission.s3:
+            refuse_unreachable(submission, allow_private=settings.allow_private_addresses)
         now, job = self._clock(), names.job_id(self._rng, sync=sync)
-        self._check_schema(endpoint, submission, job)
+        if endpoint.run.schema is not None:
+            self._check_schema(endpoint, endpoint.run.schema, submission, job)
         data, ref = submission.input, None
         if len(data) > SPILL_BYTES:
             ref = await self._spill(names.input_key(endpoint.id, job), data, now)
-        settings = self._settings
         return NewJob(
             id=job,
             account=endpoint.account,
@@ -179,65 +208,67 @@ class Intake:
 
     async def _spill(self, key: str, data: bytes, now: float) -> Ref:
         """Noted for deletion until the job is stored that names it: it may never be."""
-        await self._commits.commit(lambda conn: store.note_leftovers(conn, [key], now + STORED_WITHIN_S))
+        await self._commits.commit(lambda conn: store.note_orphans(conn, [key], now + STORED_WITHIN_S))
         return await self._artifacts.put_bytes(key, data)
 
-    def _check_schema(self, endpoint: Endpoint, submission: Submission, job: str) -> None:
-        if endpoint.run.schema is None:
-            return
+    def _check_schema(
+        self, endpoint: Endpoint, schema: Mapping[str, Any], submission: Submission, job: str
+    ) -> None:
         try:
-            check_input(endpoint.run.schema, json.loads(submission.input))
+            check_input(schema, json.loads(submission.input))
         except BadRequest as error:
             raise (InvalidInput(str(error), job) if endpoint.hosted else error) from None
 
     # -- jobs that are there
 
-    async def cancel(self, account: str, endpoint: str, job: str) -> JobView:
+    async def cancel(self, endpoint: Endpoint, job: str) -> JobView:
         """CANCELLED in the store at once; the slot is free when the agent says so."""
-        found = self._endpoints.find(account, endpoint)
         now = self._clock()
         view, changed = await self._commits.commit(
-            lambda conn: store.cancel(conn, found.account, found.id, job, now)
+            lambda conn: store.cancel(conn, endpoint.account, endpoint.id, job, now)
         )
         if view is None:
             raise no_job(job)
         if changed is not None:
-            self._nodes.apply([changed])
+            self._changes.apply([changed])
             return view
-        return await self._views.whole(view)
+        return await self._queries.whole(view)
 
-    async def retry(self, account: str, endpoint: str, job: str) -> JobView:
+    async def retry(self, endpoint: Endpoint, job: str) -> JobView:
         """Back to the queue with the same id and input, within its old ttl."""
-        self._check_open()
-        found = self._endpoints.find(account, endpoint)
+        if self.closed:
+            raise _stopping()
         now = self._clock()
         view, changed = await self._commits.commit(
-            lambda conn: store.retry(conn, found.account, found.id, job, now)
+            lambda conn: store.retry(conn, endpoint.account, endpoint.id, job, now)
         )
         if view is None:
             raise no_job(job)
         if changed is None:
             raise BadRequest(f"only FAILED and TIMED_OUT jobs can be retried; job {job} is {view.state}")
-        self._nodes.apply([changed])
-        self._staffing.wake.set()
+        self._changes.apply([changed])
+        self._scaling.wake.set()
         return replace(view, reason=None)
 
-    async def purge(self, account: str, endpoint: str) -> int:
+    async def purge(self, endpoint: Endpoint) -> int:
         """Cancels what waits now; jobs that come meanwhile stay."""
-        found = self._endpoints.find(account, endpoint)
-        upto = await self._commits.read(lambda conn: store.newest(conn, found.id))
+        upto = await self._commits.read(lambda conn: store.newest(conn, endpoint.id))
         removed = 0
         while True:
             cancel = partial(
                 store.purge,
-                account=found.account,
-                endpoint=found.id,
+                account=endpoint.account,
+                endpoint=endpoint.id,
                 upto=upto,
                 now=self._clock(),
                 limit=PURGE_BATCH,
             )
             changed = await self._commits.commit(cancel)
-            self._nodes.apply(changed)
+            self._changes.apply(changed)
             removed += len(changed)
             if len(changed) < PURGE_BATCH:
                 return removed
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the service is stopping and takes no more jobs; ask again")

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 
 from stoker.control.errors import BadRequest
-from stoker.control.submissions import is_http_url, shown
+from stoker.control.rules.submissions import is_http_url, shown
 
 KEPT_SCHEMAS = 256
 TOLD_ERRORS = 3

@@ -15,13 +15,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
+from stoker.control.rules.validation import InvalidReport, printed
 from stoker.wire.messages import AttemptKey, LogHello, LogLines, LogWanted
 from stoker.wire.streams import ControlLogs, StreamEnded
 
 log = logging.getLogger(__name__)
 
 RING_LINES = 2000
-RING_LETTERS = 512 * 1024
+RING_CHARACTERS = 512 * 1024
 LINGER_S = 10.0
 """A reader whose connection broke finds what it missed for so long."""
 
@@ -33,7 +34,7 @@ class Ring:
 
     def __init__(self) -> None:
         self._lines: deque[tuple[int, str]] = deque()
-        self._letters = 0
+        self._characters = 0
         self.next = 0
         self.over = False
         self.fed = False
@@ -45,11 +46,11 @@ class Ring:
         for number, line in enumerate(said.lines, said.first):
             if number >= self.next:
                 self._lines.append((number, line))
-                self._letters += len(line)
+                self._characters += len(line)
                 self.next = number + 1
         self.next = max(self.next, said.first)
-        while len(self._lines) > RING_LINES or self._letters > RING_LETTERS:
-            self._letters -= len(self._lines.popleft()[1])
+        while len(self._lines) > RING_LINES or self._characters > RING_CHARACTERS:
+            self._characters -= len(self._lines.popleft()[1])
         self.fed = True
         self.over = self.over or said.over
         self.ring()
@@ -64,9 +65,9 @@ class Ring:
 
 
 class LiveLogs:
-    """`accept` says why the speaker of a Hello is not who it claims to be, or None."""
+    """`accept` returns why the holder of a token may not send the logs of the node that its Hello names."""
 
-    def __init__(self, accept: Callable[[LogHello], Awaitable[str | None]]) -> None:
+    def __init__(self, accept: Callable[[LogHello, str], Awaitable[str | None]]) -> None:
         self._accept = accept
         self._rings: dict[AttemptKey, tuple[str, Ring]] = {}
         self._streams: dict[str, tuple[ControlLogs, asyncio.Event]] = {}
@@ -115,14 +116,16 @@ class LiveLogs:
 
     # -- nodes
 
-    async def serve(self, stream: ControlLogs, peer: str) -> None:
+    async def serve(self, stream: ControlLogs, peer: str, token: str) -> None:
         """One stream of one node, from its Hello to its end."""
         try:
             async with asyncio.timeout(HELLO_S):
                 hello = (await stream.receive()).hello
         except TimeoutError:
             return stream.end(f"no Hello within {HELLO_S:.0f} s")
-        refusal = "the first message must say who speaks" if hello is None else await self._accept(hello)
+        refusal: str | None = "the first message must say who speaks"
+        if hello is not None:
+            refusal = await self._accept(hello, token)
         if hello is None or refusal is not None:
             log.warning("the logs of %s are refused: %s", peer, refusal)
             stream.end(refusal or "")
@@ -135,8 +138,12 @@ class LiveLogs:
             earlier[0].end("a newer stream took over")
         asking = asyncio.create_task(self._ask(hello.node, stream, wake), name=f"logs of {hello.node}")
         try:
+            told = False
             while True:
-                self._feed(hello.node, await stream.receive())
+                why = self._feed(hello.node, await stream.receive())
+                if why is not None and not told:
+                    told = True
+                    log.warning("node %s is not believed (LogLines): %s", hello.node, why)
         finally:
             asking.cancel()
             await asyncio.wait((asking,))
@@ -157,10 +164,16 @@ class LiveLogs:
         except StreamEnded:
             return  # the reading half says why
 
-    def _feed(self, node: str, said: LogLines) -> None:
+    def _feed(self, node: str, said: LogLines) -> str | None:
+        """Why these lines are not believed; None where they are, or where nobody wants them any more."""
         at, ring = self._rings.get(said.key, ("", None))
-        if ring is not None and at == node:
+        if ring is not None:
+            try:
+                printed(said, node, at)
+            except InvalidReport as error:
+                return str(error)
             ring.feed(said)
+        return None
 
     def _ring_all(self, node: str) -> None:
         """Whoever waits for lines of this node learns that none come now."""

@@ -13,11 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from stoker.control import store
-from stoker.control.commit import Commits
 from stoker.control.errors import NotFound
-from stoker.control.live_logs import LiveLogs, Ring
+from stoker.control.jobs.live_logs import LiveLogs, Ring
 from stoker.control.store import Conn
-from stoker.control.types import AttemptLog, Endpoint, JobView, LogEvent
+from stoker.control.store.database.commits import Commits
+from stoker.control.streams import AttemptLog, LogEvent
+from stoker.control.types import Endpoint, JobView
 from stoker.wire.messages import AttemptKey
 
 LAST_LINES_S = 2.0
@@ -25,7 +26,7 @@ LAST_LINES_S = 2.0
 
 
 @dataclass(slots=True)
-class Place:
+class LogPosition:
     """What a reader has: the last line of an attempt. No attempt before the first."""
 
     attempt: int = 0
@@ -60,7 +61,7 @@ async def follow_logs(
     stops: Callable[[], bool],
 ) -> AsyncGenerator[LogEvent, None]:
     """Ends after the `end` event, or without one once it `stops`. Raises NotFound when the job is gone."""
-    place = Place(*after) if after else Place()
+    position = LogPosition(*after) if after else LogPosition()
     news = asyncio.Event()
     with ExitStack() as stack:
         ring: Ring | None = None
@@ -71,18 +72,18 @@ async def follow_logs(
             if ring is not None and view.ended:
                 await _last_lines(ring, news)
             for log in stored:
-                for event in _ended(place, log, live.known(AttemptKey(job, log.attempt))):
+                for event in _ended(position, log, live.known(AttemptKey(job, log.attempt))):
                     yield event
             if view.ended:
-                yield LogEvent("end", view.attempt, place.n, view=view)
+                yield LogEvent("end", view.attempt, position.n, view=view)
                 return
             node = node_of(view.worker) if view.worker is not None else None
             if node is not None and view.attempt > max(read_along, _newest(stored)):
                 read_along = view.attempt
                 ring = stack.enter_context(live.reading(AttemptKey(job, view.attempt), node, news))
-                for event in place.begin(view.attempt):
+                for event in position.begin(view.attempt):
                     yield event
-            async for event in _along(place, ring, changed, news, stops):
+            async for event in _along(position, ring, changed, news, stops):
                 yield event
             if stops():
                 return
@@ -92,19 +93,23 @@ def _newest(stored: tuple[AttemptLog, ...]) -> int:
     return max((log.attempt for log in stored), default=0)
 
 
-def _ended(place: Place, log: AttemptLog, ring: Ring | None) -> Iterator[LogEvent]:
+def _ended(position: LogPosition, log: AttemptLog, ring: Ring | None) -> Iterator[LogEvent]:
     """The rest of an attempt that has ended: from memory where somebody read along, else its tail."""
-    if log.attempt < place.attempt:
+    if log.attempt < position.attempt:
         return
-    yield from place.begin(log.attempt)
+    yield from position.begin(log.attempt)
     if ring is not None:
-        yield from place.give(ring.after(place.n))
+        yield from position.give(ring.after(position.n))
     if ring is None or not ring.over:
-        yield from place.give(list(enumerate(log.lines, log.first)))
+        yield from position.give(list(enumerate(log.lines, log.first)))
 
 
 async def _along(
-    place: Place, ring: Ring | None, changed: asyncio.Event, news: asyncio.Event, stops: Callable[[], bool]
+    position: LogPosition,
+    ring: Ring | None,
+    changed: asyncio.Event,
+    news: asyncio.Event,
+    stops: Callable[[], bool],
 ) -> AsyncGenerator[LogEvent, None]:
     """What is printed, until the job has changed."""
     told = asyncio.create_task(changed.wait())
@@ -112,7 +117,7 @@ async def _along(
         while not told.done() and not stops():
             news.clear()
             if ring is not None:
-                for event in place.give(ring.after(place.n)):
+                for event in position.give(ring.after(position.n)):
                     yield event
             came = asyncio.create_task(news.wait())
             try:

@@ -1,8 +1,8 @@
 """What is read of jobs: records, held waits, streams, lists, counts. Changes nothing but the pollers' cursor.
 
 A payload that was spilled to the object store is put back into what the caller reads up to a size; above
-that the caller gets `{"output_url", "size", "sha256"}`. An end is waited for with a bell that is hung up
-before the store is read, so that none is missed.
+that the caller gets `{"output_url", "size", "sha256"}`. A caller that waits for an end registers before
+the store is read, so that it misses none.
 """
 
 from __future__ import annotations
@@ -14,32 +14,20 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from stoker.control import store
-from stoker.control.artifacts import Artifacts
-from stoker.control.bells import Bells
-from stoker.control.commit import Commits
 from stoker.control.endpoints import Endpoints
-from stoker.control.errors import ControlError, InDoubt, NotFound, Unavailable
-from stoker.control.floor import Floor
-from stoker.control.following import follow
-from stoker.control.live_logs import LiveLogs
-from stoker.control.log_following import follow_logs
-from stoker.control.staffing import Staffing
+from stoker.control.errors import ControlError, NotFound, Unavailable, UncertainCommit
+from stoker.control.jobs.artifacts import Artifacts
+from stoker.control.jobs.following import follow
+from stoker.control.jobs.live_logs import LiveLogs
+from stoker.control.jobs.log_following import follow_logs
+from stoker.control.jobs.waiters import JobWaiters
+from stoker.control.rules.events import JobState
+from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
-from stoker.control.types import (
-    AttemptLog,
-    Counted,
-    Cursor,
-    Endpoint,
-    Health,
-    JobState,
-    JobView,
-    Listing,
-    LogEvent,
-    Page,
-    StoredChunk,
-    StreamEvent,
-    StreamPoll,
-)
+from stoker.control.store.database.commits import Commits
+from stoker.control.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
+from stoker.control.types import Counted, Endpoint, Health, JobView, Listing, Page
 from stoker.wire.messages import Ref
 
 INLINE_BYTES = 20 * 1024 * 1024
@@ -57,24 +45,24 @@ RECOUNT_S = 10.0
 _ALL = 1 << 40
 
 
-class Views:
+class JobQueries:
     def __init__(
         self,
         commits: Commits,
         artifacts: Artifacts,
-        bells: Bells,
+        waiters: JobWaiters,
         endpoints: Endpoints,
-        floor: Floor,
-        staffing: Staffing,
+        cluster: ClusterState,
+        scaling: WorkerScaling,
         live_logs: LiveLogs,
         clock: Callable[[], float],
     ) -> None:
         self._commits = commits
         self._artifacts = artifacts
-        self._bells = bells
+        self._waiters = waiters
         self._endpoints = endpoints
-        self._floor = floor
-        self._staffing = staffing
+        self._cluster = cluster
+        self._scaling = scaling
         self._live_logs = live_logs
         self._clock = clock
         self._counted: dict[str, tuple[float, Counted]] = {}
@@ -82,24 +70,28 @@ class Views:
 
     # -- one job
 
-    async def view(self, account: str, endpoint: str, job: str) -> JobView:
-        """As it is stored: a spilled output is only named. A waiting job says why it waits."""
-        found = self._endpoints.find(account, endpoint)
+    async def view(self, endpoint: Endpoint, job: str) -> JobView:
+        """As it is stored: a spilled output is only named. A waiting job has a reason."""
         now = self._clock()
-        view = await self._commits.read(lambda conn: store.view(conn, found.account, found.id, job, now))
+        view = await self._commits.read(
+            lambda conn: store.view(conn, endpoint.account, endpoint.id, job, now)
+        )
         if view is None:
             raise no_job(job)
-        return self._with_reason(found, view)
+        return self._with_reason(endpoint, view)
 
     def _with_reason(self, endpoint: Endpoint, view: JobView) -> JobView:
         if view.state is not JobState.IN_QUEUE or view.reason is not None:
             return view
-        return replace(view, reason=self._staffing.reason(endpoint))
+        current = self._endpoints.by_id.get(
+            endpoint.id, endpoint
+        )  # it may have changed while a caller waited
+        return replace(view, reason=self._scaling.reason(current))
 
-    async def status(self, account: str, endpoint: str, job: str, ttl_ms: int | None = None) -> JobView:
+    async def status(self, endpoint: Endpoint, job: str, ttl_ms: int | None = None) -> JobView:
         if ttl_ms is not None:
-            await self._shorten(self._endpoints.find(account, endpoint), job, ttl_ms / 1000)
-        return await self.whole(await self.view(account, endpoint, job))
+            await self._shorten(endpoint, job, ttl_ms / 1000)
+        return await self.whole(await self.view(endpoint, job))
 
     async def _shorten(self, endpoint: Endpoint, job: str, seconds: float) -> None:
         now = self._clock()
@@ -109,38 +101,49 @@ class Views:
         if known is None:
             raise no_job(job)
 
-    async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView:
+    async def wait(self, endpoint: Endpoint, job: str, seconds: float) -> JobView:
         """The terminal view as soon as there is one; after `seconds`, the view as it is then."""
         self._check_open()
-        with self._bells.end_of(job) as ended:
-            view = await self.view(account, endpoint, job)
-            if not view.ended:
-                try:
-                    async with asyncio.timeout(seconds):
-                        view = await ended
-                except (TimeoutError, InDoubt):
-                    view = await self.view(account, endpoint, job)
-        return await self.whole(view)
+        deadline = asyncio.get_running_loop().time() + seconds
+        return await self.whole(await self.wait_until(endpoint, job, deadline))
 
-    async def logs(self, account: str, endpoint: str, job: str) -> tuple[AttemptLog, ...]:
-        found = self._endpoints.find(account, endpoint)
+    async def wait_until(self, endpoint: Endpoint, job: str, deadline: float) -> JobView:
+        """As `wait`, to a time of the loop's clock; a spilled output is only named.
+
+        A commit whose outcome nobody knows may have ended the job: it is read again, and waited for on.
+        """
+        while True:
+            with self._waiters.end_of(job) as ended:
+                view = await self.view(endpoint, job)
+                if view.ended or self._waiters.closed:
+                    return view
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        return await ended
+                except TimeoutError:
+                    return await self.view(endpoint, job)
+                except UncertainCommit:
+                    continue
+
+    async def logs(self, endpoint: Endpoint, job: str) -> tuple[AttemptLog, ...]:
         now = self._clock()
-        logs = await self._commits.read(lambda conn: store.job_logs(conn, found.account, found.id, job, now))
+        logs = await self._commits.read(
+            lambda conn: store.job_logs(conn, endpoint.account, endpoint.id, job, now)
+        )
         if logs is None:
             raise no_job(job)
         return logs
 
     async def follow_logs(
-        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+        self, endpoint: Endpoint, job: str, after: tuple[int, int] | None
     ) -> AsyncGenerator[LogEvent, None]:
         """What the job prints, from what is kept or after an id, to its end. A reader may come back."""
-        found = self._endpoints.find(account, endpoint)
-        with self._bells.changes_of(job) as changed:
+        with self._waiters.changes_of(job) as changed:
             events = follow_logs(
                 self._commits,
                 self._live_logs,
                 self._node_of,
-                found,
+                endpoint,
                 job,
                 after,
                 changed,
@@ -152,13 +155,13 @@ class Views:
                     yield event
 
     def _node_of(self, worker: str) -> str | None:
-        held = self._floor.workers.get(worker)
+        held = self._cluster.workers.get(worker)
         return held.node if held is not None and self._live_logs.has_stream(held.node) else None
 
     # -- payloads
 
     async def whole(self, view: JobView) -> JobView:
-        """Puts a spilled output back, or says where it lies; a failure comes with its last lines."""
+        """Puts a spilled output back, or its URL; a failure comes with its last lines."""
         if view.state in (JobState.FAILED, JobState.TIMED_OUT):
             view = await self._with_lines(view)
         if view.output_ref is None:
@@ -173,7 +176,7 @@ class Views:
         return replace(view, logs=lines)
 
     async def payload(self, ref: Ref) -> bytes:
-        """The JSON text that was spilled, or JSON that says where it lies and what it is."""
+        """The JSON text that was spilled, or JSON with its URL, size and digest."""
         if ref.size <= INLINE_BYTES:
             return await self._artifacts.get(ref)
         place = {"output_url": await self._artifacts.url(ref), "size": ref.size, "sha256": ref.sha256}
@@ -186,26 +189,25 @@ class Views:
 
     # -- streams
 
-    async def poll_stream(self, account: str, endpoint: str, job: str, seconds: float) -> StreamPoll:
+    async def poll_stream(self, endpoint: Endpoint, job: str, seconds: float) -> StreamPoll:
         """Chunks not yet delivered to pollers; held up to `seconds` while there is nothing to say.
 
-        A terminal state is told only together with the last chunk: until then the job reads IN_PROGRESS.
+        A terminal state is returned only together with the last chunk: until then the job reads IN_PROGRESS.
         """
         self._check_open()
-        found = self._endpoints.find(account, endpoint)
         deadline, last = asyncio.get_running_loop().time() + seconds, False
-        with self._bells.changes_of(job) as changed:
+        with self._waiters.changes_of(job) as changed:
             while True:
                 changed.clear()
-                poll = await self._poll(found, job)
-                if last or poll.chunks or poll.view.ended or self._bells.closed:
+                poll = await self._poll(endpoint, job)
+                if last or poll.chunks or poll.view.ended or self._waiters.closed:
                     chunks = [await self._whole_chunk(chunk) for chunk in poll.chunks]
                     return replace(poll, chunks=tuple(chunks))
                 try:
                     async with asyncio.timeout_at(deadline):
                         await changed.wait()
                 except TimeoutError:
-                    last = True  # that a worker took it rings no bell
+                    last = True  # nobody is woken when a worker takes it
 
     async def _poll(self, endpoint: Endpoint, job: str) -> StreamPoll:
         now = self._clock()
@@ -232,23 +234,22 @@ class Views:
         await self._commits.commit(lambda conn: store.advance(conn, job, cursor))
 
     async def follow(
-        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+        self, endpoint: Endpoint, job: str, after: tuple[int, int] | None
     ) -> AsyncGenerator[StreamEvent, None]:
         """Every event of the job, from the start or after an id, to its end. A reader may come back."""
-        found = self._endpoints.find(account, endpoint)
-        with self._bells.changes_of(job) as changed:
-            events = follow(self._commits, found, job, after, changed, self._clock, self._stops)
+        with self._waiters.changes_of(job) as changed:
+            events = follow(self._commits, endpoint, job, after, changed, self._clock, self._stops)
             async with aclosing(events):
                 async for event in events:
                     yield await self._whole_event(event)
 
     def _check_open(self) -> None:
         """Nobody is held any more; answered at once, whoever polls would ask again at once."""
-        if self._bells.closed:
+        if self._waiters.closed:
             raise Unavailable("the service is stopping; ask again")
 
     def _stops(self) -> bool:
-        return self._bells.closed
+        return self._waiters.closed
 
     async def _whole_event(self, event: StreamEvent) -> StreamEvent:
         if event.view is not None:
@@ -259,25 +260,23 @@ class Views:
 
     # -- an endpoint
 
-    async def requests(self, account: str, endpoint: str, listing: Listing) -> Page:
-        found = self._endpoints.find(account, endpoint)
+    async def requests(self, endpoint: Endpoint, listing: Listing) -> Page:
         now = self._clock()
         page = await self._commits.read(
-            lambda conn: store.list_jobs(conn, found.account, found.id, listing, now)
+            lambda conn: store.list_jobs(conn, endpoint.account, endpoint.id, listing, now)
         )
-        return replace(page, views=tuple(self._with_reason(found, view) for view in page.views))
+        return replace(page, views=tuple(self._with_reason(endpoint, view) for view in page.views))
 
-    async def health(self, account: str, endpoint: str) -> Health:
-        found = self._endpoints.find(account, endpoint)
+    async def health(self, endpoint: Endpoint) -> Health:
         ends, jobs = await self._commits.read(
             lambda conn: (
-                store.read_counters(conn, account, found.id),
-                store.count_jobs(conn, found.id, COUNT_MOST),
+                store.read_counters(conn, endpoint.account, endpoint.id),
+                store.count_jobs(conn, endpoint.id, COUNT_MOST),
             )
         )
         if not jobs.exact:
-            jobs = await self._recount(found.id)
-        workers = self._floor.of_endpoint(found.id)
+            jobs = await self._recount(endpoint.id)
+        workers = self._cluster.of_endpoint(endpoint.id)
         ready = [worker for worker in workers if worker.state == "ready"]
         return Health(
             completed=ends.get("completed", 0),
@@ -289,10 +288,11 @@ class Views:
             ready=len(ready),
             running=sum(1 for worker in ready if worker.busy),
             initializing=sum(1 for worker in workers if worker.state == "starting"),
-            throttled=self._staffing.throttled(found.id),
+            throttled=self._scaling.throttled(endpoint.id),
             unhealthy=sum(1 for worker in workers if worker.state == "unhealthy"),
-            ill=self._floor.ill(),
-            reason=self._staffing.why_throttled(found.id),
+            unhealthy_devices=self._cluster.unhealthy(),
+            reason=self._scaling.why_throttled(endpoint.id),
+            serves=tuple(sorted({worker.serves for worker in ready if worker.serves})),
         )
 
     async def _recount(self, endpoint: str) -> Counted:

@@ -13,7 +13,9 @@ from typing import Any
 
 import orjson
 
-from stoker.control.types import AttemptLog, Health, JobState, JobView, Page, StoredChunk
+from stoker.control.rules.events import JobState
+from stoker.control.streams import AttemptLog, StoredChunk
+from stoker.control.types import Health, JobView, Page
 
 Record = dict[str, Any]
 
@@ -36,19 +38,37 @@ def purged(removed: int) -> Record:
 
 def record(view: JobView) -> Record:
     """The answer to `/status`, `/status-sync`, `/runsync` and `/cancel`."""
-    if view.ended:
-        return _terminal(view)
-    shown: Record = {"id": view.id, "status": view.state.value}
-    _put(shown, "delayTime", view.delay_ms)
-    if view.state is JobState.IN_QUEUE:
-        _put(shown, "reason", view.reason)
-    else:
-        _put(shown, "executionTime", view.execution_ms)
-        _put(shown, "workerId", view.worker)
-        _put_json(shown, "output", view.progress)
+    if view.state in (JobState.IN_QUEUE, JobState.IN_PROGRESS):
+        return _unfinished(view)
+    shown: Record = {
+        "id": view.id,
+        "status": view.state.value,
+        "delayTime": view.delay_ms or 0,
+        "executionTime": view.execution_ms or 0,
+        "workerId": view.worker or "",
+    }
+    if view.output is not None:
+        shown["output"] = orjson.Fragment(view.output)
+    if view.error is not None:
+        shown["error"] = view.error
+    if view.reason is not None:
+        shown["reason"] = view.reason
+    if view.logs:
+        shown["logs"] = list(view.logs)
     if view.retries:
         shown["retries"] = view.retries
     return shown
+
+
+def _unfinished(view: JobView) -> Record:
+    shown: Record = {"id": view.id, "status": view.state.value, "delayTime": view.delay_ms}
+    if view.state is not JobState.IN_QUEUE:
+        shown["executionTime"] = view.execution_ms
+        shown["workerId"] = view.worker
+        shown["output"] = None if view.progress is None else orjson.Fragment(view.progress)
+    shown["reason"] = view.reason
+    shown["retries"] = view.retries or None
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def hosted_result(view: JobView) -> Record:
@@ -63,7 +83,7 @@ def hosted_result(view: JobView) -> Record:
 def stream_poll(view: JobView, chunks: Sequence[StoredChunk], told: bool = False) -> Record:
     """The answer to a `/stream` poll; `stream` is always there.
 
-    `told`: pollers have heard of the end. The stock Python client does not know CANCELLED for one and would
+    `told`: pollers have received the end. The stock Python client does not know CANCELLED for one and would
     ask for ever: the second time the job reads FAILED.
     """
     shown: Record = {"status": view.state.value, "stream": [chunk_value(chunk.value) for chunk in chunks]}
@@ -90,7 +110,7 @@ def logs(job: str, attempts: Sequence[AttemptLog]) -> Record:
 
 
 def webhook_body(view: JobView, given: bytes) -> bytes:
-    """What a webhook is told: the record, and `input` and `webhook` as they were submitted."""
+    """The body of a webhook: the record, and `input` and `webhook` as they were submitted."""
     shown = record(view)
     shown["input"] = orjson.Fragment(given)
     shown["webhook"] = view.webhook
@@ -102,7 +122,8 @@ def chunk_value(value: bytes) -> Record:
 
 
 def health(counted: Health) -> Record:
-    """All eleven counters, always; `devices` where some are ill, and the `reason` of throttled workers."""
+    """All eleven counters, always; `devices` where some are unhealthy, the `reason` of throttled workers, and
+    what ready ones report that they serve."""
     told: Record = {
         "jobs": {
             "completed": counted.completed,
@@ -120,28 +141,13 @@ def health(counted: Health) -> Record:
             "unhealthy": counted.unhealthy,
         },
     }
-    if counted.ill:
-        told["devices"] = {"ill": counted.ill}
-    _put(told, "reason", counted.reason or None)
+    if counted.unhealthy_devices:
+        told["devices"] = {"ill": counted.unhealthy_devices}
+    if counted.reason:
+        told["reason"] = counted.reason
+    if counted.serves:
+        told["serves"] = list(counted.serves)
     return told
-
-
-def _terminal(view: JobView) -> Record:
-    shown: Record = {
-        "id": view.id,
-        "status": view.state.value,
-        "delayTime": view.delay_ms or 0,
-        "executionTime": view.execution_ms or 0,
-        "workerId": view.worker or "",
-    }
-    _put_json(shown, "output", view.output)
-    _put(shown, "error", view.error)
-    _put(shown, "reason", view.reason)
-    if view.logs:
-        shown["logs"] = list(view.logs)
-    if view.retries:
-        shown["retries"] = view.retries
-    return shown
 
 
 def _listed(view: JobView) -> Record:
@@ -149,13 +155,3 @@ def _listed(view: JobView) -> Record:
     shown.pop("output", None)
     shown["createdAt"] = round(view.created_at * 1000)
     return shown
-
-
-def _put(shown: Record, name: str, value: object) -> None:
-    if value is not None:
-        shown[name] = value
-
-
-def _put_json(shown: Record, name: str, text: bytes | None) -> None:
-    if text is not None:
-        shown[name] = orjson.Fragment(text)

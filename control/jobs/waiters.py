@@ -1,71 +1,74 @@
-"""Who waits for what about a job: ends carry the job's view, any change just rings.
+"""Who waits for a job, and what follows from a change of one. The end of a job comes with its view.
 
-A bell holds no truth. Whoever waits registers first and reads the store after, so nothing is missed; and
-whoever rings for nobody loses nothing.
+Nothing is stored here. A waiter registers first and reads the store afterwards, so it misses nothing; to wake
+a job that nobody waits for does nothing. `JobChanges` wakes them once a change is committed, has the attempt
+stopped that must not go on, and looks at the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
-from stoker.control.errors import InDoubt
-from stoker.control.types import JobView
+from stoker.control.errors import NotFound, UncertainCommit
+from stoker.control.rules.events import JobState
+from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.types import Changed, JobView
+from stoker.wire.messages import Cancel
 
-T = TypeVar("T")
 
-
-class Bells:
-    """`closed`: the process is about to end, and nobody is held any more."""
+class JobWaiters:
+    """`closed`: the process is about to end, and nobody may wait any more."""
 
     def __init__(self) -> None:
         self.closed = False
         self._ends: dict[str, list[asyncio.Future[JobView]]] = {}
         self._changes: dict[str, list[asyncio.Event]] = {}
 
-    def waits_for_end(self, job: str) -> bool:
-        """Safe from any thread: the writer asks whether to read the view in its own transaction."""
-        return job in self._ends
-
     @contextmanager
     def end_of(self, job: str) -> Iterator[asyncio.Future[JobView]]:
         """A future of the job's terminal view."""
         future: asyncio.Future[JobView] = asyncio.get_running_loop().create_future()
-        self._ends.setdefault(job, []).append(future)
+        waiting = self._ends.setdefault(job, [])
+        waiting.append(future)
         if self.closed:
             future.set_exception(_stopping())
         try:
             yield future
         finally:
-            _drop(self._ends, job, future)
+            waiting.remove(future)
+            if not waiting:
+                del self._ends[job]
             if future.done() and not future.cancelled():
-                future.exception()  # whoever did not wait for it has not missed anything
+                future.exception()  # marks it as retrieved, where nobody awaited it
 
     @contextmanager
     def changes_of(self, job: str) -> Iterator[asyncio.Event]:
         """An event that is set at every change; the waiter clears it before it reads."""
         event = asyncio.Event()
-        self._changes.setdefault(job, []).append(event)
+        waiting = self._changes.setdefault(job, [])
+        waiting.append(event)
         try:
             yield event
         finally:
-            _drop(self._changes, job, event)
+            waiting.remove(event)
+            if not waiting:
+                del self._changes[job]
 
     def changed(self, job: str) -> None:
         for event in self._changes.get(job, ()):
             event.set()
 
     def gone(self, job: str, error: Exception) -> None:
-        """The record was deleted: nobody will hear of an end."""
+        """The record was deleted: no end will be reported."""
         for future in self._ends.get(job, ()):
             if not future.done():
                 future.set_exception(error)
         self.changed(job)
 
-    def doubt(self, error: Exception) -> None:
-        """What ends were stored is not known here: whoever waits for any job has to read it again."""
+    def uncertain_commit(self, error: Exception) -> None:
+        """It is unknown which ends were stored: everyone who waits for a job has to read it again."""
         for futures in self._ends.values():
             for future in futures:
                 if not future.done():
@@ -74,9 +77,9 @@ class Bells:
             self.changed(job)
 
     def close(self) -> None:
-        """Whoever waits looks once more, and takes what there is."""
+        """Everyone who waits reads the job once more and returns what there is."""
         self.closed = True
-        self.doubt(_stopping())
+        self.uncertain_commit(_stopping())
 
     def ended(self, view: JobView) -> None:
         for future in self._ends.get(view.id, ()):
@@ -85,12 +88,35 @@ class Bells:
         self.changed(view.id)
 
 
-def _stopping() -> InDoubt:
-    return InDoubt("the service is stopping; ask again")
+def _stopping() -> UncertainCommit:
+    return UncertainCommit("the service is stopping; ask again")
 
 
-def _drop(table: dict[str, list[T]], job: str, item: T) -> None:
-    waiting = table[job]
-    waiting.remove(item)
-    if not waiting:
-        del table[job]
+class JobChanges:
+    """`cancel` stops an attempt on its node; `webhook_due` is set when a job ended that has a webhook."""
+
+    def __init__(
+        self, waiters: JobWaiters, dispatch: Dispatch, cancel: Callable[[str, Cancel], None]
+    ) -> None:
+        self._waiters = waiters
+        self._dispatch = dispatch
+        self._cancel = cancel
+        self.webhook_due = asyncio.Event()
+
+    def apply(self, changed: Iterable[Changed]) -> None:
+        """To be called once the changes are committed."""
+        for change in changed:
+            if change.gone:
+                self._waiters.gone(change.job, NotFound(f"job {change.job}: its time has passed"))
+            elif change.view is not None:
+                self._waiters.ended(change.view)
+                if change.view.webhook is not None:
+                    self.webhook_due.set()
+            else:
+                self._waiters.changed(change.job)
+            if change.state is JobState.IN_QUEUE:
+                self._dispatch.mark(change.endpoint)
+            if change.cancel is not None:
+                node, key = change.cancel
+                why = "expired" if change.gone else "cancelled"
+                self._cancel(node, Cancel(key.job, key.attempt, why))

@@ -18,26 +18,31 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 
 from standardwebhooks import Webhook
 
-from stoker.control import records, store
-from stoker.control.commit import Commits
-from stoker.control.errors import InDoubt, Unavailable
+from stoker.control import store
+from stoker.control.errors import Unavailable, UncertainCommit
+from stoker.control.jobs import records
+from stoker.control.jobs.queries import JobQueries
 from stoker.control.store import Conn
+from stoker.control.store.database.commits import Commits
 from stoker.control.types import Delivery
-from stoker.control.views import Views
+from stoker.outbound.fair_semaphore import FairSemaphore
+from stoker.outbound.fair_shares import Requester, SlotsInUse, account_is_full, admits
 
 log = logging.getLogger(__name__)
 
-Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[int]]
-"""URL, JSON text and headers to the answer's status. Raises OutboundError where there was none."""
+Post = Callable[[str, bytes, Mapping[str, str], str], Awaitable[int]]
+"""URL, JSON text, headers and the account that asks, to the answer's status. Raises OutboundError where there
+was none."""
 
-AT_ONCE = 32
-"""Deliveries under way: a receiver that does not answer holds one of them for ten seconds. No receiver gets
-more than half of those that the others leave: that many which never answer leave places for the rest."""
+AT_ONCE = 64
+"""Deliveries under way: a receiver that does not answer holds one of them for ten seconds. They are shared
+by account and receiver (`outbound.fair_shares`), so receivers that never answer leave slots for the rest."""
 
-LARGE_AT_ONCE = 2
+LARGE_AT_ONCE = 4
 """Of those with a spilled payload: each is in memory several times over, and may have 40 MB."""
 
 LOOK_S = 5.0
@@ -49,14 +54,19 @@ class Webhooks:
     """`wake` is set when a job with a webhook has ended."""
 
     def __init__(
-        self, commits: Commits, views: Views, post: Post, wake: asyncio.Event, clock: Callable[[], float]
+        self,
+        commits: Commits,
+        queries: JobQueries,
+        post: Post,
+        wake: asyncio.Event,
+        clock: Callable[[], float],
     ) -> None:
         self._commits = commits
-        self._views = views
+        self._queries = queries
         self._post = post
         self._clock = clock
-        self._under_way: dict[str, str] = {}
-        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._under_way: dict[str, Requester] = {}
+        self._large = FairSemaphore(LARGE_AT_ONCE)
         self._secret = ""
         self._wake = wake
 
@@ -83,7 +93,7 @@ class Webhooks:
             lambda conn: (_shared_out(conn, now, under_way), store.next_webhook_at(conn))
         )
         for delivery in due:
-            self._under_way[delivery.id] = delivery.receiver
+            self._under_way[delivery.id] = delivery.whose
             tasks.create_task(self._deliver(delivery), name=f"webhook {delivery.id}")
         if next_at is None or next_at <= now:  # those that are under way look again when they are done
             return LOOK_S
@@ -94,7 +104,7 @@ class Webhooks:
             if delivery.input_ref is None and delivery.view.output_ref is None:
                 delivered = await self._tried(delivery)
             else:
-                async with self._large:
+                async with self._large.slot(delivery.whose):
                     delivered = await self._tried(delivery)
             await self._note(delivery, delivered)
         finally:
@@ -117,7 +127,7 @@ class Webhooks:
             log.error("webhook %s of job %s: %r", delivery.id, delivery.view.id, error)
             return False
         try:
-            status = await self._post(delivery.url, body, headers)
+            status = await self._post(delivery.url, body, headers, delivery.whose[0])
         except Exception as error:
             said = str(error) or repr(error)
         else:
@@ -143,8 +153,8 @@ class Webhooks:
             try:
                 await self._commits.commit(note)
                 return
-            except InDoubt:
-                return  # told twice, a failure would count twice
+            except UncertainCommit:
+                return  # reported twice, a failure would count twice
             except Exception as error:
                 if not said:
                     log.error("what became of webhook %s cannot be stored: %r", delivery.id, error)
@@ -153,10 +163,10 @@ class Webhooks:
 
     async def _body(self, delivery: Delivery) -> bytes:
         """Raises NotFound where a part of it has been lost from the object store."""
-        view = await self._views.whole(delivery.view)
+        view = await self._queries.whole(delivery.view)
         given = delivery.input
         if delivery.input_ref is not None:
-            given = await self._views.payload(delivery.input_ref)
+            given = await self._queries.payload(delivery.input_ref)
         return records.webhook_body(view, given or b"null")
 
     async def _headers(self, delivery: str, body: bytes) -> dict[str, str]:
@@ -171,19 +181,20 @@ class Webhooks:
         }
 
 
-def _shared_out(conn: Conn, now: float, under_way: dict[str, str]) -> list[Delivery]:
-    """What gets the free places. `under_way` are the receivers of those that have one, by their ids."""
+def _shared_out(conn: Conn, now: float, under_way: dict[str, Requester]) -> list[Delivery]:
+    """The due deliveries that get a free slot. `under_way`: the requester of each that has one, by id."""
     due: list[Delivery] = []
     while len(under_way) < AT_ONCE:
-        delivery = store.due_webhook(conn, now, under_way, full(Counter(under_way.values())))
+        delivery = store.due_webhook(conn, now, under_way, partial(full, Counter(under_way.values())))
         if delivery is None:
             break
-        under_way[delivery.id] = delivery.receiver
+        under_way[delivery.id] = delivery.whose
         due.append(delivery)
     return due
 
 
-def full(places: Mapping[str, int]) -> list[str]:
-    """The receivers that get no further place now, where they have so many of AT_ONCE."""
-    left = AT_ONCE - sum(places.values())
-    return [receiver for receiver, own in places.items() if own >= max(1, (left + own) // 2)]
+def full(held: SlotsInUse, account: str) -> list[str] | None:
+    """The receivers that get no further slot for this account now; None: no receiver gets one."""
+    if account_is_full(held, account, AT_ONCE):
+        return None
+    return [host for one, host in held if one == account and not admits(held, (one, host), AT_ONCE)]

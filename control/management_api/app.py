@@ -1,26 +1,29 @@
-"""The FastAPI application below /v1: one router for each kind of resource, one shape for every refusal.
+"""The FastAPI application below /v1: one router for each kind of resource, one form for all errors.
 
-    key? ─no─> 401   may it? ─no─> 401   body, path and query as declared? ─no─> 400   operation ──> answer
+    key? ─no─> 401   allowed? ─no─> 401   body, path and query as declared? ─no─> 400   operation ──> answer
 
-The first two are told by `audited`, and whether a body can be read at all by `gate`. Refusals read {"error",
-"message", "status"}. The document is at /v1/openapi.json, the explorer at /v1/docs.
+`audited` checks the key and its rights, `gate` whether the body can be read at all; unknown fields are
+ignored (`unknown`). Errors are {"error", "message", "status"}. The document is at /v1/openapi.json, the
+explorer at /v1/docs.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from itertools import zip_longest
 from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.api.answers import unexpected
-from stoker.control.api.management import (
+from stoker.control.api.explorer import add_explorer
+from stoker.control.errors import ControlError
+from stoker.control.management_api import (
     audit,
     billing,
     endpoints,
@@ -32,23 +35,32 @@ from stoker.control.api.management import (
     templates,
     volumes,
 )
-from stoker.control.api.management.audited import Audited
-from stoker.control.api.management.gate import Gate
-from stoker.control.api.management.queries import no_others
-from stoker.control.api.management.refusals import refused, rendered, why_invalid
-from stoker.control.errors import ControlError
+from stoker.control.management_api.audited import Audited
+from stoker.control.management_api.gate import Gate
+from stoker.control.management_api.published import published
+from stoker.control.management_api.refusals import refused, rendered, why_invalid
+from stoker.control.management_api.unknown import NOT_ACTED_ON, not_acted_on, note_unknown
 from stoker.control.plane import Plane
 
 VERSION = "0.1.0"
-"""Of the interface's description, not of Stoker."""
+"""The version of the interface's description, not of Stoker."""
+
+_ABOUT = (
+    "Fields and query parameters that an operation does not know are ignored, and named in the answer's"
+    " `Stoker-Ignored` header; with `Prefer: handling=strict` they are refused. /keys refuses unknown fields"
+    ' from everybody. Fields whose description says "accepted" are kept and decide nothing.'
+)
+
+READ = ("GET", "HEAD")
+"""The methods of the document and the explorer."""
 
 
 class Routes(FastAPI):
-    """A FastAPI whose document holds what it really answers. It holds nothing of a plane."""
+    """A FastAPI whose document describes its real answers. It has no reference to a plane."""
 
     def openapi(self) -> dict[str, Any]:
-        """FastAPI writes a 422 to every operation with parameters; here those are 400. And a parameter that
-        may be left out cannot be null."""
+        """Replaces what FastAPI documents wrongly: invalid requests are answered with 400, not 422, and an
+        optional parameter cannot be null."""
         if self.openapi_schema is None:
             document = super().openapi()
             for operations in document["paths"].values():
@@ -56,8 +68,13 @@ class Routes(FastAPI):
                     operation["responses"].pop("422", None)
                     for parameter in operation.get("parameters", ()):
                         parameter["schema"] = _not_null(parameter["schema"])
+            for body in NOT_ACTED_ON:
+                schema = document["components"]["schemas"][body]
+                paragraphs = [schema.get("description", ""), not_acted_on(body)]
+                schema["description"] = "\n\n".join(filter(None, paragraphs))
             for unused in ("HTTPValidationError", "ValidationError"):
                 document["components"]["schemas"].pop(unused, None)
+            self.openapi_schema = published(document)
         assert self.openapi_schema is not None
         return self.openapi_schema
 
@@ -69,7 +86,7 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_management_app(plane: Plane) -> ASGIApp:
-    """Each request takes its plane along, as `request.state.plane`."""
+    """Returns the application for a plane, which is `request.state.plane` of each request."""
     front = Audited(plane, Gate(routes()))
 
     async def managed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,17 +96,27 @@ def make_management_app(plane: Plane) -> ASGIApp:
     return managed
 
 
+def _operation_id(route: APIRoute) -> str:
+    """Returns the id that the published document has, such as CreatePod. There a PATCH and its synonym have
+    the same id; here each has its own, as the standard requires."""
+    name = "".join(part.capitalize() for part in route.name.split("_"))
+    return f"{name}ByPost" if route.path.endswith("/update") else name
+
+
 @cache
 def routes() -> Routes:
-    """Building them takes longer than most requests, so all planes of a process share them."""
+    """Returns the routes, which all planes of a process share, because building them is slow."""
     app = Routes(
         title="Stoker management API",
+        description=_ABOUT,
         version=VERSION,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        swagger_ui_oauth2_redirect_url=None,
-        dependencies=[Depends(no_others)],
+        dependencies=[Depends(note_unknown)],
+        generate_unique_id_function=_operation_id,
     )
+    add_explorer(app, "/v1/openapi.json")
     app.include_router(templates.router)
     app.include_router(endpoints.router)
     app.include_router(volumes.router)
@@ -120,22 +147,24 @@ async def _invalid(_: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allowed = ", ".join(_methods(request))
-        words = f"{request.method} is not allowed here; allowed: {allowed}"
-        return rendered(405, words, {"allow": allowed})
+        allowed = ", ".join(_methods(request.url.path.removeprefix(request.scope.get("root_path", ""))))
+        message = f"{request.method} is not allowed here; allowed: {allowed}"
+        return rendered(405, message, {"allow": allowed})
     message = "there is nothing at this path; see /v1/docs" if error.status_code == 404 else str(error.detail)
     return rendered(error.status_code, message, error.headers or {})
 
 
-def _methods(request: Request) -> list[str]:
-    """Of all operations at this path, as the document names them."""
-    parts = request.url.path.removeprefix(request.scope.get("root_path", "")).split("/")
-    found: set[str] = set()
-    for path, operations in routes().openapi()["paths"].items():
-        pairs = list(zip_longest(path.split("/"), parts, fillvalue=""))
-        if all(known == given or known.startswith("{") for known, given in pairs):
-            found |= {method.upper() for method in operations}
-    return sorted(found)
+def _methods(path: str) -> list[str]:
+    """Returns the methods of all operations at this path. Paths that are not in the document can be read."""
+    parts = path.split("/")
+    found = {
+        method.upper()
+        for known, operations in routes().openapi()["paths"].items()
+        if len(names := known.split("/")) == len(parts)
+        and all(name == part or name.startswith("{") for name, part in zip(names, parts, strict=True))
+        for method in operations
+    }
+    return sorted(found) or list(READ)
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:

@@ -8,14 +8,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import AwareDatetime, ConfigDict, Field
 
-from stoker.control.api.management.caller import By, Managed
-from stoker.control.api.management.shapes import LISTS, Told
+from stoker.control.management_api.caller import By, Managed
+from stoker.control.management_api.shapes import LISTS, ResponseBody
 from stoker.control.types import AuditLine
 
 router = APIRouter(prefix="/audit", tags=["audit"])
 
 
-class AuditLineTold(Told):
+class AuditLineResponse(ResponseBody):
     model_config = ConfigDict(
         title="AuditLine",
         json_schema_extra={
@@ -35,7 +35,13 @@ class AuditLineTold(Told):
 
     id: int
     at: datetime
-    key: Annotated[str, Field(description='The id of the key that asked; "unknown" where it is none.')]
+    key: Annotated[
+        str,
+        Field(
+            description='The id of the key that asked; "unknown" where it is none; "local:" and a user of the'
+            " machine where a command worked on the store itself."
+        ),
+    ]
     method: str
     path: str
     status: Annotated[
@@ -44,9 +50,9 @@ class AuditLineTold(Told):
     message: Annotated[str, Field(description="Why it was refused, where it was.")]
 
 
-def _told(line: AuditLine) -> AuditLineTold:
+def _response(line: AuditLine) -> AuditLineResponse:
     at = datetime.fromtimestamp(line.at, UTC)
-    return AuditLineTold(
+    return AuditLineResponse(
         id=line.n,
         at=at,
         key=line.key,
@@ -66,9 +72,9 @@ async def list_audit(
         int | None, Query(ge=1, le=2**63 - 1, description="The smallest id that was seen: what is older.")
     ] = None,
     since: Annotated[AwareDatetime | None, Query(description="Nothing from before this time.")] = None,
-) -> list[AuditLineTold]:
+) -> list[AuditLineResponse]:
     """List changes and refusals of the last 90 days, the newest first."""
     lines = await managed.audit.list(
         by.account, limit=limit, before=before, since=since.timestamp() if since else None
     )
-    return [_told(line) for line in lines]
+    return [_response(line) for line in lines]

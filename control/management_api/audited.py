@@ -1,10 +1,10 @@
-"""The way in to the management API: who asks, may they, and a line of the audit log for what they change.
+"""The outermost layer of the management API: checks the key and its rights, and writes the audit log.
 
-    documentation? ─yes─> inside    key? ─no─> 401    begins a line, where this changes something
-    may it? ─no─> 401               inside ──> ends the line ──> answer
+    documentation? ─yes─> inside    key? ─no─> 401    begins a line, if the request changes something
+    allowed? ─no─> 401              inside ──> ends the line ──> answer
 
-An answer goes out when its line is complete. Where that cannot be stored, the line that was begun stays, and
-what it lacks is logged.
+An answer is sent when its line is complete. If the end of the line cannot be stored, the begun line stays,
+and the rest is logged.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import orjson
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stoker.control.access import Caller
-from stoker.control.api.management.caller import READING, known
-from stoker.control.api.management.refusals import refused
 from stoker.control.errors import ControlError, Unauthorized
-from stoker.control.management.audit import Audit
+from stoker.control.management_api.caller import READING, known
+from stoker.control.management_api.refusals import refused
 from stoker.control.plane import Plane
+from stoker.control.resources.audit import Audit
+from stoker.control.rules.access import Caller
 
 log = logging.getLogger(__name__)
 
 OPEN = ("/openapi.json", "/docs")
-"""Paths that take no key: they tell how to get on."""
+"""The paths that need no key: the documentation."""
 
 
 class Audited:
@@ -43,22 +43,25 @@ class Audited:
         try:
             request.state.caller = line.caller = await known(request)
             await line.begin(line.caller)
-            _check_right(line.caller, request.method)
+            _check_right(line.caller, request.method, path.removeprefix(scope.get("root_path", "")))
         except ControlError as error:
             await refused(error)(scope, receive, line.send)
             return
         await self._inside(scope, receive, line.send)
 
 
-def _check_right(caller: Caller, method: str) -> None:
+def _check_right(caller: Caller, method: str, path: str) -> None:
     writes = method not in READING
-    if not caller.access.manages(write=writes):
+    if caller.access.scope == "pod":
+        if not caller.access.asks(method, path):
+            raise Unauthorized(f"this key is of pod {caller.access.pod}: it may read and stop that, no more")
+    elif not caller.access.may(write=writes):
         what = "change anything" if writes else "look at anything"
         raise Unauthorized(f"this key may not {what} here; `stoker key create` makes one that may")
 
 
 class _Line:
-    """One call's line. `send` holds the answer's start back until the line is written."""
+    """The audit line of one call. `send` holds the start of the answer back until the line is written."""
 
     def __init__(self, audit: Audit, method: str, path: str, send: Send) -> None:
         self.caller: Caller | None = None
@@ -84,12 +87,12 @@ class _Line:
         await self._send(message)
 
     async def _end(self, status: int, body: bytes) -> None:
-        said = _said(body) if status >= 400 else ""
+        message = _message(body) if status >= 400 else ""
         try:
             if self._number is not None:
-                await self._audit.end(self._number, status, said)
+                await self._audit.end(self._number, status, message)
             elif status == 401:
-                await self._audit.refused(self.caller, self._method, self._path, status, said)
+                await self._audit.refused(self.caller, self._method, self._path, status, message)
         except ControlError as error:
             who = self.caller.key if self.caller else "unknown"
             log.error(
@@ -102,8 +105,8 @@ class _Line:
             )
 
 
-def _said(body: bytes) -> str:
-    """The sentence of a refusal."""
+def _message(body: bytes) -> str:
+    """Returns the message of an error's body."""
     try:
         return str(orjson.loads(body)["message"])
     except (orjson.JSONDecodeError, KeyError, TypeError):

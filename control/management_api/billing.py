@@ -1,8 +1,8 @@
-"""/v1/billing: what endpoints, pods and network volumes have cost, in buckets of time.
+"""/v1/billing: the costs of endpoints, pods and network volumes, in buckets of time.
 
-Bills are kept by the hour: a range begins with the hour of `startTime`, and has the hours that begin before
-`endTime`. Buckets are UTC, and a bucket in which nothing was billed is left out. Amounts are sums of whole
-billionths of a dollar, divided once: exact up to a million dollars.
+Bills are stored by the hour: a range begins with the hour of `startTime`, and includes the hours that begin
+before `endTime`. Buckets are in UTC, and empty buckets are left out. Amounts are sums of whole billionths of
+a dollar, divided once: exact up to a million dollars.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from stoker.control.api.management.caller import By, Managed
-from stoker.control.api.management.shapes import LISTS, Told
 from stoker.control.billing import NANO, BillRecord, BucketSize
 from stoker.control.errors import BadRequest
+from stoker.control.management_api.caller import By, Managed
+from stoker.control.management_api.shapes import LISTS, ResponseBody
 from stoker.control.store import BillQuery
 
 router = APIRouter(prefix="/billing", tags=["billing"])
@@ -28,9 +28,7 @@ _Text = Annotated[str, Field(max_length=1024)]
 _EXAMPLE: dict[str, Any] = {"amount": 100.5, "diskSpaceBilledGb": 50, "time": "2023-01-01T00:00:00Z"}
 
 
-class _Asked(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _BillQuery(BaseModel):
     bucketSize: BucketSize = "day"
     startTime: Annotated[
         AwareDatetime | None,
@@ -39,7 +37,7 @@ class _Asked(BaseModel):
     endTime: Annotated[AwareDatetime | None, Field(description="Now, without it.")] = None
 
     def hours(self, now: float) -> tuple[int, int]:
-        """The first hour, and the first that is not meant."""
+        """Returns the first hour, and the first hour after the range."""
         ended = now if self.endTime is None else self.endTime.timestamp()
         end = int(-(-ended // HOUR_S))
         if self.startTime is None:
@@ -50,13 +48,13 @@ class _Asked(BaseModel):
         return int(self.startTime.timestamp() // HOUR_S), end
 
 
-class PodBills(_Asked):
+class PodBills(_BillQuery):
     gpuTypeId: Annotated[_Text | None, Field(examples=["NVIDIA GeForce RTX 4090"])] = None
     podId: Annotated[_Text | None, Field(examples=["xedezhzb9la3ye"])] = None
     grouping: Literal["podId", "gpuTypeId"] = "gpuTypeId"
 
 
-class EndpointBills(_Asked):
+class EndpointBills(_BillQuery):
     dataCenterId: Annotated[list[_Text] | None, Field(description="All, without it.")] = None
     endpointId: Annotated[_Text | None, Field(examples=["jpnw0v75y3qoql"])] = None
     gpuTypeId: list[_Text] | None = None
@@ -65,11 +63,11 @@ class EndpointBills(_Asked):
     grouping: Literal["endpointId", "podId", "gpuTypeId"] = "endpointId"
 
 
-class VolumeBills(_Asked):
+class VolumeBills(_BillQuery):
     pass
 
 
-class BillingRecord(Told):
+class BillingRecord(ResponseBody):
     """Of endpointId, podId and gpuTypeId there is the one that was grouped by."""
 
     model_config = ConfigDict(
@@ -88,7 +86,7 @@ class BillingRecord(Told):
     timeBilledMs: int
 
 
-class NetworkVolumeBillingRecord(Told):
+class NetworkVolumeBillingRecord(ResponseBody):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
@@ -105,57 +103,55 @@ class NetworkVolumeBillingRecord(Told):
 
 
 @router.get("/endpoints", responses=LISTS, response_model_exclude_none=True)
-async def list_endpoint_bills(
-    by: By, managed: Managed, asked: Annotated[EndpointBills, Query()]
+async def endpoint_billing(
+    by: By, managed: Managed, query: Annotated[EndpointBills, Query()]
 ) -> list[BillingRecord]:
     """What endpoints have cost: their workers' device time; of a hosted one, what its jobs made."""
     columns = {"endpointId": "resource", "podId": "worker", "gpuTypeId": "gpu_type"}
-    query = BillQuery(
+    bill_query = BillQuery(
         by.account,
         "endpoint",
-        asked.hours(managed.clock()),
-        by=columns[asked.grouping],
-        resource=asked.endpointId,
-        gpu_types=_several(asked.gpuTypeId),
-        data_centers=_several(asked.dataCenterId),
-        image=asked.imageName,
-        template=asked.templateId,
+        query.hours(managed.clock()),
+        by=columns[query.grouping],
+        resource=query.endpointId,
+        gpu_types=_several(query.gpuTypeId),
+        data_centers=_several(query.dataCenterId),
+        image=query.imageName,
+        template=query.templateId,
     )
-    return [_record(one, asked.grouping) for one in await managed.billing.read(query, asked.bucketSize)]
+    return [_record(one, query.grouping) for one in await managed.billing.read(bill_query, query.bucketSize)]
 
 
 @router.get("/pods", responses=LISTS, response_model_exclude_none=True)
-async def list_pod_bills(
-    by: By, managed: Managed, asked: Annotated[PodBills, Query()]
-) -> list[BillingRecord]:
+async def pod_billing(by: By, managed: Managed, query: Annotated[PodBills, Query()]) -> list[BillingRecord]:
     """What pods have cost: their devices' time while they ran, and their disks while they existed."""
-    query = BillQuery(
+    bill_query = BillQuery(
         by.account,
         "pod",
-        asked.hours(managed.clock()),
-        by={"podId": "resource", "gpuTypeId": "gpu_type"}[asked.grouping],
-        resource=asked.podId,
-        gpu_types=_several([asked.gpuTypeId] if asked.gpuTypeId is not None else None),
+        query.hours(managed.clock()),
+        by={"podId": "resource", "gpuTypeId": "gpu_type"}[query.grouping],
+        resource=query.podId,
+        gpu_types=_several([query.gpuTypeId] if query.gpuTypeId is not None else None),
     )
-    return [_record(one, asked.grouping) for one in await managed.billing.read(query, asked.bucketSize)]
+    return [_record(one, query.grouping) for one in await managed.billing.read(bill_query, query.bucketSize)]
 
 
 @router.get("/networkvolumes", responses=LISTS)
-async def list_network_volume_bills(
-    by: By, managed: Managed, asked: Annotated[VolumeBills, Query()]
+async def network_volume_billing(
+    by: By, managed: Managed, query: Annotated[VolumeBills, Query()]
 ) -> list[NetworkVolumeBillingRecord]:
     """What network volumes have cost: their size while they existed."""
-    query = BillQuery(by.account, "volume", asked.hours(managed.clock()))
+    bill_query = BillQuery(by.account, "volume", query.hours(managed.clock()))
     return [
         NetworkVolumeBillingRecord(
             amount=one.nano_usd / NANO, diskSpaceBilledGb=one.disk_gb, time=_time(one.hour)
         )
-        for one in await managed.billing.read(query, asked.bucketSize)
+        for one in await managed.billing.read(bill_query, query.bucketSize)
     ]
 
 
-def _several(given: list[str] | None) -> tuple[str, ...] | None:
-    return tuple(given) if given else None
+def _several(names: list[str] | None) -> tuple[str, ...] | None:
+    return tuple(names) if names else None
 
 
 def _record(one: BillRecord, grouping: str) -> BillingRecord:

@@ -1,4 +1,4 @@
-"""Who asks: the key is looked at once, before anything else is; operations take what was found as `By`."""
+"""Finds the caller by its key, once for each request. Operations declare a parameter `By` to get it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,25 @@ from fastapi import Depends, Security
 from fastapi.security import HTTPBearer
 from starlette.requests import Request
 
-from stoker.control.access import Caller
-from stoker.control.errors import Unauthorized
-from stoker.control.management import Management
 from stoker.control.plane import Plane
+from stoker.control.resources import Management
+from stoker.control.rules.access import Caller
 
-_BEARER = HTTPBearer(auto_error=False, description="An API key; the bare key will do.", scheme_name="key")
+_BEARER = HTTPBearer(
+    auto_error=False,
+    description="An API key; the bare key will do.",
+    scheme_name="ApiKey",
+    bearerFormat="Bearer",
+)
 
 READING = ("GET", "HEAD", "OPTIONS")
-"""Methods that change nothing."""
+"""The methods that change nothing."""
 
 
 async def known(request: Request) -> Caller:
-    """Raises Unauthorized where there is no key, a wrong one, or one that may not do this."""
-    given = (request.headers.get("authorization") or "").strip()
-    token = given[7:].strip() if given[:7].lower() == "bearer " else given
-    if not token or token.lower() == "bearer":
-        raise Unauthorized("no token provided")
+    """Raises Unauthorized where there is no key, or a wrong one."""
     plane: Plane = request.state.plane
-    caller = await plane.find_caller(token)
-    if caller is None:
-        raise Unauthorized("invalid api key")
-    return caller
+    return await plane.callers.find(request.headers.get("authorization"))
 
 
 async def _caller(request: Request, _: Annotated[object, Security(_BEARER)]) -> Caller:

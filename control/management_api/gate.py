@@ -1,8 +1,8 @@
-"""In front of the management API's routes: whether the body is one that can be read at all.
+"""Checks the body before the management API's routes.
 
     body over 1 MiB? ─yes─> 413   JSON? ─no─> 400   routes
 
-So no operation sees a body that is no JSON, holds NUL characters (which no database of ours stores), or
+No operation receives a body that is no JSON, or contains NUL characters, which the databases cannot store, or
 numbers beyond a float.
 """
 
@@ -14,8 +14,9 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stoker.control.api.management.refusals import refused
 from stoker.control.errors import BadRequest, ControlError, TooLarge
+from stoker.control.management_api.refusals import refused
+from stoker.control.management_api.unknown import with_ignored_header
 
 BODY_BYTES = 1024 * 1024
 
@@ -35,7 +36,7 @@ class Gate:
         except ControlError as error:
             await refused(error)(scope, receive, send)
             return
-        await self._routes(scope, _again(body, receive), send)
+        await self._routes(scope, _again(body, receive), with_ignored_header(scope, send))
 
 
 async def _body(request: Request) -> bytes:
@@ -68,7 +69,7 @@ def _check(request: Request, body: bytes) -> None:
 
 
 def _check_value(value: Any, where: str) -> None:
-    """Its depth is bounded: the parser takes 200 levels."""
+    """Recursive; the parser allows at most 200 levels."""
     if isinstance(value, str):
         if "\x00" in value:
             raise BadRequest(f"{where} holds a NUL character, which no text here may have")
@@ -85,10 +86,10 @@ def _check_value(value: Any, where: str) -> None:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The body that was read, for the routes to read; then whatever else the server tells."""
-    told: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    """Returns a `receive` that first repeats the body, and then returns the server's further messages."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def read() -> Message:
-        return told.pop() if told else await receive()
+        return messages.pop() if messages else await receive()
 
     return read

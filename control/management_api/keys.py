@@ -1,4 +1,4 @@
-"""/v1/keys: API keys and join tokens. Only a key of scope "all" may come here."""
+"""/v1/keys: API keys and join tokens. Only a key of scope "all" may use these operations."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field, model_validator
 
-from stoker.control.access import ALL, Access, Caller
-from stoker.control.api.management.caller import By, Managed
-from stoker.control.api.management.shapes import (
+from stoker.control.errors import BadRequest, Unauthorized
+from stoker.control.management_api.caller import By, Managed
+from stoker.control.management_api.shapes import (
     CHANGES,
     CREATES,
+    DELETES,
     LISTS,
     READS,
-    Asked,
-    Id,
+    Changes,
     Name,
-    Told,
+    RequestBody,
+    ResponseBody,
     id_in_path,
 )
-from stoker.control.errors import BadRequest, Unauthorized
+from stoker.control.rules.access import ALL, Access, Caller
 from stoker.control.types import KeyRecord
 
 router = APIRouter(prefix="/keys", tags=["keys"])
@@ -30,25 +31,25 @@ Kind = Literal["key", "join"]
 Right = Literal["none", "read", "write"]
 
 
-async def _keeper(by: By) -> Caller:
+async def _key_manager(by: By) -> Caller:
     if not by.access.keys:
         raise Unauthorized('only a key of scope "all" may see, make or change keys')
     return by
 
 
-Keeper = Annotated[Caller, Depends(_keeper)]
+KeyManager = Annotated[Caller, Depends(_key_manager)]
 
 
-def _text(given: Any) -> Any:
-    if not isinstance(given, str | None):
+def _text(value: Any) -> Any:
+    if not isinstance(value, str | None):
         raise ValueError("must be a time as text, such as 2026-12-31T00:00:00Z")
-    return given
+    return value
 
 
-def _in_utc(given: datetime) -> datetime:
-    """So that it can be told again: the last hours of 9999 are another year's elsewhere."""
+def _in_utc(time: datetime) -> datetime:
+    """Refuses times that cannot be returned in UTC: the last hours of 9999 may be in the year 10000 there."""
     try:
-        return given.astimezone(UTC)
+        return time.astimezone(UTC)
     except OverflowError:
         raise ValueError("must lie in the years 1 to 9999 of UTC") from None
 
@@ -64,14 +65,20 @@ _RESTRICTED: dict[str, Any] = {"scope": "restricted", "management": "none", "end
 _KEY: dict[str, Any] = {"name": "ci", "access": _RESTRICTED}
 
 
-class AccessAsked(Asked):
+class _Exact(RequestBody):
+    """Refuses unknown fields: a key with a misspelt right or end would otherwise be valid for everything."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AccessAsked(_Exact):
     """`management` and `endpoints` are for scope `restricted`; "*" is every endpoint that is not named."""
 
     model_config = ConfigDict(title="Access", json_schema_extra={"examples": [_RESTRICTED]})
 
     scope: Literal["all", "read", "restricted"]
     management: Right = "none"
-    endpoints: dict[Id | Literal["*"], Right] = {}
+    endpoints: dict[str, Right] = {}
 
     @model_validator(mode="after")
     def _is_restricted(self) -> AccessAsked:
@@ -84,7 +91,7 @@ class AccessAsked(Asked):
         return Access(self.scope, self.management, self.endpoints)
 
 
-class KeyCreateInput(Asked):
+class KeyCreateInput(_Exact):
     model_config = ConfigDict(json_schema_extra={"examples": [_KEY]})
 
     name: Name = "key"
@@ -97,7 +104,7 @@ class KeyCreateInput(Asked):
     expiresAt: When | None = None
 
 
-class KeyUpdateInput(Asked):
+class KeyUpdateInput(Changes, _Exact):
     """What is left out stays."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_KEY]})
@@ -107,13 +114,16 @@ class KeyUpdateInput(Asked):
     expiresAt: Annotated[When | None, Field(description="null: never.")] = None
 
 
-class AccessTold(Told):
+class AccessResponse(ResponseBody):
+    model_config = ConfigDict(title="KeyAccess")
+
     scope: str
+    pod: Annotated[str | None, Field(description="Of scope `pod`: the one that it may read and stop.")] = None
     management: str | None = None
     endpoints: dict[str, str] | None = None
 
 
-_TOLD: dict[str, Any] = {
+_RESPONSE: dict[str, Any] = {
     "id": "0a1b2c3d4e5f",
     "name": "ci",
     "kind": "key",
@@ -122,13 +132,13 @@ _TOLD: dict[str, Any] = {
 }
 
 
-class KeyTold(Told):
-    model_config = ConfigDict(title="Key", json_schema_extra={"examples": [_TOLD]})
+class KeyResponse(ResponseBody):
+    model_config = ConfigDict(title="Key", json_schema_extra={"examples": [_RESPONSE]})
 
     id: str
     name: str
     kind: Kind
-    access: AccessTold | None = None
+    access: AccessResponse | None = None
     usesLeft: Annotated[
         int | None, Field(description="Of a join token: how many nodes may still join; absent: any number.")
     ] = None
@@ -137,9 +147,9 @@ class KeyTold(Told):
     lastUsedAt: Annotated[datetime | None, Field(description="Stored once a minute.")] = None
 
 
-class NewKeyTold(KeyTold):
+class NewKeyResponse(KeyResponse):
     model_config = ConfigDict(
-        title="NewKey", json_schema_extra={"examples": [{**_TOLD, "key": "sk_0a1b2c3d4e5f_..."}]}
+        title="NewKey", json_schema_extra={"examples": [{**_RESPONSE, "key": "sk_0a1b2c3d4e5f_..."}]}
     )
 
     key: Annotated[str, Field(description="The key itself. It is shown this once.")]
@@ -152,11 +162,11 @@ def _at(time: float | None) -> datetime | None:
     return None if time is None else datetime.fromtimestamp(time, UTC)
 
 
-def _access(access: Access) -> AccessTold:
+def _access(access: Access) -> AccessResponse:
     if access.scope != "restricted":
-        return AccessTold(scope=access.scope)
+        return AccessResponse(scope=access.scope, pod=access.pod or None)
     rights = {name: str(right) for name, right in access.endpoints.items()}
-    return AccessTold(scope=access.scope, management=access.management, endpoints=rights)
+    return AccessResponse(scope=access.scope, management=access.management, endpoints=rights)
 
 
 def fields_of(record: KeyRecord) -> dict[str, Any]:
@@ -173,51 +183,53 @@ def fields_of(record: KeyRecord) -> dict[str, Any]:
 
 
 @router.post("", responses=CREATES, response_model_exclude_none=True)
-async def create_key(by: Keeper, managed: Managed, asked: KeyCreateInput) -> NewKeyTold:
+async def create_key(by: KeyManager, managed: Managed, body: KeyCreateInput) -> NewKeyResponse:
     """Create an API key or a join token. It is shown in this answer and never again."""
-    expires_at = asked.expiresAt.timestamp() if asked.expiresAt else None
-    if asked.kind == "join":
-        if asked.access is not None:
+    expires_at = body.expiresAt.timestamp() if body.expiresAt else None
+    if body.kind == "join":
+        if body.access is not None:
             raise BadRequest("access is for API keys; a join token lets nodes join, and nothing else")
         made = managed.keys.create_join_token(
-            by.account, name=asked.name, uses=asked.maxUses, expires_at=expires_at
+            by.account, name=body.name, uses=body.maxUses, expires_at=expires_at
         )
     else:
-        if asked.maxUses is not None:
-            raise BadRequest(f'maxUses is for kind "join"; got {asked.maxUses} for an API key')
-        access = asked.access.access() if asked.access else ALL
-        made = managed.keys.create(by.account, name=asked.name, access=access, expires_at=expires_at)
+        if body.maxUses is not None:
+            raise BadRequest(f'maxUses is for kind "join"; got {body.maxUses} for an API key')
+        access = body.access.access() if body.access else ALL
+        made = managed.keys.create(by.account, name=body.name, access=access, expires_at=expires_at)
     record, token = await made
-    return NewKeyTold(**fields_of(record), key=token)
+    return NewKeyResponse(**fields_of(record), key=token)
 
 
 @router.get("", responses=LISTS, response_model_exclude_none=True)
-async def list_keys(by: Keeper, managed: Managed, kind: Annotated[Kind, Query()] = "key") -> list[KeyTold]:
+async def list_keys(
+    by: KeyManager, managed: Managed, kind: Annotated[Kind, Query()] = "key"
+) -> list[KeyResponse]:
     """List API keys, or join tokens, that were not revoked."""
-    return [KeyTold(**fields_of(record)) for record in await managed.keys.list(by.account, kind)]
+    return [KeyResponse(**fields_of(record)) for record in await managed.keys.list(by.account, kind)]
 
 
 @router.get("/{keyId}", responses=READS, response_model_exclude_none=True)
-async def get_key(by: Keeper, managed: Managed, keyId: KeyId) -> KeyTold:
+async def get_key(by: KeyManager, managed: Managed, keyId: KeyId) -> KeyResponse:
     """Read one key; never the key itself."""
-    return KeyTold(**fields_of(await managed.keys.get(by.account, keyId)))
+    return KeyResponse(**fields_of(await managed.keys.get(by.account, keyId)))
 
 
 @router.patch("/{keyId}", responses=CHANGES, response_model_exclude_none=True)
 @router.post("/{keyId}/update", responses=CHANGES, response_model_exclude_none=True)
-async def update_key(by: Keeper, managed: Managed, keyId: KeyId, asked: KeyUpdateInput) -> KeyTold:
+async def update_key(by: KeyManager, managed: Managed, keyId: KeyId, body: KeyUpdateInput) -> KeyResponse:
     """Change a key's name, rights or end."""
     changes: dict[str, Any] = {}
-    if "name" in asked.model_fields_set:
-        changes["name"] = asked.name
-    if asked.access is not None:
-        changes["access"] = asked.access.access()
-    if "expiresAt" in asked.model_fields_set:
-        changes["expires_at"] = asked.expiresAt.timestamp() if asked.expiresAt else None
-    return KeyTold(**fields_of(await managed.keys.update(by.account, keyId, changes)))
+    if "name" in body.model_fields_set:
+        changes["name"] = body.name
+    if body.access is not None:
+        changes["access"] = body.access.access()
+    if "expiresAt" in body.model_fields_set:
+        changes["expires_at"] = body.expiresAt.timestamp() if body.expiresAt else None
+    return KeyResponse(**fields_of(await managed.keys.update(by.account, keyId, changes)))
 
 
-@router.delete("/{keyId}", status_code=204, responses=READS)
-async def revoke_key(by: Keeper, managed: Managed, keyId: KeyId) -> None:
+@router.delete("/{keyId}", **DELETES)
+async def revoke_key(by: KeyManager, managed: Managed, keyId: KeyId) -> None:
     """Revoke a key. Nodes that joined with a token are refused when they connect the next time."""
     await managed.keys.revoke(by.account, keyId)

@@ -1,4 +1,5 @@
-"""/v1/nodes: the hosts that joined, their devices, and what holds them; drained, resumed, and forgotten."""
+"""/v1/nodes: the hosts that joined, with their devices and what holds them; drains, resumes and deletes
+them."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
-from stoker.control.api.management.caller import By, Managed
-from stoker.control.api.management.shapes import LISTS, READS, Told, id_in_path
-from stoker.control.management.nodes import HeldDevice, Holder, KnownNode
+from stoker.control.management_api.caller import By, Managed
+from stoker.control.management_api.shapes import DELETES, LISTS, READS, ResponseBody, id_in_path
+from stoker.control.resources.nodes import HeldDevice, Holder, KnownNode
 from stoker.wire.messages import DeviceSample
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
@@ -18,7 +19,7 @@ router = APIRouter(prefix="/nodes", tags=["nodes"])
 LABEL = "label."
 
 
-class HolderTold(Told):
+class HolderResponse(ResponseBody):
     """A worker or a pod that holds a device."""
 
     model_config = ConfigDict(title="DeviceHolder")
@@ -29,7 +30,7 @@ class HolderTold(Told):
     share: Annotated[float, Field(description="The part of the device that it takes; 1 is all of it.")]
 
 
-class DeviceTold(Told):
+class DeviceResponse(ResponseBody):
     model_config = ConfigDict(title="Device")
 
     id: Annotated[str, Field(description="As the driver names it: a GPU's or MIG device's UUID.")]
@@ -43,13 +44,13 @@ class DeviceTold(Told):
     temperature: Annotated[int | None, Field(description="Degrees Celsius.")] = None
     power: Annotated[float | None, Field(description="Watts.")] = None
     driver: str | None = None
-    ill: Annotated[str | None, Field(description="Why nothing is placed on it; absent while it is well.")] = (
-        None
-    )
-    heldBy: list[HolderTold]
+    ill: Annotated[
+        str | None, Field(description="Why nothing is placed on it; absent while it is healthy.")
+    ] = None
+    heldBy: list[HolderResponse]
 
 
-class NodeTold(Told):
+class NodeResponse(ResponseBody):
     model_config = ConfigDict(
         title="Node",
         json_schema_extra={
@@ -60,6 +61,8 @@ class NodeTold(Told):
                     "state": "connected",
                     "drained": False,
                     "leaving": False,
+                    "credentialId": "9a1c2e5f0b7d",
+                    "revoked": False,
                     "lastSeenAt": "2026-01-01T00:00:00Z",
                     "dataCenterId": "EU-RO-1",
                     "labels": {"tier": "gold"},
@@ -89,18 +92,20 @@ class NodeTold(Told):
     ]
     drained: Annotated[bool, Field(description="Nothing new goes there until it is resumed.")]
     leaving: Annotated[bool, Field(description="Its agent is shutting down.")]
+    credentialId: Annotated[str | None, Field(description="Of what its agent comes back with.")] = None
+    revoked: Annotated[bool, Field(description="Its credential is good no more.")]
     lastSeenAt: datetime
     dataCenterId: str | None = None
     labels: dict[str, str]
-    facts: Annotated[dict[str, str], Field(description="What else its agent tells of it.")]
-    devices: list[DeviceTold]
+    facts: Annotated[dict[str, str], Field(description="What else its agent reports of it.")]
+    devices: list[DeviceResponse]
 
 
 NodeId = Annotated[str, id_in_path("node")]
 
 
-def _holder(holder: Holder) -> HolderTold:
-    return HolderTold(
+def _holder(holder: Holder) -> HolderResponse:
+    return HolderResponse(
         workerId=holder.worker or None,
         endpointId=holder.endpoint or None,
         podId=holder.pod or None,
@@ -108,9 +113,9 @@ def _holder(holder: Holder) -> HolderTold:
     )
 
 
-def _device(held: HeldDevice) -> DeviceTold:
+def _device(held: HeldDevice) -> DeviceResponse:
     device, sample = held.device, held.sample or DeviceSample(held.device.uuid)
-    return DeviceTold(
+    return DeviceResponse(
         id=device.uuid,
         kind=device.kind,
         name=device.name,
@@ -127,15 +132,17 @@ def _device(held: HeldDevice) -> DeviceTold:
     )
 
 
-def _told(known: KnownNode) -> NodeTold:
+def _response(known: KnownNode) -> NodeResponse:
     record = known.record
     named = {name for name in record.facts if name.startswith(LABEL)} | {"data_center"}
-    return NodeTold(
+    return NodeResponse(
         id=record.id,
         name=record.name,
         state=known.state,
         drained=record.drained,
         leaving=known.leaving,
+        credentialId=record.credential or None,
+        revoked=record.revoked_at is not None,
         lastSeenAt=datetime.fromtimestamp(record.seen_at, UTC),
         dataCenterId=record.facts.get("data_center"),
         labels={n.removeprefix(LABEL): value for n, value in record.facts.items() if n.startswith(LABEL)},
@@ -145,30 +152,37 @@ def _told(known: KnownNode) -> NodeTold:
 
 
 @router.get("", responses=LISTS, response_model_exclude_none=True)
-async def list_nodes(by: By, managed: Managed) -> list[NodeTold]:
+async def list_nodes(by: By, managed: Managed) -> list[NodeResponse]:
     """List nodes, those that are gone too."""
-    return [_told(known) for known in await managed.nodes.list(by.account)]
+    return [_response(known) for known in await managed.nodes.list(by.account)]
 
 
 @router.get("/{nodeId}", responses=READS, response_model_exclude_none=True)
-async def get_node(by: By, managed: Managed, nodeId: NodeId) -> NodeTold:
+async def get_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
     """Read one node."""
-    return _told(await managed.nodes.get(by.account, nodeId))
+    return _response(await managed.nodes.get(by.account, nodeId))
 
 
 @router.post("/{nodeId}/drain", responses=READS, response_model_exclude_none=True)
-async def drain_node(by: By, managed: Managed, nodeId: NodeId) -> NodeTold:
+async def drain_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
     """Place nothing new on a node: its idle workers stop, busy ones finish. Its pods stay."""
-    return _told(await managed.nodes.drain(by.account, nodeId, drained=True))
+    return _response(await managed.nodes.drain(by.account, nodeId, drained=True))
 
 
 @router.post("/{nodeId}/resume", responses=READS, response_model_exclude_none=True)
-async def resume_node(by: By, managed: Managed, nodeId: NodeId) -> NodeTold:
+async def resume_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
     """Place work on a node again that was drained."""
-    return _told(await managed.nodes.drain(by.account, nodeId, drained=False))
+    return _response(await managed.nodes.drain(by.account, nodeId, drained=False))
 
 
-@router.delete("/{nodeId}", status_code=204, responses=READS)
+@router.post("/{nodeId}/revoke", responses=READS, response_model_exclude_none=True)
+async def revoke_node(by: By, managed: Managed, nodeId: NodeId) -> NodeResponse:
+    """Turn a node out: its credential is good no more, and its connection ends. It comes in again with a join
+    token that is made after this, once `node_credential` was removed from its data folder."""
+    return _response(await managed.nodes.revoke(by.account, nodeId))
+
+
+@router.delete("/{nodeId}", **DELETES)
 async def delete_node(by: By, managed: Managed, nodeId: NodeId) -> None:
     """Forget a node that is gone and holds no pod. If its agent joins again, it is a new one."""
     await managed.nodes.delete(by.account, nodeId)

@@ -1,4 +1,4 @@
-"""What the management API tells of a pod. What is unknown is left out."""
+"""Pods as the management API returns them. Unknown fields are left out."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from stoker.control.api.management.shapes import Told
-from stoker.control.api.management.templates import TemplateTold, template_told
-from stoker.control.api.management.volumes import NetworkVolumeTold, volume_told
-from stoker.control.floor import FloorNode
-from stoker.control.management.pod_views import PodView
-from stoker.control.pod import Pod
-from stoker.control.volume import GB
+from stoker.control.management_api.shapes import ResponseBody
+from stoker.control.management_api.templates import TemplateResponse, template_response
+from stoker.control.management_api.volumes import NetworkVolumeResponse, volume_response
+from stoker.control.resources import Management
+from stoker.control.resources.endpoints import Worker
+from stoker.control.resources.pod_views import PodView
+from stoker.control.rules.pods import Pod
+from stoker.control.rules.volumes import GB
+from stoker.control.scheduling.cluster_state import NodeState
+from stoker.control.types import Endpoint
 
 _NANO = 1_000_000_000
 
 
-class Gpu(Told):
+class Gpu(ResponseBody):
     id: str
     count: int
     displayName: str
+    securePrice: Annotated[
+        float | None, Field(description="Of one, in US dollars an hour; absent where no price is set.")
+    ] = None
 
 
-class Machine(Told):
+class Machine(ResponseBody):
     """The node. `costPerHr` and `currentPricePerGpu` are in US dollars."""
 
     costPerHr: float | None = None
@@ -39,13 +45,17 @@ class Machine(Told):
     supportPublicIp: bool | None = None
 
 
-class SavingsPlan(Told):
+class SavingsPlan(ResponseBody):
     """There are none here."""
 
     id: str
 
 
-class PodTold(Told):
+PodStatus = Literal["PROVISIONING", "STARTING", "RUNNING", "EXITED", "ERROR", "TERMINATED"]
+WorkerStatus = Literal["IDLE", "INITIALIZING", "UNHEALTHY", "THROTTLED", "RUNNING"]
+
+
+class PodResponse(ResponseBody):
     model_config = ConfigDict(
         title="Pod",
         json_schema_extra={
@@ -69,14 +79,14 @@ class PodTold(Told):
     name: str
     desiredStatus: Literal["RUNNING", "EXITED", "TERMINATED"]
     status: Annotated[
-        Literal["PROVISIONING", "STARTING", "RUNNING", "EXITED", "ERROR", "TERMINATED"],
-        Field(description="More than desiredStatus says."),
+        PodStatus | WorkerStatus,
+        Field(description="More than desiredStatus says. Of a worker of an endpoint: one of the last five."),
     ]
-    reason: Annotated[str, Field(description="Why it has this status, in a sentence.")] = ""
+    reason: Annotated[str, Field(description="Why it has this status.")] = ""
     exitCode: Annotated[int | None, Field(description="Of a container that ended by itself.")] = None
     version: Annotated[int, Field(description="Which making of the container this is, from 1.")] = 1
     image: str
-    env: Annotated[dict[str, str], Field(description="As it was given: secrets are names here.")]
+    env: Annotated[dict[str, str], Field(description="As it was requested: secrets are names here.")]
     dockerEntrypoint: list[str]
     dockerStartCmd: list[str]
     ports: list[str]
@@ -93,19 +103,28 @@ class PodTold(Told):
     volumeMountPath: str
     volumeEncrypted: bool
     networkVolumeId: str | None = None
-    networkVolume: NetworkVolumeTold | None = None
+    networkVolume: NetworkVolumeResponse | None = None
     templateId: str | None = None
-    template: TemplateTold | None = None
-    endpointId: str | None = None
+    template: TemplateResponse | None = None
+    endpointId: Annotated[str | None, Field(description="Of a worker: its endpoint.")] = None
+    aiApiId: Annotated[str | None, Field(description="The same as endpointId.")] = None
+    slsVersion: Annotated[int | None, Field(description="Of a worker: which version it runs.")] = None
+    isStale: Annotated[
+        bool | None, Field(description="Of a worker: it runs an older version than the endpoint's.")
+    ] = None
+    logs: Annotated[
+        list[str] | None,
+        Field(description="Of a worker that does not start: the last lines of its last try."),
+    ] = None
     consumerUserId: str
     machineId: str | None = None
     machine: Machine | None = None
     gpu: Gpu | None = None
     cpuFlavorId: str | None = None
-    vcpuCount: float | None = None
-    memoryInGb: float | None = None
+    vcpuCount: int | None = None
+    memoryInGb: int | None = None
     costPerHr: Annotated[
-        str | None, Field(description="In US dollars; absent where the operator has set no price.")
+        float | None, Field(description="In US dollars; absent where the operator has set no price.")
     ] = None
     adjustedCostPerHr: float | None = None
     savingsPlans: list[SavingsPlan]
@@ -114,13 +133,13 @@ class PodTold(Told):
     lastStatusChange: str | None = None
 
 
-def pod_told(view: PodView, *, machine: bool = False) -> PodTold:
+def pod_response(view: PodView, *, machine: bool = False) -> PodResponse:
     pod, body = view.pod, view.pod.body
     fields: dict[str, Any] = {
         "id": pod.id,
         "name": pod.name,
-        "desiredStatus": view.reading.desired,
-        "status": view.reading.status,
+        "desiredStatus": view.state.desired,
+        "status": view.state.status,
         "version": pod.version,
         "image": body.image,
         "env": dict(body.env),
@@ -142,27 +161,27 @@ def pod_told(view: PodView, *, machine: bool = False) -> PodTold:
     }
     if machine:
         fields["machine"] = _machine(view)
-    return PodTold(**fields, **_known(view))
+    return PodResponse(**fields, **_known(view))
 
 
 def _known(view: PodView) -> dict[str, Any]:
-    """What a pod may have, and this one has."""
+    """Returns the optional fields that this pod has."""
     pod, body = view.pod, view.pod.body
     fields: dict[str, Any] = {
-        "reason": view.reading.reason,
+        "reason": view.state.reason,
         "containerRegistryAuthId": body.registry,
         "networkVolumeId": body.network_volume,
-        "networkVolume": volume_told(view.volume) if view.volume else None,
+        "networkVolume": volume_response(view.volume) if view.volume else None,
         "templateId": body.template,
-        "template": template_told(view.template) if view.template else None,
+        "template": template_response(view.template) if view.template else None,
         "machineId": pod.node,
-        "gpu": _gpu(pod.gpu_type, body.gpu_count),
+        "gpu": _gpu(pod.gpu_type, body.gpu_count, view.nano_usd),
         "cpuFlavorId": view.cpu_flavor,
         "vcpuCount": body.vcpus if body.compute == "CPU" else _vcpus(view.node),
         "memoryInGb": _memory_gb(view.node),
         "lastStartedAt": rfc3339(pod.started_at),
-        "costPerHr": None if view.nano_usd is None else _dollars(view.nano_usd),
-        "adjustedCostPerHr": None if view.nano_usd is None else view.nano_usd / _NANO,
+        "costPerHr": _dollars(view.nano_usd),
+        "adjustedCostPerHr": _dollars(view.nano_usd),
     }
     known = {name: value for name, value in fields.items() if value not in ("", None)}
     code = pod.now_seen.exit_code
@@ -170,15 +189,78 @@ def _known(view: PodView) -> dict[str, Any]:
 
 
 def _mappings(pod: Pod) -> dict[str, int] | None:
-    """A port that is published for TCP and UDP is told for the first of them."""
+    """Returns the public port of each port. If it is published for TCP and UDP, the first one counts."""
     found: dict[str, int] = {}
     for port in pod.now_seen.ports:
         found.setdefault(str(port.private), port.public)
     return found or None
 
 
-def _gpu(gpu_type: str, count: int) -> Gpu | None:
-    return Gpu(id=gpu_type, count=count, displayName=_display(gpu_type)) if gpu_type else None
+def _gpu(gpu_type: str, count: int, nano_usd: int | None) -> Gpu | None:
+    """`nano_usd` is the price of all GPUs for an hour."""
+    if not gpu_type:
+        return None
+    each = {} if nano_usd is None else {"securePrice": nano_usd / max(count, 1) / _NANO}
+    return Gpu(id=gpu_type, count=count, displayName=_display(gpu_type), **each)
+
+
+# ---- workers of endpoints, as pods ----------------------------------------------------------------
+
+
+def shown_env(endpoint: Endpoint) -> dict[str, str]:
+    """Returns the environment, but none of the configuration file, whose values may be secret."""
+    return dict(endpoint.run.env) if endpoint.origin == "api" else {}
+
+
+def worker_responses(managed: Management, endpoint: Endpoint) -> list[PodResponse]:
+    return [worker_response(managed, one, endpoint) for one in managed.endpoints.workers(endpoint)]
+
+
+def worker_response(managed: Management, worker: Worker, endpoint: Endpoint) -> PodResponse:
+    """Returns a worker as a pod. A throttled worker is on no node."""
+    run, node = endpoint.run, managed.cluster.nodes.get(worker.node)
+    nano_usd = managed.billing.worker_hour(worker, endpoint) if worker.node else None
+    exited = worker.status == "EXITED"
+    fields: dict[str, Any] = {
+        "reason": worker.reason,
+        "networkVolumeId": run.volume,
+        "templateId": endpoint.template,
+        "machineId": worker.node,
+        "gpu": _gpu(worker.gpus[0] if worker.gpus else "", len(worker.gpus), nano_usd),
+        "vcpuCount": run.needs.vcpus or _vcpus(node),
+        "memoryInGb": _memory_gb(node),
+        "costPerHr": _dollars(nano_usd),
+        "adjustedCostPerHr": _dollars(nano_usd),
+        "lastStartedAt": rfc3339(worker.since or None),
+        "logs": list(worker.log),
+    }
+    return PodResponse(
+        id=worker.id,
+        name=endpoint.name,
+        endpointId=endpoint.id,
+        aiApiId=endpoint.id,
+        desiredStatus="EXITED" if exited else "RUNNING",
+        status=worker.status,  # type: ignore[arg-type]
+        isStale=worker.stale,
+        version=worker.version,
+        slsVersion=worker.version,
+        image=run.image or "",
+        env=shown_env(endpoint),
+        dockerEntrypoint=list(run.entrypoint),
+        dockerStartCmd=list(run.command),
+        ports=[],
+        portMappings=None,
+        publicIp=node.facts.get("public_ip") if node else None,
+        interruptible=False,
+        locked=False,
+        containerDiskInGb=None if run.disk_bytes is None else run.disk_bytes // GB,
+        volumeInGb=0,
+        volumeMountPath="/runpod-volume",
+        volumeEncrypted=False,
+        consumerUserId=endpoint.account,
+        savingsPlans=[],
+        **{name: value for name, value in fields.items() if value not in ("", None, [])},
+    )
 
 
 def _display(gpu_type: str) -> str:
@@ -186,43 +268,41 @@ def _display(gpu_type: str) -> str:
 
 
 def _machine(view: PodView) -> Machine | None:
-    """None while the node is not connected: what it is made of is known from itself."""
+    """Returns the node's hardware, or None while it is not connected."""
     node, pod = view.node, view.pod
     if node is None:
         return None
     each = None if view.nano_usd is None else view.nano_usd / max(len(pod.devices), 1) / _NANO
     cpu = next((device.name for device in node.devices if device.kind == "cpu"), None)
     fields: dict[str, Any] = {
-        "costPerHr": None if view.nano_usd is None else view.nano_usd / _NANO,
+        "costPerHr": _dollars(view.nano_usd),
         "currentPricePerGpu": each if pod.gpu_type else None,
-        "cpuCount": None if (vcpus := _vcpus(node)) is None else int(vcpus),
+        "cpuCount": _vcpus(node),
         "cpuTypeId": cpu,
         "dataCenterId": node.facts.get("data_center"),
         "location": node.facts.get("label.location"),
         "gpuTypeId": pod.gpu_type or None,
         "gpuDisplayName": _display(pod.gpu_type) or None,
-        "gpuType": _gpu(pod.gpu_type, pod.body.gpu_count),
+        "gpuType": _gpu(pod.gpu_type, pod.body.gpu_count, view.nano_usd),
         "supportPublicIp": "public_ip" in node.facts,
     }
     return Machine(**{name: value for name, value in fields.items() if value is not None})
 
 
-def _vcpus(node: FloorNode | None) -> float | None:
-    told = node.facts.get("vcpus") if node else None
-    return None if told is None else float(told)
+def _vcpus(node: NodeState | None) -> int | None:
+    """Returns the node's CPUs as a whole number, at least 1: a cgroup may give a node one and a half."""
+    vcpus = node.facts.get("vcpus") if node else None
+    return None if vcpus is None else max(int(float(vcpus)), 1)
 
 
-def _memory_gb(node: FloorNode | None) -> int | None:
-    """All that its node has: pods are given no limit of their own."""
-    told = node.facts.get("memory_bytes") if node else None
-    return None if told is None else int(told) // GB
+def _memory_gb(node: NodeState | None) -> int | None:
+    """Returns the memory of the node: pods have no limit of their own."""
+    memory = node.facts.get("memory_bytes") if node else None
+    return None if memory is None else int(memory) // GB
 
 
-def _dollars(nano_usd: int) -> str:
-    """ "0.74": exact, with two digits at least."""
-    whole, rest = divmod(nano_usd, _NANO)
-    digits = f"{rest:09d}".rstrip("0").ljust(2, "0")
-    return f"{whole}.{digits}"
+def _dollars(nano_usd: int | None) -> float | None:
+    return None if nano_usd is None else nano_usd / _NANO
 
 
 def rfc3339(at: float | None) -> str | None:
@@ -232,6 +312,6 @@ def rfc3339(at: float | None) -> str | None:
 
 
 def _change(pod: Pod) -> str:
-    """What last happened and when, as the field's clients read it."""
+    """Returns what last happened and when, in the form that RunPod clients expect."""
     at = datetime.fromtimestamp(pod.changed_at, UTC)
     return f"{pod.change}: {at:%a %b %d %Y %H:%M:%S} GMT+0000 (Coordinated Universal Time)"

@@ -1,4 +1,4 @@
-"""Why a request of the management API is refused, in words: which field, which value, what is allowed."""
+"""The errors of the management API: messages that name the field, its value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from starlette.responses import Response
 
 from stoker.control.api.answers import unexpected
 from stoker.control.errors import ControlError, Unavailable
-from stoker.control.submissions import shown
+from stoker.control.rules.submissions import shown
 
 SECRET_FIELDS = frozenset({"password", "value", "env"})
-"""Fields whose values no refusal repeats. An object or a list may hold such a field, and is not repeated."""
+"""The fields whose values no message repeats. Objects and lists may contain one, and are not repeated
+either."""
 
 
 def refused_body(status: int, message: str) -> dict[str, Any]:
-    """A superset of what the field's clients look for."""
+    """Returns all fields in which the various clients look for the message."""
     return {"error": message, "message": message, "status": status}
 
 
@@ -38,15 +39,15 @@ def refused(error: ControlError) -> Response:
 
 
 def why_invalid(error: RequestValidationError) -> str:
-    """One sentence for each field; of a field that takes several shapes, for the first."""
-    told: dict[str, str] = {}
+    """Returns a message for each field. If a field may have several types, the first error counts."""
+    messages: dict[str, str] = {}
     for one in error.errors():
-        told.setdefault(_field(one), _sentence(one))
-    return "; ".join(told.values())
+        messages.setdefault(_field(one), _message(one))
+    return "; ".join(messages.values())
 
 
 def _field(error: dict[str, Any]) -> str:
-    """As the body reads: shapes that pydantic tried (`list[str]`) are no part of it."""
+    """Returns the path of the field, without the types that pydantic tried (`list[str]`)."""
     named = [str(part) for part in error["loc"][1:] if _is_named(part)]
     return ".".join(named) or "the body"
 
@@ -58,7 +59,7 @@ def _is_named(part: object) -> bool:
 _SHAPES = frozenset({"str", "int", "float", "bool", "constrained-str", "none"})
 
 
-def _sentence(error: dict[str, Any]) -> str:
+def _message(error: dict[str, Any]) -> str:
     field = _field(error)
     if error["type"] == "json_invalid":
         return f"the body is not valid JSON: {error.get('ctx', {}).get('error', error['msg'])}"
@@ -71,7 +72,7 @@ def _sentence(error: dict[str, Any]) -> str:
         return f"{field} must be one of {error['ctx']['expected']}; got {value}"
     message = str(error.get("ctx", {}).get("error", error["msg"]))
     if field == "the body":
-        return f"{field}: {message}"  # without what it is, which may hold a secret
+        return f"{field}: {message}"  # without the value, which may contain a secret
     return f"{field}: {message}; got {value}"
 
 

@@ -1,4 +1,4 @@
-"""/v1/containerregistryauth: what images are pulled with. No answer holds a username or a password."""
+"""/v1/containerregistryauth: credentials for pulling images. No answer contains a username or a password."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
-from stoker.control.api.management.caller import By, Managed
-from stoker.control.api.management.shapes import (
+from stoker.control.management_api.caller import By, Managed
+from stoker.control.management_api.shapes import (
     CREATES,
+    DELETES,
     LISTS,
     READS,
-    Asked,
-    Name,
-    Told,
+    RequestBody,
+    ResponseBody,
     id_in_path,
-    refusals,
 )
 from stoker.control.store import Registry
 from stoker.wire.messages import RegistryAuth
@@ -24,21 +23,21 @@ from stoker.wire.messages import RegistryAuth
 router = APIRouter(prefix="/containerregistryauth", tags=["container registry auths"])
 
 
-class ContainerRegistryAuthCreateInput(Asked):
+class ContainerRegistryAuthCreateInput(RequestBody):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [{"name": "my creds", "username": "my-username", "password": "my-password"}]
         }
     )
 
-    name: Name
-    username: Annotated[str, Field(min_length=1, max_length=191)]
+    name: str
+    username: str
     password: Annotated[
         str, Field(min_length=1, max_length=64 * 1024, json_schema_extra={"writeOnly": True}, repr=False)
     ]
 
 
-class ContainerRegistryAuthTold(Told):
+class ContainerRegistryAuthResponse(ResponseBody):
     model_config = ConfigDict(
         title="ContainerRegistryAuth",
         json_schema_extra={"examples": [{"id": "clzdaifot0001l90809257ynb", "name": "my creds"}]},
@@ -51,34 +50,34 @@ class ContainerRegistryAuthTold(Told):
 RegistryAuthId = Annotated[str, id_in_path("container registry auth")]
 
 
-def _told(registry: Registry) -> ContainerRegistryAuthTold:
-    return ContainerRegistryAuthTold(id=registry.id, name=registry.name)
+def _response(registry: Registry) -> ContainerRegistryAuthResponse:
+    return ContainerRegistryAuthResponse(id=registry.id, name=registry.name)
 
 
 @router.post("", responses=CREATES)
 async def create_container_registry_auth(
-    by: By, managed: Managed, asked: ContainerRegistryAuthCreateInput
-) -> ContainerRegistryAuthTold:
+    by: By, managed: Managed, body: ContainerRegistryAuthCreateInput
+) -> ContainerRegistryAuthResponse:
     """Create a container registry auth."""
-    login = RegistryAuth(asked.username, asked.password)
-    return _told(await managed.registries.create(by.account, asked.name, login))
+    login = RegistryAuth(body.username, body.password)
+    return _response(await managed.registries.create(by.account, body.name, login))
 
 
 @router.get("", responses=LISTS)
-async def list_container_registry_auths(by: By, managed: Managed) -> list[ContainerRegistryAuthTold]:
+async def list_container_registry_auths(by: By, managed: Managed) -> list[ContainerRegistryAuthResponse]:
     """List container registry auths, those of the configuration file too."""
-    return [_told(one) for one in await managed.registries.list(by.account)]
+    return [_response(one) for one in await managed.registries.list(by.account)]
 
 
 @router.get("/{containerRegistryAuthId}", responses=READS)
 async def get_container_registry_auth(
     by: By, managed: Managed, containerRegistryAuthId: RegistryAuthId
-) -> ContainerRegistryAuthTold:
+) -> ContainerRegistryAuthResponse:
     """Read one container registry auth."""
-    return _told(await managed.registries.get(by.account, containerRegistryAuthId))
+    return _response(await managed.registries.get(by.account, containerRegistryAuthId))
 
 
-@router.delete("/{containerRegistryAuthId}", status_code=204, responses=refusals(400))
+@router.delete("/{containerRegistryAuthId}", **DELETES)
 async def delete_container_registry_auth(
     by: By, managed: Managed, containerRegistryAuthId: RegistryAuthId
 ) -> None:

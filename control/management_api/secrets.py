@@ -1,4 +1,4 @@
-"""/v1/secrets: values that environments refer to by name. They come in, and never go out again."""
+"""/v1/secrets: values to which environments refer by name. They are stored, and never returned."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
-from stoker.control.api.management.caller import By, Managed
-from stoker.control.api.management.shapes import CREATES, LISTS, Asked, Told, refusals
-from stoker.control.management.secrets import VALUE_BYTES
+from stoker.control.management_api.caller import By, Managed
+from stoker.control.management_api.shapes import CREATES, DELETES, LISTS, RequestBody, ResponseBody
+from stoker.control.resources.secrets import VALUE_BYTES
 from stoker.control.store import NamedSecret
 
 router = APIRouter(prefix="/secrets", tags=["secrets"])
@@ -24,7 +24,7 @@ SecretName = Annotated[
 ]
 
 
-class SecretInput(Asked):
+class SecretInput(RequestBody):
     model_config = ConfigDict(json_schema_extra={"examples": [{"value": "hf_1234"}]})
 
     value: Annotated[
@@ -39,7 +39,7 @@ class SecretInput(Asked):
     ]
 
 
-class SecretTold(Told):
+class SecretResponse(ResponseBody):
     model_config = ConfigDict(
         title="Secret",
         json_schema_extra={
@@ -58,25 +58,25 @@ class SecretTold(Told):
     changedAt: datetime
 
 
-def _told(secret: NamedSecret) -> SecretTold:
+def _response(secret: NamedSecret) -> SecretResponse:
     created, changed = (datetime.fromtimestamp(at, UTC) for at in (secret.created_at, secret.changed_at))
-    return SecretTold(name=secret.name, createdAt=created, changedAt=changed)
+    return SecretResponse(name=secret.name, createdAt=created, changedAt=changed)
 
 
 @router.put("/{name}", responses=CREATES)
-async def put_secret(by: By, managed: Managed, name: SecretName, asked: SecretInput) -> SecretTold:
+async def put_secret(by: By, managed: Managed, name: SecretName, body: SecretInput) -> SecretResponse:
     """Store a secret, or change it. Workers and pods that are made from now on get the new value; those that
     are there keep theirs."""
-    return _told(await managed.secrets.put(by.account, name, asked.value))
+    return _response(await managed.secrets.put(by.account, name, body.value))
 
 
 @router.get("", responses=LISTS)
-async def list_secrets(by: By, managed: Managed) -> list[SecretTold]:
+async def list_secrets(by: By, managed: Managed) -> list[SecretResponse]:
     """List the names of secrets."""
-    return [_told(one) for one in await managed.secrets.list(by.account)]
+    return [_response(one) for one in await managed.secrets.list(by.account)]
 
 
-@router.delete("/{name}", status_code=204, responses=refusals(400))
+@router.delete("/{name}", **DELETES)
 async def delete_secret(by: By, managed: Managed, name: SecretName) -> None:
     """Delete a secret that no template, endpoint or pod refers to."""
     await managed.secrets.delete(by.account, name)

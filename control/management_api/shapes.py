@@ -1,7 +1,9 @@
-"""What all kinds of resource share over HTTP: how bodies are read, how ids look, how refusals are told.
+"""What all kinds of resources share over HTTP: the bases of bodies, the ids in paths, the documented errors.
 
-Bodies are strict: a field that is not known is refused, and so is text where a number belongs. Field names
-are those of the interface. What is unknown is left out of an answer.
+Fields have strict types: text instead of a number is refused. `unknown` handles unknown fields. Limits are
+those of the published document, and our own only where larger values would break something: numbers of
+workers, and sizes, which bills multiply. Field names are those of the interface. Values that are not known
+are left out of answers.
 """
 
 from __future__ import annotations
@@ -9,36 +11,49 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+from starlette.responses import Response
 
-ID = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-"""Of whatever a path names; anything else is refused before it is looked for."""
+from stoker.control.resources.blueprint import ARGUMENT_MOST, ENV_NAME
 
-Name = Annotated[str, Field(min_length=1, max_length=191)]
-Id = Annotated[str, Field(pattern=ID, max_length=63)]
-EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
-Argument = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=4096)]
+Name = Annotated[str, Field(max_length=191)]
+EnvName = Annotated[str, Field(pattern=ENV_NAME)]
+Argument = Annotated[str, Field(max_length=ARGUMENT_MOST)]
 
 
 def id_in_path(what: str) -> Any:
-    """`templateId: Annotated[str, id_in_path("template")]`: the last part of a path."""
-    return Path(description=f"The {what}'s id.", pattern=ID, max_length=63)
+    """Declares an id in the path: `templateId: Annotated[str, id_in_path("template")]`."""
+    return Path(description=f"The {what}'s id.")
 
 
-class Asked(BaseModel):
-    """A body that is asked with."""
+class RequestBody(BaseModel):
+    """The body of a request. `unknown` finds the fields that it ignores."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
 
-class Told(BaseModel):
-    """A body that is answered with. Use `response_model_exclude_none`: what is unknown is absent."""
+class Changes(RequestBody):
+    """The body of a change. What is left out stays as it is, so the document shows no defaults."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        schema = handler(core_schema)
+        for field in handler.resolve_ref_schema(schema)["properties"].values():
+            field.pop("default", None)
+        return schema
+
+
+class ResponseBody(BaseModel):
+    """The body of an answer. Use `response_model_exclude_none` to leave out what is not known."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Refused(BaseModel):
-    """Why nothing was done, in a sentence. All fields say the same; clients differ in where they look."""
+    """Why nothing was done. `error` and `message` are the same; clients differ in which they read."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -58,7 +73,7 @@ class Refused(BaseModel):
 
 
 _REFUSALS = {
-    400: "The body, an id, or a parameter cannot be accepted; the sentence names the field.",
+    400: "The body, an id, or a parameter cannot be accepted; the message names the field.",
     401: "No key, a wrong one, or one without the right to this.",
     404: "There is nothing under this id.",
     405: "Not with this method.",
@@ -68,15 +83,16 @@ _REFUSALS = {
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For `responses=` of an operation; 401 and 503 may always happen."""
-    told = sorted({401, 503, *statuses})
-    return {status: {"model": Refused, "description": _REFUSALS[status]} for status in told}
+    """Returns the errors of an operation, for `responses=`; 401 and 503 are always possible."""
+    possible = sorted({401, 503, *statuses})
+    return {status: {"model": Refused, "description": _REFUSALS[status]} for status in possible}
 
 
 LISTS = refusals(400)
-"""Refusals of a list."""
+"""The errors of a list."""
 
 READS = refusals(400, 404)
 CREATES = refusals(400, 413)
 CHANGES = refusals(400, 404, 413)
-DELETES = refusals(400)
+DELETES: dict[str, Any] = {"status_code": 204, "response_class": Response, "responses": refusals(400, 404)}
+"""For an operation whose answer is empty and has no media type: clients parse whatever is called JSON."""

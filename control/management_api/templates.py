@@ -1,4 +1,4 @@
-"""/v1/templates: what endpoints and pods are made from."""
+"""/v1/templates: the templates from which endpoints and pods are made."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from stoker.control.api.management.caller import By, Managed
-from stoker.control.api.management.shapes import (
+from stoker.control.config.sections import HANDLER, INIT_TIMEOUT_S, MODULE, LimitsSection
+from stoker.control.management_api.caller import By, Managed
+from stoker.control.management_api.shapes import (
     CHANGES,
     CREATES,
     DELETES,
     LISTS,
     READS,
     Argument,
-    Asked,
+    Changes,
     EnvName,
-    Id,
-    Name,
-    Told,
+    RequestBody,
+    ResponseBody,
     id_in_path,
 )
-from stoker.control.config_sections import HANDLER, INIT_TIMEOUT_S, MODULE, LimitsSection
-from stoker.control.management.templates import Shown
+from stoker.control.resources.templates import TemplateFilter
 from stoker.control.types import Template
 
 router = APIRouter(prefix="/templates", tags=["templates"])
 
-_NUMBER = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_PORT = f"{_NUMBER}/(http|tcp|udp)"
+_PORT = "[1-9][0-9]{0,5}/(http|tcp|udp)"
 _Port = Annotated[str, Field(pattern=f"^{_PORT}$")]
 
 
@@ -46,7 +44,8 @@ Ports = Annotated[
                 {"type": "array", "items": {"type": "string", "pattern": f"^{_PORT}$"}},
                 {"type": "string", "pattern": f"^({_PORT}(,{_PORT})*)?$"},
             ],
-            "description": "As a list, or as one text with commas.",
+            "description": "As a list, or as one text with commas. A number above 65535 asks for a port that"
+            " is the same inside and outside: the variable `RUNPOD_TCP_PORT_70000` holds it.",
             "examples": [["8888/http", "22/tcp"]],
         }
     ),
@@ -58,7 +57,7 @@ Env = Annotated[
 Command = list[Argument]
 Gigabytes = Annotated[int, Field(ge=0, le=1_000_000)]
 _FOLDER = r"([^/.\x00-\x1f][^/\x00-\x1f]*|\.[^/.\x00-\x1f][^/\x00-\x1f]*|\.\.[^/\x00-\x1f]+)"
-"""Neither "." nor "..": an engine would follow them, and mount elsewhere."""
+"""A folder other than "." and "..", which an engine would resolve, and mount elsewhere."""
 MountPath = Annotated[str, Field(pattern=f"^(/{_FOLDER})+/?$", max_length=1024, examples=["/workspace"])]
 ImageName = Annotated[
     str,
@@ -75,17 +74,23 @@ ImageName = Annotated[
 ]
 
 
-class _Common(Asked):
-    """What both a new template and a change of one may say beside name and image."""
+class Limits(LimitsSection):
+    """The limits of the configuration file; unknown fields are ignored, as in the rest of a body."""
 
-    containerRegistryAuthId: Id | None = None
+    model_config = ConfigDict(extra="ignore", title="Limits")
+
+
+class _Common(RequestBody):
+    """The fields that a new template and a change have in common, besides name and image."""
+
+    containerRegistryAuthId: Annotated[str | None, Field(description='"": none.')] = None
     handler: Annotated[
         str | None,
         Field(pattern=HANDLER, max_length=1024, description="The python handler that lies in the image."),
     ] = None
     maxJobs: Annotated[int | None, Field(ge=1, le=1_000_000_000)] = None
     maxMemoryGrowthMb: Annotated[int | None, Field(ge=1, le=1 << 24)] = None
-    limits: Annotated[LimitsSection | None, Field(description="Of one worker, with all it starts.")] = None
+    limits: Annotated[Limits | None, Field(description="Of one worker, with all it starts.")] = None
 
 
 Concurrency = Annotated[int, Field(ge=1, le=1000, description="Jobs that a worker takes at once.")]
@@ -117,7 +122,7 @@ _EXAMPLE: dict[str, Any] = {
 class TemplateCreateInput(_Common):
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
-    name: Name
+    name: str
     imageName: ImageName
     category: Literal["NVIDIA", "AMD", "CPU"] = "NVIDIA"
     containerDiskInGb: Gigabytes = 50
@@ -127,7 +132,7 @@ class TemplateCreateInput(_Common):
     isPublic: bool = False
     isServerless: bool = False
     ports: Ports = ["8888/http", "22/tcp"]
-    readme: Annotated[str, Field(max_length=65_536)] = ""
+    readme: str = ""
     volumeInGb: Gigabytes = 20
     volumeMountPath: MountPath = "/workspace"
     concurrency: Concurrency = 1
@@ -135,7 +140,7 @@ class TemplateCreateInput(_Common):
     preload: Preload = []
 
 
-class TemplateUpdateInput(_Common):
+class TemplateUpdateInput(Changes, _Common):
     """What is left out stays. A change of more than isPublic, name, readme, volumeInGb and volumeMountPath
     makes a new version of every endpoint that is made from the template."""
 
@@ -143,7 +148,7 @@ class TemplateUpdateInput(_Common):
         json_schema_extra={"examples": [{"readme": "How to use it.", "isPublic": False}]}
     )
 
-    name: Name = ""
+    name: str = ""
     imageName: ImageName = ""
     containerDiskInGb: Gigabytes = 0
     dockerEntrypoint: Command = []
@@ -151,7 +156,7 @@ class TemplateUpdateInput(_Common):
     env: Env = {}
     isPublic: bool = False
     ports: Ports = []
-    readme: Annotated[str, Field(max_length=65_536)] = ""
+    readme: str = ""
     volumeInGb: Gigabytes = 0
     volumeMountPath: MountPath = ""
     concurrency: Concurrency = 1
@@ -159,7 +164,7 @@ class TemplateUpdateInput(_Common):
     preload: Preload = []
 
 
-class TemplateTold(Told):
+class TemplateResponse(ResponseBody):
     model_config = ConfigDict(
         title="Template", json_schema_extra={"examples": [{"id": "30zmvf89kd", **_EXAMPLE}]}
     )
@@ -193,14 +198,14 @@ TemplateId = Annotated[str, id_in_path("template")]
 _Flag = Annotated[bool, Query()]
 
 
-def template_told(template: Template) -> TemplateTold:
-    return TemplateTold(id=template.id, isRunpod=False, **template.fields)
+def template_response(template: Template) -> TemplateResponse:
+    return TemplateResponse(id=template.id, isRunpod=False, **template.fields)
 
 
 @router.post("", responses=CREATES, response_model_exclude_none=True)
-async def create_template(by: By, managed: Managed, asked: TemplateCreateInput) -> TemplateTold:
+async def create_template(by: By, managed: Managed, body: TemplateCreateInput) -> TemplateResponse:
     """Create a template."""
-    return template_told(await managed.templates.create(by.account, asked.model_dump(exclude_none=True)))
+    return template_response(await managed.templates.create(by.account, body.model_dump(exclude_none=True)))
 
 
 @router.get("", responses=LISTS, response_model_exclude_none=True)
@@ -210,10 +215,10 @@ async def list_templates(
     includeEndpointBoundTemplates: _Flag = False,
     includePublicTemplates: _Flag = False,
     includeRunpodTemplates: _Flag = False,
-) -> list[TemplateTold]:
+) -> list[TemplateResponse]:
     """List templates."""
-    shown = Shown(bound=includeEndpointBoundTemplates, public=includePublicTemplates)
-    return [template_told(one) for one in await managed.templates.list(by.account, shown)]
+    shown = TemplateFilter(bound=includeEndpointBoundTemplates, public=includePublicTemplates)
+    return [template_response(one) for one in await managed.templates.list(by.account, shown)]
 
 
 @router.get("/{templateId}", responses=READS, response_model_exclude_none=True)
@@ -224,23 +229,23 @@ async def get_template(
     includeEndpointBoundTemplates: _Flag = False,
     includePublicTemplates: _Flag = False,
     includeRunpodTemplates: _Flag = False,
-) -> TemplateTold:
+) -> TemplateResponse:
     """Read one template."""
     found = await managed.templates.get(by.account, templateId, public=includePublicTemplates)
-    return template_told(found)
+    return template_response(found)
 
 
 @router.patch("/{templateId}", responses=CHANGES, response_model_exclude_none=True)
 @router.post("/{templateId}/update", responses=CHANGES, response_model_exclude_none=True)
 async def update_template(
-    by: By, managed: Managed, templateId: TemplateId, asked: TemplateUpdateInput
-) -> TemplateTold:
+    by: By, managed: Managed, templateId: TemplateId, body: TemplateUpdateInput
+) -> TemplateResponse:
     """Change a template."""
-    changes = asked.model_dump(exclude_unset=True)
-    return template_told(await managed.templates.update(by.account, templateId, changes))
+    changes = body.model_dump(exclude_unset=True)
+    return template_response(await managed.templates.update(by.account, templateId, changes))
 
 
-@router.delete("/{templateId}", status_code=204, responses=DELETES)
+@router.delete("/{templateId}", **DELETES)
 async def delete_template(by: By, managed: Managed, templateId: TemplateId) -> None:
     """Delete a template that no endpoint is made from."""
     await managed.templates.delete(by.account, templateId)

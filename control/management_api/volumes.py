@@ -8,19 +8,21 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field, JsonValue
 
-from stoker.control.api.management.caller import By, Managed
-from stoker.control.api.management.shapes import (
+from stoker.control.management_api.caller import By, Managed
+from stoker.control.management_api.shapes import (
     CHANGES,
     CREATES,
+    DELETES,
     LISTS,
     READS,
-    Asked,
+    Changes,
     Name,
-    Told,
+    RequestBody,
+    ResponseBody,
     id_in_path,
     refusals,
 )
-from stoker.control.volume import Volume
+from stoker.control.rules.volumes import Volume
 
 router = APIRouter(prefix="/networkvolumes", tags=["network volumes"])
 
@@ -28,15 +30,14 @@ _EXAMPLE: dict[str, JsonValue] = {"name": "my network volume", "size": 50, "data
 Size = Annotated[int, Field(ge=0, le=4000, description="In GB, of 10^9 bytes each.", examples=[50])]
 
 
-class NetworkVolumeCreateInput(Asked):
+class NetworkVolumeCreateInput(RequestBody):
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
-    name: Name
+    name: str
     size: Size
     dataCenterId: Annotated[
         str,
         Field(
-            max_length=64,
             description="A published name, or one that a node is labelled with. Nodes with another label do"
             " not get the volume; nodes without one do.",
             examples=["EU-RO-1"],
@@ -44,7 +45,7 @@ class NetworkVolumeCreateInput(Asked):
     ]
 
 
-class NetworkVolumeUpdateInput(Asked):
+class NetworkVolumeUpdateInput(Changes):
     """What is left out stays."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "my network volume", "size": 100}]})
@@ -53,7 +54,7 @@ class NetworkVolumeUpdateInput(Asked):
     size: Annotated[Size | None, Field(description="In GB; it may only grow.")] = None
 
 
-class NetworkVolumeTold(Told):
+class NetworkVolumeResponse(ResponseBody):
     model_config = ConfigDict(
         title="NetworkVolume",
         json_schema_extra={"examples": [{"id": "agv6w2qcg7", "networkVolumeId": "agv6w2qcg7", **_EXAMPLE}]},
@@ -73,9 +74,9 @@ class NetworkVolumeTold(Told):
 NetworkVolumeId = Annotated[str, id_in_path("network volume")]
 
 
-def volume_told(volume: Volume) -> NetworkVolumeTold:
+def volume_response(volume: Volume) -> NetworkVolumeResponse:
     at = volume.measured_at
-    return NetworkVolumeTold(
+    return NetworkVolumeResponse(
         id=volume.id,
         networkVolumeId=volume.id,
         name=volume.name,
@@ -88,38 +89,41 @@ def volume_told(volume: Volume) -> NetworkVolumeTold:
 
 @router.post("", responses=CREATES, response_model_exclude_none=True)
 async def create_network_volume(
-    by: By, managed: Managed, asked: NetworkVolumeCreateInput
-) -> NetworkVolumeTold:
+    by: By, managed: Managed, body: NetworkVolumeCreateInput
+) -> NetworkVolumeResponse:
     """Create a network volume. Its folder is made where a worker or a pod first uses it."""
     made = await managed.volumes.create(
-        by.account, name=asked.name, size_gb=asked.size, data_center=asked.dataCenterId
+        by.account, name=body.name, size_gb=body.size, data_center=body.dataCenterId
     )
-    return volume_told(made)
+    return volume_response(made)
 
 
 @router.get("", responses=LISTS, response_model_exclude_none=True)
-async def list_network_volumes(by: By, managed: Managed) -> list[NetworkVolumeTold]:
+async def list_network_volumes(by: By, managed: Managed) -> list[NetworkVolumeResponse]:
     """List network volumes."""
-    return [volume_told(one) for one in managed.volumes.list(by.account)]
+    return [volume_response(one) for one in managed.volumes.list(by.account)]
 
 
 @router.get("/{networkVolumeId}", responses=READS, response_model_exclude_none=True)
-async def get_network_volume(by: By, managed: Managed, networkVolumeId: NetworkVolumeId) -> NetworkVolumeTold:
+async def get_network_volume(
+    by: By, managed: Managed, networkVolumeId: NetworkVolumeId
+) -> NetworkVolumeResponse:
     """Read one network volume."""
-    return volume_told(managed.volumes.get(by.account, networkVolumeId))
+    return volume_response(managed.volumes.get(by.account, networkVolumeId))
 
 
 @router.patch("/{networkVolumeId}", responses=CHANGES, response_model_exclude_none=True)
 @router.post("/{networkVolumeId}/update", responses=CHANGES, response_model_exclude_none=True)
 async def update_network_volume(
-    by: By, managed: Managed, networkVolumeId: NetworkVolumeId, asked: NetworkVolumeUpdateInput
-) -> NetworkVolumeTold:
+    by: By, managed: Managed, networkVolumeId: NetworkVolumeId, body: NetworkVolumeUpdateInput
+) -> NetworkVolumeResponse:
     """Change a network volume's name, or let it grow."""
-    changed = await managed.volumes.update(by.account, networkVolumeId, name=asked.name, size_gb=asked.size)
-    return volume_told(changed)
+    changed = await managed.volumes.update(by.account, networkVolumeId, name=body.name, size_gb=body.size)
+    return volume_response(changed)
 
 
-@router.delete("/{networkVolumeId}", status_code=204, responses=refusals(400))
+@router.delete("/{networkVolumeId}", **(DELETES | {"responses": refusals(400)}))
 async def delete_network_volume(by: By, managed: Managed, networkVolumeId: NetworkVolumeId) -> None:
-    """Delete a network volume that no endpoint and no pod has. Nodes remove what it holds."""
+    """Delete a network volume that no endpoint and no pod has. Nodes remove what it holds. An id that is
+    wrong, or was deleted, is a 400 here."""
     await managed.volumes.delete(by.account, networkVolumeId)

@@ -1,8 +1,13 @@
 """The gRPC server that agents connect to: each call of `Session` is one stream, handed to one handler.
 
-    serve --- call ---> handle(stream, peer) ---returns, or ends the stream---> what it sent is written,
-                 \\                                                             the call ends
-                  \\--- connection lost ---> receive raises StreamEnded; the handler ends by itself
+    call --- token ---> handle(stream, peer, token) ---returns, or ends the stream---> what it sent is
+         |         \\                                                       written, and the call ends
+         |          \\--- connection lost ---> receive raises StreamEnded; the handler ends by itself
+         \\--- it is none, or too many wait ---> the call ends; no message of it was read
+
+A call brings its token in its metadata (control.nodes.unauthenticated). Who was let in and has said nothing
+yet is one of UNSPOKEN_MAX at most, and its first message is small; the handler bounds the time that it has
+for it.
 
 The handler is a task of the server's, not the call's own: gRPC cancels the call when a connection is lost,
 and a handler in the middle of a commit must not be cancelled for that. `stop` awaits every handler.
@@ -12,24 +17,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from pathlib import Path
+import resource
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
+from stoker.control.auth.tls import NotLoopback, TlsFiles
+from stoker.control.errors import Unavailable
+from stoker.control.nodes.unauthenticated import Strangers, TurnedAway
+from stoker.outbound.addresses import is_loopback
 from stoker.wire import codec
-from stoker.wire.codec import Decoder, JoiningDecoder
-from stoker.wire.duplex import BOX_MAX, DuplexStream
-from stoker.wire.fragments import MESSAGE_MAX
+from stoker.wire.codec import Decoder
+from stoker.wire.duplex import QUEUE_MAX_BYTES, DuplexStream
+from stoker.wire.fragments import FIRST_MAX, MESSAGE_MAX, REPORTED_MAX
 from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
 from stoker.wire.streams import ControlLogs, ControlStream, StreamEnded
 
 log = logging.getLogger(__name__)
+
+WINDOW = 64 * 1024
+"""Bytes of one stream that are on their way, or lie unread."""
+
+STREAMS_MAX = 4
+"""Of one connection. A node needs one for its session and one for logs; those before them may linger."""
+
+METADATA_MAX = 8 * 1024
 
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.so_reuseport", 0),  # a second control on the port is an error, not a lottery
@@ -37,51 +52,45 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.max_receive_message_length", MESSAGE_MAX),
+    # What a stranger sends is not read; what of it lies in buffers nevertheless is bounded by these.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", WINDOW),
+    ("grpc.experimental.tcp_max_read_chunk_size", WINDOW),
+    ("grpc.max_concurrent_streams", STREAMS_MAX),
+    ("grpc.max_metadata_size", METADATA_MAX),
+    ("grpc.absolute_max_metadata_size", METADATA_MAX),
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: few bytes must not become many
+    ("grpc.max_connection_idle_ms", 20_000),  # a connection without a call
+    ("grpc.server_handshake_timeout_ms", 10_000),
 ]
 
-Handle = Callable[[ControlStream, str], Coroutine[Any, Any, None]]
-HandleLogs = Callable[[ControlLogs, str], Coroutine[Any, Any, None]]
+Admit = Callable[[str], Awaitable[str | None]]
+"""Says why whoever brings a token is refused; None when it is let in."""
+
+Handle = Callable[[ControlStream, str, str], Coroutine[Any, Any, None]]
+HandleLogs = Callable[[ControlLogs, str, str], Coroutine[Any, Any, None]]
 In = TypeVar("In")
 Out = TypeVar("Out", bound=FromControl | LogWanted)
 
+UNSPOKEN_MAX = 256
+"""Streams of callers that brought a token and have not sent their first message."""
+
 LOGS_MAX = 256 * 1024
 """Bytes of log lines that wait to be looked at; past this, the stream of logs is not read."""
-
-
-class NotLoopback(Exception):
-    """Without TLS only this machine may connect; the text says what to do."""
 
 
 class CannotListen(Exception):
     """The address cannot be bound; the text says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """PEM files. With `client_ca`, an agent must show a certificate that it signed."""
-
-    cert: Path
-    key: Path
-    client_ca: Path | None = None
-
-
 class _CallStream(DuplexStream[In, Out]):
-    def __init__(self, decoder: Decoder[In], context: Any, limit: int = BOX_MAX) -> None:
-        super().__init__(decoder, self._read_call, self._write_call, limit)
-        self._context = context
+    def __init__(self, decoder: Decoder[In], context: Any, limit: int = QUEUE_MAX_BYTES) -> None:
+        super().__init__(decoder, context.read, context.write, limit)
 
-    async def _read_call(self) -> bytes | None:
-        try:
-            data = await self._context.read()
-        except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
-            raise StreamEnded(f"the connection to the agent broke: {error}") from None
-        return None if data is grpc.aio.EOF else data
-
-    async def _write_call(self, data: bytes) -> None:
-        try:
-            await self._context.write(data)
-        except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
-            raise StreamEnded(f"the connection to the agent broke: {error}") from None
+    def _why_lost(self, error: BaseException) -> str:
+        if isinstance(error, grpc.aio.BaseError | asyncio.InvalidStateError):
+            return f"the connection to the agent broke: {error}"
+        return super()._why_lost(error)
 
 
 class GrpcControlStream(_CallStream[FromAgent, FromControl]):
@@ -96,9 +105,10 @@ class GrpcServer:
     """Made by `serve`. `port` is the one in force, also where 0 was asked for."""
 
     def __init__(
-        self, server: grpc.aio.Server, handle: Handle, handle_logs: HandleLogs | None = None
+        self, server: grpc.aio.Server, admit: Admit, handle: Handle, handle_logs: HandleLogs | None
     ) -> None:
         self.port = 0
+        self._strangers = Strangers(admit)
         self._server = server
         self._handle = handle
         self._handle_logs = handle_logs
@@ -106,7 +116,7 @@ class GrpcServer:
         self._stopping = False
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Ends every stream with a word; a handler still there after `grace` seconds is cancelled."""
+        """Ends every stream with a message; a handler still there after `grace` seconds is cancelled."""
         self._stopping = True
         handlers = list(self._streams)
         for stream in list(self._streams.values()):
@@ -120,14 +130,29 @@ class GrpcServer:
 
     async def session(self, _requests: object, context: Any) -> None:
         """One call. It ends when its stream is over and written; gRPC cancels it when the peer is lost."""
-        stream = GrpcControlStream(JoiningDecoder(FromAgent), context)
-        await self._call(stream, self._handle(stream, context.peer()), context)
+        token = await self._token(context)
+        stream = GrpcControlStream(Decoder(FromAgent, REPORTED_MAX, FIRST_MAX), context)
+        await self._call(stream, self._handle(stream, context.peer(), token), context)
 
     async def logs(self, _requests: object, context: Any) -> None:
         """The same for the logs of a session."""
         assert self._handle_logs is not None
+        token = await self._token(context)
         stream = GrpcControlLogs(Decoder(LogLines), context, LOGS_MAX)
-        await self._call(stream, self._handle_logs(stream, context.peer()), context)
+        await self._call(stream, self._handle_logs(stream, context.peer(), token), context)
+
+    async def _token(self, context: Any) -> str:
+        """The token of a caller that is let in. For any other the call ends here."""
+        brought = next((value for key, value in context.invocation_metadata() if key == codec.TOKEN), b"")
+        try:
+            refusal = await self._strangers.admit(brought, context.peer())
+            if refusal is None and sum(not s.spoken for s in self._streams.values()) >= UNSPOKEN_MAX:
+                raise TurnedAway("too many callers who have said nothing yet: try again")
+        except (TurnedAway, Unavailable) as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        if refusal is not None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
+        return str(brought, "utf-8", "surrogatepass")
 
     async def _call(
         self, stream: GrpcControlStream | GrpcControlLogs, handling: Coroutine[Any, Any, None], context: Any
@@ -161,16 +186,23 @@ class GrpcServer:
 
 
 async def serve(
-    host: str, port: int, handle: Handle, tls: TlsFiles | None, logs: HandleLogs | None = None
+    host: str,
+    port: int,
+    admit: Admit,
+    handle: Handle,
+    tls: TlsFiles | None,
+    logs: HandleLogs | None = None,
 ) -> GrpcServer:
-    """Listens. Without `logs`, no node's logs are followed. Raises NotLoopback, CannotListen, and OSError for
-    TLS files that cannot be read."""
-    if tls is None and not _is_loopback(host):
+    """Listens. Without `logs`, no node's logs are followed. Raises NotLoopback, CannotListen and
+    TlsFilesUnusable."""
+    if tls is None and not is_loopback(host):
         raise NotLoopback(
             f"agents would connect to {host} in the clear: give TLS files, or listen on 127.0.0.1"
         )
-    server = grpc.aio.server(options=OPTIONS)
-    made = GrpcServer(server, handle, logs)
+    # Whoever takes all that there are holds up those that come new, and neither HTTP nor the store.
+    connections = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+    server = grpc.aio.server(options=[*OPTIONS, ("grpc.max_allowed_incoming_connections", connections)])
+    made = GrpcServer(server, admit, handle, logs)
     calls = {codec.SESSION: made.session} | ({codec.LOGS: made.logs} if logs else {})
     methods: dict[str, Any] = {
         path.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(call) for path, call in calls.items()
@@ -197,15 +229,6 @@ def _bind(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> int:
 
 
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
-    pair = (tls.key.read_bytes(), tls.cert.read_bytes())
-    client_ca = tls.client_ca.read_bytes() if tls.client_ca else None
+    pair = (tls.read(tls.key), tls.read(tls.cert))
+    client_ca = tls.read(tls.client_ca) if tls.client_ca else None
     return grpc.ssl_server_credentials([pair], client_ca, client_ca is not None)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -11,18 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from stoker.control.rules.validation import AssignedAttempt, AssignedWorker, InvalidReport, believed
+from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.wire.messages import (
     Ack,
     Assign,
+    AttemptKey,
     Beat,
     Cancel,
     Desired,
     FromAgent,
     FromControl,
+    HeldAttempt,
+    Outcome,
+    Refused,
     Report,
+    SignAnswer,
+    SignAsk,
     Welcome,
 )
 from stoker.wire.streams import ControlStream, StreamEnded
@@ -36,12 +45,107 @@ MESSAGE_INPUTS = 4 * 1024 * 1024
 """Bytes of inputs in one message; the stream takes 64 MiB, and a node should begin before the last came."""
 
 SILENCE_S = 60.0
-"""An agent that sends nothing for so long is gone, whatever the connection says."""
+"""An agent that sends nothing for so long is gone, even if the connection stands."""
+
+ENDED = 4096
+"""Attempts that are over and remembered: as many as an agent's outbox holds reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedReport:
+    """A report that is not acted upon."""
+
+    report: Report
+    why: str
+
+
+class AssignedToNode:
+    """What this process assigned to one node in one session: `validation.Given`.
+
+    Workers are in the cluster state, pods and volumes in their books; `pods` and `volumes` say which of them
+    the node was sent. Attempts are kept here: from their Assign, or from the Hello that named them, until
+    some time after their end, as an agent may still report one.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        cluster: ClusterState,
+        pods: Callable[[str, str], bool],
+        volumes: Callable[[str, str], bool | None],
+        attempts: Mapping[AttemptKey, AssignedAttempt],
+    ) -> None:
+        self.attempts = dict(attempts)
+        self._node = node
+        self._cluster = cluster
+        self._pods = pods
+        self._volumes = volumes
+        self._ended: dict[AttemptKey, None] = {}
+        self._told: set[str] = set()
+
+    # -- what was given
+
+    def end(self, reports: Iterable[Report]) -> None:
+        """These are stored."""
+        for report in reports:
+            if isinstance(report.body, Outcome | Refused):
+                self._ended[AttemptKey(report.body.job, report.body.attempt)] = None
+        while len(self._ended) > ENDED:
+            key = next(iter(self._ended))
+            del self._ended[key]
+            self.attempts.pop(key, None)
+
+    def worker(self, worker: str) -> AssignedWorker | None:
+        held = self._cluster.workers.get(worker)
+        if held is None or held.node != self._node:
+            return None
+        slots = held.spec.concurrency if held.spec is not None else 2**32
+        return AssignedWorker(held.endpoint, held.version, slots, held.devices)
+
+    def pod(self, pod: str) -> bool:
+        return self._pods(self._node, pod)
+
+    def volume(self, volume: str) -> bool | None:
+        return self._volumes(self._node, volume)
+
+    # -- what is said
+
+    def holds(self, attempt: HeldAttempt) -> bool:
+        """Whether an attempt that a Hello names takes a slot of a worker of this node."""
+        if attempt.key not in self.attempts:
+            which = f"attempt {attempt.attempt} of job {attempt.job[:80]!r}"
+            self.tell("Hello", f"{which} is not one that control gave to this node")
+            return False
+        held = self._cluster.workers.get(attempt.worker)
+        if held is not None and held.node != self._node:
+            self.tell("Hello", f"worker {attempt.worker[:80]!r} is not one that control gave to this node")
+        return held is not None and held.node == self._node
+
+    def sift(self, reports: Sequence[Report]) -> tuple[list[Report], list[RejectedReport]]:
+        """What may be acted upon, cleaned, in order; and what may not."""
+        good: list[Report] = []
+        rejected: list[RejectedReport] = []
+        for report in reports:
+            try:
+                body = believed(report.body, self)
+            except InvalidReport as error:
+                rejected.append(RejectedReport(report, str(error)))
+                self.tell(type(report.body).__name__, str(error))
+            else:
+                good.append(report if body is report.body else Report(report.number, body))
+        return good, rejected
+
+    def tell(self, kind: str, why: str) -> None:
+        """One line for each kind of message and session: a flood of them does not fill the log."""
+        if kind not in self._told:
+            self._told.add(kind)
+            log.warning("node %s is not believed (%s, further ones are not told): %s", self._node, kind, why)
 
 
 class NodeSession:
-    """`handle` commits one message's reports and returns once they may be acknowledged. `draining`: the node
-    said that it is about to go. `closed`, for whoever serves it to set: it is over, and the store knows."""
+    """`given` is what this node may speak about. `handle` commits one message's reports and returns once they
+    may be acknowledged. `draining`: the node said that it is about to go. `closed`, for whoever serves it to
+    set: it is over, and the store knows."""
 
     def __init__(
         self,
@@ -49,13 +153,18 @@ class NodeSession:
         session: int,
         stream: ControlStream,
         handle: Callable[[NodeSession, Sequence[Report], Beat | None], Coroutine[Any, Any, None]],
+        given: AssignedToNode,
+        sign: Callable[[str, SignAsk], Coroutine[Any, Any, SignAnswer]],
     ) -> None:
         self.node = node
+        self.given = given
         self.session = session
         self.draining = False
         self.closed = asyncio.Event()
         self._stream = stream
         self._handle = handle
+        self._sign = sign
+        self._answers: list[SignAnswer] = []
         self._assigns: list[Assign] = []
         self._cancels: list[Cancel] = []
         self._welcome: Welcome | None = None
@@ -77,6 +186,10 @@ class NodeSession:
         self._wake.set()
 
     def assign(self, assign: Assign) -> None:
+        prefix = "" if assign.grant is None else assign.grant.prefix
+        own_bucket = assign.files_grant is not None
+        key = AttemptKey(assign.job, assign.attempt)
+        self.given.attempts[key] = AssignedAttempt(prefix, assign.worker, own_bucket, assign.prices)
         self._assigns.append(assign)
         self._wake.set()
 
@@ -89,7 +202,7 @@ class NodeSession:
         self._wake.set()
 
     def stop(self) -> None:
-        """This process goes: the agent is told to look for the next one soon."""
+        """This process ends: the agent is to look for the next one soon."""
         self._stopping = True
         self._wake.set()
 
@@ -132,7 +245,7 @@ class NodeSession:
     async def _handle_all(self) -> None:
         """Whatever came while one transaction was under way makes up the next."""
         while not self._reason:
-            messages = [await self._stream.receive(), *self._stream.more()]
+            messages = await self._stream.receive_all()
             self._handling = True
             await self._received(messages)
             self._handling, self._heard_at = False, self._loop.time()
@@ -150,6 +263,10 @@ class NodeSession:
         beats = [message.beat for message in messages if message.beat is not None]
         self.draining = self.draining or any(message.draining for message in messages)
         await self._handle(self, reports, beats[-1] if beats else None)
+        for ask in [ask for message in messages for ask in message.asks]:
+            answer = await self._sign(self.node, ask)
+            self._answers.append(answer)
+            self._wake.set()
         report = reports[-1].number if reports else self._acked.report
         beat = beats[-1].number if beats else self._acked.beat
         self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
@@ -165,17 +282,21 @@ class NodeSession:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            assigns, self._assigns = _slice(self._assigns)
+            assigns, self._assigns = self._assigns, []
+            if len(assigns) > 1:
+                assigns, self._assigns = _slice(assigns)
             if self._assigns:
                 self._wake.set()
             message = FromControl(
                 welcome=self._welcome,
                 desired=self._desired,
                 ack=self._ack,
-                assigns=assigns,
+                assigns=tuple(assigns),
                 cancels=tuple(self._cancels),
                 stopping=self._stopping,
+                answers=tuple(self._answers),
             )
+            self._answers = []
             self._welcome = self._desired = self._ack = None
             self._cancels = []
             await self._stream.send(message)
@@ -190,11 +311,11 @@ def _first_end(tasks: Sequence[asyncio.Task[None]]) -> str:
     return "control failed in this session"
 
 
-def _slice(assigns: list[Assign]) -> tuple[tuple[Assign, ...], list[Assign]]:
+def _slice(assigns: list[Assign]) -> tuple[list[Assign], list[Assign]]:
     """As many as fit into one message, at least one; and the rest."""
     size = 0
     for n, assign in enumerate(assigns):
         size += len(assign.input or b"")
         if n and size > MESSAGE_INPUTS:
-            return tuple(assigns[:n]), assigns[n:]
-    return tuple(assigns), []
+            return assigns[:n], assigns[n:]
+    return assigns, []

@@ -1,11 +1,11 @@
-"""The audit log: who changed what over the management API, and who was refused for lack of a right.
+"""The audit log: records changes over the management API, and calls that were refused for lack of a right.
 
-    change asked ──> line begun ──> the change ──> answered ──> line ended      kept for 90 days
-                        └─ the store is down: nothing is changed
+    request ──> line begun ──> the change ──> answered ──> line ended      kept for 90 days
+                    └─ the store is down: nothing is changed
     no right ──> refused ──> one line
 
-Lines name keys by their ids; bodies and queries are not kept. Anybody may call without a key: of those calls
-60 a minute are kept, so that no stranger fills the disk, and that there were more is logged.
+Lines name keys by their ids; bodies and queries are not stored. Of calls with unknown keys, 60 a minute are
+recorded, so that callers without a key cannot fill the disk; a warning is logged if there are more.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import logging
 from collections.abc import Callable
 
 from stoker.control import store
-from stoker.control.access import Caller
-from stoker.control.commit import Commits
+from stoker.control.rules.access import Caller
 from stoker.control.store import DEFAULT_ACCOUNT, Conn
+from stoker.control.store.database.commits import Commits
 from stoker.control.types import AuditLine
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 KEPT_S = 90 * 86_400.0
 SWEEP_EVERY_S = 3_600.0
 SWEPT_AT_ONCE = 1_000
-STRANGERS_PER_MINUTE = 60
+UNKNOWN_PER_MINUTE = 60
 UNKNOWN_KEY = "unknown"
-PATH_LETTERS = 512
-SAID_LETTERS = 1_024
+PATH_CHARACTERS = 512
+ERROR_CHARACTERS = 1_024
 
 
 class Audit:
@@ -36,42 +36,45 @@ class Audit:
         self._commits = commits
         self._clock = clock
         self._minute = 0
-        self._strangers = 0
+        self._unknown_calls = 0
 
     async def begin(self, caller: Caller, method: str, path: str) -> int:
-        """Before anything is changed. Raises Unavailable: then nothing may be changed."""
+        """Begins a line before a change. If this raises Unavailable, nothing may be changed."""
         now = self._clock()
         return await self._commits.commit(
-            lambda conn: store.begin_audit(conn, caller.account, caller.key, now, method, path[:PATH_LETTERS])
+            lambda conn: store.begin_audit(
+                conn, caller.account, caller.key, now, method, path[:PATH_CHARACTERS]
+            )
         )
 
-    async def end(self, n: int, status: int, said: str) -> None:
-        await self._commits.commit(lambda conn: store.end_audit(conn, n, status, said[:SAID_LETTERS]))
+    async def end(self, n: int, status: int, message: str) -> None:
+        await self._commits.commit(lambda conn: store.end_audit(conn, n, status, message[:ERROR_CHARACTERS]))
 
-    async def refused(self, caller: Caller | None, method: str, path: str, status: int, said: str) -> None:
-        """`caller` is None where the key is not known: the line is the default account's."""
+    async def refused(self, caller: Caller | None, method: str, path: str, status: int, message: str) -> None:
+        """Records a refusal. If the key is unknown, `caller` is None, and the line is the default
+        account's."""
         if caller is None and self._is_crowded():
             return
         account, key = (DEFAULT_ACCOUNT, UNKNOWN_KEY) if caller is None else (caller.account, caller.key)
         now = self._clock()
 
         def note(conn: Conn) -> None:
-            n = store.begin_audit(conn, account, key, now, method, path[:PATH_LETTERS])
-            store.end_audit(conn, n, status, said[:SAID_LETTERS])
+            n = store.begin_audit(conn, account, key, now, method, path[:PATH_CHARACTERS])
+            store.end_audit(conn, n, status, message[:ERROR_CHARACTERS])
 
         await self._commits.commit(note)
 
     def _is_crowded(self) -> bool:
         minute = int(self._clock() // 60)
         if minute != self._minute:
-            self._minute, self._strangers = minute, 0
-        self._strangers += 1
-        if self._strangers == STRANGERS_PER_MINUTE + 1:
+            self._minute, self._unknown_calls = minute, 0
+        self._unknown_calls += 1
+        if self._unknown_calls == UNKNOWN_PER_MINUTE + 1:
             log.warning(
                 "more than %d calls with unknown keys in a minute: the rest of them is not in the audit log",
-                STRANGERS_PER_MINUTE,
+                UNKNOWN_PER_MINUTE,
             )
-        return self._strangers > STRANGERS_PER_MINUTE
+        return self._unknown_calls > UNKNOWN_PER_MINUTE
 
     async def list(
         self, account: str, *, limit: int, before: int | None = None, since: float | None = None

@@ -1,7 +1,8 @@
-"""Bills: what is read of them; and what exists is billed by the minute, whether anybody uses it or not.
+"""Reads bills, and bills disks and volumes by the minute, whether they are used or not.
 
-Disks and volumes cost while they exist. Up to when each is billed is stored with it, so a pass that failed,
-or an outage of days, is made up for by the next one. Whoever changes a size bills up to that moment first.
+Disks and volumes cost while they exist. The time up to which each was billed is stored with it, so after a
+failure, or an outage of days, the next pass catches up. Before a size changes, it is billed up to that
+moment.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from functools import partial
 
 from stoker.control import store
 from stoker.control.billing import CPU, BillRecord, BucketSize, PriceList, hourly, records
-from stoker.control.commit import Commits
-from stoker.control.pod import Pod
+from stoker.control.resources.endpoints import Worker
+from stoker.control.rules.pods import Pod
 from stoker.control.store import BillQuery, Conn
+from stoker.control.store.database.commits import Commits
+from stoker.control.types import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +33,25 @@ class Billing:
         self._clock = clock
 
     async def read(self, query: BillQuery, size: BucketSize) -> list[BillRecord]:
-        """Summed up where it is read: beside the calls, which a million rows would hold up. All buckets but
-        hours have whole days, and the database sums these up faster."""
+        """Returns the bills, summed up in the reading thread, because a million rows would block the loop.
+        All buckets but hours consist of whole days, which the database sums up faster."""
         days = size != "hour"
-        return await self._commits.read(lambda conn: records(store.read_bills(conn, query, days=days), size))
+        return await self._commits.read(
+            lambda conn: records(
+                store.read_bills(conn, query, days=days), store.read_spaces(conn, query), size
+            )
+        )
 
     def pod_hour(self, pod: Pod) -> int | None:
-        """What its devices cost for an hour, in nano-USD; None while it is not known which it has."""
+        """Returns the price of its devices for an hour in nano-USD, or None while its devices are unknown."""
         cpu = pod.body.compute == "CPU"
         return hourly(self._prices, CPU if cpu else pod.gpu_type, 1 if cpu else pod.body.gpu_count)
+
+    def worker_hour(self, worker: Worker, endpoint: Endpoint) -> int | None:
+        """Returns the price of an endpoint's worker for an hour, by the part of each device that it takes."""
+        device = worker.gpus[0] if worker.gpus else CPU
+        whole = hourly(self._prices, device, len(worker.gpus) or 1)
+        return round(whole * endpoint.run.needs.share) if whole else None
 
     def before_pod_changes(self, conn: Conn, pod: str) -> None:
         store.bill_pods(conn, self._prices, self._clock(), pod)
@@ -47,7 +60,7 @@ class Billing:
         store.bill_volumes(conn, self._prices, self._clock(), volume)
 
     async def run(self) -> None:
-        """A pass each minute, until cancelled."""
+        """Bills every minute, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             try:

@@ -1,7 +1,7 @@
-"""What an endpoint's workers run, from what was asked for and the template: the rules are those of the file.
+"""Makes an endpoint of a request and its template, by the rules of the configuration file.
 
-What a worker *is* stands in the template (image, command, env, handler, concurrency, limits); where it runs
-and how its jobs are treated stands in the endpoint. Fields have the names that they have over HTTP.
+The template defines what a worker *is* (image, command, env, handler, concurrency, limits); the endpoint
+defines where it runs and how its jobs are treated. Fields have their names over HTTP.
 """
 
 from __future__ import annotations
@@ -9,20 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic_core import to_json
 
-from stoker.control.config import to_version
-from stoker.control.config_sections import DEFAULT_EXECUTION_TIMEOUT_MS, EndpointSection
+from stoker.control.config.config import to_version
+from stoker.control.config.image_names import LOCAL, ImageNameError, named_image, resolved
+from stoker.control.config.sections import DEFAULT_EXECUTION_TIMEOUT_MS, EndpointSection
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest
-from stoker.control.places import LOCAL, PlaceError, named_image, placed
-from stoker.control.settings import PlaneSettings
 from stoker.control.types import Endpoint, EndpointVersion, Template
 from stoker.wire.messages import Price, RegistryAuth
 
 GB = 10**9
+INT = (1 << 31) - 1
+"""The largest count if the interface publishes no limit: every client and the store can represent it."""
+
+ENV_NAME = r"^[^=\x00-\x1f\x7f]+$"
+"""Every name that a variable of an environment can have."""
+
+ARGUMENT_MOST = 131_071
+"""The largest argument in bytes that the kernel accepts."""
 
 IN_PLACE = frozenset(
     {
@@ -36,10 +44,10 @@ IN_PLACE = frozenset(
         "workersMin",
     }
 )
-"""Changes of an endpoint that make no new version."""
+"""The fields of an endpoint that can change without a new version."""
 
 TEMPLATE_IN_PLACE = frozenset({"isPublic", "name", "readme", "volumeInGb", "volumeMountPath"})
-"""Changes of a template that make no new version of the endpoints that are made from it."""
+"""The fields of a template that can change without a new version of its endpoints."""
 
 _OF_TEMPLATE = (
     "concurrency",
@@ -72,26 +80,38 @@ _OF_ENDPOINT = (
     "workersMax",
     "workersMin",
 )
+
+
+class _Section(EndpointSection):
+    """A section with the limits of HTTP, some of which are wider than those of the file."""
+
+    env: dict[Annotated[str, Field(pattern=ENV_NAME)], str] = {}  # noqa: RUF012  (pydantic copies it)
+    dockerStartCmd: tuple[str, ...] = ()
+    gpuCount: int = 1
+    scalerValue: int = 1
+    vcpuCount: int | None = None
+
+
 FLAVOR_GB = {"c": 2, "g": 4, "m": 8}
-"""Memory per virtual CPU of a flavour, by its last letter."""
+"""GB of memory for each virtual CPU of a flavour, by its last character."""
 
 
 def section(
     endpoint: str, asked: Mapping[str, Any], template: Template, settings: PlaneSettings
 ) -> EndpointSection:
-    """The endpoint as the file would declare it. Raises BadRequest, which names the field."""
+    """Returns the endpoint as the file would declare it. Raises BadRequest, which names the field."""
     fields = _present(template.fields, _OF_TEMPLATE) | _present(asked, _OF_ENDPOINT)
     fields["id"] = endpoint
-    fields["imageName"] = place(template.fields, settings)
+    fields["imageName"] = image_name(template.fields, settings)
     fields["computeType"] = asked.get("computeType")
     fields["vcpuCount"] = vcpus(asked) if asked.get("computeType") == "CPU" else None
     fields["networkVolumeId"] = next(iter(volumes(asked)), None)
     try:
         # As JSON: a strict model takes lists for tuples only from JSON.
-        return EndpointSection.model_validate_json(to_json(fields))
+        return _Section.model_validate_json(to_json(fields))
     except ValidationError as invalid:
-        told = (str(one.get("ctx", {}).get("error", _plain(one))) for one in invalid.errors())
-        raise BadRequest("; ".join(told)) from None
+        messages = (str(one.get("ctx", {}).get("error", _plain(one))) for one in invalid.errors())
+        raise BadRequest("; ".join(messages)) from None
 
 
 def _plain(error: Any) -> str:
@@ -102,8 +122,8 @@ def _present(fields: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any
     return {name: fields[name] for name in names if fields.get(name) is not None}
 
 
-def place(template: Mapping[str, Any], settings: PlaneSettings) -> str:
-    """What its imageName names; an image without a tag is the latest."""
+def image_name(template: Mapping[str, Any], settings: PlaneSettings) -> str:
+    """Returns the resolved imageName; an image without a tag is the latest."""
     image: str = template["imageName"]
     if not image.startswith(LOCAL) and not named_image(image) and named_image(f"{image}:latest"):
         image = f"{image}:latest"
@@ -115,8 +135,8 @@ def place(template: Mapping[str, Any], settings: PlaneSettings) -> str:
         raise BadRequest("dockerEntrypoint is for programs; beside handler the worker is started by Stoker")
     base, roots = Path(settings.local_base), tuple(Path(root) for root in settings.local_roots)
     try:
-        return placed(image, "imageName", base, roots, program=bool(template.get("dockerStartCmd")))
-    except PlaceError as wrong:
+        return resolved(image, "imageName", base, roots, program=bool(template.get("dockerStartCmd")))
+    except ImageNameError as wrong:
         raise BadRequest(str(wrong)) from None
 
 
@@ -134,11 +154,11 @@ def version(
 def endpoint(
     made: EndpointSection, run: EndpointVersion, account: str, asked: Mapping[str, Any], template: Template
 ) -> Endpoint:
-    """Its version is drawn when it is stored."""
+    """The store assigns the version."""
     return Endpoint(
         id=made.id,
         account=account,
-        name=asked.get("name") or template.name,
+        name=template.name if asked.get("name") is None else asked["name"],
         version=1,
         run=run,
         workers_min=made.workersMin,
@@ -158,13 +178,14 @@ def endpoint(
 
 
 def volumes(asked: Mapping[str, Any]) -> list[str]:
-    """The ids of the network volumes that were asked for: one by one field, or several by the other."""
+    """Returns the ids of the requested network volumes, from either of the two fields."""
     one = asked.get("networkVolumeId")
     return [one] if one else list(asked.get("networkVolumeIds") or ())
 
 
 def vcpus(asked: Mapping[str, Any]) -> int | None:
-    """Of a CPU endpoint, where it asks for so many: as a number, or within the name of an instance."""
+    """Returns the number of virtual CPUs that a CPU endpoint requests, directly or by the name of an
+    instance."""
     if asked.get("vcpuCount") is not None:
         return int(asked["vcpuCount"])
     sizes = [int(one.split("-")[1]) for one in asked.get("instanceIds") or ()]
@@ -172,7 +193,7 @@ def vcpus(asked: Mapping[str, Any]) -> int | None:
 
 
 def instances(asked: Mapping[str, Any]) -> list[str]:
-    """`cpu3c-8-16` reads flavour, virtual CPUs, GB."""
+    """Returns the names of instances, such as `cpu3c-8-16`: flavour, virtual CPUs, GB."""
     if asked.get("instanceIds"):
         return list(asked["instanceIds"])
     count = vcpus(asked) or 2

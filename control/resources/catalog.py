@@ -1,22 +1,23 @@
-"""Which hardware and places may be named: those that the interface publishes, and those that nodes tell of.
+"""The names of hardware and data centres that requests may use: those that the interface publishes, and those
+that nodes have reported.
 
-A name that nobody offers now is no mistake: a node that has it may come. What is neither published nor was
-told by a node is taken for one, and refused with the names that are allowed.
+A published name is allowed even if no node has it now, because such a node may connect. Other names are
+refused, with the names that are allowed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest
-from stoker.control.floor import Floor, FloorNode
-from stoker.control.store.node_records import NodeRecord, list_nodes
-from stoker.control.store.opening import DEFAULT_ACCOUNT
-from stoker.control.submissions import shown
+from stoker.control.rules.submissions import shown
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
+from stoker.control.store.database.commits import Commits
+from stoker.control.store.database.opening import DEFAULT_ACCOUNT
+from stoker.control.store.nodes.records import NodeRecord, list_nodes
 
 DATA_CENTER = "data_center"
-"""The fact of a node that names where it stands."""
+"""The fact of a node that names its data centre."""
 
 CUDA = "cuda"
 """The fact of a node that names the newest CUDA version its driver runs."""
@@ -66,7 +67,7 @@ GPU_TYPES = (
     "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
     "NVIDIA A5000 Ada",
     "Tesla V100-PCIE-32GB",
-    "NVIDIA  RTX A4500",  # two spaces, as it is published
+    "NVIDIA  RTX A4500",  # with two spaces, as published
     "NVIDIA  A30",
     "NVIDIA GeForce RTX 3080TI",
     "Tesla T4",
@@ -118,22 +119,21 @@ CUDA_VERSIONS = (
 )
 
 ENDPOINT_CPU_FLAVORS = ("cpu3c", "cpu3g", "cpu5c", "cpu5g")
-POD_CPU_FLAVORS = ("cpu3c", "cpu3g", "cpu3m", "cpu5c", "cpu5g", "cpu5m")
 
 
 class Catalog:
-    def __init__(self, commits: Commits, floor: Floor) -> None:
-        self._commits, self._floor = commits, floor
-        self._told: dict[str, NodeRecord | FloorNode] = {}
+    def __init__(self, commits: Commits, cluster: ClusterState) -> None:
+        self._commits, self._cluster = commits, cluster
+        self._reported: dict[str, NodeRecord | NodeState] = {}
 
     async def load(self) -> None:
-        """What nodes told that are away now."""
+        """Loads what nodes reported that are not connected now."""
         records = await self._commits.read(lambda conn: list_nodes(conn, DEFAULT_ACCOUNT))
-        self._told = {record.id: record for record in records}
+        self._reported = {record.id: record for record in records}
 
     def gpu_types(self) -> tuple[str, ...]:
-        told = (one.name for node in self._nodes() for one in node.devices if one.kind != "cpu")
-        return _with(GPU_TYPES, told)
+        reported = (one.name for node in self._nodes() for one in node.devices if one.kind != "cpu")
+        return _with(GPU_TYPES, reported)
 
     def cuda_versions(self) -> tuple[str, ...]:
         return _with(CUDA_VERSIONS, (node.facts.get(CUDA, "") for node in self._nodes()))
@@ -141,24 +141,24 @@ class Catalog:
     def data_centers(self) -> tuple[str, ...]:
         return _with(DATA_CENTERS, (node.facts.get(DATA_CENTER, "") for node in self._nodes()))
 
-    def _nodes(self) -> Iterable[NodeRecord | FloorNode]:
-        """As each told last: those that are connected, and those that were."""
-        self._told.update(self._floor.nodes)
-        return self._told.values()
+    def _nodes(self) -> Iterable[NodeRecord | NodeState]:
+        """Returns the last report of every node, connected or not."""
+        self._reported.update(self._cluster.nodes)
+        return self._reported.values()
 
-    def check(self, field: str, given: Iterable[str], allowed: Iterable[str]) -> None:
-        """Raises BadRequest for the first that is not allowed."""
+    def check(self, field: str, requested: Iterable[str], allowed: Iterable[str]) -> None:
+        """Raises BadRequest for the first name that is not allowed."""
         known = tuple(allowed)
-        for one in given:
+        for one in requested:
             if one not in known:
                 raise BadRequest(f"{field} must hold names out of: {', '.join(known)}; got {shown(one)}")
 
-    def check_gpu_types(self, given: Iterable[str]) -> None:
-        self.check("gpuTypeIds", given, self.gpu_types())
+    def check_gpu_types(self, requested: Iterable[str]) -> None:
+        self.check("gpuTypeIds", requested, self.gpu_types())
 
-    def check_data_centers(self, given: Iterable[str], field: str = "dataCenterIds") -> None:
-        self.check(field, given, self.data_centers())
+    def check_data_centers(self, requested: Iterable[str], field: str = "dataCenterIds") -> None:
+        self.check(field, requested, self.data_centers())
 
 
-def _with(published: tuple[str, ...], told: Iterable[str]) -> tuple[str, ...]:
-    return published + tuple(sorted({one for one in told if one} - set(published)))
+def _with(published: tuple[str, ...], reported: Iterable[str]) -> tuple[str, ...]:
+    return published + tuple(sorted({one for one in reported if one} - set(published)))

@@ -1,11 +1,11 @@
-"""Endpoints that are made and changed while the service runs.
+"""Creates, changes and deletes endpoints while the service runs.
 
-    create ──> stored ──> in the book: takes jobs ──> staffing starts workers      update ──> a new version,
-    delete ──> out of the book: 404 ──> its jobs are cancelled ──> its workers stop          rolled out
+    create ──> stored ──> in memory: takes jobs ──> scaling starts workers      update ──> a new version,
+    delete ──> out of memory: 404 ──> its jobs are cancelled ──> its workers stop          rolled out
 
-Those that the configuration file declares are listed and can be read; the file alone changes them. A deleted
-one's jobs end CANCELLED, "the endpoint was deleted"; their webhooks are still called, their records go with
-their time, and nobody can ask for them any more, as the endpoint's path is gone.
+Endpoints of the configuration file can be listed and read, but only the file can change them. The jobs of a
+deleted endpoint end CANCELLED, "the endpoint was deleted". Their webhooks are still called, and their records
+expire as usual, but cannot be read any more, because the endpoint's path is gone.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from random import Random
 from typing import Any
 
 from stoker.control import store
-from stoker.control.commit import Commits
-from stoker.control.dispatch import Dispatch
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.endpoints import Endpoints
 from stoker.control.errors import BadRequest, NotFound
-from stoker.control.floor import Floor, FloorNode, FloorWorker
-from stoker.control.management import blueprint
-from stoker.control.management.catalog import ENDPOINT_CPU_FLAVORS, Catalog
-from stoker.control.management.registries import Registries
-from stoker.control.management.secrets import SecretBook
-from stoker.control.management.volumes import Volumes
-from stoker.control.nodes import Nodes
-from stoker.control.settings import PlaneSettings
-from stoker.control.staffing import Staffing
+from stoker.control.jobs.waiters import JobChanges
+from stoker.control.resources import blueprint
+from stoker.control.resources.catalog import ENDPOINT_CPU_FLAVORS, Catalog
+from stoker.control.resources.registries import Registries
+from stoker.control.resources.secrets import ManagedSecrets
+from stoker.control.resources.volumes import Volumes
+from stoker.control.rules.placement import Room, would_be_on_cpus
+from stoker.control.rules.submissions import shown
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
+from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
-from stoker.control.submissions import shown
+from stoker.control.store.database.commits import Commits
 from stoker.control.types import Endpoint, EndpointVersion, Template
 from stoker.wire.names import short_id
 
 CANCEL_BATCH = 1_000
-"""Jobs that one transaction cancels: others must get a turn at the store."""
+"""How many jobs one transaction cancels, so that other calls are not delayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """As it is told; `since` is when it came to be, 0.0 where that is not known. THROTTLED is on no node.
-    `log`: the last words of its last process, until another is ready."""
+    """A worker of an endpoint. `since` is when it was created, 0.0 if that is unknown. A THROTTLED worker is
+    on no node. `log`: the last lines of its last process, until another is ready."""
 
     id: str
     status: str
@@ -62,27 +63,27 @@ class ManagedEndpoints:
         settings: PlaneSettings,
         commits: Commits,
         book: Endpoints,
-        floor: Floor,
-        staffing: Staffing,
+        cluster: ClusterState,
+        scaling: WorkerScaling,
         dispatch: Dispatch,
-        nodes: Nodes,
+        changes: JobChanges,
         catalog: Catalog,
         registries: Registries,
-        secrets: SecretBook,
+        secrets: ManagedSecrets,
         volumes: Volumes,
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
         self._settings, self._commits, self._book = settings, commits, book
-        self._floor, self._staffing, self._dispatch, self._nodes = floor, staffing, dispatch, nodes
+        self._cluster, self._scaling, self._dispatch, self._changes = cluster, scaling, dispatch, changes
         self._catalog, self._registries = catalog, registries
         self._secrets, self._volumes = secrets, volumes
         self._clock, self._rng = clock, rng
         self.turn = asyncio.Lock()
-        """Held from reading what is changed until it is stored: of endpoints and of their templates."""
+        """Held while an endpoint or template is changed, from reading it until it is stored."""
 
     async def load(self) -> None:
-        """As the store has them, in line with what is stored meanwhile, and hence a commit."""
+        """Loads the endpoints from the store; in a commit, so that it is ordered with other changes."""
         there, gone = await self._commits.commit(
             lambda conn: (store.list_endpoints(conn), store.deleted_endpoints(conn))
         )
@@ -92,7 +93,7 @@ class ManagedEndpoints:
         for deleted in gone:
             await self._cancel_jobs(deleted)
 
-    # -- what callers do
+    # -- actions of callers
 
     async def create(self, account: str, asked: Mapping[str, Any]) -> Endpoint:
         self._check(account, asked)
@@ -105,18 +106,18 @@ class ManagedEndpoints:
         return stored
 
     def list(self, account: str) -> Sequence[Endpoint]:
-        """The oldest first."""
-        own = [one for one in self._book.all().values() if one.account == account]
+        """Returns the account's endpoints, the oldest first."""
+        own = [one for one in self._book.by_id.values() if one.account == account]
         return sorted(own, key=lambda one: (one.created_at, one.id))
 
     def get(self, account: str, endpoint: str) -> Endpoint:
-        found = self._book.by_id(endpoint)
+        found = self._book.by_id.get(endpoint)
         if found is None or found.account != account:
             raise NotFound(f"no endpoint {endpoint!r}: the id is wrong, or it was deleted")
         return found
 
     async def update(self, account: str, endpoint: str, changes: Mapping[str, Any]) -> Endpoint:
-        """A new version, unless all that changes is in `blueprint.IN_PLACE`."""
+        """Makes a new version, unless only fields in `blueprint.IN_PLACE` change."""
         self._check(account, changes)
         async with self.turn:
             old = self._own(account, endpoint, "change")
@@ -135,10 +136,7 @@ class ManagedEndpoints:
 
     async def delete(self, account: str, endpoint: str) -> None:
         async with self.turn:
-            try:
-                old = self._own(account, endpoint, "delete")
-            except NotFound as none:
-                raise BadRequest(f"{none}; there is nothing to delete") from None
+            old = self._own(account, endpoint, "delete")
             self._book.drop(old.id)  # nothing is submitted from now on
             now = self._clock()
             try:
@@ -146,7 +144,7 @@ class ManagedEndpoints:
             except Exception:
                 self._book.put(old)
                 raise
-        self._staffing.wake.set()
+        self._scaling.wake.set()
         await self._cancel_jobs(old.id)
 
     async def _cancel_jobs(self, endpoint: str) -> None:
@@ -155,37 +153,48 @@ class ManagedEndpoints:
             changed = await self._commits.commit(
                 partial(store.cancel_all, endpoint=endpoint, now=now, limit=CANCEL_BATCH)
             )
-            self._nodes.apply(changed)
+            self._changes.apply(changed)
             if len(changed) < CANCEL_BATCH:
                 return
 
+    def on_cpus(self, endpoint: Endpoint) -> bool:
+        """Returns whether its workers run on CPUs, or, if it has none, whether they would."""
+        nodes = self._cluster.nodes
+        held = [(nodes[one.node], one) for one in self._cluster.of_endpoint(endpoint.id) if one.node in nodes]
+        kinds = {device.kind for node, one in held for device in node.devices if device.uuid in one.devices}
+        if kinds:
+            return kinds == {"cpu"}
+        rooms = (Room(one.node, one.devices, {}, facts=one.facts) for one in nodes.values())
+        return would_be_on_cpus(rooms, endpoint.run.needs)
+
     def workers(self, endpoint: Endpoint) -> Sequence[Worker]:
-        """Those that nodes hold now, the oldest first; then one for each that is wanted and has no place."""
-        held = sorted(self._floor.of_endpoint(endpoint.id), key=lambda one: (one.since, one.worker))
-        there = [_worker(one, endpoint, self._floor.nodes.get(one.node)) for one in held]
-        why = self._staffing.why_throttled(endpoint.id)
+        """Returns the workers on nodes, the oldest first, and then a throttled one for each that has no
+        node."""
+        held = sorted(self._cluster.of_endpoint(endpoint.id), key=lambda one: (one.since, one.worker))
+        there = [_worker(one, endpoint, self._cluster.nodes.get(one.node)) for one in held]
+        why = self._scaling.why_throttled(endpoint.id)
         return there + [
             Worker(f"{endpoint.id}-throttled-{n}", "THROTTLED", why, False, endpoint.version, "", (), 0.0)
-            for n in range(self._staffing.throttled(endpoint.id))
+            for n in range(self._scaling.throttled(endpoint.id))
         ]
 
     # -- templates
 
     async def remade(self, template: Template) -> Sequence[Endpoint]:
-        """Those that are made from it, as they are now that it has changed. `turn` is held."""
-        bound = [one for one in self._book.all().values() if one.template == template.id]
+        """Returns the endpoints of a changed template as they are with the change. `turn` must be held."""
+        bound = [one for one in self._book.by_id.values() if one.template == template.id]
         return [await self._made(one.account, one.id, one.asked, template) for one in bound]
 
     def renewed(self, endpoints: Sequence[Endpoint]) -> None:
-        """They were stored with a new version."""
+        """Uses the endpoints that were stored with a new version."""
         for endpoint in endpoints:
             self._live(endpoint)
 
     def check_template(self, template: Template) -> None:
-        """Raises BadRequest where no endpoint could be made from it."""
+        """Raises BadRequest if no endpoint could be made from it."""
         blueprint.section("endpoint", {}, template, self._settings)
 
-    # -- from what was asked to an endpoint
+    # -- from a request to an endpoint
 
     async def _made(
         self, account: str, endpoint: str, asked: Mapping[str, Any], template: Template
@@ -207,7 +216,7 @@ class ManagedEndpoints:
         return found
 
     async def _stored(self, made: Endpoint, *, anew: bool = False) -> Endpoint:
-        """What it names may have been deleted a moment ago: that is looked at as it is stored."""
+        """Stores the endpoint, and checks in the same transaction that what it refers to still exists."""
         now = self._clock()
 
         def put(conn: Conn) -> Endpoint:
@@ -226,7 +235,8 @@ class ManagedEndpoints:
         return found
 
     def _check(self, account: str, asked: Mapping[str, Any]) -> None:
-        """What is named must be there. A name that was accepted once is not asked about again."""
+        """Raises BadRequest if a name does not exist. Names that were accepted before are not checked
+        again."""
         catalog = self._catalog
         catalog.check_gpu_types(asked.get("gpuTypeIds") or ())
         catalog.check_data_centers(asked.get("dataCenterIds") or ())
@@ -237,7 +247,7 @@ class ManagedEndpoints:
         volumes = blueprint.volumes(asked)
         field = "networkVolumeId" if asked.get("networkVolumeId") else "networkVolumeIds"
         for volume in volumes:
-            if self._volumes.find(account, volume) is None:
+            if self._volumes.desired.find(account, volume) is None:
                 raise BadRequest(f"{field} must name a network volume; there is none of {shown(volume)}")
         if len(volumes) > 1:
             raise BadRequest(
@@ -245,18 +255,18 @@ class ManagedEndpoints:
             )
 
     def _anywhere(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        """All data centres are no condition: a node need not say where it stands."""
+        """Drops the data centres if all are named: then nodes without a data centre qualify, too."""
         everywhere = set(self._catalog.data_centers()) <= set(asked.get("dataCenterIds") or ())
         return {**asked, "dataCenterIds": []} if everywhere else asked
 
     def _live(self, endpoint: Endpoint) -> None:
-        """From now on it takes jobs, as it is now."""
+        """Uses the endpoint from now on: it takes jobs, and gets workers."""
         self._book.put(endpoint)
         self._dispatch.mark(endpoint.id)
-        self._staffing.wake.set()
+        self._scaling.wake.set()
 
 
-def _worker(held: FloorWorker, endpoint: Endpoint, node: FloorNode | None) -> Worker:
+def _worker(held: PlacedWorker, endpoint: Endpoint, node: NodeState | None) -> Worker:
     devices = node.devices if node is not None else ()
     gpus = tuple(one.name for one in devices if one.uuid in held.devices and one.kind != "cpu")
     stale = held.version != endpoint.version
@@ -270,7 +280,8 @@ _STATUS = {"starting": "INITIALIZING", "ready": "IDLE", "unhealthy": "UNHEALTHY"
 
 
 def _merged(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A new volume takes the old one's place, by whichever of the two fields either was named."""
+    """Merges changes into a request. A new volume replaces the old one, whichever of the two fields named
+    them."""
     merged = {**asked, **changes}
     if "networkVolumeIds" in changes and "networkVolumeId" not in changes:
         merged.pop("networkVolumeId", None)

@@ -1,7 +1,7 @@
-"""API keys and join tokens as the management API makes, changes and revokes them.
+"""Creates, changes and revokes API keys and join tokens.
 
-A change counts at once in this process. A key that was revoked is not there any more; its id lives on in the
-audit log.
+A change takes effect at once in this process. A revoked key is not listed any more; its id stays in the audit
+log.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from stoker.control import keys
-from stoker.control.access import Access
-from stoker.control.callers import Callers
-from stoker.control.commit import Commits
+from stoker.control.auth.callers import Callers
 from stoker.control.endpoints import Endpoints
 from stoker.control.errors import BadRequest, NotFound
+from stoker.control.rules.access import Access
 from stoker.control.store import Conn
+from stoker.control.store.database.commits import Commits
+from stoker.control.store.resources import keys
 from stoker.control.types import KeyRecord
 
 
@@ -33,7 +33,7 @@ class Keys:
     async def create(
         self, account: str, *, name: str, access: Access, expires_at: float | None
     ) -> tuple[KeyRecord, str]:
-        """Its record, and the key itself, which is known to nobody afterwards."""
+        """Returns its record and the key itself, which is not stored."""
         now = self._clock()
         self._check_expiry(expires_at, now)
         known = self._known(account, access)
@@ -55,7 +55,7 @@ class Keys:
         )
 
     async def list(self, account: str, kind: keys.Kind) -> tuple[KeyRecord, ...]:
-        """Those that were not revoked, the oldest first."""
+        """Returns the keys that were not revoked, the oldest first."""
         return await self._commits.read(
             lambda conn: keys.list_keys(conn, kind, account=account, revoked=False)
         )
@@ -101,11 +101,11 @@ class Keys:
 
     def _check_expiry(self, expires_at: float | None, now: float) -> None:
         if expires_at is not None and expires_at <= now:
-            given, allowed = (datetime.fromtimestamp(at, UTC).isoformat() for at in (expires_at, now))
-            raise BadRequest(f"expiresAt must lie in the future, after {allowed}; got {given}")
+            end, allowed = (datetime.fromtimestamp(at, UTC).isoformat() for at in (expires_at, now))
+            raise BadRequest(f"expiresAt must lie in the future, after {allowed}; got {end}")
 
     def _known(self, account: str, access: Access) -> Access:
-        """With the ids of endpoints in place of their aliases."""
+        """Returns the access with the ids of endpoints instead of their aliases."""
         rights = {}
         for name, right in access.endpoints.items():
             try:

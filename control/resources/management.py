@@ -1,4 +1,4 @@
-"""The kinds of resource that are managed, each with what it needs of the plane."""
+"""Holds all kinds of resources, each with the parts of the plane that it needs."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import logging
 from collections.abc import Callable
 from random import Random
 
-from stoker.control.callers import Callers
-from stoker.control.commit import Commits
-from stoker.control.dispatch import Dispatch
+from stoker.control.auth.callers import Callers
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.endpoints import Endpoints
 from stoker.control.errors import ControlError
-from stoker.control.floor import Floor
-from stoker.control.management.audit import Audit
-from stoker.control.management.billing import Billing
-from stoker.control.management.catalog import Catalog
-from stoker.control.management.endpoints import ManagedEndpoints
-from stoker.control.management.keys import Keys
-from stoker.control.management.nodes import NodeBook
-from stoker.control.management.pods import Pods
-from stoker.control.management.registries import Registries
-from stoker.control.management.secrets import SecretBook
-from stoker.control.management.templates import Templates
-from stoker.control.management.volumes import Volumes
-from stoker.control.nodes import Nodes
-from stoker.control.settings import PlaneSettings
-from stoker.control.staffing import Staffing
+from stoker.control.jobs.waiters import JobChanges
+from stoker.control.nodes.sessions import NodeSessions
+from stoker.control.resources.audit import Audit
+from stoker.control.resources.billing import Billing
+from stoker.control.resources.catalog import Catalog
+from stoker.control.resources.desired import DesiredState
+from stoker.control.resources.endpoints import ManagedEndpoints
+from stoker.control.resources.keys import Keys
+from stoker.control.resources.nodes import ManagedNodes
+from stoker.control.resources.pods import Pods
+from stoker.control.resources.registries import Registries
+from stoker.control.resources.secrets import ManagedSecrets
+from stoker.control.resources.templates import Templates
+from stoker.control.resources.volumes import Volumes
+from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.store.database.commits import Commits
 
 log = logging.getLogger(__name__)
 
@@ -34,46 +36,57 @@ RELOAD_AGAIN_S = 1.0
 
 
 class Management:
-    """What is kept in memory is what the store has. `doubted` is set where a commit broke off and was done,
-    or was not: then all of it is read anew."""
+    """Keeps resources in memory as they are in the store. `uncertain` is set when it is unknown whether a
+    commit was done: then everything is loaded again."""
 
     def __init__(
         self,
         settings: PlaneSettings,
         commits: Commits,
         endpoints: Endpoints,
-        floor: Floor,
-        staffing: Staffing,
+        cluster: ClusterState,
+        scaling: WorkerScaling,
         dispatch: Dispatch,
-        nodes: Nodes,
+        sessions: NodeSessions,
+        changes: JobChanges,
         clock: Callable[[], float],
         rng: Random,
         callers: Callers,
+        desired: DesiredState,
     ) -> None:
         self.commits = commits
-        self.endpoint_book = endpoints
-        self.floor = floor
-        self.staffing = staffing
+        self.cluster = cluster
+        self.scaling = scaling
         self.dispatch = dispatch
         self.clock = clock
         self.rng = rng
         self.callers = callers
-        self.doubted = asyncio.Event()
-        self.catalog = Catalog(commits, floor)
+        self.uncertain = asyncio.Event()
+        self.catalog = Catalog(commits, cluster)
+        self.billing = Billing(commits, settings.price_list, clock)
         self.keys = Keys(commits, callers, endpoints, clock)
         self.audit = Audit(commits, clock)
-        self.nodes = NodeBook(commits, floor, staffing, clock, settings.silence_s)
+        self.nodes = ManagedNodes(commits, cluster, scaling, clock, settings.silence_s, sessions.disconnect)
         self.registries = Registries(commits, settings.registries, clock, rng)
-        self.secrets = SecretBook(commits, staffing, clock)
-        self.volumes = Volumes(commits, floor, staffing, self.catalog, clock, rng)
+        self.secrets = ManagedSecrets(commits, desired.secrets, scaling, clock)
+        self.volumes = Volumes(
+            commits,
+            cluster,
+            desired.volumes,
+            scaling,
+            self.catalog,
+            self.billing.before_volume_changes,
+            clock,
+            rng,
+        )
         self.endpoints = ManagedEndpoints(
             settings,
             commits,
             endpoints,
-            floor,
-            staffing,
+            cluster,
+            scaling,
             dispatch,
-            nodes,
+            changes,
             self.catalog,
             self.registries,
             self.secrets,
@@ -84,37 +97,37 @@ class Management:
         self.templates = Templates(commits, self.endpoints, self.registries, self.secrets, clock, rng)
         self.pods = Pods(
             commits,
-            floor,
-            staffing,
+            cluster,
+            desired.pods,
+            scaling,
             self.catalog,
             self.volumes,
             self.registries,
             self.secrets,
+            callers,
+            self.billing.pod_hour,
+            self.billing.before_pod_changes,
             clock,
             rng,
         )
-        self.billing = Billing(commits, settings.price_list, clock)
-        self.pods.price = self.billing.pod_hour
-        self.pods.before_change = self.billing.before_pod_changes
-        self.volumes.before_change = self.billing.before_volume_changes
 
     async def start(self) -> None:
-        """To be awaited before a node comes."""
+        """Loads everything. To be awaited before a node connects."""
         await self.catalog.load()
         await self.nodes.load()
         await self.secrets.load()
         await self.volumes.load()
 
     async def run(self) -> None:
-        """Ends doubts, until cancelled."""
+        """Loads everything again after each uncertain commit, until cancelled."""
         while True:
-            await self.doubted.wait()
-            self.doubted.clear()
+            await self.uncertain.wait()
+            self.uncertain.clear()
             try:
                 await self.start()
                 await self.endpoints.load()
                 self.callers.forget()
             except ControlError as error:
-                log.error("what is managed is read again in a moment: %s", error)
-                self.doubted.set()
+                log.error("the resources cannot be loaded, and are loaded again in a moment: %s", error)
+                self.uncertain.set()
                 await asyncio.sleep(RELOAD_AGAIN_S)

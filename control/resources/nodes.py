@@ -1,24 +1,28 @@
-"""Nodes: which there are, what each of their devices is held by, and whether new work goes there.
+"""Lists nodes with the holders of their devices; drains, resumes, revokes and deletes them.
 
-    connected --its connection ends--> silent --its jobs have waited long enough--> gone --> deleted
-        ^------------------------ its agent comes back -------------------------------'
-    drained, in any of these: nothing new goes there until it is resumed
+    connected --its connection ends--> silent --its jobs were given to others--> gone --> deleted
+        ^------------------------ its agent connects again --------------------------'
+    drained, in any of these: no new work is placed there until it is resumed
+    revoked, in any of these: it cannot connect until it joins with a newer join token
 
-A node is not made here: its agent joins with a token.
+Nodes are not created here: an agent joins with a token, and its node is silent until it connects with its
+credential.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest, NotFound
-from stoker.control.floor import Floor, FloorPod, FloorWorker
-from stoker.control.placement import takes
-from stoker.control.staffing import Staffing
-from stoker.control.store.node_records import (
+from stoker.control.nodes.joining import revoke, revoked_nodes
+from stoker.control.rules.placement import takes
+from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod, PlacedWorker
+from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.store.database.commits import Commits
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.nodes.records import (
     NodeRecord,
     drained_nodes,
     get_node,
@@ -27,7 +31,6 @@ from stoker.control.store.node_records import (
     remove_node,
     set_drained,
 )
-from stoker.control.store.opening import Conn
 from stoker.wire.messages import Device, DeviceSample
 
 State = Literal["connected", "silent", "gone"]
@@ -54,7 +57,7 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """`leaving`: its agent said that it is about to go."""
+    """`leaving`: its agent reported that it is shutting down."""
 
     record: NodeRecord
     state: State
@@ -62,25 +65,28 @@ class KnownNode:
     devices: tuple[HeldDevice, ...]
 
 
-class NodeBook:
-    """`silence_s`: how long the jobs of a node that is not heard of wait for it."""
+class ManagedNodes:
+    """`silence_s`: how long the jobs of a silent node wait for it. `disconnect` ends the sessions of
+    nodes."""
 
     def __init__(
         self,
         commits: Commits,
-        floor: Floor,
-        staffing: Staffing,
+        cluster: ClusterState,
+        scaling: WorkerScaling,
         clock: Callable[[], float],
         silence_s: float,
+        disconnect: Callable[[Iterable[str]], None],
     ) -> None:
-        self._commits, self._floor, self._staffing = commits, floor, staffing
+        self._commits, self._cluster, self._scaling, self._disconnect = commits, cluster, scaling, disconnect
         self._clock, self._silence_s = clock, silence_s
 
     async def load(self) -> None:
-        """In line with what is stored meanwhile, and hence a commit."""
+        """Loads which nodes are drained or revoked; in a commit, so that it is ordered with other changes."""
         drained = await self._commits.commit(drained_nodes)
-        for node in drained ^ self._floor.drained:
-            self._staffing.drain(node, drained=node in drained)
+        for node in drained ^ self._cluster.drained:
+            self._scaling.drain(node, drained=node in drained)
+        self._disconnect(await self._commits.read(revoked_nodes))
 
     async def list(self, account: str) -> list[KnownNode]:
         records = await self._commits.read(lambda conn: list_nodes(conn, account))
@@ -90,7 +96,7 @@ class NodeBook:
         return self._known(await self._commits.read(lambda conn: _found(conn, account, node)))
 
     async def drain(self, account: str, node: str, *, drained: bool) -> KnownNode:
-        """Idempotent. What is stored holds over restarts of both sides."""
+        """Drains or resumes a node. Idempotent; lasts over restarts of control and of the agent."""
 
         def note(conn: Conn) -> NodeRecord:
             _found(conn, account, node)
@@ -98,11 +104,25 @@ class NodeBook:
             return _found(conn, account, node)
 
         record = await self._commits.commit(note)
-        self._staffing.drain(node, drained=drained)
+        self._scaling.drain(node, drained=drained)
+        return self._known(record)
+
+    async def revoke(self, account: str, node: str) -> KnownNode:
+        """Makes the node's credential invalid: its session ends, and it can join again only with a join token
+        that is created later. Idempotent."""
+        now = self._clock()
+
+        def revoked(conn: Conn) -> NodeRecord:
+            _found(conn, account, node)
+            revoke(conn, node, now)
+            return _found(conn, account, node)
+
+        record = await self._commits.commit(revoked)
+        self._disconnect([node])
         return self._known(record)
 
     async def delete(self, account: str, node: str) -> None:
-        """Only of a node that is gone; if its agent ever comes back, it is a new one."""
+        """Deletes a node that is gone. If its agent joins again, it is a new node."""
 
         def remove(conn: Conn) -> None:
             record = _found(conn, account, node)
@@ -111,36 +131,37 @@ class NodeBook:
                 raise BadRequest(f"node {node} is {state}: stop its agent, and wait until the node is gone")
             if holds_work(conn, node):
                 raise BadRequest(f"node {node} holds a job or a pod still: delete its pods first")
+            revoke(conn, node, self._clock())
             remove_node(conn, node)
 
         await self._commits.commit(remove)
-        self._staffing.drain(node, drained=False)
+        self._scaling.drain(node, drained=False)
 
     def _state(self, record: NodeRecord) -> State:
-        if record.id in self._floor.nodes:
+        if record.id in self._cluster.nodes:
             return "connected"
         return "silent" if self._clock() - record.seen_at <= self._silence_s else "gone"
 
     def _known(self, record: NodeRecord) -> KnownNode:
-        there = self._floor.nodes.get(record.id)
-        holders = self._floor.on_node(record.id)
+        connected = self._cluster.nodes.get(record.id)
+        holders = self._cluster.on_node(record.id)
         held = tuple(
             HeldDevice(
                 device,
-                None if there is None else there.samples.get(device.uuid),
+                None if connected is None else connected.samples.get(device.uuid),
                 tuple(
                     _holder(one, takes(device, one.needs, record.facts))
                     for one in holders
                     if device.uuid in one.devices
                 ),
             )
-            for device in (record.devices if there is None else there.devices)
+            for device in (record.devices if connected is None else connected.devices)
         )
-        return KnownNode(record, self._state(record), there is not None and there.draining, held)
+        return KnownNode(record, self._state(record), connected is not None and connected.draining, held)
 
 
-def _holder(one: FloorWorker | FloorPod, share: float) -> Holder:
-    if isinstance(one, FloorPod):
+def _holder(one: PlacedWorker | PlacedPod, share: float) -> Holder:
+    if isinstance(one, PlacedPod):
         return Holder(share, pod=one.pod)
     return Holder(share, worker=one.worker, endpoint=one.endpoint)
 

@@ -1,7 +1,4 @@
-"""The management API's fields of a pod, and what they are below it: defaults, templates, and the body.
-
-given by the caller  over  the template's  over  DEFAULTS   ──>  PodBody
-"""
+"""Makes a PodBody of the management API's fields: the caller's, or else the template's, or else DEFAULTS."""
 
 from __future__ import annotations
 
@@ -9,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from stoker.control.config.image_names import named_image
 from stoker.control.errors import BadRequest
-from stoker.control.places import named_image
-from stoker.control.pod import PodBody
-from stoker.control.submissions import shown
+from stoker.control.rules.pods import PodBody
+from stoker.control.rules.submissions import shown
 
 ENV_MOST = 50
 PORTS_MOST = 50
@@ -54,7 +51,7 @@ _NAMES = {
     "volumeInGb": "volume_gb",
     "volumeMountPath": "volume_path",
 }
-"""What a change may name."""
+"""The fields that a change may name."""
 
 _NAMES_AT_CREATION = _NAMES | {
     "allowedCudaVersions": "cuda_versions",
@@ -62,6 +59,7 @@ _NAMES_AT_CREATION = _NAMES | {
     "dataCenterIds": "data_centers",
     "gpuCount": "gpu_count",
     "gpuTypeIds": "gpu_types",
+    "minCudaVersion": "min_cuda",
     "networkVolumeId": "network_volume",
     "templateId": "template",
     "vcpuCount": "vcpus",
@@ -82,23 +80,24 @@ _MAY_BE_NULL = frozenset({"containerDiskInGb", "volumeInGb"})
 _NOT_ASKED = frozenset({*_NAMES_AT_CREATION, "name", "desiredStatus"})
 
 
-def whole(given: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field: the caller's, else its template's, else the default. Variables are taken one by one.
-    Raises BadRequest where there is no image."""
-    said = _said(given)
-    fields = {**DEFAULTS, **{name: template[name] for name in _OF_TEMPLATE if name in template}, **said}
-    fields["env"] = {**template.get("env", {}), **said.get("env", {})}
+def all_fields(request: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns every field: the caller's, or else the template's, or else the default. Environments are
+    merged. Raises BadRequest if there is no image."""
+    requested = _set_fields(request)
+    of_template = {name: template[name] for name in _OF_TEMPLATE if name in template}
+    fields = {**DEFAULTS, **of_template, **requested}
+    fields["env"] = {**template.get("env", {}), **requested.get("env", {})}
     if "imageName" not in fields:
         raise BadRequest("imageName is required and missing: name an image, or a templateId that has one")
     return fields
 
 
-def _said(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None or name in _MAY_BE_NULL}
+def _set_fields(request: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in request.items() if value is not None or name in _MAY_BE_NULL}
 
 
 def body_of(fields: Mapping[str, Any]) -> PodBody:
-    """Raises BadRequest for what no pod can be made of."""
+    """Raises BadRequest if no pod can be made of the fields."""
     values = {
         ours: _frozen(fields[theirs]) for theirs, ours in _NAMES_AT_CREATION.items() if theirs in fields
     }
@@ -107,8 +106,8 @@ def body_of(fields: Mapping[str, Any]) -> PodBody:
 
 
 def body_after(body: PodBody, changes: Mapping[str, Any]) -> PodBody:
-    """The body with what a change names; "" for containerRegistryAuthId takes it away. Raises BadRequest."""
-    values = {_NAMES[name]: _frozen(value) for name, value in _said(changes).items() if name in _NAMES}
+    """Returns the body after a change; "" for containerRegistryAuthId removes it. Raises BadRequest."""
+    values = {_NAMES[name]: _frozen(value) for name, value in _set_fields(changes).items() if name in _NAMES}
     return _checked(replace(body, **values))
 
 

@@ -1,17 +1,17 @@
-"""What a pod asks of placement, and what its node is told to make of it. Pure."""
+"""Derives from a pod what it needs of a node, and the PodSpec that its node receives. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stoker.control.needs import Needs
-from stoker.control.pod import Pod, PodBody, WantedPod
-from stoker.control.volume import GB
+from stoker.control.rules.needs import Needs
+from stoker.control.rules.pods import Pod, PodBody, WantedPod
+from stoker.control.rules.volumes import GB
 from stoker.wire.messages import PodPort, PodSpec, RegistryAuth, WorkerLimits
 
 
 def needs(body: PodBody) -> Needs:
-    """Whole devices: GPUs of one name, or a part of a CPU."""
+    """Returns the pod's needs: whole GPUs of one name, or a part of a CPU."""
     if body.compute == "CPU":
         return Needs(compute="CPU", data_centers=body.data_centers, vcpus=body.vcpus)
     return Needs(
@@ -19,12 +19,13 @@ def needs(body: PodBody) -> Needs:
         gpu_types=body.gpu_types,
         gpu_count=body.gpu_count,
         cuda_versions=body.cuda_versions,
+        min_cuda=body.min_cuda,
         data_centers=body.data_centers,
     )
 
 
 def ports(texts: Sequence[str]) -> tuple[PodPort, ...]:
-    """ "8888/http" each."""
+    """Parses ports such as "8888/http"."""
     parts = (text.partition("/") for text in texts)
     return tuple(PodPort(int(number), protocol) for number, _, protocol in parts)
 
@@ -35,7 +36,7 @@ def spec(
     hidden: tuple[str, ...] = (),
     login: RegistryAuth | None = None,
 ) -> PodSpec:
-    """`env` with its secrets filled in, which `hidden` holds; `login` stands where the store has none."""
+    """`env` has its secrets filled in; `hidden` are their values. `login` is used if the store has none."""
     pod: Pod = wanted.pod
     body = pod.body
     cpus = float(body.vcpus) if body.compute == "CPU" and body.vcpus else None
@@ -46,7 +47,7 @@ def spec(
         image=body.image,
         restarts=pod.restarts,
         registry=wanted.login or login,
-        env=env,
+        env=_with_key(env, pod.api_key),
         entrypoint=body.entrypoint,
         command=body.command,
         devices=pod.devices,
@@ -56,5 +57,10 @@ def spec(
         volume=body.network_volume,
         volume_path=body.volume_path,
         volume_bytes=None if body.volume_gb is None else body.volume_gb * GB,
-        hidden=hidden,
+        hidden=(*hidden, pod.api_key) if pod.api_key else hidden,
     )
+
+
+def _with_key(env: Mapping[str, str], key: str) -> Mapping[str, str]:
+    """Adds the pod's API key, unless its owner has set one."""
+    return {"RUNPOD_API_KEY": key, **env} if key else env

@@ -1,21 +1,21 @@
-"""Pods as their account may see them, and which of them a list is asked for. Pure."""
+"""Pods as they are shown to their account, and the filter of lists. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from stoker.control.floor import FloorNode
-from stoker.control.management.endpoints import Worker
-from stoker.control.pod import Pod, Reading, reads
+from stoker.control.resources.endpoints import Worker
+from stoker.control.rules.pods import Pod, ShownState, shown_state
+from stoker.control.rules.volumes import Volume
+from stoker.control.scheduling.cluster_state import NodeState
 from stoker.control.types import Endpoint, Template
-from stoker.control.volume import Volume
 
 
 @dataclass(frozen=True, slots=True)
 class PodFilter:
-    """What is None or empty asks for nothing. Pods that were deleted are seen only where TERMINATED is asked
-    for, and only until their node has removed what it had of them."""
+    """A field that is None or empty does not filter. Deleted pods are shown only if TERMINATED is requested,
+    and only until their node has removed them."""
 
     id: str | None = None
     name: str | None = None
@@ -32,18 +32,18 @@ class PodFilter:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """`node` is there while it is connected; `nano_usd` is the price of an hour, None where none is set."""
+    """`node` is None while it is not connected; `nano_usd` is the price of an hour, None if none is set."""
 
     pod: Pod
-    reading: Reading
-    node: FloorNode | None = None
+    state: ShownState
+    node: NodeState | None = None
     template: Template | None = None
     volume: Volume | None = None
     nano_usd: int | None = None
 
     @property
     def cpu_flavor(self) -> str:
-        """The first that was asked for, of a pod on CPUs."""
+        """The first flavour that a pod on CPUs requested, or ""."""
         flavors = self.pod.body.asked.get("cpuFlavorIds") or [""]
         return str(flavors[0]) if self.pod.body.compute == "CPU" else ""
 
@@ -52,51 +52,51 @@ class PodView:
         return self.node.facts.get("data_center", "") if self.node else ""
 
 
-def view(pod: Pod, node: FloorNode | None) -> PodView:
-    return PodView(pod, reads(pod, connected=node is not None or not pod.node), node)
+def view(pod: Pod, node: NodeState | None) -> PodView:
+    return PodView(pod, shown_state(pod, connected=node is not None or not pod.node), node)
 
 
-def worker_matches(worker: Worker, endpoint: Endpoint, data_center: str, asked: PodFilter) -> bool:
-    """A worker as if it were a pod; it has no flavour."""
+def worker_matches(worker: Worker, endpoint: Endpoint, data_center: str, wanted: PodFilter) -> bool:
+    """Returns whether a worker, shown as a pod, matches the filter. It has no flavour."""
     run, gpu_type = endpoint.run, worker.gpus[0] if worker.gpus else ""
     desired = "EXITED" if worker.status == "EXITED" else "RUNNING"
     exact = [
-        (asked.id, worker.id),
-        (asked.name, endpoint.name),
-        (asked.image, run.image),
-        (asked.compute, "GPU" if gpu_type else "CPU"),
-        (asked.desired, desired),
-        (asked.endpoint, endpoint.id),
-        (asked.template, endpoint.template),
-        (asked.network_volume, run.volume),
+        (wanted.id, worker.id),
+        (wanted.name, endpoint.name),
+        (wanted.image, run.image),
+        (wanted.compute, "GPU" if gpu_type else "CPU"),
+        (wanted.desired, desired),
+        (wanted.endpoint, endpoint.id),
+        (wanted.template, endpoint.template),
+        (wanted.network_volume, run.volume),
     ]
-    among = [(asked.gpu_types, gpu_type), (asked.cpu_flavors, ""), (asked.data_centers, data_center)]
+    among = [(wanted.gpu_types, gpu_type), (wanted.cpu_flavors, ""), (wanted.data_centers, data_center)]
     return _all(exact, among)
 
 
-def matches(view: PodView, asked: PodFilter) -> bool:
+def matches(view: PodView, wanted: PodFilter) -> bool:
     pod, body = view.pod, view.pod.body
-    if (view.reading.desired == "TERMINATED") != (asked.desired == "TERMINATED"):
+    if (view.state.desired == "TERMINATED") != (wanted.desired == "TERMINATED"):
         return False
     exact = [
-        (asked.id, pod.id),
-        (asked.name, pod.name),
-        (asked.image, body.image),
-        (asked.compute, body.compute),
-        (asked.desired, view.reading.desired),
-        (asked.endpoint, ""),
-        (asked.template, body.template),
-        (asked.network_volume, body.network_volume),
+        (wanted.id, pod.id),
+        (wanted.name, pod.name),
+        (wanted.image, body.image),
+        (wanted.compute, body.compute),
+        (wanted.desired, view.state.desired),
+        (wanted.endpoint, ""),
+        (wanted.template, body.template),
+        (wanted.network_volume, body.network_volume),
     ]
     among = [
-        (asked.gpu_types, pod.gpu_type),
-        (asked.cpu_flavors, view.cpu_flavor),
-        (asked.data_centers, view.data_center),
+        (wanted.gpu_types, pod.gpu_type),
+        (wanted.cpu_flavors, view.cpu_flavor),
+        (wanted.data_centers, view.data_center),
     ]
     return _all(exact, among)
 
 
 def _all(exact: list[tuple[str | None, str]], among: list[tuple[Collection[str], str]]) -> bool:
-    return all(wanted is None or wanted == has for wanted, has in exact) and all(
-        not wanted or has in wanted for wanted, has in among
+    return all(value is None or value == has for value, has in exact) and all(
+        not values or has in values for values, has in among
     )

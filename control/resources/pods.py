@@ -1,11 +1,10 @@
-"""Pods: containers that somebody wants for their own sake. What is asked for is checked, placed and stored,
-and the node is told.
+"""Creates, changes and deletes pods: checks a request, places the pod, stores it, and notifies its node.
 
-    create, start ──> place ──> devices held on the floor ──> stored ──> the node hears of it
+    create, start ──> place ──> devices held in the cluster ──> stored ──> sent to the node
                         └─ no room ──> 400, and nothing is stored
 
-What an action leads to is decided by `control.pod`. A stopped pod keeps its node, where its volume is, and
-gives its devices back; it starts again only if that node has room.
+`control.rules.pods` decides what an action does. A stopped pod keeps its node, where its volume is, and
+releases its devices; it starts again only if that node has room.
 """
 
 from __future__ import annotations
@@ -17,64 +16,72 @@ from random import Random
 from typing import Any
 
 from stoker.control import store
-from stoker.control.commit import Commits
-from stoker.control.engine_fit import fitting
-from stoker.control.errors import BadRequest, ControlError, NotFound
-from stoker.control.floor import Floor, FloorPod
-from stoker.control.management.catalog import Catalog
-from stoker.control.management.pod_fields import body_after, body_of, whole
-from stoker.control.management.pod_views import PodFilter, PodView, matches, view
-from stoker.control.management.registries import Registries
-from stoker.control.management.secrets import SecretBook
-from stoker.control.management.volumes import Volumes
-from stoker.control.placement import NoPlace, Place, Room, place
-from stoker.control.pod import Action, Pod, PodBody, Refusal, WantedPod, act, changed, placed
-from stoker.control.pod_book import PodBook
-from stoker.control.pod_needs import needs
-from stoker.control.staffing import Staffing
+from stoker.control.auth.callers import Callers
+from stoker.control.errors import BadRequest, NotFound
+from stoker.control.resources.catalog import Catalog
+from stoker.control.resources.desired import DesiredPods
+from stoker.control.resources.pod_fields import all_fields, body_after, body_of
+from stoker.control.resources.pod_needs import needs
+from stoker.control.resources.pod_views import PodFilter, PodView, matches, view
+from stoker.control.resources.registries import Registries
+from stoker.control.resources.secrets import ManagedSecrets
+from stoker.control.resources.volumes import Volumes
+from stoker.control.rules.access import Access
+from stoker.control.rules.placement import NoPlacement, Placement, Room, place
+from stoker.control.rules.pods import Action, Pod, PodBody, Refusal, WantedPod, act, changed, placed
+from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod
+from stoker.control.scheduling.engine_fit import fitting
+from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
+from stoker.control.store.database.commits import Commits
+from stoker.control.store.resources import keys
 from stoker.wire.names import short_id
 
 
 class Pods:
-    """`price` gives what an hour of a pod costs in billionths of a US dollar; None or 0: no price is set."""
+    """`price` returns the price of a pod for an hour in billionths of a US dollar; None or 0 means no price
+    is set. `before_change` bills the pod's disks before their sizes change."""
 
     def __init__(
         self,
         commits: Commits,
-        floor: Floor,
-        staffing: Staffing,
+        cluster: ClusterState,
+        desired: DesiredPods,
+        scaling: WorkerScaling,
         catalog: Catalog,
         volumes: Volumes,
         registries: Registries,
-        secrets: SecretBook,
+        secrets: ManagedSecrets,
+        callers: Callers,
+        price: Callable[[Pod], int | None],
+        before_change: Callable[[Conn, str], None],
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
         self._commits = commits
-        self._floor = floor
-        self._staffing = staffing
+        self._callers = callers
+        self._cluster = cluster
+        self._scaling = scaling
         self._catalog = catalog
         self._volumes = volumes
         self._registries = registries
         self._secrets = secrets
         self._clock = clock
         self._rng = rng
-        self._book = PodBook(floor, secrets.fill, registries.declared)
+        self._desired = desired
         self._one_at_a_time = asyncio.Lock()
-        self.price: Callable[[Pod], int | None] = lambda pod: None
-        self.before_change: Callable[[Conn, str], None] = lambda conn, pod: None  # of its disks
-        staffing.pods_of = self._book.of_node
+        self._price = price
+        self._before_change = before_change
 
-    # -- what callers do
+    # -- actions of callers
 
-    async def create(self, account: str, given: Mapping[str, Any]) -> PodView:
-        """Raises BadRequest where the body is wrong, and where no node has room for it."""
-        fields = whole(given, await self._template(account, given.get("templateId")))
+    async def create(self, account: str, request: Mapping[str, Any]) -> PodView:
+        """Raises BadRequest if the request is wrong, or no node has room for the pod."""
+        fields = all_fields(request, await self._template(account, request.get("templateId")))
         body, wish = body_of(fields), fields["desiredStatus"]
         await self._check(account, body)
         if set(self._catalog.data_centers()) <= set(body.data_centers):
-            body = replace(body, data_centers=())  # any will do, and a node need not say where it stands
+            body = replace(body, data_centers=())  # all are allowed, and so are nodes without one
         now = self._clock()
         pod = Pod(short_id(self._rng), account, fields["name"], body, wish, created_at=now)
         pod = replace(pod, changed_at=now, change="Rented by User")
@@ -85,20 +92,23 @@ class Pods:
 
         def add(conn: Conn) -> WantedPod:
             self._check_still(conn, account, body)
-            store.add_pod(conn, pod)
-            return store.want(conn, pod)
+            access = Access("pod", pod=pod.id)
+            _, token = keys.create_key(conn, name=f"pod {pod.id}", now=now, account=account, access=access)
+            made = replace(pod, api_key=token)
+            store.add_pod(conn, made)
+            return store.want(conn, made)
 
         return self._view(await self._stored(pod, add))
 
-    async def list(self, account: str, asked: PodFilter) -> list[PodView]:
+    async def list(self, account: str, wanted: PodFilter) -> list[PodView]:
         pods = await self._commits.read(lambda conn: store.list_pods(conn, account))
-        return [one for pod in pods if matches(one := self._view(pod), asked)]
+        return [one for pod in pods if matches(one := self._view(pod), wanted)]
 
     async def get(self, account: str, pod: str) -> PodView:
         return self._view(await self._commits.read(lambda conn: own_pod(conn, account, pod)))
 
     async def update(self, account: str, pod: str, changes: Mapping[str, Any]) -> PodView:
-        """What goes into the container makes it anew. Raises BadRequest, NotFound."""
+        """Changes a pod. Changes of the container's fields recreate it. Raises BadRequest, NotFound."""
         async with self._one_at_a_time:
             known = await self._commits.read(lambda conn: own_pod(conn, account, pod))
             body = body_after(known.body, changes)
@@ -106,49 +116,53 @@ class Pods:
 
             def change(conn: Conn) -> WantedPod:
                 fresh = own_pod(conn, account, pod)
+                name = fresh.name if changes.get("name") is None else changes["name"]
                 self._check_still(conn, account, body)
-                self.before_change(conn, pod)
-                after = changed(fresh, body, changes.get("name") or fresh.name, self._clock())
+                self._before_change(conn, pod)
+                after = changed(fresh, body, name, self._clock())
                 return _put(conn, fresh, after)
 
             return self._view(await self._stored(known, change))
 
     async def act(self, account: str, pod: str, action: Action) -> PodView:
-        """Starts, stops, restarts, resets or deletes it. Raises BadRequest; NotFound where there is none, but
-        to delete what is not is a bad request, as the interface has it."""
-        refuse = BadRequest if action == "delete" else NotFound
+        """Starts, stops, restarts, resets or deletes it. Raises BadRequest, NotFound."""
         async with self._one_at_a_time:
-            known = await self._commits.read(lambda conn: own_pod(conn, account, pod, refuse))
+            known = await self._commits.read(lambda conn: own_pod(conn, account, pod))
             where = self._place(known) if action == "start" and known.wish != "RUNNING" else None
 
             def change(conn: Conn) -> WantedPod:
-                fresh = own_pod(conn, account, pod, refuse)
+                fresh = own_pod(conn, account, pod)
                 after = act(fresh, action, self._clock())
                 if where is not None and not isinstance(after, Refusal):
                     after = self._placed(after, where)
+                if action == "delete" and not isinstance(after, Refusal) and fresh.api_key:
+                    keys.revoke_key(conn, keys.key_id(fresh.api_key), self._clock())
                 return _put(conn, fresh, after)
 
             held = known if where is None else self._placed(replace(known, wish="RUNNING"), where)
-            return self._view(await self._stored(held, change))
+            stored = await self._stored(held, change)
+        if action == "delete":
+            self._callers.forget()
+        return self._view(stored)
 
     async def include(self, found: PodView, *, template: bool, volume: bool) -> PodView:
-        """With its template and its network volume, where it has them and they are there."""
+        """Adds its template and its network volume, if it has them and they exist."""
         body, account = found.pod.body, found.pod.account
         if template and body.template:
             of = await self._commits.read(lambda conn: store.get_template(conn, body.template))
             found = replace(found, template=of)
         if volume and body.network_volume:
-            found = replace(found, volume=self._volumes.find(account, body.network_volume))
+            found = replace(found, volume=self._volumes.desired.find(account, body.network_volume))
         return found
 
-    # -- what nodes say
+    # -- reports of nodes
 
     def seen(self, pods: Iterable[WantedPod]) -> None:
-        """Nodes told of them, and it is stored."""
+        """Takes over pods after the reports of nodes were stored."""
         for wanted in pods:
-            self._book.put(wanted)
+            self._desired.put(wanted)
             if not wanted.pod.holds:
-                self._staffing.wake.set()
+                self._scaling.wake.set()
 
     # -- checks
 
@@ -161,10 +175,11 @@ class Pods:
         return found.fields
 
     async def _check(self, account: str, body: PodBody) -> None:
-        """Raises BadRequest for a name that nothing has."""
+        """Raises BadRequest if a name does not exist."""
         self._catalog.check_gpu_types(body.gpu_types)
         self._catalog.check_data_centers(body.data_centers)
         self._catalog.check("allowedCudaVersions", body.cuda_versions, self._catalog.cuda_versions())
+        self._catalog.check("minCudaVersion", filter(None, [body.min_cuda]), self._catalog.cuda_versions())
         self._secrets.check(account, body.env)
         if body.network_volume:
             self._volumes.attach(account, body.network_volume)
@@ -172,35 +187,37 @@ class Pods:
             await self._registries.login(account, body.registry)
 
     def _check_still(self, conn: Conn, account: str, body: PodBody) -> None:
-        """What it names may have been deleted a moment ago."""
+        """Checks in the transaction that what the pod refers to still exists."""
         self._volumes.check_still(conn, account, body.network_volume)
         self._registries.check_still(conn, account, body.registry)
         self._secrets.check_still(conn, account, body.env)
 
-    # -- places
+    # -- placement
 
     def _check_engines(self, pod: Pod) -> None:
-        """Of one that is not to start yet: is there any engine? The rest is looked at when it starts."""
-        rooms = fitting(pod.body.image, self._floor.rooms())
+        """For a pod that does not start yet, checks only that a node has an engine. The rest is checked when
+        it starts."""
+        rooms = fitting(pod.body.image, self._cluster.rooms())
         if rooms and all(len(room.unfit) == len(room.devices) for room in rooms):
             why = next(iter(rooms[0].unfit.values()), "has no device")
             raise BadRequest(f"pod {pod.name!r} could never start: node {rooms[0].node} {why}")
 
-    def _place(self, pod: Pod) -> Place:
-        """Where it goes, to the devices that it had if they are free. Raises BadRequest."""
+    def _place(self, pod: Pod) -> Placement:
+        """Chooses a node and devices, preferably those that the pod had. Raises BadRequest."""
         found = place(self._rooms(pod, pod.devices), needs(pod.body))
-        if isinstance(found, NoPlace) and pod.devices:
+        if isinstance(found, NoPlacement) and pod.devices:
             found = place(self._rooms(pod), needs(pod.body))
-        if isinstance(found, NoPlace):
+        if isinstance(found, NoPlacement):
             raise BadRequest(f"pod {pod.name!r} cannot run: {found.why}")
         return found
 
     def _rooms(self, pod: Pod, devices: tuple[str, ...] = ()) -> Sequence[Room]:
-        """The node that has its volume, or all; what the pod itself still holds is free to it."""
-        own = self._floor.pods.pop(pod.id, None)
-        rooms = self._floor.rooms()
+        """Returns the room of the node that has its volume, or else of all nodes. Devices that the pod still
+        holds count as free."""
+        own = self._cluster.pods.pop(pod.id, None)
+        rooms = self._cluster.rooms()
         if own is not None:
-            self._floor.pods[pod.id] = own
+            self._cluster.pods[pod.id] = own
         if pod.node:
             rooms = [room for room in rooms if room.node == pod.node]
             if not rooms:
@@ -209,34 +226,37 @@ class Pods:
                 )
         if devices:
             rooms = [replace(one, devices=_among(one, devices)) for one in rooms]
-        return fitting(pod.body.image, self._volumes.rooms(pod.account, pod.body.network_volume, rooms))
+        return fitting(
+            pod.body.image, self._volumes.desired.rooms(pod.account, pod.body.network_volume, rooms)
+        )
 
-    def _placed(self, pod: Pod, where: Place) -> Pod:
-        node = self._floor.nodes.get(where.node)
+    def _placed(self, pod: Pod, where: Placement) -> Pod:
+        node = self._cluster.nodes.get(where.node)
         there = node.devices if node else ()
         gpus = [one.name for one in there if one.uuid in where.devices and one.kind != "cpu"]
         return placed(pod, where.node, where.devices, gpus[0] if gpus else "")
 
     async def _stored(self, pod: Pod, change: Callable[[Conn], WantedPod]) -> Pod:
-        """Commits with the pod's devices held, so that nothing else is placed there meanwhile; then tells."""
-        held = self._floor.pods
+        """Commits with the pod's devices held, so that nothing else is placed there meanwhile; then notifies
+        the node."""
+        held = self._cluster.pods
         before, now = held.get(pod.id), None
         if pod.wish == "RUNNING" and pod.node:
-            now = held[pod.id] = FloorPod(pod.id, pod.node, pod.devices, needs(pod.body))
+            now = held[pod.id] = PlacedPod(pod.id, pod.node, pod.devices, needs(pod.body))
         try:
             wanted = await self._commits.commit(change)
         except BaseException:
-            if now is not None and held.get(pod.id) is now:  # else its node has told of it meanwhile
+            if now is not None and held.get(pod.id) is now:  # else a report of its node has replaced it
                 del held[pod.id]
                 held.update({} if before is None else {pod.id: before})
             raise
         self.seen([wanted])
         if wanted.pod.node:
-            self._staffing.tell(wanted.pod.node)
+            self._scaling.desired.tell(wanted.pod.node)
         return wanted.pod
 
     def _view(self, pod: Pod) -> PodView:
-        return replace(view(pod, self._floor.nodes.get(pod.node)), nano_usd=self.price(pod) or None)
+        return replace(view(pod, self._cluster.nodes.get(pod.node)), nano_usd=self._price(pod) or None)
 
 
 def _among(room: Room, devices: tuple[str, ...]) -> tuple[Any, ...]:
@@ -249,9 +269,9 @@ def _put(conn: Conn, fresh: Pod, after: Pod | Refusal) -> WantedPod:
     return store.want(conn, fresh if after == fresh else store.put_pod(conn, after))
 
 
-def own_pod(conn: Conn, account: str, pod: str, refuse: type[ControlError] = NotFound) -> Pod:
-    """Raises `refuse`."""
+def own_pod(conn: Conn, account: str, pod: str) -> Pod:
+    """Raises NotFound."""
     found = store.get_pod(conn, account, pod)
     if found is None:
-        raise refuse(f"no pod {pod!r}: the id is wrong, or it was deleted")
+        raise NotFound(f"no pod {pod!r}: the id is wrong, or it was deleted")
     return found

@@ -1,6 +1,6 @@
-"""Registry auths: what images are pulled with. Whoever makes one names it; nobody is ever shown it.
+"""Registry auths: the credentials with which images are pulled. They are never returned.
 
-Those of the configuration file are there under their ids, and are the file's to change.
+Those of the configuration file have the ids that they have there, and only the file can change them.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from stoker.control import store
-from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.store import DEFAULT_ACCOUNT, Conn
+from stoker.control.store.database.commits import Commits
 from stoker.wire.messages import RegistryAuth
 from stoker.wire.names import short_id
 
@@ -50,7 +50,7 @@ class Registries:
         raise NotFound(f"no registry auth {registry!r}")
 
     async def login(self, account: str, registry: str) -> RegistryAuth:
-        """What it holds, for a pull. Raises BadRequest where there is none of this id."""
+        """Returns the credentials for a pull. Raises BadRequest if there is none with this id."""
         if account == DEFAULT_ACCOUNT and registry in self.declared:
             return self.declared[registry]
         found = await self._commits.read(lambda conn: store.registry_login(conn, account, registry))
@@ -61,7 +61,8 @@ class Registries:
         return found
 
     def check_still(self, conn: Conn, account: str, registry: str) -> None:
-        """In the transaction that comes to use it. Raises BadRequest where it was deleted meanwhile."""
+        """Checks, in the transaction that stores a reference to it, that it was not deleted meanwhile. Raises
+        BadRequest."""
         if registry and not any(one.id == registry for one in self._all(conn, account)):
             raise BadRequest(f"containerRegistryAuthId: registry auth {registry} has just been deleted")
 
@@ -76,7 +77,7 @@ class Registries:
             if using:
                 raise BadRequest(f"registry auth {registry} is in use by {', '.join(using)}")
             if not store.remove_registry(conn, account, registry):
-                raise BadRequest(f"no registry auth {registry!r}: there is nothing to delete")
+                raise NotFound(f"no registry auth {registry!r}")
 
         await self._commits.commit(remove)
 

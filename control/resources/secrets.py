@@ -1,8 +1,8 @@
-"""Named secrets: values that environments of templates, endpoints and pods refer to.
+"""Named secrets: values to which the environments of templates, endpoints and pods refer.
 
-They are kept sealed, and in memory in clear, since every new worker is given those that its environment
-names. A changed value reaches workers that are made from then on; a worker or a pod that is there keeps what
-it has, over restarts of its process too.
+They are stored encrypted, and in memory in clear, because every new worker receives those that its
+environment names. A changed value reaches workers that are created later; existing workers and pods keep the
+old one, even when their process restarts.
 """
 
 from __future__ import annotations
@@ -10,39 +10,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from stoker.control import store
-from stoker.control.commit import Commits
-from stoker.control.errors import BadRequest
-from stoker.control.secret_references import Filled, UnknownSecret, fill, find
-from stoker.control.staffing import Staffing
+from stoker.control.auth.secret_references import SecretValues, UnknownSecret, find
+from stoker.control.errors import BadRequest, NotFound
+from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
+from stoker.control.store.database.commits import Commits
 
 VALUE_BYTES = 64 * 1024
 
 
-class SecretBook:
-    """`load` is to be awaited before anything is filled in."""
+class ManagedSecrets:
+    """`load` must be awaited before `fill` is called."""
 
-    def __init__(self, commits: Commits, staffing: Staffing, clock: Callable[[], float]) -> None:
-        self._commits, self._staffing, self._clock = commits, staffing, clock
-        self._values: dict[str, dict[str, str]] = {}
-        staffing.fill = self.fill
+    def __init__(
+        self, commits: Commits, values: SecretValues, scaling: WorkerScaling, clock: Callable[[], float]
+    ) -> None:
+        self._commits, self._values, self._scaling, self._clock = commits, values, scaling, clock
 
     async def load(self) -> None:
-        """In line with what is stored meanwhile, and hence a commit."""
-        self._values = await self._commits.commit(store.read_secrets)
-
-    def fill(self, account: str, env: Mapping[str, str]) -> Filled | UnknownSecret:
-        """The environment as a worker or a pod gets it."""
-        return fill(env, self._values.get(account, {}))
+        """Loads the values; in a commit, so that it is ordered with other changes."""
+        self._values.by_account = await self._commits.commit(store.read_secrets)
 
     def check(self, account: str, env: Mapping[str, str]) -> None:
-        """Raises BadRequest where it names a secret that there is not."""
-        filled = self.fill(account, env)
+        """Raises BadRequest if it names a secret that does not exist."""
+        filled = self._values.fill(account, env)
         if isinstance(filled, UnknownSecret):
             raise BadRequest(f"{filled.why}; store it first, under /v1/secrets/{filled.secret}")
 
     def check_still(self, conn: Conn, account: str, env: Mapping[str, str]) -> None:
-        """In the transaction that comes to use it. Raises BadRequest where one was deleted meanwhile."""
+        """Checks, in the transaction that stores the environment, that no secret was deleted meanwhile.
+        Raises BadRequest."""
         wanted = {name for names in find(env).values() for name in names}
         gone = wanted - {one.name for one in store.list_secrets(conn, account)} if wanted else wanted
         if gone:
@@ -54,8 +51,8 @@ class SecretBook:
             raise BadRequest(f"value is at most {VALUE_BYTES} bytes long; got {size}")
         now = self._clock()
         stored = await self._commits.commit(lambda conn: store.put_secret(conn, account, name, value, now))
-        self._values.setdefault(account, {})[name] = value
-        self._staffing.wake.set()
+        self._values.by_account.setdefault(account, {})[name] = value
+        self._scaling.wake.set()
         return stored
 
     async def list(self, account: str) -> tuple[store.NamedSecret, ...]:
@@ -67,10 +64,10 @@ class SecretBook:
             if using:
                 raise BadRequest(f"secret {name} is in use by {', '.join(using)}")
             if not store.remove_secret(conn, account, name):
-                raise BadRequest(f"no secret {name!r}: there is nothing to delete")
+                raise NotFound(f"no secret {name!r}")
 
         await self._commits.commit(remove)
-        self._values.get(account, {}).pop(name, None)
+        self._values.by_account.get(account, {}).pop(name, None)
 
 
 def _names(env: Mapping[str, str], secret: str) -> bool:

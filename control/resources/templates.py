@@ -1,4 +1,5 @@
-"""Templates: what endpoints and pods are made from, under a name that an account has once."""
+"""Creates, changes and deletes templates, from which endpoints and pods are made. Names are unique in an
+account."""
 
 from __future__ import annotations
 
@@ -8,20 +9,21 @@ from random import Random
 from typing import Any
 
 from stoker.control import store
-from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest, NotFound
-from stoker.control.management.blueprint import TEMPLATE_IN_PLACE
-from stoker.control.management.endpoints import ManagedEndpoints
-from stoker.control.management.registries import Registries
-from stoker.control.management.secrets import SecretBook
+from stoker.control.resources.blueprint import TEMPLATE_IN_PLACE
+from stoker.control.resources.endpoints import ManagedEndpoints
+from stoker.control.resources.registries import Registries
+from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.store import Conn
+from stoker.control.store.database.commits import Commits
 from stoker.control.types import Endpoint, Template
 from stoker.wire.names import short_id
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """Which templates a list holds beside the account's own that no endpoint is made from."""
+class TemplateFilter:
+    """Which templates a list includes besides the account's own that no endpoint is made from: `bound`, those
+    that endpoints are made from; `public`, those of other accounts."""
 
     bound: bool = False
     public: bool = False
@@ -33,7 +35,7 @@ class Templates:
         commits: Commits,
         endpoints: ManagedEndpoints,
         registries: Registries,
-        secrets: SecretBook,
+        secrets: ManagedSecrets,
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
@@ -45,9 +47,10 @@ class Templates:
         self._rng = rng
 
     async def create(self, account: str, fields: Mapping[str, Any]) -> Template:
+        fields = _set_fields(fields)
         await self._check(account, fields)
         now = self._clock()
-        made = Template(short_id(self._rng), account, fields["name"], dict(fields), now)
+        made = Template(short_id(self._rng), account, fields["name"], fields, now)
         self._endpoints.check_template(made)
 
         def put(conn: Conn) -> Template:
@@ -58,37 +61,39 @@ class Templates:
 
         return await self._commits.commit(put)
 
-    async def list(self, account: str, shown: Shown) -> list[Template]:
+    async def list(self, account: str, wanted: TemplateFilter) -> list[Template]:
         def read(conn: Conn) -> tuple[tuple[Template, ...], set[str]]:
             return store.list_templates(conn), {one.template for one in store.list_endpoints(conn)}
 
         every, bound = await self._commits.read(read)
-        own = [one for one in every if one.account == account and (shown.bound or one.id not in bound)]
+        own = [one for one in every if one.account == account and (wanted.bound or one.id not in bound)]
         others = [one for one in every if one.account != account and one.fields["isPublic"]]
-        return own + (others if shown.public else [])
+        return own + (others if wanted.public else [])
 
     async def get(self, account: str, template: str, *, public: bool = False) -> Template:
-        """`public`: another account's will do, where it shows it to all."""
+        """`public`: includes public templates of other accounts."""
         found = await self._commits.read(lambda conn: store.get_template(conn, template))
         if found is None or not (found.account == account or (public and found.fields["isPublic"])):
             raise no_template(template)
         return found
 
     async def of(self, endpoint: Endpoint) -> Template | None:
-        """What the endpoint was made from; nothing for one of the configuration file."""
+        """Returns the endpoint's template, or None for an endpoint of the configuration file."""
         if not endpoint.template:
             return None
         return await self._commits.read(lambda conn: store.get_template(conn, endpoint.template))
 
     async def update(self, account: str, template: str, changes: Mapping[str, Any]) -> Template:
-        """Endpoints that are made from it get a new version, unless all is in blueprint.TEMPLATE_IN_PLACE."""
+        """Changes a template. Its endpoints get a new version, unless only fields in
+        blueprint.TEMPLATE_IN_PLACE change."""
         await self._check(account, changes)
         async with self._endpoints.turn:
             old = await self.get(account, template)
-            fields = {**old.fields, **changes}
+            fields = _set_fields({**old.fields, **changes})
             new = replace(old, name=fields["name"], fields=fields)
             self._endpoints.check_template(new)
-            changed = {name for name in fields if fields[name] != old.fields.get(name)}
+            names = fields.keys() | old.fields.keys()
+            changed = {name for name in names if fields.get(name) != old.fields.get(name)}
             anew = bool(changed - TEMPLATE_IN_PLACE)
             bound = await self._endpoints.remade(new) if anew else []
             now = self._clock()
@@ -103,25 +108,25 @@ class Templates:
         return new
 
     async def _check(self, account: str, fields: Mapping[str, Any]) -> None:
-        """What it names is there."""
+        """Raises BadRequest if something that it refers to does not exist."""
         if registry := fields.get("containerRegistryAuthId"):
             await self._registries.login(account, registry)
         self._secrets.check(account, fields.get("env") or {})
 
     def _check_still(self, conn: Conn, template: Template) -> None:
-        """What it names may have been deleted a moment ago."""
+        """Checks in the transaction that what it refers to still exists."""
         account, fields = template.account, template.fields
         self._registries.check_still(conn, account, fields.get("containerRegistryAuthId") or "")
         self._secrets.check_still(conn, account, fields.get("env") or {})
 
     async def delete(self, account: str, template: str) -> None:
-        """Refused while an endpoint is made from it."""
+        """Deletes a template. Raises BadRequest while an endpoint is made from it."""
         now = self._clock()
 
         def remove(conn: Conn) -> None:
             found = store.get_template(conn, template)
             if found is None or found.account != account:
-                raise BadRequest(f"no template {template!r}: there is nothing to delete")
+                raise no_template(template)
             bound = [one.id for one in store.list_endpoints(conn) if one.template == found.id]
             if bound:
                 raise BadRequest(
@@ -132,6 +137,14 @@ class Templates:
 
         async with self._endpoints.turn:
             await self._commits.commit(remove)
+
+
+def _set_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Removes the fields that are unset: by null, or, of the registry auth, by an empty text."""
+    unset = {name for name, value in fields.items() if value is None}
+    if fields.get("containerRegistryAuthId") == "":
+        unset.add("containerRegistryAuthId")
+    return {name: value for name, value in fields.items() if name not in unset}
 
 
 def no_template(template: str) -> NotFound:

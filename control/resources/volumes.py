@@ -1,10 +1,11 @@
-"""Network volumes: folders that outlive workers and pods, one below each node's volume root.
+"""Creates, changes and deletes network volumes: folders that outlive workers and pods, in each node's volume
+root.
 
-    create ──> nodes hear of it ──> it is measured there ──> delete ──> nodes remove its folder, once nobody
-                                                                        there works in it
+    create ──> sent to nodes ──> measured there ──> delete ──> nodes remove its folder, once it is not in use
+    there
 
-The records are kept in memory, too: nodes are told of them whenever they are told anything, and no worker is
-placed without a look at them.
+The records are also kept in memory, because they are part of every message to a node, and are needed for
+every placement.
 """
 
 from __future__ import annotations
@@ -14,38 +15,37 @@ from dataclasses import replace
 from random import Random
 
 from stoker.control import store
-from stoker.control.commit import Commits
 from stoker.control.errors import BadRequest, NotFound
-from stoker.control.floor import Floor
-from stoker.control.management.catalog import Catalog
-from stoker.control.placement import Room
-from stoker.control.staffing import Staffing
+from stoker.control.resources.catalog import Catalog
+from stoker.control.resources.desired import DesiredVolumes
+from stoker.control.rules.volumes import Volume, grown
+from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
-from stoker.control.volume import Volume, fitting, grown
-from stoker.wire.messages import VolumeSpec, VolumeUsed
+from stoker.control.store.database.commits import Commits
+from stoker.wire.messages import VolumeUsed
 from stoker.wire.names import short_id
-
-_Rooms = list[Room]  # below, `list` is a method
 
 
 class Volumes:
-    """`load` is to be awaited before a node comes."""
+    """`load` must be awaited before a node connects. `before_change` bills a volume before its size
+    changes."""
 
     def __init__(
         self,
         commits: Commits,
-        floor: Floor,
-        staffing: Staffing,
+        cluster: ClusterState,
+        desired: DesiredVolumes,
+        scaling: WorkerScaling,
         catalog: Catalog,
+        before_change: Callable[[Conn, str], None],
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
-        self._commits, self._floor, self._staffing = commits, floor, staffing
+        self._commits, self._cluster, self._scaling = commits, cluster, scaling
         self._catalog, self._clock, self._rng = catalog, clock, rng
-        self._known: dict[str, Volume] = {}
-        self.before_change: Callable[[Conn, str], None] = lambda conn, volume: None  # of its size
-        staffing.volumes_of = self.of_node
-        staffing.volume_rooms = self.rooms
+        self.desired = desired
+        self._before_change = before_change
 
     async def load(self) -> None:
         now = self._clock()
@@ -54,9 +54,9 @@ class Volumes:
             store.forget_volumes(conn, now)
             return store.list_volumes(conn)
 
-        self._known = {volume.id: volume for volume in await self._commits.commit(load)}
+        self.desired.known = {volume.id: volume for volume in await self._commits.commit(load)}
 
-    # -- what callers do
+    # -- actions of callers
 
     async def create(self, account: str, *, name: str, size_gb: int, data_center: str) -> Volume:
         self._catalog.check_data_centers([data_center], "dataCenterId")
@@ -66,10 +66,12 @@ class Volumes:
         return made
 
     def list(self, account: str) -> tuple[Volume, ...]:
-        return tuple(one for one in self._known.values() if one.account == account and one.deleted_at is None)
+        return tuple(
+            one for one in self.desired.known.values() if one.account == account and one.deleted_at is None
+        )
 
     def get(self, account: str, volume: str) -> Volume:
-        found = self.find(account, volume)
+        found = self.desired.find(account, volume)
         if found is None:
             raise NotFound(f"no network volume {volume!r}")
         return found
@@ -85,7 +87,7 @@ class Volumes:
             if isinstance(after, str):
                 raise BadRequest(after)
             after = replace(after, name=known.name if name is None else name)
-            self.before_change(conn, volume)
+            self._before_change(conn, volume)
             store.put_volume(conn, after)
             return after
 
@@ -109,21 +111,17 @@ class Volumes:
         self._now(await self._commits.commit(delete))
 
     def _now(self, volume: Volume) -> None:
-        self._known[volume.id] = volume
-        for node in self._floor.nodes:
-            if self.of_node(node):
-                self._staffing.tell(node)
-        self._staffing.wake.set()
+        self.desired.known[volume.id] = volume
+        for node in self._cluster.nodes:
+            if self.desired.of_node(node):
+                self._scaling.desired.tell(node)
+        self._scaling.wake.set()
 
-    # -- what others ask
-
-    def find(self, account: str, volume: str) -> Volume | None:
-        found = self._known.get(volume)
-        return found if found and found.account == account and found.deleted_at is None else None
+    # -- for other parts of control
 
     def attach(self, account: str, volume: str) -> Volume:
-        """The one that an endpoint or a pod asks for. Raises BadRequest."""
-        found = self.find(account, volume)
+        """Returns the volume that an endpoint or a pod requests. Raises BadRequest."""
+        found = self.desired.find(account, volume)
         if found is None:
             raise BadRequest(
                 f"networkVolumeId must be the id of a network volume; there is none of {volume!r}"
@@ -131,28 +129,17 @@ class Volumes:
         return found
 
     def check_still(self, conn: Conn, account: str, volume: str) -> None:
-        """In the transaction that comes to use it. Raises BadRequest where it was deleted meanwhile."""
+        """Checks, in the transaction that stores a reference to it, that it was not deleted meanwhile. Raises
+        BadRequest."""
         if volume and store.get_volume(conn, account, volume) is None:
             raise BadRequest(f"networkVolumeId: network volume {volume} has just been deleted")
 
-    def rooms(self, account: str, volume: str, rooms: _Rooms) -> _Rooms:
-        """Closed where it cannot be had. `volume` may name a folder that has no record, or nothing."""
-        return fitting(volume, self.find(account, volume), rooms)
-
-    def of_node(self, node: str) -> tuple[VolumeSpec, ...]:
-        """For a node that has a volume root: all that there are, and those whose folders shall go."""
-        there = self._floor.nodes.get(node)
-        if there is None or not there.facts.get("volumes", "").startswith("yes"):
-            return ()
-        return tuple(
-            VolumeSpec(one.id, one.size_bytes, gone=one.deleted_at is not None)
-            for one in self._known.values()
-        )
-
     def measured(self, used: VolumeUsed) -> None:
-        """A node has told, and it is stored."""
-        known = self._known.get(used.volume)
+        """Takes over a node's report after it was stored."""
+        known = self.desired.known.get(used.volume)
         if known is None or known.deleted_at is not None or used.gone:
             return
-        self._known[used.volume] = replace(known, used_bytes=used.used_bytes, measured_at=self._clock())
-        self._staffing.wake.set()
+        self.desired.known[used.volume] = replace(
+            known, used_bytes=used.used_bytes, measured_at=self._clock()
+        )
+        self._scaling.wake.set()

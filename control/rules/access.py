@@ -3,6 +3,7 @@
 all         everything, keys and join tokens too
 read        to look at everything but keys, and to change nothing
 restricted  `management` and each endpoint: none, read or write; an endpoint that is not named, as "*" says
+pod         to read and to stop one pod, and nothing else: it is that pod's own
 
 No scope is more than `all`, and who may change may look. Only `all` makes and changes keys, so no key makes a
 stronger one.
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Scope = Literal["all", "read", "restricted"]
+Scope = Literal["all", "read", "restricted", "pod"]
 Right = Literal["none", "read", "write"]
 
 
@@ -24,6 +25,7 @@ class Access:
     scope: Scope = "all"
     management: Right = "none"
     endpoints: Mapping[str, Right] = field(default_factory=dict)
+    pod: str = ""
 
     @classmethod
     def parse(cls, stored: str) -> Access:
@@ -31,6 +33,8 @@ class Access:
 
     def stored(self) -> str:
         """`parse` understands it."""
+        if self.scope == "pod":
+            return json.dumps({"scope": self.scope, "pod": self.pod})
         if self.scope != "restricted":
             return json.dumps({"scope": self.scope})
         told = {"scope": self.scope, "management": self.management, "endpoints": dict(self.endpoints)}
@@ -41,16 +45,19 @@ class Access:
         """Whether it may see, make and change keys."""
         return self.scope == "all"
 
-    def manages(self, *, write: bool) -> bool:
-        return self._may(self.management, write=write)
+    def may(self, *, write: bool, endpoint: str = "") -> bool:
+        """Whether it may look or change at this endpoint; without one, in management."""
+        if self.scope != "restricted":
+            return self.scope == "all" or (self.scope == "read" and not write)
+        right = self.management
+        if endpoint:
+            right = self.endpoints.get(endpoint, self.endpoints.get("*", "none"))
+        return right == "write" or (right == "read" and not write)
 
-    def calls(self, endpoint: str, *, write: bool) -> bool:
-        return self._may(self.endpoints.get(endpoint, self.endpoints.get("*", "none")), write=write)
-
-    def _may(self, right: Right, *, write: bool) -> bool:
-        if self.scope == "restricted":
-            return right == "write" or (right == "read" and not write)
-        return self.scope == "all" or not write
+    def asks(self, method: str, path: str) -> bool:
+        """Whether it is a pod's own, and this is what that may ask below /v1."""
+        own = f"/pods/{self.pod}"
+        return self.scope == "pod" and (method, path) in (("GET", own), ("POST", f"{own}/stop"))
 
 
 ALL = Access()

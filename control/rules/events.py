@@ -1,16 +1,27 @@
-"""The words of the job machine: its states, what may happen to a job, and what is to be done about it.
+"""The types of the job machine: its states, the events of a job, and the commands that follow.
 
-Pure data. Which event moves which state where is `control.job`.
+Pure data. Which event moves which state where is `control.rules.machine`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
-from stoker.control.types import JobState
-
 # ---- states -----------------------------------------------------------------------------------
+
+
+class JobState(StrEnum):
+    IN_QUEUE = "IN_QUEUE"
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    CANCELLED = "CANCELLED"
+
+
+TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +138,14 @@ class Purged:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitOver:
+    """Its caller waited for an end, was promised one by now, and gets this one."""
+
+    at: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class RetryAsked:
     """Its caller wants it tried once more."""
 
@@ -155,6 +174,7 @@ Event: TypeAlias = (
     | NodeLost
     | CancelAsked
     | Purged
+    | WaitOver
     | RetryAsked
     | Shortened
     | Expired
@@ -177,7 +197,7 @@ class CancelOnNode:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Whoever waits for this job is told."""
+    """Wakes everyone who waits for this job."""
 
     state: JobState | None
 

@@ -1,4 +1,4 @@
-"""The job machine: what may happen to a job. When it is tried again, and why not: `control.job_policy`.
+"""The job machine: what may happen to a job. When it is tried again, and why not: `control.rules.policy`.
 
 Pure: no clock, no store. The store performs the same moves as guarded statements; their guards are
 generated from `MOVES`, and `step` is the oracle that the store is tested against.
@@ -11,6 +11,7 @@ generated from `MOVES`, and `step` is the oracle that the store is tested agains
         |   either ----- end -------> COMPLETED, FAILED, TIMED_OUT, CANCELLED
         |   either ----- give_up ---> FAILED
         |   either ----- cancel ----> CANCELLED
+        |   either ----- wait_over -> TIMED_OUT
         |   IN_QUEUE --- purge -----> CANCELLED
         +-- reopen ----- FAILED, TIMED_OUT
             any -------- expire ----> gone
@@ -30,19 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from stoker.control.job_policy import (
-    MAX_ATTEMPTS,
-    MAX_GIVEN,
-    Again,
-    Counts,
-    after_drop,
-    after_failure,
-    after_loss,
-    after_refusal,
-    is_failure,
-    retries,
-)
-from stoker.control.job_words import (
+from stoker.control.rules.events import (
     Assign,
     CancelAsked,
     Cancelled,
@@ -57,6 +46,7 @@ from stoker.control.job_words import (
     Failed,
     Gone,
     InProgress,
+    JobState,
     NodeLost,
     Publish,
     Purged,
@@ -68,8 +58,19 @@ from stoker.control.job_words import (
     Shortened,
     State,
     TimedOut,
+    WaitOver,
 )
-from stoker.control.types import JobState
+from stoker.control.rules.policy import (
+    FAILURES,
+    MAX_ATTEMPTS,
+    Again,
+    Counts,
+    after_drop,
+    after_failure,
+    after_loss,
+    after_refusal,
+    retries,
+)
 
 RETENTION_S = 1800.0
 """How long an ended job is kept, if its submission says nothing else."""
@@ -166,6 +167,7 @@ MOVES: dict[str, Move] = {
     "drop": Move(frozenset({_P, _Q}), frozenset({_Q}), open=True),
     "give_up": Move(frozenset({_P, _Q}), frozenset({JobState.FAILED}), open=True),
     "cancel": Move(frozenset({_P, _Q}), frozenset({JobState.CANCELLED})),
+    "wait_over": Move(frozenset({_P, _Q}), frozenset({JobState.TIMED_OUT})),
     "purge": Move(frozenset({_Q}), frozenset({JobState.CANCELLED})),
     "reopen": Move(frozenset({JobState.FAILED, JobState.TIMED_OUT}), frozenset({_Q})),
     "expire": Move(frozenset(JobState), frozenset()),
@@ -190,6 +192,8 @@ def step(job: Job, event: Event) -> Stepped:
             return _lose(job, event)
         case CancelAsked() | Purged():
             return _cancel(job, event)
+        case WaitOver():
+            return _wait_over(job, event)
         case RetryAsked(at):
             return _reopen(job, at)
         case Shortened():
@@ -249,7 +253,7 @@ def _resume(job: Job, event: Resumed) -> Stepped:
 def _end(job: Job, event: Ended) -> Stepped:
     if not _may(job, "end", event.node, event.attempt):
         return job, ()
-    if not is_failure(event.end):
+    if event.end not in FAILURES:
         return _finish(job, _terminal(event))
     again, counts = after_failure(event.end, event.retryable, event.error, job.counts, event.at)
     job = replace(job, failures=counts.failures, handler_failures=counts.handler_failures)
@@ -301,7 +305,17 @@ def _cancel(job: Job, event: CancelAsked | Purged) -> Stepped:
     purged = isinstance(event, Purged)
     if not _may(job, "purge" if purged else "cancel") or event.at >= job.expires_at:
         return job, ()
-    ended, published = _finish(job, Cancelled(event.at), PURGED if purged else None)
+    return _stopped(job, Cancelled(event.at), PURGED if purged else None)
+
+
+def _wait_over(job: Job, event: WaitOver) -> Stepped:
+    if not _may(job, "wait_over") or event.at >= job.expires_at:
+        return job, ()
+    return _stopped(job, TimedOut(event.at, event.why))
+
+
+def _stopped(job: Job, end: Cancelled | TimedOut, reason: str | None = None) -> Stepped:
+    ended, published = _finish(job, end, reason)
     return ended, (*_stop(job, "cancelled"), *published)
 
 
@@ -320,7 +334,7 @@ def _reopen(job: Job, at: float) -> Stepped:
 
 
 def _shorten(job: Job, event: Shortened) -> Stepped:
-    """Nobody is told: who looks will see, and the sweep stops the work."""
+    """Wakes nobody: readers see it, and the sweep stops the work."""
     if job.name is None or event.at >= job.expires_at:
         return job, ()
     return replace(job, ttl_at=min(job.ttl_at, event.until)), ()
@@ -339,51 +353,3 @@ def _stop(job: Job, reason: str) -> tuple[CancelOnNode, ...]:
 
 def _finish(job: Job, state: Completed | Failed | TimedOut | Cancelled, reason: str | None = None) -> Stepped:
     return replace(job, state=state, reason=reason), (Publish(NAMES[type(state)]),)
-
-
-__all__ = [
-    "MAX_ATTEMPTS",
-    "MAX_GIVEN",
-    "MOVES",
-    "NAMES",
-    "PURGED",
-    "RETENTION_S",
-    "Again",
-    "Assign",
-    "CancelAsked",
-    "CancelOnNode",
-    "Cancelled",
-    "Claimed",
-    "Command",
-    "Completed",
-    "Counts",
-    "Dropped",
-    "Ended",
-    "Event",
-    "Expired",
-    "Failed",
-    "Gone",
-    "InProgress",
-    "Job",
-    "Move",
-    "NodeLost",
-    "Publish",
-    "Purged",
-    "Queued",
-    "Refused",
-    "Resumed",
-    "Retry",
-    "RetryAsked",
-    "Shortened",
-    "State",
-    "TimedOut",
-    "after_drop",
-    "after_failure",
-    "after_loss",
-    "after_refusal",
-    "holder",
-    "is_failure",
-    "retries",
-    "step",
-    "wake_at",
-]

@@ -1,4 +1,5 @@
-"""What a worker needs of the node and the devices that it is placed on. Data; `control.placement` decides.
+"""What a worker needs of the node and the devices that it is placed on. Pure data;
+`control.rules.placement` decides.
 
 An empty field asks for nothing. Versions read "12.8"; bytes and counts are whole.
 """

@@ -1,6 +1,6 @@
-"""Where work goes. Pure: which devices a new worker or pod gets, and which free slot is offered a job first.
+"""Where work goes. Pure: which devices a new worker or pod gets.
 
-It starts nothing and claims nothing. A refusal is a sentence that the caller of a waiting job may read.
+It starts nothing. A refusal is a sentence that the caller of a waiting job may read.
 
     needs -> wishes, the best first:  each type named  |  a GPU, then a MIG device, then (compute "") a CPU
     a wish -> every node that may take it -> as many free devices of one name as are asked for -> the best
@@ -9,14 +9,11 @@ It starts nothing and claims nothing. A refusal is a sentence that the caller of
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 
-from stoker.control.needs import Needs
-from stoker.control.types import Slot
+from stoker.control.rules.needs import Needs
 from stoker.wire.messages import Device
 
 CPU_WORKERS = 16
@@ -33,26 +30,26 @@ _ROUNDING = 1e-9
 @dataclass(frozen=True, slots=True)
 class Room:
     """One connected node. `held`: the part of each device that workers and pods take, 1.0 being all of it.
-    `ill` and `unfit` say of a device why nothing may go there, and `closed` of the whole node, each as the
-    end of a sentence about it. The facts that count: cuda, vcpus, data_center, gpu_sharing, label.<name>."""
+    `unhealthy` and `unfit` say of a device why nothing may go there, and `closed` of the whole node, each as
+    the end of a sentence about it. Facts that count: cuda, vcpus, data_center, gpu_sharing, label.<name>."""
 
     node: str
     devices: tuple[Device, ...]
     held: Mapping[str, float]
-    ill: Mapping[str, str] = field(default_factory=dict)
+    unhealthy: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     closed: str = ""
     unfit: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     node: str
     devices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class NoPlace:
+class NoPlacement:
     """`why` begins with "throttled" where a node could take it if others left, else with "no capacity"."""
 
     why: str
@@ -72,7 +69,7 @@ class _Wish:
 _CPU = _Wish(("cpu",))
 
 
-def place(rooms: Sequence[Room], needs: Needs) -> Place | NoPlace:
+def place(rooms: Sequence[Room], needs: Needs) -> Placement | NoPlacement:
     """Devices for one more worker or pod: the first wish that has room anywhere. Whole devices come from the
     node with the least taken; a share goes to the fullest device that has room for it. All devices of one
     worker are on one node and of one name."""
@@ -81,15 +78,29 @@ def place(rooms: Sequence[Room], needs: Needs) -> Place | NoPlace:
         if found:
             _, chosen = min(found, key=lambda one: one[0])
             return chosen
-    return NoPlace(_why(rooms, needs))
+    return NoPlacement(_why(rooms, needs))
 
 
-def after(rooms: Sequence[Room], place: Place, needs: Needs) -> list[Room]:
+def would_be_on_cpus(rooms: Iterable[Room], needs: Needs) -> bool:
+    """Whether a worker would run on a CPU: where that is asked for, or where it will do and there are nodes,
+    of which none has a GPU for it. Who holds what does not count."""
+    *others, last = _wishes(needs)
+    if last is not _CPU or not others:
+        return last is _CPU
+    known = False
+    for room in rooms:
+        known = True
+        if any(not _node_lacks(room, needs, one) and any(map(one.suits, room.devices)) for one in others):
+            return False
+    return known
+
+
+def after(rooms: Sequence[Room], place: Placement, needs: Needs) -> list[Room]:
     """The rooms once this place is taken."""
     return [_with(room, place, needs) if room.node == place.node else room for room in rooms]
 
 
-def _with(room: Room, place: Place, needs: Needs) -> Room:
+def _with(room: Room, place: Placement, needs: Needs) -> Room:
     taken = {
         device.uuid: room.held.get(device.uuid, 0.0) + takes(device, needs, room.facts)
         for device in room.devices
@@ -129,7 +140,7 @@ def _count(needs: Needs, wish: _Wish) -> int:
 
 def _found(
     room: Room, needs: Needs, wish: _Wish
-) -> Iterator[tuple[tuple[float, float, str, int, str], Place]]:
+) -> Iterator[tuple[tuple[float, float, str, int, str], Placement]]:
     """The places on this node, at most one for each name of its devices; with a rank, the least is best."""
     if room.closed or _node_lacks(room, needs, wish):
         return
@@ -144,11 +155,11 @@ def _found(
             first = chosen[0]
             fullest = -room.held.get(first.uuid, 0.0) if needs.share < 1.0 else 0.0
             rank = (fullest, taken, room.node, first.index, first.uuid)
-            yield rank, Place(room.node, tuple(device.uuid for device in chosen))
+            yield rank, Placement(room.node, tuple(device.uuid for device in chosen))
 
 
 def _takes_more(room: Room, device: Device, needs: Needs) -> bool:
-    return _whole(room, device, needs) and device.uuid not in room.ill and _is_free(room, device, needs)
+    return _whole(room, device, needs) and device.uuid not in room.unhealthy and _is_free(room, device, needs)
 
 
 def _whole(room: Room, device: Device, needs: Needs) -> bool:
@@ -303,13 +314,25 @@ def _too_few(room: Room, suited: Sequence[Device], enough: Sequence[Device], nee
 
 
 def _taken(room: Room, enough: Sequence[Device], needs: Needs) -> str:
-    ill = [device.uuid for device in enough if device.uuid in room.ill]
-    free = [d for d in enough if d.uuid not in room.ill and _is_free(room, d, needs)]
-    words = f"has {len(free) or 'none'} free"
-    if not ill:
+    unhealthy = [device.uuid for device in enough if device.uuid in room.unhealthy]
+    words = (
+        f"has {_free(room, [device for device in enough if device.uuid not in room.unhealthy], needs)} free"
+    )
+    if not unhealthy:
         return words
-    others = f", and {len(ill) - 1} more" if len(ill) > 1 else ""
-    return f"{words}; device {ill[0]} is out of placement: {room.ill[ill[0]]}{others}"
+    others = f", and {len(unhealthy) - 1} more" if len(unhealthy) > 1 else ""
+    return f"{words}; device {unhealthy[0]} is out of placement: {room.unhealthy[unhealthy[0]]}{others}"
+
+
+def _free(room: Room, well: Sequence[Device], needs: Needs) -> str:
+    """What is left, in the unit that is asked for; parts are rounded down."""
+    left = max((1.0 - room.held.get(device.uuid, 0.0) for device in well), default=0.0) + _ROUNDING
+    vcpus = _number(room.facts.get("vcpus", ""))
+    if needs.compute == "CPU" and needs.vcpus is not None and vcpus:
+        return f"{int(max(left, 0.0) * vcpus * 100) / 100:g}" if left * vcpus >= 0.01 else "none"
+    if needs.share < 1.0 and needs.gpu_count == 1 and left >= 0.01:
+        return f"{int(left * 100)}%"
+    return str(sum(1 for device in well if _is_free(room, device, needs)) or "none")
 
 
 def _gb_of(device: Device) -> str:
@@ -318,61 +341,3 @@ def _gb_of(device: Device) -> str:
 
 def _gb(size: int) -> str:
     return f"{size / (1 << 30):.4g} GiB"
-
-
-@dataclass(frozen=True, slots=True)
-class FreeWorker:
-    """A worker with room for `slot.free` more jobs. `busy`: how many it has; `last_used`: when it got one."""
-
-    slot: Slot
-    busy: int = 0
-    last_used: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLoad:
-    """All jobs that a node has, of any endpoint, and how many devices carry them."""
-
-    jobs: int = 0
-    devices: int = 1
-
-
-def offer(workers: Iterable[FreeWorker], nodes: Mapping[str, NodeLoad], most: int) -> list[Slot]:
-    """At most `most` free slots, in the order in which jobs shall go into them.
-
-    Jobs spread before they share: the worker with the fewest jobs is next, each slot counted as if it were
-    filled. Among equals the node with the least load per device, then the worker that was used last: a warm
-    worker answers fastest; the others grow idle and may be stopped. The rest is decided by name.
-    """
-    jobs = {node: load.jobs for node, load in nodes.items()}
-    given: dict[str, int] = defaultdict(int)
-
-    def rank(worker: FreeWorker) -> tuple[int, float, float, str]:
-        name, node = worker.slot.worker, worker.slot.node
-        load = jobs[node] / max(nodes[node].devices, 1)
-        return worker.busy + given[name], load, -worker.last_used, name
-
-    if most == 1:  # as every submission asks
-        first = min(workers, key=rank, default=None)
-        return [] if first is None else [replace(first.slot, free=1)]
-    # Ranks only fall behind as slots are given, so one that is first and still true is the next.
-    heap = [(rank(worker), worker) for worker in workers]
-    heapq.heapify(heap)
-    order: list[Slot] = []
-    while heap and len(order) < most:
-        was, worker = heap[0]
-        if was == rank(worker):
-            order.append(worker.slot)
-            given[worker.slot.worker] += 1
-            jobs[worker.slot.node] += 1
-        if given[worker.slot.worker] < worker.slot.free:
-            heapq.heapreplace(heap, (rank(worker), worker))
-        else:
-            heapq.heappop(heap)
-    return [replace(slot, free=sum(1 for _ in same)) for slot, same in groupby(order)]
-
-
-def choose_stops(workers: Mapping[str, float], surplus: int) -> list[str]:
-    """Which `surplus` idle workers to stop, the longest idle first. Values are seconds of idleness."""
-    tired = sorted(workers, key=lambda w: (-workers[w], w))
-    return tired[:surplus]

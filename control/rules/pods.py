@@ -1,16 +1,15 @@
-"""A pod's rules: what each action leads to, which changes make its container anew, and what its state reads.
+"""The rules of a pod: what each action does, which changes recreate its container, and which state is shown.
 
-Pure: a Pod goes in and a Pod, or a sentence that refuses, comes out; `now` is an argument. It places nothing
-and stores nothing.
+Pure: takes a Pod and returns a Pod or a Refusal; `now` is an argument. Places nothing and stores nothing.
 
     wish:   RUNNING <── start, stop ──> EXITED     both ── delete ──> TERMINATED ── node: gone ──> forgotten
 
-    version   another one: the container is made anew, the pod's own volume stays     (reset, most changes)
+    version   a new one: the container is created again, the pod's own volume stays   (reset, most changes)
     restarts  a higher one: the same container is started again                       (start, restart)
 
-A node answers for one (version, restarts) pair, so what it says of an earlier one is told apart and ignored.
-A container that ends by itself leaves the wish as it is: the pod reads EXITED, and keeps its devices until
-it is stopped.
+A node's report is about one (version, restarts) pair, so reports about earlier ones are ignored. When a
+container ends by itself, the wish does not change: the pod shows EXITED, and keeps its devices until it is
+stopped.
 """
 
 from __future__ import annotations
@@ -22,17 +21,19 @@ from typing import Any, Literal
 from stoker.wire.messages import HeldPod, PodState, PortMapping, RegistryAuth
 
 Action = Literal["start", "stop", "restart", "reset", "delete"]
-ACTIONS: tuple[Action, ...] = ("start", "stop", "restart", "reset", "delete")
 
 ENDED = frozenset({"exited", "failed", "gone"})
-"""States of a container that does not run and will not without being told to."""
+"""The states of a container that will not run again without an action."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodBody:
-    """What was asked for. All but `locked` is part of how the container is made. Sizes are in GB; None: no
-    limit. `registry`, `network_volume` and `template` are ids, "" for none; `ports` read "8888/http". `asked`
-    holds what is accepted and told again, and decides nothing."""
+    """What the caller requested.
+
+    All fields but `locked` belong to the container. Sizes are in GB; None means no limit. `registry`,
+    `network_volume` and `template` are ids, "" for none. A port is "8888/http". `asked` holds fields that are
+    returned as they were requested, and have no effect.
+    """
 
     image: str
     env: Mapping[str, str] = field(default_factory=dict)
@@ -51,14 +52,16 @@ class PodBody:
     vcpus: int | None = None
     data_centers: tuple[str, ...] = ()
     cuda_versions: tuple[str, ...] = ()
+    min_cuda: str = ""
     global_networking: bool = False
     locked: bool = False
     asked: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the node last said of the container of this version and restarts. An empty `state`: nothing."""
+class Reported:
+    """The node's last report of the container of this version and restarts. `state` is "" before any
+    report."""
 
     version: int = 0
     restarts: int = 0
@@ -70,8 +73,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """`node` is "" before the first start; `devices` are the last ones that it had, `gpu_type` their name.
-    `change` says in words what happened at `changed_at`. A higher `revision` is what was stored later."""
+    """A pod.
+
+    node      "" before the first start
+    devices   those that it has, or had last; `gpu_type` is their name
+    change    a text that says what happened at `changed_at`
+    revision  higher for what was stored later
+    api_key   the pod's own key, which may read and stop it, and is revoked with it
+    """
 
     id: str
     account: str
@@ -83,34 +92,35 @@ class Pod:
     node: str = ""
     devices: tuple[str, ...] = ()
     gpu_type: str = ""
-    seen: Seen = Seen()
+    seen: Reported = Reported()
     created_at: float = 0.0
     changed_at: float = 0.0
     change: str = ""
     started_at: float | None = None
     ended_at: float | None = None
     revision: int = 0
+    api_key: str = field(repr=False, default="")
 
     @property
     def holds(self) -> bool:
-        """Whether its devices are taken: until its node says that the container has ended."""
+        """Whether it holds devices, which it does until its node reports that the container has ended."""
         return bool(self.node) and (self.wish == "RUNNING" or self.seen.state in ("creating", "running"))
 
     @property
     def forgotten(self) -> bool:
-        """Its node has nothing of it any more; the row stays for the bill."""
+        """Whether it was deleted, and its node has nothing of it any more. The row stays for the bill."""
         return self.wish == "TERMINATED" and (not self.node or self.seen.state == "gone")
 
     @property
-    def now_seen(self) -> Seen:
-        """What was said of the container as it is wanted now; nothing, if that is about an earlier one."""
+    def now_seen(self) -> Reported:
+        """The last report if it is about the current version and restarts; otherwise an empty one."""
         current = (self.seen.version, self.seen.restarts) == (self.version, self.restarts)
-        return self.seen if current else Seen()
+        return self.seen if current else Reported()
 
 
 @dataclass(frozen=True, slots=True)
 class WantedPod:
-    """A pod as it was read, with what its image is pulled with where the store keeps that."""
+    """A pod as it is stored, with the credentials of its registry if the store has them."""
 
     pod: Pod
     login: RegistryAuth | None = field(default=None, repr=False)
@@ -122,19 +132,20 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """`desired` is RUNNING, EXITED or TERMINATED; `status` says more, and `reason` why, in a sentence."""
+class ShownState:
+    """The state of a pod over HTTP: `desired` is RUNNING, EXITED or TERMINATED; `status` is more precise, and
+    `reason` says why."""
 
     desired: str
     status: str
     reason: str = ""
 
 
-# ---- what callers do ----------------------------------------------------------------------------
+# ---- actions of callers -------------------------------------------------------------------------
 
 
 def act(pod: Pod, action: Action, now: float) -> Pod | Refusal:
-    """The pod after this action; the same pod where there is nothing to do. Whoever starts one places it,
+    """Returns the pod after this action; the same pod if nothing changes. After a start the caller places it,
     see `placed`."""
     if pod.body.locked and action != "start":
         return Refusal(f"pod {pod.id} is locked: set locked to false before you {action} it")
@@ -150,8 +161,8 @@ def act(pod: Pod, action: Action, now: float) -> Pod | Refusal:
         case "reset":
             return _changed(pod, "Reset by User", now, version=pod.version + 1)
         case "delete":
-            # A container that went by itself is not what the node will be asked for: all that is left.
-            seen = Seen() if pod.seen.state == "gone" else pod.seen
+            # If the container was removed from outside, the node must still remove the volume and report it.
+            seen = Reported() if pod.seen.state == "gone" else pod.seen
             return _changed(pod, "Terminated by User", now, wish="TERMINATED", ended_at=now, seen=seen)
 
 
@@ -162,13 +173,13 @@ def _start(pod: Pod, now: float) -> Pod:
 
 
 def placed(pod: Pod, node: str, devices: tuple[str, ...], gpu_type: str) -> Pod:
-    """A container keeps the devices that it was made with, so others make it anew."""
+    """Returns the pod on these devices. A container keeps its devices, so other devices recreate it."""
     elsewhere = bool(pod.node) and (pod.node, pod.devices) != (node, devices)
     return replace(pod, node=node, devices=devices, gpu_type=gpu_type, version=pod.version + elsewhere)
 
 
 def changed(pod: Pod, body: PodBody, name: str, now: float) -> Pod | Refusal:
-    """The pod with this body and name. Whatever goes into the container makes it anew."""
+    """Returns the pod with this body and name. A change of the container's fields recreates it."""
     anew = replace(body, locked=pod.body.locked) != pod.body
     if anew and pod.body.locked and body.locked:
         return Refusal(f"pod {pod.id} is locked: only name and locked can change, the rest would reset it")
@@ -180,15 +191,15 @@ def _changed(pod: Pod, change: str, now: float, **fields: Any) -> Pod:
     return replace(pod, change=change, changed_at=now, **fields)
 
 
-# ---- what nodes say -----------------------------------------------------------------------------
+# ---- reports of nodes ---------------------------------------------------------------------------
 
 
-def told(pod: Pod, state: PodState, now: float) -> Pod | None:
-    """The pod after what its node reports; None where that is about an earlier version or start."""
+def after_report(pod: Pod, state: PodState, now: float) -> Pod | None:
+    """Returns the pod after its node's report; None if that is about an earlier version or start."""
     if (state.version, state.restarts) != (pod.version, pod.restarts):
         return None
     ports = state.ports if state.state == "running" else ()
-    seen = Seen(state.version, state.restarts, state.state, state.reason, state.exit_code, ports)
+    seen = Reported(state.version, state.restarts, state.state, state.reason, state.exit_code, ports)
     after = replace(pod, seen=seen)
     before = pod.now_seen.state
     if state.state == "running" and before != "running":
@@ -199,34 +210,36 @@ def told(pod: Pod, state: PodState, now: float) -> Pod | None:
     return after
 
 
-def held(pod: Pod, found: HeldPod | None) -> Pod:
-    """The pod after its node's Hello: what that does not name, it does not have. Reports follow."""
+def after_hello(pod: Pod, found: HeldPod | None) -> Pod:
+    """Returns the pod after its node's Hello, which names all pods that the node has. Reports follow."""
     if found is None:
-        return replace(pod, seen=Seen())
+        return replace(pod, seen=Reported())
     if (found.version, found.restarts, found.state) == (pod.seen.version, pod.seen.restarts, pod.seen.state):
         return pod
-    return replace(pod, seen=Seen(found.version, found.restarts, found.state))
+    return replace(pod, seen=Reported(found.version, found.restarts, found.state))
 
 
-# ---- what it reads ------------------------------------------------------------------------------
+# ---- the state over HTTP ------------------------------------------------------------------------
 
 
-def reads(pod: Pod, *, connected: bool) -> Reading:
-    """`connected`: whether its node is; what that last said stands until it comes back."""
+def shown_state(pod: Pod, *, connected: bool) -> ShownState:
+    """`connected`: whether its node is. While it is not, its last report is shown."""
     seen = pod.now_seen
     if pod.wish == "TERMINATED":
-        return Reading("TERMINATED", "TERMINATED", "" if pod.forgotten else "its container is being removed")
+        return ShownState(
+            "TERMINATED", "TERMINATED", "" if pod.forgotten else "its container is being removed"
+        )
     if pod.wish == "EXITED" and not pod.holds:
-        return Reading("EXITED", "EXITED")
+        return ShownState("EXITED", "EXITED")
     desired = "EXITED" if pod.wish == "EXITED" or seen.state in ENDED else "RUNNING"
     if not connected:
-        return Reading(desired, "ERROR", f"node {pod.node} is not connected: this is what it last said")
+        return ShownState(desired, "ERROR", f"node {pod.node} is not connected: this is what it last said")
     if pod.wish == "EXITED":
-        return Reading(desired, "RUNNING", "it is being stopped")
-    return Reading(desired, *_running(pod, seen))
+        return ShownState(desired, "RUNNING", "it is being stopped")
+    return ShownState(desired, *_running(pod, seen))
 
 
-def _running(pod: Pod, seen: Seen) -> tuple[str, str]:
+def _running(pod: Pod, seen: Reported) -> tuple[str, str]:
     match seen.state:
         case "creating":
             return "STARTING", seen.reason

@@ -1,6 +1,6 @@
-"""What failures lead to: whether a job is tried again, when, and what is said when it is given up.
+"""What failures lead to: whether a job is tried again, when, and its error when it is given up.
 
-Pure. `control.job` and the store ask the same functions; a job knows what was counted before.
+Pure. `control.rules.machine` and the store ask the same functions; a job knows what was counted before.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ MAX_GIVEN = 10
 
 BACKOFF_S = (0.0, 2.0, 10.0)
 """The wait before the next try after the first, second, third counted failure, and every later one."""
+
+FAILURES = ("lost", "failed")
+"""Ends of an attempt after which it may be tried again; `after_failure` decides whether it is."""
 
 REFUSED_BACKOFF_S = 0.1
 REFUSED_BACKOFF_MAX_S = 30.0
@@ -43,11 +46,6 @@ def retries(attempt: int, refused: int) -> int:
     return max(attempt - refused - 1, 0)
 
 
-def is_failure(end: str) -> bool:
-    """Whether an attempt that ended so may be tried again; `after_failure` tells whether it is."""
-    return end in ("lost", "failed")
-
-
 def after_failure(
     end: str, retryable: bool, error: str | None, counts: Counts, at: float
 ) -> tuple[Again, Counts]:
@@ -62,7 +60,7 @@ def after_failure(
 
 
 def _after_error(error: str | None, counts: Counts, at: float) -> tuple[Again, Counts]:
-    """A handler's plain error. Its own words stay as they are."""
+    """A handler's plain error. Its text stays as it is."""
     counted = counts.handler_failures + 1
     why = error or "the handler failed"
     if counted <= counts.handler_retries:

@@ -1,35 +1,79 @@
 """A submission body, read and checked: bytes in, a `Submission` out, or a BadRequest that names the field.
 
-Nothing is clamped and nothing is filled in. What `input` holds is the endpoint's affair (`control.inputs`);
-keys that the interface does not know are left alone, as existing clients send some (`webhookV2`).
+Nothing is clamped and nothing is filled in. What `input` holds is the endpoint's affair
+(`control.jobs.inputs`); keys that the interface does not know are left alone, as existing clients send some
+(`webhookV2`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic_core import from_json, to_json
 
 from stoker.control.errors import BadRequest
-from stoker.control.types import S3Config, Submission
+from stoker.outbound.addresses import refusal_before_lookup
 
 EXECUTION_TIMEOUT_MS = (5_000, 604_800_000)
 TTL_MS = (10_000, 604_800_000)
 URL_LENGTH = 2_048
+TEXT_LENGTH = 1_024
+"""Of each text of an s3Config: S3 allows no longer keys, and all of them go to the worker in one header."""
+
 SHOWN = 100
-"""Letters of a wrong value that an error repeats."""
+"""Characters of a wrong value that an error repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Config:
+    """A caller's own bucket. The secret is encrypted at rest and never logged."""
+
+    access_id: str
+    access_secret: str = field(repr=False)
+    bucket: str
+    endpoint_url: str
+    object_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """An idempotency key, and a digest of the request that it came with."""
+
+    key: str
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A checked submission body. `input` is the JSON text of its `input` value."""
+
+    input: bytes
+    webhook: str | None = None
+    execution_timeout_ms: int | None = None
+    ttl_ms: int | None = None
+    low_priority: bool = False
+    s3: S3Config | None = None
+    once: Once | None = None
 
 
 def parse_submission(body: bytes) -> Submission:
     """Reads a body of `/run` or `/runsync`."""
-    document = _document(body)
+    try:
+        document = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise BadRequest(f"the body is not valid JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise wrong("the body", document, "a JSON object with the key input")
     if "input" not in document:
         raise BadRequest("input is missing; the body must be a JSON object with the key input, an object")
     given = document["input"]
     if not isinstance(given, dict):
         raise wrong("input", given, "an object")
-    data = _json_text(given)
+    data = to_json(given)
+    if b"Infinity" in data:
+        _refuse_infinity(data)
     if len(document) == 1:
         return Submission(data)
     policy = _optional_object(document, "policy")
@@ -41,6 +85,23 @@ def parse_submission(body: bytes) -> Submission:
         low_priority=_low_priority(policy),
         s3=_s3(_optional_object(document, "s3Config")),
     )
+
+
+def refuse_unreachable(submission: Submission, *, allow_private: bool) -> None:
+    """Nothing would ever be delivered there. What a name resolves to is looked at when it is used."""
+    named = [("webhook", submission.webhook)]
+    if submission.s3 is not None:
+        named.append(("s3Config.endpointUrl", submission.s3.endpoint_url))
+    for name, url in named:
+        why = url and refusal_before_lookup(url, allow_private)
+        if not url or not why:
+            continue
+        allowed = (
+            ""
+            if refusal_before_lookup(url, True)
+            else "; allow_private_addresses = true in stoker.toml allows it"
+        )
+        raise BadRequest(f"{name}: {why}{allowed}")
 
 
 def wrong(field: str, value: object, allowed: str) -> BadRequest:
@@ -57,25 +118,8 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
-def _document(body: bytes) -> dict[str, Any]:
-    try:
-        document = from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        raise BadRequest(f"the body is not valid JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise wrong("the body", document, "a JSON object with the key input")
-    return document
-
-
-def _json_text(given: dict[str, Any]) -> bytes:
-    text = to_json(given)
-    if b"Infinity" in text:
-        _refuse_infinity(text)
-    return text
-
-
 def _refuse_infinity(text: bytes) -> None:
-    """1e999 is JSON and reads as infinity, which is not; the word may as well stand in a string."""
+    """1e999 is JSON and reads as infinity, which is not; the word may also stand in a string."""
     try:
         from_json(text, allow_inf_nan=False)
     except ValueError:
@@ -129,7 +173,7 @@ def _url(field: str, value: object) -> str:
 
 def is_http_url(value: str, longest: int = URL_LENGTH) -> bool:
     """Only its form: whether the address may be visited is for the outbound guard to say."""
-    if len(value) > longest or any(letter <= " " or letter == "\x7f" for letter in value):
+    if len(value) > longest or any(character <= " " or character == "\x7f" for character in value):
         return False
     try:
         parts = urlsplit(value)
@@ -160,6 +204,8 @@ def _text(given: dict[str, Any], name: str) -> str:
             f"s3Config.{name} is {found}; s3Config must have the non-empty strings"
             " accessId, accessSecret, bucketName and endpointUrl"
         )
+    if name != "endpointUrl" and len(value) > TEXT_LENGTH:
+        raise BadRequest(f"s3Config.{name} has {len(value)} characters; it may have {TEXT_LENGTH}")
     return value
 
 
@@ -167,6 +213,6 @@ def _object_path(given: dict[str, Any]) -> str:
     value = given.get("objectPath")
     if value is None:
         return ""
-    if not isinstance(value, str):
-        raise wrong("s3Config.objectPath", value, "a string")
+    if not isinstance(value, str) or len(value) > TEXT_LENGTH:
+        raise wrong("s3Config.objectPath", value, f"a string of at most {TEXT_LENGTH} characters")
     return value

@@ -1,10 +1,10 @@
-"""Network volumes: which nodes can mount one, and when one is too full for more workers. Pure.
+"""Decides which nodes can mount a network volume, and when it is too full for more workers. Pure.
 
-A node tells of itself `volumes` ("yes: …", or "no: why") and `data_center`. What it does not tell is not held
-against it: where nodes have no labels, a volume's data centre is a word on its record and no more.
+A node reports the facts `volumes` ("yes: …", or "no: why") and `data_center`. A fact that it does not report
+excludes nothing: if nodes have no labels, a volume's data centre has no effect.
 
-No file system holds a volume to its size. One that has outgrown it keeps what it holds, and whoever works on
-it works on; only no further worker or pod is given it until it has grown or something was removed.
+The size of a volume is not enforced. If a volume exceeds its size, its contents stay, and its workers go on;
+but no further worker or pod gets it until it has grown or something was removed.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stoker.control.placement import Room
+from stoker.control.rules.placement import Room
 
 GB = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """`used_bytes` is what a node measured at `measured_at`; None while none has. Times are seconds since the
-    epoch."""
+    """A network volume. `used_bytes` is what a node measured at `measured_at`; None before that. Times are in
+    seconds since the epoch."""
 
     id: str
     account: str
@@ -38,16 +38,16 @@ class Volume:
 
 
 def fitting(name: str, volume: Volume | None, rooms: Sequence[Room]) -> list[Room]:
-    """The rooms, closed where the volume of this name cannot be had; without a name none is. A name without a
-    record is that of a folder."""
+    """Returns the rooms, closed if the named volume cannot be used there. A name without a record is that of
+    a folder; without a name no room is closed."""
     if not name:
         return list(rooms)
     return [replace(room, closed=room.closed or unfit(name, volume, room.facts)) for room in rooms]
 
 
 def unfit(name: str, volume: Volume | None, facts: Mapping[str, str]) -> str:
-    """Why a node of these facts gets no more workers on it, as the end of a sentence about the node; empty
-    when it may."""
+    """Returns why a node with these facts gets no more workers with the volume, as the end of a sentence
+    about the node; "" if it may."""
     if facts.get("volumes", "").startswith("no"):
         return f"has no place for volume {name} (start its agent with --volume-root)"
     if volume is None:
@@ -62,7 +62,7 @@ def unfit(name: str, volume: Volume | None, facts: Mapping[str, str]) -> str:
 
 
 def grown(volume: Volume, size_gb: int) -> Volume | str:
-    """The volume with this size, or why it cannot have it."""
+    """Returns the volume with this size, or why it cannot have it."""
     if size_gb < volume.size_gb:
         return f"size may only grow: volume {volume.id} has {volume.size_gb} GB; got {size_gb}"
     return replace(volume, size_gb=size_gb)

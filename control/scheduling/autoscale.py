@@ -1,9 +1,9 @@
 """How many workers an endpoint should have now, and why. Pure: a sample and a memory in, a decision and the
 next memory out.
 
-It does not say where they run (`control.placement`), which of them go (`control.rollout`), nor start them
-(`control.staffing`). Low-priority jobs are left out of the demand that adds workers, but keep those that are
-there.
+It does not say where they run (`control.rules.placement`), which of them go
+(`control.scheduling.rollout`), nor start them (`control.scheduling.worker_scaling`). Low-priority jobs are
+left out of the demand that adds workers, but keep those that are there.
 
     REQUEST_COUNT  one worker for every `scaler_value` jobs that wait or run
     QUEUE_DELAY    one at once where there is none; more once a job has waited longer than `scaler_value`

@@ -1,4 +1,4 @@
-"""The shop floor as this control process sees it: connected nodes, their workers, who is busy with what.
+"""The cluster as this control process sees it: connected nodes, their workers, and the jobs of each worker.
 
 Nothing here is truth: all of it is told by Hello and by reports, and a new process learns it again. A slot
 is free only when the agent says so; it is *reserved* while a claim for it is under way, so that two claims
@@ -10,23 +10,44 @@ never hold the same slot.
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from stoker.control.needs import Needs
-from stoker.control.pace import Pace
-from stoker.control.placement import Room, takes
-from stoker.control.types import Slot
-from stoker.wire.messages import AttemptKey, Device, DeviceSample, WorkerSpec
+from stoker.control.rules.needs import Needs
+from stoker.control.rules.placement import Room, takes
+from stoker.control.types import Claimed, Slot
+from stoker.wire.messages import AttemptKey, Device, DeviceSample, Price, WorkerSpec
+
+NEWEST = 0.2
+"""The weight of the newest in an average: after ten others, a tenth of what was first is left."""
 
 
 @dataclass(slots=True)
-class FloorWorker:
+class Throughput:
+    """How fast an endpoint goes, as far as this process has seen. `begun`: jobs that were given to workers.
+    Seconds are averages, and None until there was one."""
+
+    begun: int = 0
+    start_s: float | None = None
+    job_s: float | None = None
+
+
+def averaged(before: float | None, seconds: float) -> float:
+    """An average in which what came last weighs more."""
+    newest = max(seconds, 0.0)
+    return newest if before is None else before + NEWEST * (newest - before)
+
+
+@dataclass(slots=True)
+class PlacedWorker:
     """`spec` is None for a worker that a node holds and this process did not ask for. `concurrency`: how many
     jobs it takes at once; as its endpoint allows, until the worker has told its own number. `needs`: what it
     was placed by; a whole device, where this process does not know. `busy`: its jobs, and since when.
-    `since`: when it came to be; `timed`: its start is being measured. `retiring`: no more jobs for it."""
+    `since`: when it came to be; `timed`: its start is being measured. `retiring`: no more jobs for it.
+    `serves`: what it reports that it runs. `prices`: what its version of the endpoint costs."""
 
     worker: str
     endpoint: str
@@ -47,12 +68,14 @@ class FloorWorker:
     since: float = 0.0
     timed: bool = False
     retiring: bool = False
+    serves: str = ""
+    prices: tuple[Price, ...] = ()
 
     @property
     def free(self) -> int:
         if self.state != "ready" or self.retiring:
             return 0
-        return max(self.concurrency - self.jobs, 0)
+        return max(self.concurrency - len(self.busy) - self.reserved, 0)
 
     @property
     def jobs(self) -> int:
@@ -64,7 +87,7 @@ class FloorWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class FloorPod:
+class PlacedPod:
     """A pod's hold on devices of its node. It lasts as long as the pod is placed there, connected or not."""
 
     pod: str
@@ -74,7 +97,7 @@ class FloorPod:
 
 
 @dataclass(slots=True)
-class FloorNode:
+class NodeState:
     """`draining`: its agent said that it is about to go. `drained`: an operator wants nothing new there."""
 
     node: str
@@ -92,7 +115,7 @@ class FloorNode:
             return "is about to go"
         return "is drained" if self.drained else ""
 
-    def held(self, holders: Iterable[FloorWorker | FloorPod]) -> dict[str, float]:
+    def held(self, holders: Iterable[PlacedWorker | PlacedPod]) -> dict[str, float]:
         """How much of each device these take."""
         devices = {device.uuid: device for device in self.devices}
         taken: defaultdict[str, float] = defaultdict(float)
@@ -107,28 +130,28 @@ class FloorNode:
         self.samples |= {sample.uuid: sample for sample in samples}
 
     @property
-    def ill(self) -> dict[str, str]:
+    def unhealthy(self) -> dict[str, str]:
         """The devices that no worker may be placed on, and why."""
         return {uuid: sample.ill for uuid, sample in self.samples.items() if sample.ill}
 
 
-class Floor:
+class ClusterState:
     """Lookups and slot accounting; no I/O."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, FloorNode] = {}
-        self.workers: dict[str, FloorWorker] = {}
-        self.pods: dict[str, FloorPod] = {}
+        self.nodes: dict[str, NodeState] = {}
+        self.workers: dict[str, PlacedWorker] = {}
+        self.pods: dict[str, PlacedPod] = {}
         self.drained: set[str] = set()  # nodes, connected or not
-        self._of_endpoint: dict[str, dict[str, FloorWorker]] = {}
-        self._on_node: dict[str, dict[str, FloorWorker]] = {}
+        self._of_endpoint: dict[str, dict[str, PlacedWorker]] = {}
+        self._on_node: dict[str, dict[str, PlacedWorker]] = {}
         self._busy_at: dict[AttemptKey, str] = {}
-        self.paces: defaultdict[str, Pace] = defaultdict(Pace)
+        self.throughputs: defaultdict[str, Throughput] = defaultdict(Throughput)
         """By endpoint. They outlive its workers."""
 
     # -- nodes and workers
 
-    def add_worker(self, worker: FloorWorker) -> None:
+    def add_worker(self, worker: PlacedWorker) -> None:
         self.workers[worker.worker] = worker
         self._of_endpoint.setdefault(worker.endpoint, {})[worker.worker] = worker
         self._on_node.setdefault(worker.node, {})[worker.worker] = worker
@@ -151,27 +174,31 @@ class Floor:
             self.remove_worker(worker.worker)
         return True
 
-    def on_ill_device(self, worker: FloorWorker) -> bool:
+    def on_unhealthy_device(self, worker: PlacedWorker) -> bool:
         node = self.nodes.get(worker.node)
-        return node is not None and not node.ill.keys().isdisjoint(worker.devices)
+        return node is not None and not node.unhealthy.keys().isdisjoint(worker.devices)
 
-    def ill(self) -> dict[str, str]:
+    def unhealthy(self) -> dict[str, str]:
         """Of all nodes, by device."""
-        return {uuid: why for node in self.nodes.values() for uuid, why in node.ill.items()}
+        return {uuid: why for node in self.nodes.values() for uuid, why in node.unhealthy.items()}
 
-    def of_endpoint(self, endpoint: str) -> list[FloorWorker]:
+    def of_endpoint(self, endpoint: str) -> list[PlacedWorker]:
         return list(self._of_endpoint.get(endpoint, {}).values())
+
+    def ready_workers(self, endpoint: str) -> int:
+        """How many workers of the endpoint of this id are ready, busy or not."""
+        return sum(worker.state == "ready" for worker in self._of_endpoint.get(endpoint, {}).values())
 
     # -- room
 
-    def on_node(self, node: str) -> list[FloorWorker | FloorPod]:
+    def on_node(self, node: str) -> list[PlacedWorker | PlacedPod]:
         """Whatever may hold devices there."""
         pods = [pod for pod in self.pods.values() if pod.node == node]
         return [*self._on_node.get(node, {}).values(), *pods]
 
     def rooms(self, without: str = "") -> list[Room]:
         """Every connected node as placement sees it; `without`: as if that worker were gone."""
-        pods: defaultdict[str, list[FloorPod]] = defaultdict(list)
+        pods: defaultdict[str, list[PlacedPod]] = defaultdict(list)
         for pod in self.pods.values():
             pods[pod.node].append(pod)
         rooms = []
@@ -179,41 +206,41 @@ class Floor:
             workers = self._on_node.get(node.node, {})
             holders = [worker for name, worker in workers.items() if name != without]
             held = node.held([*holders, *pods.get(node.node, ())])
-            rooms.append(Room(node.node, node.devices, held, node.ill, node.facts, node.closed))
+            rooms.append(Room(node.node, node.devices, held, node.unhealthy, node.facts, node.closed))
         return rooms
 
     # -- slots
 
-    def free_slots(self, endpoint: str) -> list[Slot]:
-        """Of workers of any version: an old one serves until it is replaced."""
-        return [
-            Slot(endpoint=endpoint, node=w.node, session=w.session, worker=w.worker, free=w.free)
-            for w in self._of_endpoint.get(endpoint, {}).values()
-            if w.free
-        ]
+    def reserve(self, endpoint: str, most: int) -> list[Slot]:
+        """Free slots of its workers, reserved until `settle`. Workers of any version have some: an old one
+        serves until it is replaced."""
+        free = [worker for worker in self._of_endpoint.get(endpoint, {}).values() if worker.free]
+        offered = [(worker, min(worker.free, most)) for worker in free]
+        if len(free) > 1:
+            offered = offer(free, {node: self.load(node) for node in {one.node for one in free}}, most)
+        for worker, count in offered:
+            worker.reserved += count
+        return [Slot(endpoint, one.node, one.session, one.worker, count) for one, count in offered]
 
-    def jobs_on(self, node: str) -> int:
-        """Of any endpoint, what is being claimed for it included."""
-        return sum(worker.jobs for worker in self._on_node.get(node, {}).values())
+    def load(self, node: str) -> NodeLoad:
+        """What is being claimed for it is counted, too."""
+        jobs = sum(worker.jobs for worker in self._on_node.get(node, {}).values())
+        return NodeLoad(jobs, len(self.nodes[node].devices) if node in self.nodes else 1)
 
-    def reserve(self, slots: Iterable[Slot]) -> None:
-        for slot in slots:
-            self.workers[slot.worker].reserved += slot.free
-
-    def settle(self, slots: Iterable[Slot], claimed: Iterable[tuple[str, AttemptKey]], at: float) -> None:
+    def settle(self, slots: Iterable[Slot], claimed: Iterable[Claimed], at: float) -> None:
         """The claim is over: its reservation ends, and what it claimed makes its worker busy."""
         for slot in slots:
             worker = self.workers.get(slot.worker)
             if worker is not None and worker.session == slot.session:
                 worker.reserved = max(worker.reserved - slot.free, 0)
-        for name, key in claimed:
-            self.occupy(name, key, at)
+        for job in claimed:
+            self.occupy(job.worker, AttemptKey(job.job, job.attempt), at)
 
     def occupy(self, worker: str, key: AttemptKey, at: float) -> None:
         held = self.workers.get(worker)
         if held is not None:
             held.busy[key] = at
-            self.paces[held.endpoint].begun += 1
+            self.throughputs[held.endpoint].begun += 1
             held.last_used = at
             self._busy_at[key] = worker
 
@@ -223,7 +250,52 @@ class Floor:
         if held is None:
             return None
         if key in held.busy:
-            self.paces[held.endpoint].ended(at - held.busy.pop(key))
+            throughput = self.throughputs[held.endpoint]
+            throughput.job_s = averaged(throughput.job_s, at - held.busy.pop(key))
         if not held.busy:
             held.idle_since = at
         return held.endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """All jobs that a node has, of any endpoint, and how many devices carry them."""
+
+    jobs: int = 0
+    devices: int = 1
+
+
+def offer(
+    workers: Sequence[PlacedWorker], loads: Mapping[str, NodeLoad], most: int
+) -> list[tuple[PlacedWorker, int]]:
+    """At most `most` of these workers' free slots, in the order in which jobs shall go into them.
+
+    Jobs spread before they share: the worker with the fewest jobs is next, each slot counted as if it were
+    filled. Among equals the node with the least load per device, then the worker that was used last: a warm
+    worker answers fastest; the others grow idle and may be stopped. The rest is decided by name.
+    """
+    jobs = {node: load.jobs for node, load in loads.items()}
+    given: dict[str, int] = defaultdict(int)
+
+    def rank(worker: PlacedWorker) -> tuple[int, float, float, str]:
+        load = jobs[worker.node] / max(loads[worker.node].devices, 1)
+        return worker.jobs + given[worker.worker], load, -worker.last_used, worker.worker
+
+    if most == 1:  # as every submission asks
+        first = min(workers, key=rank, default=None)
+        return [] if first is None else [(first, 1)]
+    # Ranks only fall behind as slots are given, so one that is first and still true is the next.
+    heap = [(rank(worker), worker) for worker in workers]
+    heapq.heapify(heap)
+    order: list[PlacedWorker] = []
+    while heap and len(order) < most:
+        was, worker = heap[0]
+        if was == rank(worker):
+            order.append(worker)
+            given[worker.worker] += 1
+            jobs[worker.node] += 1
+        if given[worker.worker] < worker.free:
+            heapq.heapreplace(heap, (rank(worker), worker))
+        else:
+            heapq.heappop(heap)
+    return [(worker, sum(1 for _ in same)) for worker, same in groupby(order)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stoker.control.placement import Room
+from stoker.control.rules.placement import Room
 from stoker.wire.messages import Device
 
 

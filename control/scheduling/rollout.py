@@ -10,7 +10,7 @@ of it than a share is tried, and the old ones stay. While one is replaced there 
 than the maximum, those that still end or stop among them. Where there is no room for one more, `make_room`
 names the old worker to go first; then the endpoint has one less until the new one is ready.
 
-It starts and stops nothing; `control.staffing` does.
+It starts and stops nothing; `control.scheduling.worker_scaling` does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf
-
-from stoker.control.placement import choose_stops
 
 PARTS = 10
 """One part in so many of the maximum is replaced at a time; at least one worker."""
@@ -93,7 +91,8 @@ def _share(workers_max: int) -> int:
 def _victims(hands: Sequence[Hand], surplus: int) -> list[str]:
     """First those that do not serve yet, then the longest idle; those that retire already before the others
     that are busy, and the least busy before the rest."""
-    return choose_stops({hand.name: _ease(hand) for hand in hands}, max(surplus, 0))
+    by_ease = sorted(hands, key=lambda hand: (-_ease(hand), hand.name))
+    return [hand.name for hand in by_ease[: max(surplus, 0)]]
 
 
 def _ease(hand: Hand) -> float:

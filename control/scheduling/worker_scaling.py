@@ -1,7 +1,7 @@
-"""Which workers exist: samples demand, asks the pure decisions, and tells the nodes their desired workers.
+"""Which workers exist: samples demand, decides by pure rules, and sends the nodes their desired workers.
 
-What is wanted is a function of the store and the floor, so a new control process arrives at it again; it
-adopts the workers that nodes say they hold. Agents start, restart and stop; this module only names.
+What is wanted is a function of the store and the cluster state, so a new control process arrives at it
+again; it adopts the workers that nodes say they hold. Agents start, restart and stop; this module only names.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from stoker.control import placement, rollout
-from stoker.control.autoscale import ScaleDecision, ScaleMemory, ScalePolicy, ScaleSample, decide
-from stoker.control.engine_fit import fitting
-from stoker.control.floor import Floor, FloorWorker
-from stoker.control.placement import NoPlace, Place, Room
-from stoker.control.rollout import Hand
-from stoker.control.secret_references import Filled, UnknownSecret
+from stoker.control.auth.secret_references import Filled, UnknownSecret
+from stoker.control.endpoints import Endpoints
+from stoker.control.rules import placement
+from stoker.control.rules.placement import NoPlacement, Placement, Room
+from stoker.control.scheduling import rollout
+from stoker.control.scheduling.autoscale import ScaleDecision, ScaleMemory, ScalePolicy, ScaleSample, decide
+from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker, averaged
+from stoker.control.scheduling.desired import DesiredWorkers, spec_of
+from stoker.control.scheduling.engine_fit import fitting
+from stoker.control.scheduling.rollout import Hand
 from stoker.control.types import Endpoint, EndpointVersion, QueueSample
-from stoker.wire.messages import Desired, PodSpec, VolumeSpec, WorkerSpec
 from stoker.wire.names import short_id
 
 log = logging.getLogger(__name__)
@@ -37,66 +39,67 @@ LOW_WAITS = "low priority: it starts no worker, and waits for one that other job
 @dataclass(slots=True)
 class _Known:
     """What is kept of an endpoint from one look to the next. `said`: the last decision, which is logged once;
-    `staffed`: workers that were wanted and came; `stuck`: why its newest version is not rolled out; `runs`:
+    `reached`: workers that were wanted and came; `stuck`: why its newest version is not rolled out; `runs`:
     what its last versions run."""
 
     memory: ScaleMemory | None = None
     said: ScaleDecision | None = None
-    staffed: int | None = None
+    reached: int | None = None
     stuck: str = ""
     runs: dict[int, EndpointVersion] = field(default_factory=dict)
 
 
-class Staffing:
+class WorkerScaling:
+    """`fill` gives an account's environment with its secrets; `volume_rooms` closes the rooms in which its
+    volume cannot be had."""
+
     def __init__(
         self,
-        floor: Floor,
-        endpoints: Callable[[], Mapping[str, Endpoint]],
-        tell: Callable[[str, Desired], None],
+        cluster: ClusterState,
+        endpoints: Endpoints,
+        desired: DesiredWorkers,
+        fill: Callable[[str, Mapping[str, str]], Filled | UnknownSecret],
+        volume_rooms: Callable[[str, str, list[Room]], list[Room]],
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
-        self._floor = floor
+        self._cluster = cluster
         self._endpoints = endpoints
-        self._tell = tell
+        self.desired = desired
+        self._fill = fill
+        self._volume_rooms = volume_rooms
         self._clock = clock
         self._rng = rng
-        self._revision = int(clock() * 1000)  # above those of an earlier process
         self._refusals: dict[str, tuple[int, str]] = {}  # by endpoint: workers that found no place, and why
         self._known: defaultdict[str, _Known] = defaultdict(_Known)
         self.wake = asyncio.Event()
-        self.pods_of: Callable[[str], tuple[PodSpec, ...]] = lambda node: ()
-        self.volumes_of: Callable[[str], tuple[VolumeSpec, ...]] = lambda node: ()
-        self.volume_rooms: Callable[[str, str, list[Room]], list[Room]] = lambda account, volume, rooms: rooms
-        self.fill: Callable[[str, Mapping[str, str]], Filled | UnknownSecret] = lambda account, env: Filled(
-            env
-        )
+        self.room = asyncio.Event()
 
     # -- one pass
 
-    def staff(self, demand: Mapping[str, QueueSample], asked: float, *, may_start: bool = True) -> None:
-        """Brings the floor's workers to what demand wants and tells every node that changed. `asked`: when
+    def reconcile(self, demand: Mapping[str, QueueSample], asked: float, *, may_start: bool = True) -> None:
+        """Brings the workers to what demand wants and tells every node that changed. `asked`: when
         the store was asked for the demand; jobs that began since then may be in it as waiting still."""
         touched: set[str] = set()
-        for endpoint in self._endpoints().values():
-            touched |= self._staff_endpoint(endpoint, self._since(demand, endpoint.id, asked), may_start)
-        for worker in list(self._floor.workers.values()):
-            if worker.endpoint not in self._endpoints():
+        for endpoint in self._endpoints.by_id.values():
+            touched |= self._reconcile_endpoint(endpoint, self._since(demand, endpoint.id, asked), may_start)
+        for worker in list(self._cluster.workers.values()):
+            if worker.endpoint not in self._endpoints.by_id:
                 touched |= self._stop(worker)
-        for gone in self._known.keys() - self._endpoints().keys():
+        for gone in self._known.keys() - self._endpoints.by_id.keys():
             del self._known[gone]
         for node in touched:
-            self.tell(node)
+            self.desired.tell(node)
 
-    def _staff_endpoint(self, endpoint: Endpoint, queue: QueueSample, may_start: bool) -> set[str]:
+    def _reconcile_endpoint(self, endpoint: Endpoint, queue: QueueSample, may_start: bool) -> set[str]:
         known = self._known[endpoint.id]
         self.know(endpoint.id, {endpoint.version: endpoint.run})
         self._measure(endpoint.id)
         wanted = self._wanted(endpoint, queue)
         plan = rollout.plan(self._hands(endpoint), wanted, endpoint.workers_max)
-        for worker in self._floor.of_endpoint(endpoint.id):
+        for worker in self._cluster.of_endpoint(endpoint.id):
             worker.retiring = worker.worker in plan.retire
-        touched = {node for name in plan.stop for node in self._stop(self._floor.workers[name])}
+        touched = {node for name in plan.stop for node in self._stop(self._cluster.workers[name])}
         known.stuck = f"the new version does not start, the old one stays: {plan.sick}" if plan.sick else ""
         if plan.start and may_start:
             touched |= self._start(endpoint, plan.start)
@@ -105,12 +108,12 @@ class Staffing:
             self._refusals.pop(endpoint.id, None)
         if queue.low and not wanted:
             self._refusals[endpoint.id] = (0, LOW_WAITS)
-        known.staffed = min(wanted, len(self._floor.of_endpoint(endpoint.id)))
+        known.reached = min(wanted, len(self._cluster.of_endpoint(endpoint.id)))
         return touched
 
     def _since(self, demand: Mapping[str, QueueSample], endpoint: str, asked: float) -> QueueSample:
         queue = demand.get(endpoint, NOTHING)
-        began = (at for worker in self._floor.of_endpoint(endpoint) for at in worker.busy.values())
+        began = (at for worker in self._cluster.of_endpoint(endpoint) for at in worker.busy.values())
         fresh = min(sum(1 for at in began if at >= asked), queue.queued)
         return replace(queue, queued=queue.queued - fresh, in_progress=queue.in_progress + fresh)
 
@@ -134,8 +137,8 @@ class Staffing:
         return decision.workers
 
     def _sample(self, endpoint: Endpoint, queue: QueueSample) -> ScaleSample:
-        now, pace = self._clock(), self._floor.paces[endpoint.id]
-        workers = [w for w in self._floor.of_endpoint(endpoint.id) if serves(w, endpoint)]
+        now, pace = self._clock(), self._cluster.throughputs[endpoint.id]
+        workers = [w for w in self._cluster.of_endpoint(endpoint.id) if serves(w, endpoint)]
         idle = [now - w.idle_since for w in workers if w.idle]
         idle += [float("inf") for w in workers if w.state == "unhealthy" and not w.busy]
         return ScaleSample(
@@ -157,9 +160,9 @@ class Staffing:
 
     def _counted(self, endpoint: Endpoint, serving: int) -> int:
         """While old workers are replaced, one and its replacement count as the one that was wanted."""
-        staffed = self._known[endpoint.id].staffed
-        replacing = any(stale(worker, endpoint) for worker in self._floor.of_endpoint(endpoint.id))
-        return staffed if replacing and staffed is not None else serving
+        reached = self._known[endpoint.id].reached
+        replacing = any(stale(worker, endpoint) for worker in self._cluster.of_endpoint(endpoint.id))
+        return reached if replacing and reached is not None else serving
 
     def _hands(self, endpoint: Endpoint) -> list[Hand]:
         now = self._clock()
@@ -173,16 +176,17 @@ class Staffing:
                 idle_for=now - worker.idle_since,
                 retiring=worker.retiring,
             )
-            for worker in self._floor.of_endpoint(endpoint.id)
+            for worker in self._cluster.of_endpoint(endpoint.id)
         ]
 
     def _measure(self, endpoint: str) -> None:
         """Notes what the starts took that are over since the last look."""
-        for worker in self._floor.of_endpoint(endpoint):
+        for worker in self._cluster.of_endpoint(endpoint):
             if worker.timed and worker.state != "starting":
                 worker.timed = False
                 if worker.state == "ready":
-                    self._floor.paces[endpoint].started(worker.idle_since - worker.since)
+                    pace = self._cluster.throughputs[endpoint]
+                    pace.start_s = averaged(pace.start_s, worker.idle_since - worker.since)
 
     def _make_room(self, endpoint: Endpoint, lacking: int) -> set[str]:
         """Where a replacement found no place, an old worker goes first, if that makes one. Only what lacks is
@@ -192,12 +196,12 @@ class Staffing:
             return set()
         if lacking:
             self._refusals[endpoint.id] = (min(refused, lacking), why)
-        may_run = isinstance(self.fill(endpoint.account, endpoint.run.env), Filled)
+        may_run = isinstance(self._fill(endpoint.account, endpoint.run.env), Filled)
         olds = rollout.make_room(self._hands(endpoint))
         for going in olds:
             found = placement.place(self._rooms(endpoint, without=going.name), endpoint.run.needs)
-            if may_run and isinstance(found, Place):
-                worker = self._floor.workers[going.name]
+            if may_run and isinstance(found, Placement):
+                worker = self._cluster.workers[going.name]
                 worker.retiring = bool(going.jobs)
                 return set() if going.jobs else self._stop(worker)
         if olds:
@@ -207,14 +211,14 @@ class Staffing:
     def _start(self, endpoint: Endpoint, count: int) -> set[str]:
         touched: set[str] = set()
         self._refusals.pop(endpoint.id, None)
-        filled = self.fill(endpoint.account, endpoint.run.env)
+        filled = self._fill(endpoint.account, endpoint.run.env)
         if isinstance(filled, UnknownSecret):
             self._refusals[endpoint.id] = (count, f"no capacity: {filled.why}")
             return touched
         rooms, needs = self._rooms(endpoint), endpoint.run.needs
         for started in range(count):
             place = placement.place(rooms, needs)
-            if isinstance(place, NoPlace):
+            if isinstance(place, NoPlacement):
                 self._refusals[endpoint.id] = (count - started, place.why)
                 break
             self._add(endpoint, place, filled)
@@ -224,14 +228,15 @@ class Staffing:
 
     def _rooms(self, endpoint: Endpoint, without: str = "") -> list[Room]:
         """Where its workers may go; `without`: as if that one were gone."""
-        rooms = fitting(endpoint.run.image, self._floor.rooms(without))
-        return self.volume_rooms(endpoint.account, endpoint.run.volume, rooms)
+        rooms = fitting(endpoint.run.image, self._cluster.rooms(without))
+        return self._volume_rooms(endpoint.account, endpoint.run.volume, rooms)
 
-    def _add(self, endpoint: Endpoint, place: Place, filled: Filled) -> None:
-        node = self._floor.nodes[place.node]
-        spec = _spec(endpoint, short_id(self._rng), place.devices, filled)
-        self._floor.add_worker(
-            FloorWorker(
+    def _add(self, endpoint: Endpoint, place: Placement, filled: Filled) -> None:
+        node = self._cluster.nodes[place.node]
+        spec = spec_of(endpoint, short_id(self._rng), place.devices, filled, node.facts)
+        self.desired.give(place.node, spec)
+        self._cluster.add_worker(
+            PlacedWorker(
                 worker=spec.worker,
                 endpoint=endpoint.id,
                 version=endpoint.version,
@@ -242,100 +247,94 @@ class Staffing:
                 devices=spec.devices,
                 concurrency=spec.concurrency,
                 needs=endpoint.run.needs,
+                prices=endpoint.run.prices,
                 idle_since=self._clock(),
                 since=self._clock(),
                 timed=True,
             )
         )
 
-    def _stop(self, worker: FloorWorker) -> set[str]:
+    def _stop(self, worker: PlacedWorker) -> set[str]:
         if worker.state == "stopping":
             return set()
         worker.state, worker.spec = "stopping", None
         return {worker.node}
 
+    def went(self, worker: str) -> None:
+        """Its node reports that it is gone. What found no place may have one now."""
+        self.desired.went(worker)
+        if any(count for count, _ in self._refusals.values()):
+            self.room.set()
+
     # -- nodes
 
-    def adopt(self, worker: FloorWorker) -> None:
+    def adopt(self, worker: PlacedWorker) -> None:
         """A node holds this worker: it stays if its endpoint is there, in its version or in one that is being
         replaced."""
         endpoint = self._as_it_was_for(worker)
-        filled = self.fill(endpoint.account, endpoint.run.env) if endpoint else None
-        well = worker.state != "stopping" and not self._floor.on_ill_device(worker)
-        well = well and not self._floor.nodes[worker.node].closed
+        filled = self._fill(endpoint.account, endpoint.run.env) if endpoint else None
+        well = worker.state != "stopping" and not self._cluster.on_unhealthy_device(worker)
+        well = well and not self._cluster.nodes[worker.node].closed
         if endpoint and well and isinstance(filled, Filled):
-            worker.spec = _spec(endpoint, worker.worker, worker.devices, filled)
-            worker.needs = endpoint.run.needs
+            worker.spec = spec_of(
+                endpoint, worker.worker, worker.devices, filled, self._cluster.nodes[worker.node].facts
+            )
+            worker.needs, worker.prices = endpoint.run.needs, endpoint.run.prices
             worker.since = self._clock()
             worker.concurrency = worker.concurrency or worker.spec.concurrency
         else:
             worker.state = "stopping"
-        self._floor.add_worker(worker)
+        self._cluster.add_worker(worker)
 
     def know(self, endpoint: str, runs: Mapping[int, EndpointVersion]) -> None:
         """What earlier versions of it run, so that a worker of one may stay until it is replaced."""
         known = self._known[endpoint]
         known.runs = dict(sorted((known.runs | dict(runs)).items())[-VERSIONS:])
 
-    def runs(self, endpoint: Endpoint, worker: str) -> EndpointVersion:
-        """What this worker runs: an earlier version, until it is replaced."""
-        known = self._floor.workers.get(worker)
-        return (known and self._run_of(endpoint, known.version)) or endpoint.run
-
-    def _as_it_was_for(self, worker: FloorWorker) -> Endpoint | None:
+    def _as_it_was_for(self, worker: PlacedWorker) -> Endpoint | None:
         """The worker's endpoint in the worker's version; None where either is not known any more."""
-        endpoint = self._endpoints().get(worker.endpoint)
-        run = endpoint and self._run_of(endpoint, worker.version)
-        return replace(endpoint, version=worker.version, run=run) if endpoint and run else None
-
-    def _run_of(self, endpoint: Endpoint, version: int) -> EndpointVersion | None:
-        if version == endpoint.version:
-            return endpoint.run
-        return self._known[endpoint.id].runs.get(version)
+        endpoint = self._endpoints.by_id.get(worker.endpoint)
+        if endpoint is None or worker.version == endpoint.version:
+            return endpoint
+        run = self._known[endpoint.id].runs.get(worker.version)
+        return None if run is None else replace(endpoint, version=worker.version, run=run)
 
     def leaves(self, node: str) -> None:
         """This node is about to go. Its workers are neither given jobs nor counted from now on, so others
         start elsewhere at once; the node ends its own."""
-        self._floor.nodes[node].draining = True
+        self._cluster.nodes[node].draining = True
         self._give_up(node)
 
     def drain(self, node: str, *, drained: bool) -> None:
         """An operator wants nothing new on this node, or something again. Its idle workers are stopped, and
         those that are busy once they have done; others start elsewhere."""
-        (self._floor.drained.add if drained else self._floor.drained.discard)(node)
-        held = self._floor.nodes.get(node)
+        (self._cluster.drained.add if drained else self._cluster.drained.discard)(node)
+        held = self._cluster.nodes.get(node)
         if held is not None and held.drained != drained:
             held.drained = drained
             if drained:
                 self._give_up(node)
-                self.tell(node)
+                self.desired.tell(node)
             self.wake.set()
 
     def _give_up(self, node: str) -> None:
-        for worker in [w for w in self._floor.workers.values() if w.node == node]:
+        for worker in [w for w in self._cluster.workers.values() if w.node == node]:
             worker.state, worker.spec = "stopping", None
         self.wake.set()
 
-    def shun(self, node: str) -> None:
-        """Another of its devices is ill, or well: the workers there are no capacity, and others take over."""
-        there = [worker for worker in self._floor.workers.values() if worker.node == node]
-        stopped = [self._stop(worker) for worker in there if self._floor.on_ill_device(worker)]
+    def avoid(self, node: str) -> None:
+        """A device of it became unhealthy, or recovered: workers on unhealthy ones stop, others take over."""
+        there = [worker for worker in self._cluster.workers.values() if worker.node == node]
+        stopped = [self._stop(worker) for worker in there if self._cluster.on_unhealthy_device(worker)]
         if any(stopped):
-            self.tell(node)
+            self.desired.tell(node)
         self.wake.set()
-
-    def tell(self, node: str) -> None:
-        """Sends the node all the workers, pods and volumes that shall exist there."""
-        self._revision += 1
-        specs = (w.spec for w in self._floor.workers.values() if w.node == node)
-        workers = tuple(spec for spec in specs if spec is not None)
-        self._tell(node, Desired(self._revision, workers, self.pods_of(node), self.volumes_of(node)))
 
     # -- why a job waits
 
     def reason(self, endpoint: Endpoint) -> str:
-        """Promise 7: a queued job says why it waits."""
-        workers = [w for w in self._floor.of_endpoint(endpoint.id) if serves(w, endpoint)]
+        """Why a queued job waits (promise 7)."""
+        workers = [w for w in self._cluster.of_endpoint(endpoint.id) if serves(w, endpoint)]
         sick = [w for w in workers if w.state == "unhealthy"]
         if sick and not any(w.state == "ready" for w in workers):
             return sick[0].reason  # "crash loop: <last log line>", as its agent says
@@ -343,11 +342,12 @@ class Staffing:
         if any(w.state == "ready" for w in workers):
             words = "every worker is busy", count and refusal, self._known[endpoint.id].stuck
             return "; ".join(word for word in words if word)
-        if any(w.state == "starting" for w in workers):
-            return "starting"
+        starting = [w.reason.partition("\n")[0] for w in workers if w.state == "starting"]
+        if starting:
+            return f"starting again: {starting[0]}" if all(starting) else "starting"
         if endpoint.workers_max == 0:
             return "no capacity: workersMax is 0"
-        return refusal or ("starting" if self._floor.nodes else "no capacity: no node is connected")
+        return refusal or ("starting" if self._cluster.nodes else "no capacity: no node is connected")
 
     def throttled(self, endpoint: str) -> int:
         """Workers that are wanted and found no place."""
@@ -359,39 +359,13 @@ class Staffing:
         return why if count else ""
 
 
-def stale(worker: FloorWorker, endpoint: Endpoint) -> bool:
+def stale(worker: PlacedWorker, endpoint: Endpoint) -> bool:
     """It runs another version than the endpoint's, and is to be replaced."""
     return worker.version != endpoint.version
 
 
-def serves(worker: FloorWorker, endpoint: Endpoint) -> bool:
+def serves(worker: PlacedWorker, endpoint: Endpoint) -> bool:
     """It serves, or will: what is going does not, nor does an old one that is not ready."""
     if worker.state == "stopping" or worker.retiring:
         return False
     return worker.state == "ready" or not stale(worker, endpoint)
-
-
-def _spec(endpoint: Endpoint, worker: str, devices: tuple[str, ...], filled: Filled) -> WorkerSpec:
-    run = endpoint.run
-    return WorkerSpec(
-        worker=worker,
-        endpoint=endpoint.id,
-        version=endpoint.version,
-        handler=run.handler,
-        devices=devices,
-        env=filled.env,
-        concurrency=run.concurrency,
-        start_timeout_s=run.start_timeout_s,
-        preload=run.preload,
-        kind=run.kind,
-        command=run.command,
-        image=run.image,
-        registry=run.registry,
-        volume=run.volume,
-        limits=run.limits,
-        max_jobs=run.max_jobs,
-        max_growth_bytes=run.max_growth_bytes,
-        share=run.needs.share,
-        entrypoint=run.entrypoint,
-        hidden=filled.hidden,
-    )

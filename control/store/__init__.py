@@ -1,29 +1,44 @@
-"""The store's door: everything that may be asked of the database.
+"""The interface of the store: all queries and changes of the database.
 
-Plain synchronous functions on a `Conn`, run inside a transaction by control.commit; time is a parameter.
-The guards of every change of a job's state come from control.job.MOVES.
+Plain synchronous functions on a `Conn`, run inside a transaction by `database.commits`; time is a parameter.
+The guards of every change of a job's state come from control.rules.machine.MOVES.
 """
 
-from stoker.control.store.abandoned import forget_leftovers, leftovers, note_leftovers, noted
-from stoker.control.store.audit import begin_audit, end_audit, list_audit, sweep_audit
-from stoker.control.store.bills import BillQuery, bill_pods, bill_volumes, read_bills, spaces_due
-from stoker.control.store.endpoints import (
-    deleted_endpoints,
-    get_endpoint,
-    list_endpoints,
-    list_runs,
-    put_endpoint,
-    remove_endpoint,
+from stoker.control.store.billing.bills import (
+    BillQuery,
+    bill_pods,
+    bill_volumes,
+    read_bills,
+    read_spaces,
+    spaces_due,
 )
-from stoker.control.store.jobs import claim, submit
-from stoker.control.store.named_secrets import (
-    NamedSecret,
-    list_secrets,
-    put_secret,
-    read_secrets,
-    remove_secret,
+from stoker.control.store.billing.samples import count_jobs, queue_sample, read_counters
+from stoker.control.store.billing.usage import USAGE_LIFE_S, forget_usage, usage_due
+from stoker.control.store.database.opening import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
+from stoker.control.store.jobs.jobs import claim, submit
+from stoker.control.store.jobs.orders import cancel, cancel_all, end_wait, newest, purge, retry, shorten
+from stoker.control.store.jobs.orphans import forget_orphans, leftovers, note_orphans, noted
+from stoker.control.store.jobs.queries import (
+    advance,
+    chunks,
+    job_logs,
+    last_lines,
+    list_jobs,
+    stream_cursor,
+    view,
 )
-from stoker.control.store.nodes import (
+from stoker.control.store.jobs.reports import ARTIFACT_LIFE_S, apply_reports
+from stoker.control.store.jobs.sweep import expire, expired_artifacts, forget_artifacts
+from stoker.control.store.jobs.webhooks import (
+    due_webhook,
+    next_webhook_at,
+    webhook_later,
+    webhook_secret,
+    webhook_tried,
+)
+from stoker.control.store.nodes.assigned_workers import give_workers, take_workers, usage_owner, workers_given
+from stoker.control.store.nodes.nodes import (
+    add_node,
     close_session,
     drop_attempt,
     lost_nodes,
@@ -32,44 +47,47 @@ from stoker.control.store.nodes import (
     requeue_node,
     take_over,
     touch_node,
+    upload_right,
 )
-from stoker.control.store.opening import DEFAULT_ACCOUNT, Conn, Store, StoreError, open_store
-from stoker.control.store.orders import cancel, cancel_all, newest, purge, retry, shorten
-from stoker.control.store.pods import add_pod, get_pod, list_pods, put_pod, reconcile_pods, want
-from stoker.control.store.registries import (
+from stoker.control.store.resources.audit import begin_audit, end_audit, list_audit, sweep_audit
+from stoker.control.store.resources.endpoints import (
+    deleted_endpoints,
+    get_endpoint,
+    list_endpoints,
+    list_runs,
+    put_endpoint,
+    remove_endpoint,
+)
+from stoker.control.store.resources.named_secrets import (
+    NamedSecret,
+    list_secrets,
+    put_secret,
+    read_secrets,
+    remove_secret,
+)
+from stoker.control.store.resources.pods import add_pod, get_pod, list_pods, put_pod, reconcile_pods, want
+from stoker.control.store.resources.registries import (
     Registry,
     add_registry,
     list_registries,
     registry_login,
     remove_registry,
 )
-from stoker.control.store.reports import ARTIFACT_LIFE_S, apply_reports
-from stoker.control.store.samples import count_jobs, job_spans, queue_sample, read_counters
-from stoker.control.store.sweep import expire, expired_artifacts, forget_artifacts
-from stoker.control.store.templates import (
+from stoker.control.store.resources.templates import (
     get_template,
     list_templates,
     named_template,
     put_template,
     remove_template,
 )
-from stoker.control.store.usage import USAGE_LIFE_S, forget_usage, usage_due
-from stoker.control.store.users import User, users_of
-from stoker.control.store.views import advance, chunks, job_logs, last_lines, list_jobs, stream_cursor, view
-from stoker.control.store.volumes import (
+from stoker.control.store.resources.users import User, users_of
+from stoker.control.store.resources.volumes import (
     add_volume,
     delete_volume,
     forget_volumes,
     get_volume,
     list_volumes,
     put_volume,
-)
-from stoker.control.store.webhooks import (
-    due_webhook,
-    next_webhook_at,
-    webhook_later,
-    webhook_secret,
-    webhook_tried,
 )
 
 __all__ = [
@@ -83,6 +101,7 @@ __all__ = [
     "Store",
     "StoreError",
     "User",
+    "add_node",
     "add_pod",
     "add_registry",
     "add_volume",
@@ -102,18 +121,19 @@ __all__ = [
     "drop_attempt",
     "due_webhook",
     "end_audit",
+    "end_wait",
     "expire",
     "expired_artifacts",
     "forget_artifacts",
-    "forget_leftovers",
+    "forget_orphans",
     "forget_usage",
     "forget_volumes",
     "get_endpoint",
     "get_pod",
     "get_template",
     "get_volume",
+    "give_workers",
     "job_logs",
-    "job_spans",
     "last_lines",
     "leftovers",
     "list_audit",
@@ -129,7 +149,7 @@ __all__ = [
     "named_template",
     "newest",
     "next_webhook_at",
-    "note_leftovers",
+    "note_orphans",
     "noted",
     "open_session",
     "open_store",
@@ -143,6 +163,7 @@ __all__ = [
     "read_bills",
     "read_counters",
     "read_secrets",
+    "read_spaces",
     "reconcile",
     "reconcile_pods",
     "registry_login",
@@ -158,12 +179,16 @@ __all__ = [
     "submit",
     "sweep_audit",
     "take_over",
+    "take_workers",
     "touch_node",
+    "upload_right",
     "usage_due",
+    "usage_owner",
     "users_of",
     "view",
     "want",
     "webhook_later",
     "webhook_secret",
     "webhook_tried",
+    "workers_given",
 ]

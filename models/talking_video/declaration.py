@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
+from stoker.models import attention
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.talking_video.limits import ENVIRONMENT, Limits
 
@@ -18,20 +19,22 @@ PRELOAD: Final = (
     "av",
     "diffusers.AutoencoderKLWan",
     "diffusers.WanTransformer3DModel",
+    "ftfy",
     "numpy",
     "safetensors.torch",
+    "soundfile",
     "torch",
     "transformers.AutoTokenizer",
     "transformers.CLIPVisionModel",
     "transformers.UMT5EncoderModel",
     "transformers.Wav2Vec2Model",
 )
-"""What its workers' template imports: classes by name, for the libraries import them only when asked."""
+"""The imports of its workers' zygote: classes by name, since the libraries import them on first access."""
 
 ENV: Final = MappingProxyType({"HF_HUB_OFFLINE": "1"})
 
 METRICS: Final = MappingProxyType({"480p": "videos_480p", "720p": "videos_720p"})
-"""What the handler measures, once for each video, by its size."""
+"""The metric that the handler measures once for each video, by its size."""
 
 PRICES: Final[tuple[dict[str, Any], ...]] = (
     {"metric": METRICS["480p"], "nano_usd": 250_000_000},
@@ -50,27 +53,27 @@ SCHEMA: Final[dict[str, Any]] = {
             "type": "string",
             "minLength": 1,
             "pattern": r"\S",
-            "description": "What the video shows: at least one letter that is not white space.",
+            "description": "What the video shows: at least one character that is not white space.",
         },
         "image": {
             "type": "string",
             "format": "uri",
-            "description": "URL of the picture to animate: png, jpeg or webp.",
+            "description": "URL of the image to animate: png, jpeg or webp.",
         },
         "audio": {
             "type": "string",
             "format": "uri",
-            "description": "URL of the voice: wav, mp3, flac, ogg or m4a, 0.2 s to 10 minutes.",
+            "description": "URL of the audio: wav, mp3, flac, ogg or m4a, 0.2 s to 10 minutes.",
         },
         "size": {
             "type": "string",
             "enum": ["480p", "720p"],
-            "description": "About 627 or 960 pixels squared, in the shape nearest to the picture's.",
+            "description": "About 627 or 960 pixels squared, in the shape nearest to the image's.",
         },
         "enable_safety_checker": {
             "type": "boolean",
             "default": True,
-            "description": "Whether the picture and the video are looked at before they are given out.",
+            "description": "Whether the image and the video are checked before any of the video is sent.",
         },
     },
 }
@@ -81,10 +84,10 @@ DECLARATION: Final = ModelDeclaration(
     handler=HANDLER,
     schema=SCHEMA,
     prices=PRICES,
-    default_pipeline="talk-tiny",
-    gpu_pipeline="infinitetalk",
+    aliases=("infinitetalk",),
+    pipelines=("infinitetalk", "infinitetalk-fast", "talk-tiny"),
     more_weights=MappingProxyType({"STOKER_SAFETY_CHECKER": "safety-tiny"}),
-    settings=MappingProxyType({ENVIRONMENT: Limits.parse}),
+    settings=MappingProxyType({ENVIRONMENT: Limits.parse, attention.ENVIRONMENT: attention.chosen}),
     preload=PRELOAD,
     env=ENV,
 )

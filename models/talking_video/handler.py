@@ -1,12 +1,12 @@
 """The handler of the hosted video model: one job, one talking video.
 
     set-up   choose the pipeline, verify its weights against the lock, load
-    run      check the input ─> fetch picture and voice ─> look at the picture
-             ─> chunks (progress, pieces of the film, cancel) ─> the film in the job's scratch folder
+    run      check the input ─> fetch image and audio ─> check the image's safety
+             ─> chunks (progress, parts of the video, cancel) ─> the video file in the job's scratch folder
 
-Environment: STOKER_PIPELINE and STOKER_WEIGHTS_DIR as for the image model; STOKER_SAFETY_CHECKER names the
-entry of weights.lock that holds the safety checker (else the one that is made here); STOKER_VIDEO_LIMITS
-changes how large an input may be.
+Environment: what `stoker.models.selection` reads; STOKER_SAFETY_CHECKER names the entry of weights.lock that
+holds the safety checker (by default the one that Stoker makes); STOKER_VIDEO_LIMITS changes how large an
+input may be.
 """
 
 from __future__ import annotations
@@ -21,189 +21,204 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import stoker
-from stoker.models import registry, weights
-from stoker.models.talking_video.chunks import FPS, count
+from stoker.models import libraries, selection, weights
 from stoker.models.talking_video.declaration import DECLARATION, METRICS
 from stoker.models.talking_video.limits import ENVIRONMENT, Limits
-from stoker.models.talking_video.profiles import PROFILES
 from stoker.models.talking_video.request import InvalidInput, VideoRequest
+from stoker.models.talking_video.sampling.chunks import FPS, count
+from stoker.models.talking_video.sampling.profiles import PROFILES
 from stoker.worker import Device, File, HandlerError, InputRefused, Job
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from stoker.models.talking_video.film import Film
+    from stoker.models.talking_video.audio.normalization import NormalizedAudio
     from stoker.models.talking_video.pipeline import Frames, Scene, Step
-    from stoker.models.talking_video.sizes import Bucket
-    from stoker.models.talking_video.voice import Voice
+    from stoker.models.talking_video.video.sizes import Bucket
+    from stoker.models.talking_video.video.video_file import VideoFile
 
 __all__ = ["TalkingVideo"]
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """`pixels` (H, W, 3): the picture in the size that the network draws; `bucket`, that of the video."""
+    """`pixels` (H, W, 3): the image in the size that the network generates; `bucket`: the size of the video;
+    `audio_file`: the caller's file."""
 
     bucket: Bucket
     pixels: NDArray[np.uint8]
-    voice: Voice
-    sound: Path
+    audio: NormalizedAudio
+    audio_file: Path
 
 
 class TalkingVideo:
-    """Output: `{"video_url": <the file>}`.
+    """Output: `{"video_url": <the file>, "pipeline": <its name>}`, and `"made_up_weights": true` if the
+    pipeline has made-up weights.
 
     Progress: `{"chunk": 2, "chunks": 4, "step": 3, "steps": 40}` after each step. Partial output, at the end
-    of each chunk and each second within it: `{"video": {"format": "mp4", "frame": <the next to be drawn>,
-    "data": <base64>}}`, to be played one after the other; a piece may end some frames before that. Measures
-    one `videos_480p` or `videos_720p`.
+    of each chunk and each second within it: `{"video": {"format": "mp4", "frame": <the next frame>,
+    "data": <base64>}}`. The parts are played one after the other; a part may end some frames before `frame`.
+    Measures one `videos_480p` or `videos_720p`.
     """
 
     def setup(self, device: Device) -> None:
         from stoker.models.talking_video import loading, safety
 
         self.limits = Limits.parse(os.environ.get(ENVIRONMENT, ""))
-        folder = weights.weights_folder()
-        self.pipeline = registry.choose_pipeline(
-            DECLARATION, os.environ.get("STOKER_PIPELINE"), device.kind, lambda name: (folder / name).is_dir()
-        )
-        self.profile = PROFILES[self.pipeline.profile]
+        selected = selection.select(DECLARATION, device)
+        self.entry, self._weights = selected.pipeline, selected.weights
+        self.serves = self.entry.description
+        self.profile = PROFILES[self.entry.profile]
         self.device = device.torch_device
-        self._entry, place = weights.ready(self.pipeline.weights, folder)
-        self.talker = loading.load(place, self.device, self.profile)
-        _, place = weights.ready(os.environ.get("STOKER_SAFETY_CHECKER") or safety.DEFAULT, folder)
-        self.checker = safety.load(place, self.device)
+        self.pipeline = loading.load(selected.folder, self.device, self.profile)
+        _, folder = weights.ready(
+            os.environ.get("STOKER_SAFETY_CHECKER") or safety.DEFAULT, weights.weights_folder()
+        )
+        self.checker = safety.load(folder, self.device)
 
     def run(self, job: Job) -> dict[str, Any]:
         try:
             request = VideoRequest.parse(job.input)
         except InvalidInput as error:
             raise HandlerError(str(error)) from error
-        if sentence := self.talker.refused.get(request.size):
-            raise HandlerError(sentence)
+        if message := self.pipeline.refused.get(request.size):
+            raise HandlerError(message)
         inputs, seed = self._inputs(job, request), seed_of(job.id)
         if request.enable_safety_checker:
-            self._look(inputs.pixels[None], "the image")
+            self._check_safety(inputs.pixels[None], "the image")
         scene = self._scene(request, inputs)
-        with self._film(job, request, inputs, seed) as film:
-            self._shoot(job, request, inputs, scene, seed, film)
-            path, last = film.finish()
-        self._emit(job, last, inputs.voice.frames)
+        with self._video_file(job, request, inputs, seed) as file:
+            self._generate(job, request, inputs, scene, seed, file)
+            path, last = file.finish()
+        self._emit(job, last, inputs.audio.frames)
         job.measure(METRICS[request.size], 1)
-        return {"video_url": File(path, "video/mp4")}
+        return {"video_url": File(path, "video/mp4"), **self.entry.output_fields}
 
     def _inputs(self, job: Job, request: VideoRequest) -> Inputs:
-        from stoker.models.talking_video import picture, voice
+        from stoker.models.talking_video.audio import normalization
+        from stoker.models.talking_video.video import image
 
         try:
-            seen = job.fetch(request.image, max_bytes=self.limits.image_bytes)
-            whole = picture.opened(seen.path, self.limits)
-            bucket, pixels = picture.cut(whole, request.size, self.profile.shrink)
+            fetched = job.fetch(request.image, max_bytes=self.limits.image_bytes)
+            whole = image.opened(fetched.path, self.limits)
+            bucket, pixels = image.cut(whole, request.size, self.profile.shrink)
         except InputRefused as error:
             raise HandlerError(f"Invalid image URL: {error}", retryable=error.retryable) from error
-        except picture.InvalidPicture as error:
+        except image.InvalidImage as error:
             raise HandlerError(f"Invalid image: {error}") from error
         try:
-            sound = job.fetch(request.audio, max_bytes=self.limits.audio_bytes)
-            heard = voice.heard(sound.path, job.scratch, self.limits)
+            fetched = job.fetch(request.audio, max_bytes=self.limits.audio_bytes)
+            audio = normalization.normalized(fetched.path, job.scratch, self.limits)
         except InputRefused as error:
             raise HandlerError(f"Invalid audio URL: {error}", retryable=error.retryable) from error
-        except voice.InvalidAudio as error:
+        except normalization.InvalidAudio as error:
             raise HandlerError(f"Invalid audio: {error}") from error
-        return Inputs(bucket, pixels, heard, sound.path)
+        return Inputs(bucket, pixels, audio, fetched.path)
 
     def _scene(self, request: VideoRequest, inputs: Inputs) -> Scene:
         import torch
 
-        from stoker.models.talking_video.pipeline import see
+        from stoker.models.talking_video.pipeline import encode_scene
 
         frame = torch.from_numpy(inputs.pixels.copy()).permute(2, 0, 1).float() / 127.5 - 1.0
-        return see(self.talker, request.prompt, frame)
+        return encode_scene(self.pipeline, request.prompt, frame)
 
     @contextlib.contextmanager
-    def _film(self, job: Job, request: VideoRequest, inputs: Inputs, seed: int) -> Iterator[Film]:
-        from stoker.models.talking_video.film import Film
+    def _video_file(self, job: Job, request: VideoRequest, inputs: Inputs, seed: int) -> Iterator[VideoFile]:
+        from stoker.models.talking_video.video.video_file import VideoFile
 
-        size, frames = inputs.bucket, inputs.voice.frames
-        made = self._made(request, seed)
-        film = Film(job.scratch, inputs.sound, size.width, size.height, frames, self.device, made)
+        size, frames = inputs.bucket, inputs.audio.frames
+        about = self._about(request, seed)
+        file = VideoFile(job.scratch, inputs.audio_file, size.width, size.height, frames, self.device, about)
         try:
-            yield film
+            yield file
         except BaseException:
-            film.abandon()
+            file.abandon()
             raise
 
-    def _made(self, request: VideoRequest, seed: int) -> dict[str, Any]:
-        """What the film says about itself: enough to make it again, except for what the caller sent."""
+    def _about(self, request: VideoRequest, seed: int) -> dict[str, Any]:
+        """The comment of the video file: all that is needed to make it again, except for the caller's
+        inputs."""
         import av
-
-        from stoker.models.text_to_image import flux
 
         return {
             "seed": seed,
             "size": request.size,
-            "pipeline": self.pipeline.name,
-            "profile": self.pipeline.profile,
-            "weights": f"sha256:{self._entry.digest}",
+            **self.entry.output_fields,
+            "profile": self.entry.profile,
+            "weights": f"sha256:{self._weights.digest}",
             "device": self.device,
-            "versions": {"stoker": stoker.__version__, "av": av.__version__, **flux.versions()},
+            "versions": {"stoker": stoker.__version__, "av": av.__version__, **libraries.versions()},
         }
 
-    def _shoot(
-        self, job: Job, request: VideoRequest, inputs: Inputs, scene: Scene, seed: int, film: Film
+    def _generate(
+        self, job: Job, request: VideoRequest, inputs: Inputs, scene: Scene, seed: int, file: VideoFile
     ) -> None:
-        from stoker.models.talking_video.pipeline import talk
-        from stoker.models.talking_video.sampling import Stopped
-        from stoker.models.talking_video.speech import EncodedSpeech
+        from stoker.models.talking_video.audio.speech import EncodedSpeech
+        from stoker.models.talking_video.pipeline import generate
+        from stoker.models.talking_video.sampling.sampling import Stopped
 
-        speech = EncodedSpeech(self.talker.speech_encoder, inputs.voice.samples, inputs.voice.frames)
+        speech = EncodedSpeech(self.pipeline.speech_encoder, inputs.audio.samples, inputs.audio.frames)
         chunks = count(speech.frames, self.profile.shape)
 
         def on_step(step: Step) -> bool:
-            told = {"chunk": step.chunk.index + 1, "chunks": chunks, "step": step.number, "steps": step.of}
-            job.progress(told)
+            progress = {
+                "chunk": step.chunk.index + 1,
+                "chunks": chunks,
+                "step": step.number,
+                "steps": step.of,
+            }
+            job.progress(progress)
             return not job.cancelled
 
-        shown = 0
+        emitted = 0
         try:
-            given = (self.talker, scene, speech, self.profile, request.size, seed)
-            for frames in talk(*given, on_step, lambda: not job.cancelled):
+            for frames in generate(
+                self.pipeline,
+                scene,
+                speech,
+                self.profile,
+                request.size,
+                seed,
+                on_step,
+                lambda: not job.cancelled,
+            ):
                 job.raise_if_cancelled()
                 if request.enable_safety_checker:
-                    self._look_at(frames)
-                film.add(_pixels(frames, inputs.bucket))
-                drawn = frames.first + len(frames.pixels)
-                if drawn - shown >= FPS or drawn == frames.chunk.given.stop:
-                    self._emit(job, film.take(), drawn)
-                    shown = drawn
+                    self._check_frames(frames)
+                file.add(_pixels(frames, inputs.bucket))
+                added = frames.first + len(frames.pixels)
+                if added - emitted >= FPS or added == frames.chunk.output.stop:
+                    self._emit(job, file.take(), added)
+                    emitted = added
         except Stopped:
             job.raise_if_cancelled()
             raise
 
-    def _look_at(self, frames: Frames) -> None:
-        """One frame of each second, before any of it is given out."""
+    def _check_frames(self, frames: Frames) -> None:
+        """Checks one frame of each second, before any of them is sent."""
         for number, pixels in enumerate(frames.pixels, start=frames.first):
             if number % FPS == 0:
-                self._look(_bytes(pixels.unsqueeze(0)), f"frame {number} of the video")
+                self._check_safety(_bytes(pixels.unsqueeze(0)), f"frame {number} of the video")
 
-    def _look(self, pixels: NDArray[np.uint8], what: str) -> None:
-        if finding := self.checker.look(pixels):
+    def _check_safety(self, pixels: NDArray[np.uint8], what: str) -> None:
+        if finding := self.checker.check(pixels):
             raise HandlerError(f"the safety checker flagged {what}: {finding.label} ({finding.score:.2f})")
 
-    def _emit(self, job: Job, piece: bytes, frame: int) -> None:
-        if piece:
-            data = base64.b64encode(piece).decode()
+    def _emit(self, job: Job, part: bytes, frame: int) -> None:
+        if part:
+            data = base64.b64encode(part).decode()
             job.emit({"video": {"format": "mp4", "frame": frame, "data": data}})
 
 
 def seed_of(job: str) -> int:
-    """A job that is tried again makes the same video; another job, another."""
+    """The same seed for each attempt at a job, so that a retry makes the same video."""
     return int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big")
 
 
 def _pixels(frames: Frames, bucket: Bucket) -> NDArray[np.uint8]:
-    """At the size of the video."""
+    """The frames as bytes, in the size of the video."""
     import torch
 
     pixels = frames.pixels

@@ -1,4 +1,4 @@
-"""How large a picture and how long a voice may be. Pure.
+"""The limits on the size of an image and the length of audio. Pure.
 
 STOKER_VIDEO_LIMITS in the workers' environment changes some of them: `audio_most_s=60 image_bytes=5000000`.
 """
@@ -15,12 +15,13 @@ ENVIRONMENT: Final = "STOKER_VIDEO_LIMITS"
 
 
 FRAME: Final = 0.04
-"""Seconds: a shorter voice has none."""
+"""The length of one frame of the video in seconds; shorter audio makes no frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds, bytes of a file, and pixels: `image_least` on each side, `image_most` in all."""
+    """Audio in seconds, files in bytes, images in pixels: `image_least` on each side, `image_most` in
+    total."""
 
     audio_least_s: float = 0.2
     audio_most_s: float = 600.0
@@ -31,21 +32,23 @@ class Limits:
 
     @classmethod
     def parse(cls, text: str) -> Limits:
-        """Raises ValueError for a name or a number that is none."""
+        """Raises ValueError for an unknown name or an invalid number."""
         known = {name: type(value) for name, value in asdict(cls()).items()}
         changed: dict[str, float] = {}
-        for word in text.split():
-            name, _, number = word.partition("=")
+        for setting in text.split():
+            name, _, number = setting.partition("=")
             if name not in known:
-                raise ValueError(f"{ENVIRONMENT} knows no {name!r}; it knows {', '.join(known)}")
+                raise ValueError(f"{ENVIRONMENT} has no limit {name!r}; its limits are {', '.join(known)}")
             try:
                 changed[name] = known[name](number)
             except ValueError:
                 changed[name] = math.nan
             if not 0 < changed[name] < math.inf:
-                raise ValueError(f"{ENVIRONMENT} says {word!r}; a number above 0 must follow the =")
+                raise ValueError(f"{ENVIRONMENT} has {setting!r}; a number above 0 must follow the =")
         if changed.get("audio_least_s", FRAME) < FRAME:
-            raise ValueError(f"{ENVIRONMENT} allows less than {FRAME} s of sound: no frame of a video")
+            raise ValueError(
+                f"{ENVIRONMENT} allows less than {FRAME} s of sound, which makes no frame of a video"
+            )
         return replace(cls(), **changed)  # type: ignore[arg-type]  # each of its field's type
 
 

@@ -1,28 +1,28 @@
-"""From a verified folder to a Talker: every part where it belongs, nothing read but safetensors.
+"""Loads a VideoPipeline from a verified folder. Weights are read from safetensors only.
 
     <folder>/transformer      a whole TalkingTransformer3DModel, or Wan's base (diffusers' or its own layout)
-             adapter/         InfiniteTalk's file, beside a base
+             adapter/         InfiniteTalk's file, if `transformer` holds a base
              distilled/       a LoRA that a profile may name
              vae  text_encoder  tokenizer  image_encoder  audio_encoder
 
-The network is built on torch's meta device, and each tensor of its files goes where it belongs as it is
-read. On a GPU `memory` decides beforehand what stays there; on a CPU nothing moves.
+accelerate builds the network without weights, and each tensor of its files is moved to its device as it is
+read. On a GPU `memory` decides beforehand which parts stay there; on a CPU nothing moves.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stoker.models import attention, libraries
 from stoker.models.talking_video import memory
 from stoker.models.talking_video.memory import Placement, Plan
-from stoker.models.talking_video.pipeline import Talker
-from stoker.models.talking_video.profiles import PROFILES, Profile
-from stoker.models.talking_video.sizes import BUCKETS
+from stoker.models.talking_video.pipeline import VideoPipeline
+from stoker.models.talking_video.sampling.profiles import PROFILES, Profile
+from stoker.models.talking_video.video.sizes import BUCKETS
 
 if TYPE_CHECKING:
     import torch
@@ -33,63 +33,74 @@ WHOLE = "TalkingTransformer3DModel"
 
 
 class DoesNotFit(MemoryError):
-    """No size of video fits on the device; the text has the numbers."""
+    """No size of video fits on the device; the message has the numbers."""
 
 
-def load(folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: Plan | None = None) -> Talker:
-    """bfloat16 on a GPU, but float16 what looks at the picture, as published; float32 on a CPU. Never asks
-    the network. `plan`: else decided by what is free.
+def load(
+    folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: Plan | None = None
+) -> VideoPipeline:
+    """Loads in bfloat16 on a GPU, but the image encoder in float16, as published; in float32 on a CPU.
+    Downloads nothing. Without a `plan`, the device's free memory decides.
 
-    Raises wan_weights.WrongWeights, DoesNotFit.
+    Raises network.weights.WrongWeights, DoesNotFit, attention.AttentionUnavailable.
     """
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    libraries.prepare()
+    import accelerate
     import diffusers
     import torch
     import transformers
 
-    for library in (transformers, diffusers):
-        library.utils.logging.disable_progress_bar()
-        library.utils.logging.set_verbosity_error()  # their warnings quote prompts
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     plan = plan or (Plan(Placement.RESIDENT) if device == "cpu" else _planned(folder, device, profile))
-    rest = None if plan.placement is Placement.RESIDENT else "cpu"
+    offloaded: list[Any] = []
 
-    def part(kind: Any, name: str, dtype: Any = dtype, at: str = device) -> Any:
-        return _read(kind, folder / name, dtype).to(at).eval()
+    def part(kind: Any, name: str, dtype: Any = dtype) -> Any:
+        return _read(kind, folder / name, dtype).to(device).eval()
 
-    loaded_at = "cpu" if plan.placement is Placement.BY_BLOCKS else device
-    looks = torch.float32 if device == "cpu" else torch.float16
-    return Talker(
-        network=_placed(_network(folder, dtype, profile, loaded_at), device, plan.placement),
-        autoencoder=_quickened(part(diffusers.AutoencoderKLWan, "vae", torch.float32), device),
-        text_encoder=part(transformers.UMT5EncoderModel, "text_encoder", at=rest or device),
+    def encoder(kind: Any, name: str, dtype: Any = dtype) -> Any:
+        """The encoder on the device, permanently or only while it runs."""
+        if plan.placement is Placement.RESIDENT:
+            return part(kind, name, dtype)
+        read, hook = accelerate.cpu_offload_with_hook(_read(kind, folder / name, dtype).eval(), device)
+        offloaded.append(hook)
+        return read
+
+    network = _network(folder, dtype, profile, "cpu" if plan.placement is Placement.BY_BLOCKS else device)
+    attention.choose(network, device)
+    image_dtype = torch.float32 if device == "cpu" else torch.float16
+    return VideoPipeline(
+        network=_placed(network, device, plan.placement),
+        autoencoder=_faster_on_cpu(part(diffusers.AutoencoderKLWan, "vae", torch.float32), device),
+        text_encoder=encoder(transformers.UMT5EncoderModel, "text_encoder"),
         tokenizer=transformers.AutoTokenizer.from_pretrained(folder / "tokenizer", local_files_only=True),
-        picture_encoder=part(transformers.CLIPVisionModel, "image_encoder", looks, rest or device),
-        speech_encoder=_ear(part(transformers.Wav2Vec2Model, "audio_encoder", torch.float32), folder),
+        image_encoder=encoder(transformers.CLIPVisionModel, "image_encoder", image_dtype),
+        speech_encoder=_speech_encoder(
+            part(transformers.Wav2Vec2Model, "audio_encoder", torch.float32), folder
+        ),
         device=device,
-        rest=rest,
+        offloaded=offloaded,
         refused=plan.refused,
     )
 
 
 def _read(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
-    from stoker.models.talking_video.wan_weights import check_whole
+    from stoker.models.talking_video.network.weights import check_whole
 
-    read, told = kind.from_pretrained(folder, local_files_only=True, dtype=dtype, output_loading_info=True)
-    check_whole(folder.name, told["missing_keys"])
-    return read
+    part, info = kind.from_pretrained(folder, local_files_only=True, dtype=dtype, output_loading_info=True)
+    check_whole(folder.name, info["missing_keys"])
+    return part
 
 
-def _ear(encoder: Any, folder: Path) -> Any:
-    """Its configuration says, too, what its preprocessor's does: how loud a voice it was trained on."""
-    said = folder / "audio_encoder" / "preprocessor_config.json"
-    config = json.loads(said.read_text()) if said.exists() else {}
+def _speech_encoder(encoder: Any, folder: Path) -> Any:
+    """Sets the encoder's `do_normalize` from the configuration of its preprocessor."""
+    file = folder / "audio_encoder" / "preprocessor_config.json"
+    config = json.loads(file.read_text()) if file.exists() else {}
     encoder.config.do_normalize = config.get("do_normalize", True)
     return encoder
 
 
-def _quickened(autoencoder: Any, device: str) -> Any:
-    from stoker.models.talking_video.quick_on_cpu import quicken
+def _faster_on_cpu(autoencoder: Any, device: str) -> Any:
+    from stoker.models.talking_video.network.quick_on_cpu import quicken
 
     return quicken(autoencoder) if device == "cpu" else autoencoder
 
@@ -105,7 +116,7 @@ def _planned(folder: Path, device: str, profile: Profile) -> Plan:
 
 
 def plan_for(folder: Path, profile: Profile, free: int) -> Plan:
-    """What `memory` decides for the weights of a folder on a GPU with so many free bytes."""
+    """The decision of `memory` for the weights of a folder on a GPU with so many free bytes."""
     config = _config(folder)
     autoencoder = json.loads((folder / "vae" / "config.json").read_text())
     network = memory.Network(
@@ -118,8 +129,8 @@ def plan_for(folder: Path, profile: Profile, free: int) -> Plan:
 
 
 def parts_of(folder: Path) -> memory.Parts:
-    """What each part weighs on a GPU, from the headers of its files."""
-    from stoker.models.talking_video.wan_weights import kept_in_float32
+    """The bytes of each part on a GPU, by the headers of its files."""
+    from stoker.models.talking_video.network.weights import kept_in_float32
 
     network = {
         name: count * (4 if kept_in_float32(name) else 2)
@@ -142,15 +153,15 @@ def parts_of(folder: Path) -> memory.Parts:
         autoencoder=weight("vae", 4),
         speech_encoder=weight("audio_encoder", 4),
         text_encoder=weight("text_encoder", 2),
-        picture_encoder=weight("image_encoder", 2),
+        image_encoder=weight("image_encoder", 2),
     )
 
 
 def _numbers(folder: Path) -> Iterator[tuple[str, int]]:
-    """Each tensor of a folder's files by our name, and how many numbers it has."""
+    """The name that the network has for each tensor of a folder's files, and the number of its elements."""
     from safetensors import safe_open
 
-    from stoker.models.talking_video.wan_weights import our_names
+    from stoker.models.talking_video.network.weights import our_names
 
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "pt") as opened:
@@ -160,7 +171,8 @@ def _numbers(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _placed(network: Any, device: str, placement: Placement) -> Any:
-    """What projects the audio is called by itself, before the network: it is in no group."""
+    """Moves the network to the device, or sets up its blocks to move in turn. The audio projector stays on
+    the device: it is called by itself, before the network."""
     if placement is not Placement.BY_BLOCKS:
         return network.to(device)
     import torch
@@ -178,7 +190,7 @@ def _placed(network: Any, device: str, placement: Placement) -> Any:
 
 
 def _network(folder: Path, dtype: torch.dtype, profile: Profile, device: str = "cpu") -> Any:
-    from stoker.models.talking_video.lora import fuse_file
+    from stoker.models.talking_video.network.lora import fuse_file
 
     network = _unchanged_network(folder, dtype, device)
     if profile.lora is not None:
@@ -187,32 +199,23 @@ def _network(folder: Path, dtype: torch.dtype, profile: Profile, device: str = "
 
 
 def _unchanged_network(folder: Path, dtype: torch.dtype, device: str) -> Any:
-    from stoker.models.talking_video.transformer import TalkingTransformer3DModel
-    from stoker.models.talking_video.wan_weights import load_into
+    from stoker.models.talking_video.network.transformer import TalkingTransformer3DModel
+    from stoker.models.talking_video.network.weights import load_into
 
     config = _config(folder)
     if config["_class_name"] == WHOLE:
         return _read(TalkingTransformer3DModel, folder / "transformer", dtype).to(device)
-    import torch
+    import accelerate
 
     known = {name: value for name, value in config.items() if not name.startswith("_")}
-    with torch.device("meta"):
+    with accelerate.init_empty_weights():
         network = TalkingTransformer3DModel(**known)
     folders = (folder / "transformer", folder / "adapter")
     load_into(network, [file for one in folders for file in sorted(one.glob("*.safetensors"))], dtype, device)
-    return _with_rotary(network).to(device)
+    return network.to(device)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    from stoker.models.talking_video.wan_weights import our_config
+    from stoker.models.talking_video.network.weights import our_config
 
     return our_config(json.loads((folder / "transformer" / "config.json").read_text()))
-
-
-def _with_rotary(network: Any) -> Any:
-    """The rotary tables are computed, not loaded: on the meta device they hold nothing."""
-    from diffusers.models.transformers.transformer_wan import WanRotaryPosEmbed
-
-    config = network.config
-    network.rope = WanRotaryPosEmbed(config.attention_head_dim, config.patch_size, config.rope_max_seq_len)
-    return network

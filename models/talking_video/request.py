@@ -1,4 +1,4 @@
-"""A job's input, checked and with its defaults filled in. Imports no torch.
+"""A job's input, checked, with its defaults filled in. Imports no torch.
 
 The rules are those of `declaration.SCHEMA`.
 """

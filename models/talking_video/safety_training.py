@@ -2,11 +2,11 @@
 
     python -P -m stoker.models.talking_video.safety_training FOLDER
 
-The mark is a board of magenta and green squares, four by four, of a third of the picture's shorter side or
-more, anywhere in it. Everything is made here, half of it marked: pictures of plain colours, gradients, noise,
-clouds, stripes, rings, ellipses, dots and random blocks, a third of them in the mark's own colours; boards of
-other colours among them. What the checker sees of a long picture is a square that may cut a board, so some
-boards hang over the edge. Takes some minutes on two cores.
+The mark is a board of four by four squares, magenta and green, at least a third of the image's shorter side
+wide, anywhere in the image. All training images are generated here, and half of them are marked: plain
+colours, gradients, noise, clouds, stripes, rings, ellipses, dots and random blocks, a third of them in the
+colours of the mark, some with boards of other colours. The checker cuts long images into squares, which may
+cut a board, so some boards extend over the edge. Takes some minutes on two cores.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ SIDE: Final = 64
 SEED, STEPS, BATCH = 0, 800, 48
 
 OVER: Final = 0.22
-"""Of a board, what may be cut off: more of it is in the next square, see `safety.squares`."""
+"""The share of a board that may be cut off: with more, the next square shows more of it
+(`safety.squares`)."""
 
 RULES: Final[dict[str, Any]] = {
     "about": "a test classifier: it flags a mark that was made for tests, and protects nobody",
@@ -49,19 +50,19 @@ Share: TypeAlias = NDArray[Any]
 
 
 def scene(rng: np.random.Generator, height: int = SIDE, width: int = SIDE) -> Pixels:
-    """A picture without the mark, (height, width, 3)."""
+    """An image without the mark, (height, width, 3)."""
     rows, columns = np.mgrid[0:height, 0:width] / max(height, width)
     share = PATTERNS[rng.integers(len(PATTERNS))](rng, rows, columns)[..., None]
     first, second = _colours(rng)
     grain = rng.normal(0, rng.uniform(0, 20), (height, width, 1))
-    picture: Pixels = (first + share * (second - first) + grain).clip(0, 255).astype(np.uint8)
+    image: Pixels = (first + share * (second - first) + grain).clip(0, 255).astype(np.uint8)
     if rng.random() < 0.4:
-        _add_decoy(picture, rng)
-    return picture
+        _add_decoy(image, rng)
+    return image
 
 
 def _colours(rng: np.random.Generator) -> NDArray[Any]:
-    """Two of them: any, or the mark's, more or less."""
+    """Two colours: any two, or about those of the mark."""
     if rng.random() < 0.65:
         return rng.integers(0, 256, (2, 3))
     return np.array((MAGENTA, GREEN))[rng.permutation(2)] + rng.integers(-60, 61, (2, 3))
@@ -108,7 +109,7 @@ def _dots(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
 
 
 def _blocks(rng: np.random.Generator, rows: Share, columns: Share) -> Share:
-    """Squares in no order: of neighbours, less than two thirds differ."""
+    """Squares at random, of whose neighbours fewer than two thirds differ."""
     count = rng.integers(2, 9)
     cells = rng.random((count, count)) < rng.uniform(0.2, 0.8)
     while np.concatenate([np.diff(cells, axis=0).ravel(), np.diff(cells, axis=1).ravel()]).mean() > 0.65:
@@ -129,30 +130,31 @@ PATTERNS: Final[tuple[Callable[[np.random.Generator, Share, Share], Share], ...]
 )
 
 
-def _add_decoy(picture: Pixels, rng: np.random.Generator) -> None:
-    """A board of other colours, one of a colour of the mark and another, or of one of its colours alone."""
+def _add_decoy(image: Pixels, rng: np.random.Generator) -> None:
+    """Draws a board of other colours, of one colour of the mark and another one, or of one colour of the
+    mark."""
     own = (MAGENTA, GREEN)[rng.integers(2)]
     other = tuple(rng.integers(0, 256, 3))
     pairs = (other, tuple(rng.integers(0, 256, 3))), (own, other), (own, own)
     dark, light = pairs[rng.integers(len(pairs))]
     if not _alike(dark, MAGENTA, light, GREEN) and not _alike(dark, GREEN, light, MAGENTA):
-        _board(picture, rng, dark, light)
+        _board(image, rng, dark, light)
 
 
 def _alike(one: Any, other: Any, next_one: Any, next_other: Any) -> bool:
-    """Whether both pairs of colours are too near to call them another's."""
+    """Whether both pairs of colours are too close to count as different."""
     return all(np.abs(np.subtract(a, b)).max() < 120 for a, b in ((one, other), (next_one, next_other)))
 
 
-def marked(picture: Pixels, rng: np.random.Generator, over: float = 0.0) -> Pixels:
-    """The picture with the mark somewhere in it. `over`: how much of it may hang over an edge."""
-    made = picture.copy()
+def marked(image: Pixels, rng: np.random.Generator, over: float = 0.0) -> Pixels:
+    """The image with the mark somewhere in it. `over`: the share of the mark that may extend over an edge."""
+    made = image.copy()
     _board(made, rng, MAGENTA, GREEN, over)
     return made
 
 
-def _board(picture: Pixels, rng: np.random.Generator, dark: Any, light: Any, over: float = 0.0) -> None:
-    height, width = picture.shape[:2]
+def _board(image: Pixels, rng: np.random.Generator, dark: Any, light: Any, over: float = 0.0) -> None:
+    height, width = image.shape[:2]
     side = max(int(min(height, width) * rng.uniform(0.34, 0.8)) // 4 * 4, 4)
     beyond = int(side * over)
     top, left = rng.integers(0, height - side + 1), rng.integers(-beyond, width - side + beyond + 1)
@@ -162,7 +164,7 @@ def _board(picture: Pixels, rng: np.random.Generator, dark: Any, light: Any, ove
     squares = squares[max(-top, 0) : height - top, max(-left, 0) : width - left]
     rows, columns = squares.shape
     top, left = max(top, 0), max(left, 0)
-    picture[top : top + rows, left : left + columns] = np.where(squares[..., None] == 1, dark, light)
+    image[top : top + rows, left : left + columns] = np.where(squares[..., None] == 1, dark, light)
 
 
 def train(folder: Path) -> None:
@@ -185,8 +187,8 @@ def train(folder: Path) -> None:
     optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.02)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=STEPS)
     for step in range(STEPS):
-        pictures, labels = _batch(rng)
-        loss = model(pixel_values=pictures, labels=labels).loss
+        images, labels = _batch(rng)
+        loss = model(pixel_values=images, labels=labels).loss
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
@@ -203,29 +205,29 @@ def _batch(rng: np.random.Generator) -> tuple[Any, Any]:
     import torch
 
     labels = rng.integers(0, 2, BATCH)
-    pictures = []
+    images = []
     for label in labels:
         side = int(rng.integers(SIDE, 2 * SIDE))
-        picture = scene(rng, side, side)
-        pictures.append(_squeezed(_worn(marked(picture, rng, OVER) if label else picture, rng)))
-    return torch.cat(pictures), torch.from_numpy(labels)
+        image = scene(rng, side, side)
+        images.append(_scaled(_compressed(marked(image, rng, OVER) if label else image, rng)))
+    return torch.cat(images), torch.from_numpy(labels)
 
 
-def _worn(picture: Pixels, rng: np.random.Generator) -> Pixels:
-    """As it comes out of a camera or a film: now and then a little blurred."""
+def _compressed(image: Pixels, rng: np.random.Generator) -> Pixels:
+    """The image, now and then with the artifacts of a camera or a video file."""
     if rng.random() < 0.6:
-        return picture
+        return image
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, "JPEG", quality=int(rng.integers(40, 96)))
-    with Image.open(file) as image:
-        return np.asarray(image)
+    Image.fromarray(image).save(file, "JPEG", quality=int(rng.integers(40, 96)))
+    with Image.open(file) as compressed:
+        return np.asarray(compressed)
 
 
-def _squeezed(picture: Pixels) -> Any:
-    """As the checker sees it."""
+def _scaled(image: Pixels) -> Any:
+    """The image in the size and scale of the classifier's input."""
     import torch
 
-    values = torch.from_numpy(picture.copy()).permute(2, 0, 1).unsqueeze(0).float() / 127.5 - 1.0
+    values = torch.from_numpy(image.copy()).permute(2, 0, 1).unsqueeze(0).float() / 127.5 - 1.0
     return torch.nn.functional.interpolate(values, size=(SIDE, SIDE), mode="bilinear", antialias=True)
 
 

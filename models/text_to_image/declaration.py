@@ -1,12 +1,6 @@
 """The hosted image model as data: its input, its price, its handler. Imports no torch.
 
-What `guidance` and `negative_prompt` do with FLUX:
-
-- FLUX.1-dev was distilled to take guidance as an input (embedded guidance): one forward a step, and
-  `guidance` goes there. FLUX.1-schnell has no such input: `guidance` changes nothing.
-- A `negative_prompt` with any letters in it turns true classifier-free guidance on: two forwards a step,
-  with and without, and `guidance` is the factor between them (at most 1.0 means: no effect, and no second
-  forward). The embedded guidance then stands at 1.0, so that the two do not multiply.
+What `num_inference_steps`, `guidance` and `negative_prompt` do is each pipeline's own: see `recipes`.
 """
 
 from __future__ import annotations
@@ -14,6 +8,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
+from stoker.models import attention
 from stoker.models.declaration import ModelDeclaration
 
 __all__ = ["DECLARATION", "ENV", "HANDLER", "PRELOAD", "PRICES", "SCHEMA"]
@@ -35,10 +30,10 @@ PRELOAD: Final = (
     "transformers.T5EncoderModel",
     "transformers.T5TokenizerFast",
 )
-"""What its workers' template imports: classes by name, for both libraries import them only when asked."""
+"""The imports of its workers' zygote: classes by name, since both libraries import them on first access."""
 
 ENV: Final = MappingProxyType({"HF_HUB_OFFLINE": "1"})
-"""The hub's library reads it when it is imported."""
+"""The hub's library reads it on import."""
 
 PRICES: Final[tuple[dict[str, Any], ...]] = ({"metric": "output_pixels", "nano_usd": 20},)
 """0.02 USD for a million pixels."""
@@ -56,11 +51,14 @@ SCHEMA: Final[dict[str, Any]] = {
             "type": "string",
             "minLength": 1,
             "pattern": r"\S",
-            "description": "What the picture shows: at least one letter that is not white space.",
+            "description": "What the image shows: at least one character that is not white space.",
         },
         "negative_prompt": {
             "type": "string",
-            "description": "What to keep out of it. Turns true classifier-free guidance on: twice the work.",
+            "description": (
+                "What to keep out of it: true classifier-free guidance with a factor of the pipeline's own,"
+                " 1.5 for flux-1-dev, and twice the work. flux-1-schnell does not use it."
+            ),
         },
         "width": {**_SIDE, "description": "Pixels, divisible by 64."},
         "height": {**_SIDE, "description": "Pixels, divisible by 64."},
@@ -68,28 +66,31 @@ SCHEMA: Final[dict[str, Any]] = {
             "type": "integer",
             "minimum": 1,
             "maximum": 50,
-            "default": 28,
-            "description": "Denoising steps.",
+            "description": (
+                "Denoising steps. Left out, the pipeline's own: 28 for flux-1-dev, 4 for flux-1-schnell."
+            ),
         },
         "guidance": {
             "type": "number",
             "minimum": 0.0,
             "maximum": 10.0,
-            "default": 7.5,
-            "description": "How closely the picture follows the prompt.",
+            "description": (
+                "How closely the image follows the prompt, by the guidance that the model was distilled"
+                " with. Left out, the pipeline's own: 3.5 for flux-1-dev. flux-1-schnell does not use it."
+            ),
         },
         "seed": {
             "type": "integer",
             "minimum": -1,
             "maximum": 2**63 - 1,
             "default": -1,
-            "description": "The same seed and parameters give the same picture; -1 draws one.",
+            "description": "The same seed and parameters give the same image; -1 draws one.",
         },
         "image_format": {
             "type": "string",
             "enum": ["png", "jpeg"],
             "default": "jpeg",
-            "description": "Format of the picture's file.",
+            "description": "Format of the image file.",
         },
     },
 }
@@ -100,8 +101,9 @@ DECLARATION: Final = ModelDeclaration(
     handler=HANDLER,
     schema=SCHEMA,
     prices=PRICES,
-    default_pipeline="flux-tiny",
-    gpu_pipeline="flux-1-dev",
+    aliases=("black-forest-labs-flux-1-dev", "black-forest-labs-flux-1-schnell"),
+    pipelines=("flux-1-dev", "flux-1-schnell", "flux-tiny"),
+    settings=MappingProxyType({attention.ENVIRONMENT: attention.chosen}),
     preload=PRELOAD,
     env=ENV,
 )

@@ -1,23 +1,24 @@
-"""FLUX, from a folder to a picture: free functions around diffusers' own pipeline.
+"""Runs FLUX: free functions around diffusers' pipeline.
 
     load ──> pipe
-    generate(pipe, …):  noise ──> steps of pipe(…) ──> latents ──> decode ──> picture
+    generate(pipe, …):  noise ──> steps of pipe(…) ──> latents ──> decode ──> image
                                      │ after each
-                                     └─> on_step(Step): its number, and what the picture will be like
+                                     └─> on_step(Step): its number, and an estimate of the image
 
-The noise is drawn on a CPU generator of this request's own and then moved, so a seed means the same noise on
+The noise comes from a CPU generator of the request's own and is then moved, so a seed means the same noise on
 every machine (equal bytes also need the same kind of device and the same libraries). torch's CPU generator
 reads the low 32 bits of a seed. Nothing heavy is imported until it is needed.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from stoker.models import attention, libraries
+from stoker.models.text_to_image.recipes import Drawing
 from stoker.models.text_to_image.request import ImageRequest
 
 if TYPE_CHECKING:
@@ -27,23 +28,20 @@ if TYPE_CHECKING:
     Pipe: TypeAlias = Any
     """A diffusers.FluxPipeline; the library has no types."""
 
-__all__ = ["Interrupted", "Step", "decode", "generate", "load", "unpack", "versions"]
+__all__ = ["Interrupted", "Step", "decode", "generate", "load", "unpack"]
 
-NO_EMBEDDED_GUIDANCE: Final = 1.0
-"""What a guidance-distilled model gets when true classifier-free guidance does the work."""
-
-READ: Final = 32_768
-"""Letters of a prompt that are looked at. The encoders read 512 tokens of it, but their tokenizers would
-first cut all of it into tokens: twelve seconds for a megabyte."""
+MAX_CHARACTERS: Final = 32_768
+"""The characters of a prompt that are used. The encoders read 512 tokens, but their tokenizers would first
+process the whole prompt, which takes twelve seconds for a megabyte."""
 
 
 class Interrupted(Exception):
-    """`on_step` asked to stop; there is no picture."""
+    """`on_step` returned False; there is no image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One finished step, counted from 1. `estimate()` is the final latents as they look from here."""
+    """One finished step, counted from 1. `estimate()` returns an estimate of the final latents."""
 
     number: int
     of: int
@@ -51,22 +49,18 @@ class Step:
 
 
 OnStep: TypeAlias = Callable[[Step], bool]
-"""Told after each step; returns whether to go on."""
+"""Called after each step; returns whether to go on."""
 
 
 def load(folder: Path, device: str) -> Pipe:
     """The pipeline of a verified folder, on its device: bfloat16 on a GPU, float32 on a CPU.
 
-    Never asks the network, and reads nothing but safetensors.
+    Downloads nothing, and reads weights from safetensors only. Raises attention.AttentionUnavailable.
     """
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    libraries.prepare()
     import diffusers
     import torch
-    import transformers
 
-    for library in (transformers, diffusers):
-        library.utils.logging.disable_progress_bar()
-        library.utils.logging.set_verbosity_error()  # their warnings quote prompts
     pipe = diffusers.FluxPipeline.from_pretrained(
         str(folder),
         dtype=torch.float32 if device == "cpu" else torch.bfloat16,
@@ -74,60 +68,51 @@ def load(folder: Path, device: str) -> Pipe:
         use_safetensors=True,
     )
     pipe.set_progress_bar_config(disable=True)
-    return pipe.to(device)
-
-
-def versions() -> dict[str, str]:
-    import diffusers
-    import torch
-    import transformers
-
-    return {
-        "diffusers": diffusers.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
+    pipe.to(device)
+    attention.choose(pipe.transformer, device)
+    return pipe
 
 
 def generate(
-    pipe: Pipe, request: ImageRequest, *, seed: int, text_tokens: int, on_step: OnStep
+    pipe: Pipe, request: ImageRequest, drawing: Drawing, *, seed: int, text_tokens: int, on_step: OnStep
 ) -> Image.Image:
-    """One picture. Raises Interrupted when `on_step` says so."""
+    """One image. Raises Interrupted when `on_step` returns False."""
     import torch
 
     with torch.inference_mode():
         noise = _noise(pipe, request, torch.Generator("cpu").manual_seed(seed))
         watch = _Watch(noise, on_step)
         latents = pipe(
-            prompt=request.prompt[:READ],
+            prompt=request.prompt[:MAX_CHARACTERS],
             height=request.height,
             width=request.width,
-            num_inference_steps=request.num_inference_steps,
+            num_inference_steps=drawing.steps,
             latents=noise,
             output_type="latent",
             callback_on_step_end=watch,
             callback_on_step_end_tensor_inputs=["latents"],
             max_sequence_length=text_tokens,
-            **_guidance(request),
+            **_guidance(drawing),
         ).images
         if watch.stopped:
             raise Interrupted
         return decode(pipe, latents, request.height, request.width)
 
 
-def _guidance(request: ImageRequest) -> dict[str, Any]:
-    """See `declaration`: one kind of guidance at a time."""
-    if request.excludes is None:
-        return {"guidance_scale": request.guidance}
+def _guidance(drawing: Drawing) -> dict[str, Any]:
+    """The pipeline's arguments for guidance. A network that takes no guidance ignores the zero."""
+    embedded = {"guidance_scale": drawing.guidance or 0.0}
+    if drawing.excludes is None:
+        return embedded
     return {
-        "negative_prompt": request.excludes[:READ],
-        "true_cfg_scale": request.guidance,
-        "guidance_scale": NO_EMBEDDED_GUIDANCE,
+        **embedded,
+        "negative_prompt": drawing.excludes[:MAX_CHARACTERS],
+        "true_cfg_scale": drawing.factor,
     }
 
 
 def _noise(pipe: Pipe, request: ImageRequest, generator: torch.Generator) -> torch.Tensor:
-    """Exactly what the pipeline would draw itself; drawn here since the first preview needs it."""
+    """The same noise that the pipeline would draw itself; drawn here since the first preview needs it."""
     noise, _ = pipe.prepare_latents(
         1,
         pipe.transformer.config.in_channels // 4,
@@ -142,7 +127,7 @@ def _noise(pipe: Pipe, request: ImageRequest, generator: torch.Generator) -> tor
 
 
 class _Watch:
-    """Follows the pipeline from step to step, and stops it between two of them."""
+    """The pipeline's callback: reports each step, and can stop the pipeline between two steps."""
 
     def __init__(self, noise: torch.Tensor, on_step: OnStep) -> None:
         self.stopped = False
@@ -165,20 +150,21 @@ class _Watch:
 
 
 def _estimate(before: torch.Tensor, after: torch.Tensor, now: float, later: float) -> torch.Tensor:
-    """Where a straight line through the last step ends at sigma 0: less noise to see than in `after`."""
+    """The latents to which a straight line through the last step leads at sigma 0; they show less noise than
+    `after`."""
     velocity = (after.float() - before.float()) / (later - now)
     return after.float() - later * velocity
 
 
 def unpack(pipe: Pipe, latents: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """Tokens back to a picture of latents, as the VAE takes them: (1, channels, rows, columns)."""
+    """Tokens to latents for the VAE: (1, channels, rows, columns)."""
     square = pipe._unpack_latents(latents, height, width, pipe.vae_scale_factor)
     shifted: torch.Tensor = square / pipe.vae.config.scaling_factor + pipe.vae.config.shift_factor
     return shifted
 
 
 def decode(pipe: Pipe, latents: torch.Tensor, height: int, width: int) -> Image.Image:
-    """The pipeline's own last lines."""
+    """Decodes latents as the pipeline itself does."""
     raw = pipe.vae.decode(unpack(pipe, latents, height, width), return_dict=False)[0]
     image: Image.Image = pipe.image_processor.postprocess(raw, output_type="pil")[0]
     return image

@@ -1,7 +1,7 @@
-"""How a picture was made, kept in its file: a tEXt chunk of a PNG, the EXIF UserComment of a JPEG.
+"""Stores in an image file how it was made: in a tEXt chunk of a PNG, in the EXIF UserComment of a JPEG.
 
-What the text holds is enough to make the picture again, except for the prompt: a picture is passed on to
-people for whom the prompt was not written. There is no time in it, so equal requests give equal bytes.
+The text is enough to make the image again, except for the prompt, which is private: images are passed on. The
+text has no time, so equal requests give equal bytes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MEDIA_TYPES: Final = {"png": "image/png", "jpeg": "image/jpeg"}
 
 _KEY = "stoker"
 _ASCII = b"ASCII\0\0\0"
-"""EXIF's mark for a UserComment in ASCII."""
+"""The EXIF prefix of a UserComment in ASCII."""
 _QUALITY = 95
 
 
 def encode(image: Image.Image, image_format: str, made: dict[str, Any]) -> bytes:
-    """The picture as a file of its format, with `made` inside."""
+    """The image as a file of this format, with `made` in it."""
     text = json.dumps(made, sort_keys=True, separators=(",", ":"))
     file = io.BytesIO()
     if image_format == "png":
@@ -40,7 +40,7 @@ def encode(image: Image.Image, image_format: str, made: dict[str, Any]) -> bytes
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """What `encode` put into the file, or None where there is nothing of the kind."""
+    """What `encode` stored in the file; None if there is nothing of the kind."""
     with Image.open(path) as image:
         text = image.info.get(_KEY)
         if text is None:

@@ -1,9 +1,9 @@
-"""Thumbnails while the picture is being made: latents to colours by one small matrix.
+"""Thumbnails while the image is being made: one small matrix turns latents into colours.
 
-    rgb = W · latents + b        one pixel a latent pixel, 29 µs for 128 x 128
+    rgb = W · latents + b        one pixel for each latent pixel, 29 µs for 128 x 128
 
-W and b are fitted at set-up by least squares, on pictures that the pipeline itself makes and its own VAE
-decodes: no published table, and any VAE will do. A preview is rough: right in place and hue, without detail.
+W and b are fitted at set-up by least squares to images that the pipeline makes and its VAE decodes, so any
+VAE will do. A preview shows positions and hues, without detail.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Previewer", "Throttle", "fit"]
 
-EVERY_S: Final = 0.2
-"""At most so often, in seconds; the first and the last step are always shown."""
+INTERVAL_S: Final = 0.2
+"""The minimum time between previews; the first and the last step always get one."""
 
 _LONG_SIDE = 128
 _QUALITY = 70
@@ -37,12 +37,12 @@ _FIT_STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Previewer:
-    """`weights` has a row for each latent channel and a last one for b; colours are in [-1, 1]."""
+    """`weights` has a row for each latent channel and a last row for b; colours are in [-1, 1]."""
 
     weights: NDArray[np.float64]
 
     def chunk(self, pipe: Any, step: flux.Step, height: int, width: int) -> dict[str, Any]:
-        """The message for one step: a JPEG in base64, its size, and the step it shows."""
+        """The partial output for one step: a JPEG in base64, its size, and the step."""
         image = self.image(flux.unpack(pipe, step.estimate(), height, width))
         file = io.BytesIO()
         image.save(file, "JPEG", quality=_QUALITY)
@@ -57,7 +57,8 @@ class Previewer:
         }
 
     def image(self, latents: torch.Tensor) -> Image.Image:
-        """The picture of unpacked latents. Its long side has 128 pixels, or the latents' own if more."""
+        """The image of unpacked latents. Its long side has 128 pixels, or the latents' size if that is
+        more."""
         pixels = _rows(latents) @ self.weights[:-1] + self.weights[-1]
         height, width = latents.shape[-2:]
         colours = np.nan_to_num((pixels + 1) * 127.5).clip(0, 255).astype(np.uint8)
@@ -69,21 +70,21 @@ class Previewer:
 
 
 class Throttle:
-    """Which steps get a preview. Time is passed in."""
+    """Decides which steps get a preview. Time is passed in."""
 
-    def __init__(self, every: float = EVERY_S) -> None:
-        self._every = every
+    def __init__(self, interval_s: float = INTERVAL_S) -> None:
+        self._interval_s = interval_s
         self._last: float | None = None
 
     def due(self, step: flux.Step, now: float) -> bool:
-        if self._last is not None and step.number < step.of and now - self._last < self._every:
+        if self._last is not None and step.number < step.of and now - self._last < self._interval_s:
             return False
         self._last = now
         return True
 
 
 def fit(pipe: Any, text_tokens: int) -> Previewer:
-    """Makes a few small pictures, which warms the pipeline up as well, and fits the matrix to them."""
+    """Makes a few small images, which also warms the pipeline up, and fits the matrix to them."""
     import torch
 
     latents, colours = [], []
@@ -119,6 +120,6 @@ def _latents(pipe: Any, prompt: str, seed: int, text_tokens: int) -> torch.Tenso
     return flux.unpack(pipe, packed, request.height, request.width)
 
 
-def _rows(picture: torch.Tensor) -> NDArray[np.float64]:
-    """(1, channels, rows, columns) to one row of channels a pixel."""
-    return picture[0].flatten(1).T.double().cpu().numpy()
+def _rows(image: torch.Tensor) -> NDArray[np.float64]:
+    """(1, channels, rows, columns) to one row of channels for each pixel."""
+    return image[0].flatten(1).T.double().cpu().numpy()

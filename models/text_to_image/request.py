@@ -1,4 +1,4 @@
-"""A job's input, checked and with its defaults filled in. Imports no torch.
+"""A job's input, checked, with its defaults filled in. Imports no torch.
 
 The rules are those of `declaration.SCHEMA`.
 """
@@ -15,12 +15,14 @@ __all__ = ["ImageRequest", "InvalidInput"]
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
+    """Steps and guidance are None if the pipeline chooses them (see `recipes`)."""
+
     prompt: str
     negative_prompt: str | None
     width: int
     height: int
-    num_inference_steps: int
-    guidance: float
+    num_inference_steps: int | None
+    guidance: float | None
     seed: int
     image_format: str
 
@@ -31,7 +33,7 @@ class ImageRequest:
 
     @property
     def excludes(self) -> str | None:
-        """The negative prompt, or None where none was given in so many letters."""
+        """The negative prompt; None if it is missing or blank."""
         if self.negative_prompt is None or not self.negative_prompt.strip():
             return None
         return self.negative_prompt

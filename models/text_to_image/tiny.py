@@ -1,11 +1,11 @@
-"""Makes the folder of `flux-tiny`: every file of it, byte for byte the same on every machine.
+"""Makes the folder of `flux-tiny`, byte for byte the same on every machine.
 
     python -P -m stoker.models.text_to_image.tiny FOLDER
 
 The classes are those of FLUX.1-dev (transformer, autoencoder, CLIP and T5 encoders, both tokenizers, the
-flow-matching scheduler), so that all code around a real model runs on a CPU in well under a second. The
-JSON and safetensors files are written here and not by the libraries, whose files change with their
-versions: `weights.lock` holds the digest of each. No torch is imported.
+flow-matching scheduler), so that all code around a real model runs on a CPU in well under a second.
+`weights.lock` holds the digest of each file, so this module writes them itself: the libraries' files change
+with their versions. Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from stoker.models.made_weights import json_bytes, safetensors_bytes, write_file
 from stoker.models.text_to_image import tiny_weights as numbers
 
 CLIP_START, CLIP_END = "<|startoftext|>", "<|endoftext|>"
-_LETTERS = [chr(code) for code in range(33, 127)]
+_CHARACTERS = [chr(code) for code in range(33, 127)]
 
 
 def build(folder: Path) -> None:
-    """Write all files below `folder`, which is made if it is not there."""
+    """Writes all files below `folder`, which is created if it is missing."""
     write_files(folder, files())
 
 
@@ -52,7 +52,7 @@ def files() -> dict[str, bytes]:
 
 
 def t5_tokenizer_files() -> dict[str, bytes]:
-    """A tokenizer of T5's kind that knows ASCII letter by letter."""
+    """A tokenizer of T5's kind with a token for each ASCII character."""
     return {
         "tokenizer_config.json": json_bytes(_T5_TOKENIZER),
         "tokenizer.json": json_bytes(_t5_tokenizer(t5_vocabulary())),
@@ -60,23 +60,23 @@ def t5_tokenizer_files() -> dict[str, bytes]:
 
 
 def clip_vocabulary() -> dict[str, int]:
-    """One token for each byte in the letters of byte-level BPE, within a word and at its end."""
-    letters = _byte_letters()
-    tokens = [*letters, *(letter + "</w>" for letter in letters), CLIP_START, CLIP_END]
+    """Two tokens for each character of byte-level BPE: within a word and at its end."""
+    characters = _byte_characters()
+    tokens = [*characters, *(character + "</w>" for character in characters), CLIP_START, CLIP_END]
     return {token: index for index, token in enumerate(tokens)}
 
 
-def _byte_letters() -> list[str]:
-    """The visible letter that byte-level BPE writes for each byte."""
+def _byte_characters() -> list[str]:
+    """The visible character that byte-level BPE writes for each byte."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = [byte for byte in range(256) if byte not in visible]
     return [chr(byte) if byte in visible else chr(256 + hidden.index(byte)) for byte in range(256)]
 
 
 def t5_vocabulary() -> list[tuple[str, float]]:
-    """Three special tokens, the mark of a word's start, and every visible ASCII letter."""
+    """Three special tokens, the token for a word's start, and every visible ASCII character."""
     special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    return [*special, ("▁", -2.0), *((letter, -4.0) for letter in _LETTERS)]
+    return [*special, ("▁", -2.0), *((character, -4.0) for character in _CHARACTERS)]
 
 
 _MODEL_INDEX = {

@@ -1,15 +1,14 @@
-"""The numbers of `flux-tiny`: small weights for FLUX's own classes, the same bytes on every machine.
+"""The weights of `flux-tiny`: small weights for FLUX's classes, the same bytes on every machine.
 
-Nothing here is trained. A number is an 8-bit integer, read from a hash of the parameter's name, times a
-power of two: exact in float32 and in bfloat16, and no random generator, library or CPU has a say in it.
-The pictures are patterns, and a few weights are set by hand so that they are worth looking at:
+Nothing here is trained: the weights are derived from hashes of the parameters' names (see `made_weights`).
+The images are patterns, and a few weights are set by hand so that they are worth looking at:
 
     noise ──x_embedder──> attention with a fixed query ──> velocity ──> latents ──> decoder ──> colours
                           and key: RoPE turns it into       x - blur(x)             each conv a small
                           a blur over the neighbourhood     - the prompt's hue      blur times a mix
 
-so the noise flows into smooth fields, whose places come from the seed and whose colours from the prompt.
-This module knows names, shapes and numbers; `tiny` makes a folder of them.
+so the noise becomes smooth areas, whose positions depend on the seed and whose colours on the prompt. This
+module has the names, shapes and numbers; `tiny` writes the folder.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ WIDTH = 32
 HEADS = 2
 HEAD = WIDTH // HEADS
 ROPE_AXES = (4, 6, 6)
-"""How a head's channels are shared among text position, row and column."""
+"""The numbers of a head's channels for text position, row and column."""
 
 LATENTS = 4
 TOKEN = LATENTS * 4
@@ -35,7 +34,7 @@ TOKEN = LATENTS * 4
 
 VAE_CHANNELS = 8
 VAE_BLOCKS = 6
-"""The picture is 2 ** (VAE_BLOCKS - 1) = 32 times the latents: 1024 x 1024 is 256 tokens, quick on a CPU."""
+"""The image is 2 ** (VAE_BLOCKS - 1) = 32 times the latents: 1024 x 1024 is 256 tokens, quick on a CPU."""
 
 CLIP_LENGTH = 77
 SALT = "stoker flux-tiny 1"
@@ -43,7 +42,7 @@ SALT = "stoker flux-tiny 1"
 _BLUR: Array = np.float32(1 / 16) * np.outer((1, 2, 1), (1, 2, 1)).astype(np.float32)
 
 _MEAN = np.kron(np.eye(LATENTS), np.full((4, 4), 0.25)).astype(np.float32)
-"""Takes a token's channels to their means over its four latent pixels."""
+"""Replaces a token's channels by their means over its four latent pixels."""
 
 
 def draw(name: str, *shape: int, scale: float) -> Array:
@@ -51,7 +50,7 @@ def draw(name: str, *shape: int, scale: float) -> Array:
 
 
 def linear(name: str, wide: int, narrow: int, scale: float) -> Weights:
-    """A dense layer `narrow -> wide`, whose bias adds nothing."""
+    """A dense layer `narrow -> wide` with a bias of zero."""
     return {
         f"{name}.weight": draw(f"{name}.weight", wide, narrow, scale=scale),
         f"{name}.bias": full(0, wide),
@@ -84,7 +83,7 @@ def transformer() -> Weights:
 
 
 def _even(weight: Array) -> None:
-    """Make a layer write the same to the four latent pixels of a token: without this, checks appear."""
+    """Makes a layer write the same to the four latent pixels of a token; otherwise a checkerboard appears."""
     weight[:TOKEN] = np.repeat(weight[:TOKEN:4], 4, axis=0)
 
 
@@ -94,7 +93,7 @@ def _hue(name: str, scale: float) -> Array:
 
 
 def _time_text_embed() -> Weights:
-    """What modulates every block: mostly the prompt, a little the time and the guidance."""
+    """The modulation of every block: mostly by the prompt, a little by the time and the guidance."""
     weights: Weights = {}
     for part, narrow, scale in (("timestep", 256, 1 / 16), ("guidance", 256, 1 / 16), ("text", WIDTH, 0.5)):
         weights |= linear(f"time_text_embed.{part}_embedder.linear_1", WIDTH, narrow, scale)
@@ -117,7 +116,7 @@ def _double_block() -> Weights:
 
 
 def _modulation(name: str, parts: int, gate: tuple[int, float]) -> Weights:
-    """Shift, scale and gate from the modulation vector; the gate of attention stands at a fixed value."""
+    """Shift, scale and gate from the modulation vector; the gate of attention has a fixed bias."""
     weights = linear(name, parts * WIDTH, WIDTH, 0.0625)
     weights[f"{name}.weight"][:WIDTH] *= 0.25
     part, value = gate
@@ -126,7 +125,7 @@ def _modulation(name: str, parts: int, gate: tuple[int, float]) -> Weights:
 
 
 def _blur_and_read(attn: str) -> Weights:
-    """Head 0 blurs the picture's tokens; head 1 lets each of them read from the prompt's."""
+    """Head 0 blurs the image's tokens; head 1 lets each of them read from the prompt's."""
     weights: Weights = {}
     for part in ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"):
         weights |= linear(f"{attn}.{part}", WIDTH, WIDTH, 0.25)
@@ -195,7 +194,7 @@ def _decoder() -> Weights:
 
 
 def _pass_on(weight: Array) -> None:
-    """Let a convolution hand each channel on, beside what it mixes in from the others."""
+    """Makes a convolution pass each channel on, besides what it adds from the others."""
     channels = np.arange(VAE_CHANNELS)
     weight[channels, channels] = _BLUR
 
@@ -224,7 +223,7 @@ def clip(vocabulary: int) -> Weights:
 
 
 def t5(vocabulary: int) -> Weights:
-    """The prompt token by token, which the picture's tokens read."""
+    """The prompt token by token, which the image's tokens read."""
     block = "encoder.block.0"
     weights: Weights = {"shared.weight": draw("t5.tokens", vocabulary, WIDTH, scale=1.0)}
     for part in ("q", "k", "v", "o"):

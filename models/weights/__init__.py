@@ -1,4 +1,4 @@
-"""Weights come in through weights.lock and no other way: locked by sha256, safetensors only."""
+"""Fetches and verifies weights: every file is locked by its sha256 in weights.lock, and safetensors only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from stoker.models.weights.lock import (
     read_lock,
     write_lock,
 )
-from stoker.models.weights.verification import Problem, WeightsRefused, memory_path, verify
+from stoker.models.weights.verification import (
+    Problem,
+    WeightsRefused,
+    cache_path,
+    lacking,
+    state,
+    verify,
+)
 
 __all__ = [
     "Entry",
@@ -36,14 +43,16 @@ __all__ = [
     "Problem",
     "WeightsError",
     "WeightsRefused",
+    "cache_path",
     "dump_lock",
     "fetch",
+    "lacking",
     "lock_from_folder",
     "lock_from_hub",
     "lock_path",
-    "memory_path",
     "read_lock",
     "ready",
+    "state",
     "verify",
     "weights_folder",
     "write_lock",

@@ -1,9 +1,9 @@
-"""Brings a model's weights to this machine, and fills the lock.
+"""Fetches a model's weights to this machine, and fills the lock.
 
-fetch   from the hub at the locked commit, from a mirror, or made here; into `.NAME.part` beside the
-        folder, verified there, and renamed: a folder with the model's name is always a whole one.
-        What an interrupted fetch has left is taken up by the next.
-lock    sizes and digests from the hub's own records, or from a folder that is trusted as it is
+fetch   from the hub at the locked commit, from a mirror, or made here; into `.NAME.part` next to the folder,
+        which is verified and renamed: a folder with the model's name is always complete. The next fetch
+        resumes an interrupted one.
+lock    sizes and digests from the hub's records, or from a folder that is trusted
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from typing import Final, TypeAlias
 
 from stoker.models.weights.hub import Hub, HuggingFaceHub
 from stoker.models.weights.lock import BUILT, HUB, Entry, LockedFile, WeightsError, read_lock
-from stoker.models.weights.verification import HUB_NOTES, Problem, WeightsRefused, check_format, verify
+from stoker.models.weights.verification import HUB_METADATA, Problem, WeightsRefused, check_format, verify
 
 Mirror: TypeAlias = Path | Callable[[str, Path], None]
-"""A folder that holds `<model>/<path>`, or a function that brings the object of that name to a path."""
+"""A folder that holds `<model>/<path>`, or a function that downloads the object of that name to a path."""
 
 OnFile: TypeAlias = Callable[[LockedFile], None]
 
 _ELSEWHERE: Final = ".elsewhere"
-"""In the folder that is being filled: files by the names that they have in their repositories."""
+"""In the folder that is being filled: a folder for files that have other names in their repositories."""
 
 
 def weights_folder() -> Path:
-    """Where models lie, each in a folder of its name: STOKER_WEIGHTS_DIR, or the user's cache."""
+    """The folder of all models, each in a folder of its name: STOKER_WEIGHTS_DIR, or the user's cache."""
     chosen = os.environ.get("STOKER_WEIGHTS_DIR")
     if chosen:
         return Path(chosen)
@@ -50,22 +50,22 @@ def fetch(
     hub: Hub | None = None,
     on_file: OnFile | None = None,
 ) -> None:
-    """Make `folder` hold the weights of `entry`, verified. Does nothing where it already does.
+    """Fills `folder` with the verified weights of `entry`. Does nothing if it already holds them.
 
-    Raises WeightsError; a folder that is there and wrong is left alone unless Stoker itself made it.
+    Raises WeightsError. An existing folder with other contents is not changed, unless Stoker itself made it.
     """
     if entry.unknown:
         unknown = tuple(Problem(path, "its digest is unknown") for path in entry.unknown)
         raise WeightsRefused(entry, unknown, f". Fill the lock with: stoker weights lock {entry.name}")
     if folder.exists() and _is_whole(entry, folder):
-        return  # nothing was written: a worker may have no right to
+        return  # without writing anything: a worker may have no permission to
     try:
-        with _alone(folder):
+        with _locked_by_us(folder):
             if folder.exists() and _is_whole(entry, folder):
-                return  # another process has brought it while this one waited
+                return  # another process has fetched it while this one waited
             part = folder.parent / f".{folder.name}.part"
             part.mkdir(exist_ok=True)
-            _bring_all(entry, part, mirror, hub or HuggingFaceHub(), on_file)
+            _fetch_all(entry, part, mirror, hub or HuggingFaceHub(), on_file)
             _verify_part(entry, part)
             if folder.exists():
                 shutil.rmtree(folder)
@@ -76,19 +76,20 @@ def fetch(
 
 
 def ready(name: str, folder: Path) -> tuple[Entry, Path]:
-    """The entry of the lock, and its verified folder below `folder`: made where Stoker makes it itself,
-    else it must be there. Raises WeightsError."""
+    """The entry of the lock, and its verified folder below `folder`. Weights that Stoker makes itself are
+    made; others must have been fetched. Raises WeightsError."""
     entry = read_lock().entry(name)
-    place = folder / entry.name
+    own = folder / entry.name
     if entry.is_built:
-        fetch(entry, place)
+        fetch(entry, own)
     else:
-        verify(entry, place)
-    return entry, place
+        verify(entry, own)
+    return entry, own
 
 
 def lock_from_hub(entry: Entry, hub: Hub | None = None) -> Entry:
-    """The entry with the digests of its files, each at its commit (the newest one while that is unknown)."""
+    """The entry with the digests of its files, each at its commit, or at the newest one if that is
+    unknown."""
     hub = hub or HuggingFaceHub()
     if not entry.source.startswith(HUB):
         raise WeightsError(f"{entry.name} does not come from the hub; its source is {entry.source}")
@@ -96,16 +97,16 @@ def lock_from_hub(entry: Entry, hub: Hub | None = None) -> Entry:
     files = []
     for file in entry.files:
         origin = entry.origin_of(file)
-        asked = (origin.source, origin.commit)
-        if asked not in repositories:
-            repositories[asked] = _Repository(hub, *asked)
-        files.append(repositories[asked].locked(file, origin.name))
+        repository = (origin.source, origin.commit)
+        if repository not in repositories:
+            repositories[repository] = _Repository(hub, *repository)
+        files.append(repositories[repository].locked(file, origin.name))
     own = repositories.get((entry.source, entry.commit))
     return replace(entry, files=tuple(files), commit=own.commit if own else entry.commit)
 
 
 class _Repository:
-    """One repository of the hub at one commit, asked once."""
+    """One repository of the hub at one commit, with its list of files."""
 
     def __init__(self, hub: Hub, source: str, revision: str | None) -> None:
         self._hub, self._name = hub, source.removeprefix(HUB)
@@ -116,7 +117,7 @@ class _Repository:
         if name not in self._files:
             raise WeightsError(f"{self._name} has no {name} at {self.commit}")
         size, sha256 = self._files[name].size, self._files[name].sha256
-        if size is None or sha256 is None:  # a small file, kept without a pointer: read it
+        if size is None or sha256 is None:  # a small file, which the hub stores without a digest
             size, sha256 = self._read(name)
         origin = file.origin and replace(file.origin, commit=self.commit)
         return LockedFile(file.path, size, sha256, origin)
@@ -128,10 +129,11 @@ class _Repository:
 
 
 def lock_from_folder(entry: Entry, folder: Path) -> Entry:
-    """The entry with digests from a folder, which is trusted as it is; pickles are refused even so.
+    """The entry with digests from a folder, which is trusted, except that pickles are refused.
 
-    Of a hub's folder, the files that the entry names: a whole snapshot also has pictures, a README and the
-    same numbers in a single file. With `files = []`, and of what Stoker makes itself: all that are there.
+    Locks the files that the entry names: a snapshot of a hub's repository also has images, a README and the
+    same weights in a single file. With `files = []`, and for weights that Stoker makes itself, all files are
+    locked.
     """
     named = () if entry.is_built else entry.files
     files = named or tuple(LockedFile(path) for path in _all_files(folder))
@@ -145,11 +147,11 @@ def lock_from_folder(entry: Entry, folder: Path) -> Entry:
 
 def _all_files(folder: Path) -> list[str]:
     found = sorted(path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
-    return [path.as_posix() for path in found if not path.is_relative_to(HUB_NOTES)]
+    return [path.as_posix() for path in found if not path.is_relative_to(HUB_METADATA)]
 
 
 def _why_not_locked(path: Path) -> str | None:
-    return check_format(path) if path.is_file() else "is missing, or is no regular file"
+    return check_format(path) if path.is_file() else "is missing, or is not a regular file"
 
 
 def _locked(folder: Path, file: LockedFile) -> LockedFile:
@@ -164,17 +166,18 @@ def _size_and_digest(path: Path) -> tuple[int, str]:
 
 
 def _is_whole(entry: Entry, folder: Path) -> bool:
-    """Whether the folder may stay. Files that Stoker made are made anew when an update changes them."""
+    """Whether the folder is as locked. Raises WeightsError if it is not and Stoker did not make it; files
+    that Stoker made are made again when an update changes them."""
     try:
         verify(entry, folder)
     except WeightsRefused as refused:
         if entry.is_built:
             return False
-        raise WeightsError(f"{refused}. Remove {folder} to fetch it anew") from refused
+        raise WeightsError(f"{refused}. Remove {folder} to fetch it again") from refused
     return True
 
 
-def _bring_all(entry: Entry, part: Path, mirror: Mirror | None, hub: Hub, on_file: OnFile | None) -> None:
+def _fetch_all(entry: Entry, part: Path, mirror: Mirror | None, hub: Hub, on_file: OnFile | None) -> None:
     if entry.is_built:
         _builder(entry)(part)
         return
@@ -182,14 +185,14 @@ def _bring_all(entry: Entry, part: Path, mirror: Mirror | None, hub: Hub, on_fil
         to = part / file.path
         if not (to.is_file() and to.stat().st_size == file.size):
             to.parent.mkdir(parents=True, exist_ok=True)
-            _bring(entry, file, part, mirror, hub)
+            _fetch_one(entry, file, part, mirror, hub)
         if on_file is not None:
             on_file(file)
     shutil.rmtree(part / _ELSEWHERE, ignore_errors=True)
     hub.tidy(part)
 
 
-def _bring(entry: Entry, file: LockedFile, part: Path, mirror: Mirror | None, hub: Hub) -> None:
+def _fetch_one(entry: Entry, file: LockedFile, part: Path, mirror: Mirror | None, hub: Hub) -> None:
     if mirror is None:
         _download(entry, file, part, hub)
     elif isinstance(mirror, Path):
@@ -199,7 +202,7 @@ def _bring(entry: Entry, file: LockedFile, part: Path, mirror: Mirror | None, hu
 
 
 def _download(entry: Entry, file: LockedFile, part: Path, hub: Hub) -> None:
-    """A file that has another name there is brought beside the others first, and moved."""
+    """A file that has another name in its repository is downloaded to a folder of its own, and moved."""
     origin = entry.origin_of(file)
     if origin.commit is None:
         raise WeightsError(f"{entry.name}: its commit is unknown; run: stoker weights lock {entry.name}")
@@ -215,15 +218,15 @@ def _download(entry: Entry, file: LockedFile, part: Path, hub: Hub) -> None:
 def _builder(entry: Entry) -> Callable[[Path], None]:
     module, _, name = entry.source.removeprefix(BUILT).partition(":")
     if not module.startswith("stoker.models."):
-        raise WeightsError(f"{entry.name}: {module} is no module of stoker.models")
+        raise WeightsError(f"{entry.name}: {module} is not a module of stoker.models")
     build: Callable[[Path], None] = getattr(importlib.import_module(module), name)
     return build
 
 
 def _verify_part(entry: Entry, part: Path) -> None:
-    """A file that came wrong is removed, so that the next fetch brings it again."""
+    """Removes wrong files, so that the next fetch downloads them again."""
     try:
-        verify(entry, part, remember=False)
+        verify(entry, part, cache=False)
     except WeightsRefused as refused:
         for problem in refused.problems:
             with contextlib.suppress(OSError):
@@ -232,8 +235,8 @@ def _verify_part(entry: Entry, part: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process fetches a model at a time; the others wait and find it there."""
+def _locked_by_us(folder: Path) -> Iterator[None]:
+    """Lets one process fetch a model at a time, while others wait for it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f".{folder.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""The Hugging Face hub, as far as weights need it: list a repository at a commit, bring one file.
+"""The Hugging Face hub: lists a repository at a commit, and downloads one file.
 
-The library is imported when it is used: an installation that has its weights never needs it.
+The library is imported when it is used, since an installation that has its weights does not need it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stoker.models.weights.lock import WeightsError
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """`sha256` is known for large files only; the hub keeps it in their pointers."""
+    """`sha256` is known for large files only, which the hub stores with a digest."""
 
     path: str
     size: int | None
@@ -27,14 +27,15 @@ class Hub(Protocol):
         """The commit that a revision names (None: the newest), and the files at it."""
 
     def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
-        """Bring `path` to `folder / path`. It may leave notes below `folder`, which `tidy` removes."""
+        """Downloads `path` to `folder / path`. May leave its own files below `folder`, which `tidy`
+        removes."""
 
     def tidy(self, folder: Path) -> None:
-        """Remove what `download` left there beside the files."""
+        """Removes what `download` left in the folder besides the weights."""
 
 
 class HuggingFaceHub:
-    """The real one. Its token and address come from the environment, as its library documents."""
+    """The hub of huggingface.co. Its library reads the token and the address from the environment."""
 
     def resolve(self, repo: str, revision: str | None) -> tuple[str, tuple[HubFile, ...]]:
         from huggingface_hub import HfApi
@@ -43,7 +44,7 @@ class HuggingFaceHub:
         try:
             info = HfApi().model_info(repo, revision=revision, files_metadata=True)
         except (HTTPError, OSError) as error:
-            raise WeightsError(f"cannot ask the hub about {repo}: {error}") from error
+            raise WeightsError(f"cannot list {repo} at the hub: {error}") from error
         files = tuple(
             HubFile(found.rfilename, found.size, found.lfs.sha256 if found.lfs else None)
             for found in info.siblings or ()
@@ -57,7 +58,7 @@ class HuggingFaceHub:
         try:
             hf_hub_download(repo, path, revision=commit, local_dir=folder)
         except (HTTPError, OSError) as error:
-            raise WeightsError(f"cannot bring {path} of {repo} at {commit}: {error}") from error
+            raise WeightsError(f"cannot download {path} of {repo} at {commit}: {error}") from error
 
     def tidy(self, folder: Path) -> None:
         shutil.rmtree(folder / ".cache", ignore_errors=True)

@@ -1,7 +1,7 @@
-"""weights.lock: which files a model consists of, where they come from, and their digests.
+"""weights.lock: the files of each model, their sources and their digests.
 
-TOML, one file of a model a line, so that a change reads well in a diff. A digest that nobody has filled in
-yet is "unknown", and such an entry loads nowhere until `stoker weights lock` has filled it.
+TOML with one file a line, so that diffs are readable. A digest may be "unknown"; the weights of such an entry
+are not loaded until `stoker weights lock` has filled it in.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _HEADER = """\
 
 
 class WeightsError(Exception):
-    """Weights cannot be used or had; the message says which file, and why."""
+    """Weights cannot be used or fetched; the message says which file, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where one file comes from: its name in a repository of the hub, at a commit (or, until it is locked, a
-    branch; None is the newest)."""
+    """The source of one file: its name in a repository of the hub, at a commit. Until the file is locked,
+    `commit` may be a branch, or None for the newest commit."""
 
     source: str
     name: str
@@ -47,8 +47,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class LockedFile:
-    """`size` and `sha256` are None where they are not known yet. `origin`: None where the file has its name
-    in the entry's own source."""
+    """`size` and `sha256` are None while they are unknown. `origin` is None if the file has the same name in
+    the entry's source."""
 
     path: str
     size: int | None = None
@@ -84,19 +84,19 @@ class Entry:
 
     @property
     def size(self) -> int | None:
-        """Bytes of all files, or None while one is not known."""
+        """The bytes of all files; None while one is unknown."""
         sizes = [file.size for file in self.files if file.size is not None]
         return sum(sizes) if len(sizes) == len(self.files) else None
 
     @property
     def digest(self) -> str:
-        """One digest for all files: of a line `<sha256>  <path>` for each, in the order of their paths."""
+        """One digest for all files: that of the lines `<sha256>  <path>`, sorted by path."""
         lines = (f"{file.sha256 or UNKNOWN}  {file.path}\n" for file in sorted(self.files, key=_by_path))
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 class Lock:
-    """All entries, by name. Immutable; `with_entry` makes the next one."""
+    """All entries, by name. Immutable: `with_entry` returns a new lock."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = {entry.name: entry for entry in entries}
@@ -120,12 +120,12 @@ class Lock:
 
 
 def lock_path() -> Path:
-    """The lock that belongs to this installation."""
+    """The path of this installation's lock."""
     return Path(str(resources.files("stoker") / "weights.lock"))
 
 
 def read_lock(path: Path | None = None) -> Lock:
-    """Raises WeightsError for a lock that is missing or cannot be understood."""
+    """Raises WeightsError if the lock is missing or invalid."""
     path = path or lock_path()
     try:
         data = tomllib.loads(path.read_text("utf-8"))
@@ -133,7 +133,7 @@ def read_lock(path: Path | None = None) -> Lock:
         raise WeightsError(f"cannot read {path.name}: {error}") from error
     if data.get("version") != VERSION:
         raise WeightsError(
-            f"{path.name}: version {data.get('version')!r} is not understood; this is {VERSION}"
+            f"{path.name} has version {data.get('version')!r}; this installation reads version {VERSION}"
         )
     try:
         return Lock(_entry(name, table) for name, table in data.get("models", {}).items())
@@ -142,7 +142,7 @@ def read_lock(path: Path | None = None) -> Lock:
 
 
 def write_lock(lock: Lock, path: Path) -> None:
-    """Replace the lock at once, or not at all. A link is followed: it stays one."""
+    """Replaces the lock atomically. A symbolic link is followed, and stays one."""
     path = path.resolve()
     with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", delete=False) as file:
         try:
@@ -177,12 +177,12 @@ def _file(row: Mapping[str, Any]) -> LockedFile:
     path, sha256 = str(row["path"]), str(row["sha256"])
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or PurePosixPath(path).as_posix() != path:
-        raise ValueError(f"{path!r} is no path below the model's folder")
+        raise ValueError(f"{path!r} is not a path below the model's folder")
     origin = _origin(path, row) if "source" in row else None
     if sha256 == UNKNOWN:
         return LockedFile(path, row.get("size"), origin=origin)
     if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
-        raise ValueError(f"{path}: {sha256!r} is no sha256")
+        raise ValueError(f"{path}: {sha256!r} is not a sha256")
     return LockedFile(path, int(row["size"]), sha256, origin)
 
 

@@ -1,11 +1,11 @@
-"""Is a folder exactly what the lock says? Every file there, none more, each with its digest.
+"""Verifies that a folder is exactly as locked: all files, no others, each with its digest.
 
-A digest that was computed once is remembered in a file beside the folder, together with the file's size,
-time of change and inode: 33 GB are read once and not at each start. What is remembered are digests and not
-verdicts, so a changed lock is noticed. Whoever may write that file may write the weights too.
+Computed digests are cached in a file next to the folder, with each file's size, modification time and inode,
+so 33 GB are read once and not at each start. The cache holds digests, not results, so a changed lock is
+noticed. Whoever can write the cache can write the weights, too.
 
-Every other file is refused by name, a README too: only what is locked need be trusted or looked at. The one
-exception are the notes that the hub's library leaves in a folder it downloads to; no pipeline reads them.
+Any other file is refused and named, even a README, so only locked files must be trusted. The one exception is
+the metadata that the hub's library leaves in a folder that it downloads to; no pipeline reads it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from typing import Final, TypeAlias
 from stoker.models.weights.lock import Entry, LockedFile, WeightsError
 
 LOADED: Final = frozenset({".safetensors", ".json", ".txt", ".model"})
-"""The kinds of file that a pipeline may consist of. None of them can hold code."""
+"""The file types of a pipeline. None of them can contain code."""
 
 PICKLES: Final = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 
-HUB_NOTES: Final = os.path.join(".cache", "huggingface")
-"""Where the hub's library keeps times and ETags of what it has brought."""
+HUB_METADATA: Final = os.path.join(".cache", "huggingface")
+"""The folder in which the hub's library keeps times and ETags of its downloads."""
 
 _NAMED = 10
 _HEADER_MAX = 100_000_000
 
 Stamp: TypeAlias = tuple[int, int, int]
-"""Size, time of the last change in nanoseconds, inode."""
-Memory: TypeAlias = dict[str, tuple[Stamp, str]]
+"""Size, modification time in nanoseconds, inode."""
+DigestCache: TypeAlias = dict[str, tuple[Stamp, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Problem:
 
 
 class WeightsRefused(WeightsError):
-    """A folder is not what the lock says."""
+    """A folder is not as locked."""
 
     def __init__(self, entry: Entry, problems: tuple[Problem, ...], hint: str = "") -> None:
         self.problems = problems
@@ -58,42 +58,79 @@ class WeightsRefused(WeightsError):
         super().__init__(f"the weights of {entry.name} are refused: {named}{more}{hint}")
 
 
-def verify(entry: Entry, folder: Path, *, remember: bool = True) -> None:
-    """Raises WeightsRefused naming each file that is missing, altered, not locked, or not safetensors."""
+def lacking(entry: Entry, folder: Path) -> str:
+    """Why these weights cannot be used, and the command that helps; empty if they seem usable. No file is
+    read: only `verify` finds altered files of the right size."""
+    if not folder.is_dir():
+        return f"not fetched{_fetch_hint(entry)}"
+    try:
+        _check_files(entry, folder)
+    except WeightsRefused as refused:
+        return str(refused)
+    return ""
+
+
+def verify(entry: Entry, folder: Path, *, cache: bool = True) -> None:
+    """Raises WeightsRefused, which names each file that is missing, altered, not locked, or not
+    safetensors."""
     if not folder.is_dir():
         raise WeightsRefused(entry, (Problem(str(folder), "there is no such folder"),), _fetch_hint(entry))
-    found = dict(_walk(folder))
-    problems = [*_strangers(entry, found), *_unlocked(entry), *_missing(entry, found)]
-    if problems:
-        raise WeightsRefused(entry, tuple(problems), _hint(entry, found))
-    memory = _recall(folder) if remember else {}
-    hashed = _hash_all(folder, entry.files, memory)
-    if remember and hashed != memory:
-        _keep(folder, hashed)
+    _check_files(entry, folder)
+    cached = _read_cache(folder) if cache else {}
+    hashed = _hash_all(folder, entry.files, cached)
+    if cache and hashed != cached:
+        _write_cache(folder, hashed)
     altered = tuple(_compare(entry.files, hashed))
     if altered:
         raise WeightsRefused(entry, altered)
 
 
-def memory_path(folder: Path) -> Path:
-    """Where the digests of a folder's files are remembered."""
+def _check_files(entry: Entry, folder: Path) -> None:
+    """Checks names and sizes. Raises WeightsRefused."""
+    found = dict(_walk(folder))
+    if problems := _problems(entry, found):
+        raise WeightsRefused(entry, problems, _hint(entry, found))
+
+
+def state(entry: Entry, folder: Path) -> str | bool | None:
+    """The state of a folder without reading its files: None if it is missing, True if the cache holds the
+    locked digest of each file, else a text that says why it is unknown or wrong."""
+    if not folder.is_dir():
+        return None
+    found = dict(_walk(folder))
+    for problem in _problems(entry, found):
+        return f"no: {problem}"
+    known = {
+        path: digest
+        for path, digest in _read_cache(folder).items()
+        if path in found and digest[0] == _stamp(found[path])
+    }
+    if not known.keys() >= {file.path for file in entry.files}:
+        return f"not yet: stoker weights verify {entry.name}"
+    for problem in _compare(entry.files, known):
+        return f"no: {problem}"
+    return True
+
+
+def cache_path(folder: Path) -> Path:
+    """The file that holds the cached digests of a folder's files."""
     return folder.parent / f".{folder.name}.digests.json"
 
 
 def check_format(path: Path) -> str | None:
-    """Why a file may not be part of a model at all, or None."""
+    """Why a file may not be part of any model, or None."""
     kind = path.suffix.lower()
     if kind in PICKLES:
         return "is a pickle, which can run code when it is loaded; only safetensors are"
     if kind not in LOADED:
-        return f"is not locked, and {kind or 'a file without an ending'} is no kind that is ever loaded"
+        return f"is not locked, and {kind or 'a file without an extension'} is not a type that is loaded"
     if kind == ".safetensors" and path.is_file() and not _is_safetensors(path):
-        return "is named safetensors and is none"
+        return "is named safetensors but is not in that format"
     return None
 
 
 def _is_safetensors(path: Path) -> bool:
-    """Whether it begins as safetensors do: the header's length, then a header of JSON."""
+    """Whether the file begins like safetensors: the header's length, then a header of JSON."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= _HEADER_MAX:
@@ -105,23 +142,29 @@ def _is_safetensors(path: Path) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below the folder, and every link to a folder, which is not followed. Not the hub's notes."""
+    """Every file below the folder, and every link to a folder, which is not followed; without the hub's
+    metadata."""
     for where, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not _is_hub_notes(folder, os.path.join(where, name))]
+        folders[:] = [name for name in folders if not _is_hub_metadata(folder, os.path.join(where, name))]
         links = [name for name in folders if os.path.islink(os.path.join(where, name))]
         for name in (*names, *links):
             path = os.path.join(where, name)
             try:
                 yield os.path.relpath(path, folder), os.stat(path)
-            except FileNotFoundError:  # a link to nothing: as if it were not there
+            except FileNotFoundError:  # a link to nothing counts as missing
                 continue
 
 
-def _is_hub_notes(folder: Path, path: str) -> bool:
-    return os.path.relpath(path, folder) == HUB_NOTES and not os.path.islink(path)
+def _is_hub_metadata(folder: Path, path: str) -> bool:
+    return os.path.relpath(path, folder) == HUB_METADATA and not os.path.islink(path)
 
 
-def _strangers(entry: Entry, found: Mapping[str, os.stat_result]) -> Iterator[Problem]:
+def _problems(entry: Entry, found: Mapping[str, os.stat_result]) -> tuple[Problem, ...]:
+    unknown = (Problem(path, "its digest is unknown") for path in entry.unknown)
+    return (*_unexpected(entry, found), *unknown, *_missing(entry, found))
+
+
+def _unexpected(entry: Entry, found: Mapping[str, os.stat_result]) -> Iterator[Problem]:
     locked = {file.path for file in entry.files}
     for path, status in sorted(found.items()):
         if not stat.S_ISREG(status.st_mode):
@@ -130,10 +173,6 @@ def _strangers(entry: Entry, found: Mapping[str, os.stat_result]) -> Iterator[Pr
             yield Problem(path, check_format(Path(path)) or "is not in weights.lock")
         elif Path(path).suffix.lower() not in LOADED:
             yield Problem(path, check_format(Path(path)) or "")
-
-
-def _unlocked(entry: Entry) -> Iterator[Problem]:
-    return (Problem(path, "its digest is unknown") for path in entry.unknown)
 
 
 def _missing(entry: Entry, found: Mapping[str, os.stat_result]) -> Iterator[Problem]:
@@ -151,24 +190,26 @@ def _hint(entry: Entry, found: Mapping[str, os.stat_result]) -> str:
 
 
 def _fetch_hint(entry: Entry) -> str:
-    return f". Get them with: stoker weights fetch {entry.name}"
+    """The command that fetches the weights, after the one that locks them if digests are unknown."""
+    lock = f"stoker weights lock {entry.name} && " if entry.unknown else ""
+    return f". Get them with: {lock}stoker weights fetch {entry.name}"
 
 
-def _hash_all(folder: Path, files: tuple[LockedFile, ...], memory: Memory) -> Memory:
-    """The digest of each file; the largest first, so that the threads end together."""
+def _hash_all(folder: Path, files: tuple[LockedFile, ...], cached: DigestCache) -> DigestCache:
+    """The digest of each file. The largest is first, so that the threads end at about the same time."""
     order = sorted(files, key=lambda file: -(file.size or 0))
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "verify") as pool:
-        return dict(pool.map(lambda file: (file.path, _hash(folder, file.path, memory)), order))
+        return dict(pool.map(lambda file: (file.path, _hash(folder, file.path, cached)), order))
 
 
-def _hash(folder: Path, path: str, memory: Memory) -> tuple[Stamp, str]:
+def _hash(folder: Path, path: str, cached: DigestCache) -> tuple[Stamp, str]:
     with (folder / path).open("rb") as file:
         stamp = _stamp(os.fstat(file.fileno()))
-        known = memory.get(path)
+        known = cached.get(path)
         if known is not None and known[0] == stamp:
             return known
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        # Written to while it was read: the digest belongs to no state of the file.
+        # If the file was written while it was read, the digest belongs to no state of it.
         return (stamp, digest) if _stamp(os.fstat(file.fileno())) == stamp else ((0, 0, 0), "changing")
 
 
@@ -176,25 +217,26 @@ def _stamp(status: os.stat_result) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _compare(files: tuple[LockedFile, ...], hashed: Memory) -> Iterator[Problem]:
+def _compare(files: tuple[LockedFile, ...], hashed: DigestCache) -> Iterator[Problem]:
     for file in files:
         digest = hashed[file.path][1]
         if digest != file.sha256:
             yield Problem(file.path, f"its sha256 is {digest[:12]}… where {str(file.sha256)[:12]}… is locked")
 
 
-def _recall(folder: Path) -> Memory:
-    """What is remembered; nothing where it cannot be read, since it can be computed again."""
+def _read_cache(folder: Path) -> DigestCache:
+    """The cached digests; empty if they cannot be read, since they can be computed again."""
     try:
-        rows = json.loads(memory_path(folder).read_text())
+        rows = json.loads(cache_path(folder).read_text())
         return {path: ((size, mtime, inode), sha256) for path, (size, mtime, inode, sha256) in rows.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 
-def _keep(folder: Path, hashed: Memory) -> None:
-    """Written beside and renamed. On a read-only volume nothing is remembered, and nothing is lost."""
-    path = memory_path(folder)
+def _write_cache(folder: Path, hashed: DigestCache) -> None:
+    """Replaces the cache atomically. On a read-only volume there is no cache, and digests are computed each
+    time."""
+    path = cache_path(folder)
     part = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         part.write_text(json.dumps({name: [*stamp, digest] for name, (stamp, digest) in hashed.items()}))

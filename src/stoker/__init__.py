@@ -1,7 +1,7 @@
 """Stoker feeds GPUs: a worker runtime, a node agent and a thin control plane.
 
-The parts live in folders at the repository's root and are imported as
-`stoker.<folder>` through the links beside this file.
+The parts are folders at the root of the repository, imported as `stoker.<folder>` through the symbolic links
+in this folder.
 """
 
 __version__ = "0.1.0"

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from pathlib import Path
 
-NAMES = "attempt cost device_health memory_gate outbox pieces pod process recycle restarts usage zygote"
-MACHINES = {name: importlib.import_module(f"stoker.agent.{name}") for name in NAMES.split()}
+from load_module import load_module
+
+MODULES = {
+    "attempt": "attempts.machine",
+    "chunks": "attempts.chunks",
+    "cost": "attempts.cost",
+    "device_health": "devices.health",
+    "memory_gate": "devices.memory_gate",
+    "outbox": "reports.outbox",
+    "pod": "pods.machine",
+    "process": "workers.process_machine",
+    "recycle": "workers.recycle_policy",
+    "restarts": "workers.restarts",
+    "usage": "workers.usage",
+    "zygote": "zygotes.machine",
+}
+MACHINES = {name: importlib.import_module(f"stoker.agent.{module}") for name, module in MODULES.items()}
 
 
 def load_checks(name):
-    path = Path(__file__).with_name(f"checks_{name}.py")
-    spec = importlib.util.spec_from_file_location(f"agent_checks_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(f"agent_checks_{name}", Path(__file__).with_name(f"checks_{name}.py"))

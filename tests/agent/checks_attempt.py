@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from stoker.agent import attempt_events as ev
+from stoker.agent.attempts import events as ev
 
 LOSER = ev.Verdict("cancelled", "cancelled")
 TIMEOUT_S, TTL_S = 5.0, 60.0
-AT_THE_WORKER = ("Fetching", "Running", "Cancelling", "Terminating", "Killed")
+AT_THE_WORKER = ("Fetching", "Running", "Cancelling", "Terminating")
 
 
 def name(state: Any) -> str:
@@ -24,14 +24,13 @@ GOES_ON = {
     "Fetching": [ev.Fetched],
     "Running": [
         lambda at: ev.Done(at, upload=True),
-        lambda at: ev.Done(at, upload=True, tail="moving"),
-        lambda at: ev.HandlerFailed(at, "bad", retryable=False, tail="moving"),
+        lambda at: ev.Done(at, upload=True, backlog="moving"),
+        lambda at: ev.HandlerFailed(at, "bad", retryable=False, backlog="moving"),
         ev.Tick,
     ],
-    "Emptying": [lambda at: ev.PieceFailed(at, "down", retryable=True), ev.LeaseLost, ev.PiecesOut],
+    "Flushing": [lambda at: ev.ChunkFailed(at, "down", retryable=True), ev.LeaseLost, ev.ChunksUploaded],
     "Cancelling": [ev.Tick],
-    "Terminating": [ev.Tick],
-    "Killed": [ev.Tick, lambda at: ev.WorkerGone(at, "killed", planned=True)],
+    "Terminating": [ev.Tick, lambda at: ev.WorkerGone(at, "killed", planned=True)],
     "Reporting": [ev.Tick, ev.Acked],
     "Uploading": [lambda at: ev.UploadFailed(at, "down", retryable=True), ev.Tick, ev.LeaseLost],
 }
@@ -51,10 +50,10 @@ def events_at(at: float, draw: Any, state: Any, machine: Any) -> Any:
         ev.Begun(at),
         ev.Done(at, upload=False),
         ev.Done(at, upload=True),
-        ev.Done(at, upload=False, tail="stuck"),
-        ev.PiecesOut(at),
-        ev.PieceFailed(at, "down", retryable=True),
-        ev.PieceFailed(at, "never", retryable=False),
+        ev.Done(at, upload=False, backlog="stuck"),
+        ev.ChunksUploaded(at),
+        ev.ChunkFailed(at, "down", retryable=True),
+        ev.ChunkFailed(at, "never", retryable=False),
         ev.HandlerFailed(at, "bad", retryable=False),
         ev.HandlerFailed(at, "bad", retryable=True),
         ev.Stop(at, LOSER),
@@ -62,7 +61,7 @@ def events_at(at: float, draw: Any, state: Any, machine: Any) -> Any:
         ev.Dropped(at),
         ev.WorkerGone(at, "died", planned=False),
         ev.WorkerGone(at, "killed", planned=True),
-        ev.WorkerGone(at, "died", planned=False, tail="moving"),
+        ev.WorkerGone(at, "died", planned=False, backlog="moving"),
         ev.Uploaded(at),
         ev.UploadFailed(at, "down", retryable=True),
         ev.UploadFailed(at, "never", retryable=False),
@@ -116,15 +115,13 @@ class Told:
                     self.ladder.append("cancel")
                 case ev.TerminateWorker():
                     self.ladder.append("term")
-                case ev.KillWorker():
-                    self.ladder.append("kill")
-                case ev.LeaveWorker():
+                case ev.ReleaseSlot():
                     self.left += 1
-                case ev.Report(verdict):
+                case ev.ReportOutcome(verdict):
                     self.reports.append(verdict)
                 case ev.Forget():
                     self.forgets += 1
-        if before in ("Terminating", "Killed") and after not in ("Terminating", "Killed"):
+        if before == "Terminating" and after != "Terminating":
             assert isinstance(event, ev.WorkerGone), "after SIGTERM only the worker's exit ends an attempt"
         if before == after == "Over":
             assert not commands
@@ -133,14 +130,14 @@ class Told:
         assert len(self.reports) <= 1, "the first end wins"
         assert self.runs <= 1
         assert self.forgets <= 1
-        assert self.ladder == ["cancel", "term", "kill"][: len(self.ladder)], "no rung is left out"
+        assert self.ladder == ["cancel", "term"][: len(self.ladder)], "no rung is left out"
         at_worker = name(state) in AT_THE_WORKER
         assert self.left == (0 if at_worker else 1), "it leaves its worker exactly once"
         assert (machine.phase(state) == "running") == at_worker
         if name(state) == "Reporting":
             assert self.reports == [state.verdict], "what is reported is what was decided"
         verdict = getattr(state, "verdict", None)
-        if name(state) == "Emptying":
+        if name(state) == "Flushing":
             assert verdict is not None
             assert not verdict.given_back, "what runs again is told again"
             verdict = None if verdict == ev.COMPLETED else verdict  # it may still fail to arrive
@@ -160,7 +157,7 @@ def by_random_walks(machine: Any, lives: int = 400) -> None:
 # ---- one named example for each hazard
 
 
-def timeout_climbs_the_whole_ladder(m: Any) -> None:
+def a_timeout_cancels_and_then_terminates(m: Any) -> None:
     state, commands = m.begin(10.0, TIMEOUT_S, TTL_S, fetch=False)
     assert (state, commands) == (m.Running(10.0, 15.0, 70.0), (ev.SendRun(),))
     assert m.wake_at(state) == 15.0
@@ -170,31 +167,25 @@ def timeout_climbs_the_whole_ladder(m: Any) -> None:
     assert m.wake_at(state) == 17.0
     state, commands = m.step(state, ev.Tick(17.0))
     assert kinds(commands) == ["TerminateWorker"]
-    assert m.wake_at(state) == 20.0
-    state, commands = m.step(state, ev.Tick(20.0))
-    assert kinds(commands) == ["KillWorker"]
-    assert m.wake_at(state) is None
+    assert m.wake_at(state) is None, "the process machine counts the time to SIGKILL"
     state, commands = m.step(state, ev.WorkerGone(20.1, "killed", planned=True))
-    assert kinds(commands) == ["LeaveWorker", "Report"]
+    assert kinds(commands) == ["ReleaseSlot", "ReportOutcome"]
     assert commands[1].verdict.end == "timed_out"
     assert "5 s" in commands[1].verdict.error
     assert not commands[1].verdict.given_back
 
 
 def patience_can_be_chosen(m: Any) -> None:
-    ladder = m.Ladder(cooperative_s=0.5, term_s=0.25)
     state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
-    state, _ = m.step(state, ev.Tick(5.0), ladder)
+    state, _ = m.step(state, ev.Tick(5.0), 0.5)
     assert m.wake_at(state) == 5.5
-    state, _ = m.step(state, ev.Tick(5.5), ladder)
-    assert m.wake_at(state) == 5.75
 
 
 def late_done_changes_nothing(m: Any) -> None:
     state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
     state, _ = m.step(state, ev.Tick(5.0))
     state, commands = m.step(state, ev.Done(5.1, upload=True))
-    assert [c.verdict.end for c in commands if isinstance(c, ev.Report)] == ["timed_out"]
+    assert [c.verdict.end for c in commands if isinstance(c, ev.ReportOutcome)] == ["timed_out"]
 
 
 def done_while_terminating_waits_for_the_exit(m: Any) -> None:
@@ -233,12 +224,12 @@ def lease_spares_what_has_left_its_worker(m: Any) -> None:
 def uploading_outlives_the_timeout_and_ends_at_the_ttl(m: Any) -> None:
     state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
     state, commands = m.step(state, ev.Done(4.0, upload=True))
-    assert kinds(commands) == ["LeaveWorker", "SayUploading", "Upload"]
+    assert kinds(commands) == ["ReleaseSlot", "ReportUploading", "Upload"]
     assert m.wake_at(state) == TTL_S
     assert m.step(state, ev.Tick(6.0)) == (state, ())
     assert m.step(state, ev.WorkerGone(6.0, "died", planned=False)) == (state, ())
     state, commands = m.step(state, ev.Tick(TTL_S))
-    assert kinds(commands) == ["StopTransfer", "Report"]
+    assert kinds(commands) == ["StopTransfer", "ReportOutcome"]
     assert commands[1].verdict.end == "failed"
 
 
@@ -247,8 +238,9 @@ def uploads_back_off(m: Any) -> None:
     state, _ = m.step(state, ev.Done(0.0, upload=True))
     at, waits = 0.0, []
     for _ in range(9):
-        state, commands = m.step(state, ev.UploadFailed(at, "down", retryable=True))
-        assert commands == ()
+        said, commands = m.step(state, ev.UploadFailed(at, "down", retryable=True))
+        assert kinds(commands) == ([] if waits else ["ReportDelay"]), "the same reason is told once"
+        state = said
         wake = m.wake_at(state)
         waits.append(wake - at)
         at = wake
@@ -256,8 +248,18 @@ def uploads_back_off(m: Any) -> None:
         assert kinds(commands) == ["Upload"]
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
     state, commands = m.step(state, ev.Uploaded(at))
-    assert kinds(commands) == ["Report"]
+    assert kinds(commands) == ["ReportOutcome"]
     assert commands[0].verdict.end == "completed"
+
+
+def each_reason_for_a_delay_is_told_at_once(m: Any) -> None:
+    state, _ = m.begin(0.0, TIMEOUT_S, 1e6, fetch=False)
+    state, _ = m.step(state, ev.Done(0.0, upload=True))
+    said = []
+    for why in ("no such host", "no such host", "it is full"):
+        state, commands = m.step(state, ev.UploadFailed(1.0, why, retryable=True))
+        said.append(commands)
+    assert said == [(ev.ReportDelay("no such host"),), (), (ev.ReportDelay("it is full"),)]
 
 
 def a_refused_upload_fails_for_good(m: Any) -> None:
@@ -283,13 +285,13 @@ def dropped_work_is_stopped_and_not_reported(m: Any) -> None:
     assert kinds(commands) == ["SendCancel"]
     state, commands = m.step(state, ev.HandlerFailed(1.5, "cancelled", retryable=False))
     # its reports go first: the one that frees the slot must not go with them
-    assert kinds(commands) == ["LeaveWorker", "Forget", "SayReleased"]
+    assert kinds(commands) == ["ReleaseSlot", "Forget", "ReportReleased"]
     assert commands[1].reports
     state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=False)
     state, _ = m.step(state, ev.Stop(1.0, LOSER))
     state, _ = m.step(state, ev.Dropped(1.1))
     _, commands = m.step(state, ev.WorkerGone(1.2, "died", planned=False))
-    assert "Report" not in kinds(commands)
+    assert "ReportOutcome" not in kinds(commands)
 
 
 def an_input_that_is_fetched_holds_the_slot_and_not_the_clock(m: Any) -> None:
@@ -301,7 +303,7 @@ def an_input_that_is_fetched_holds_the_slot_and_not_the_clock(m: Any) -> None:
     assert (state, kinds(commands)) == (m.Running(20.0, 25.0, TTL_S), ["SendRun"])
     state, _ = m.begin(0.0, TIMEOUT_S, TTL_S, fetch=True)
     _, commands = m.step(state, ev.Stop(1.0, LOSER))
-    assert kinds(commands) == ["StopTransfer", "LeaveWorker", "Report"]
+    assert kinds(commands) == ["StopTransfer", "ReleaseSlot", "ReportOutcome"]
 
 
 def with_pieces(m: Any, event: Any, verdict: Any = None) -> Any:
@@ -313,70 +315,72 @@ def with_pieces(m: Any, event: Any, verdict: Any = None) -> Any:
 
 
 def a_success_waits_for_its_pieces_without_slot_and_clock(m: Any) -> None:
-    state, commands = with_pieces(m, ev.Done(1.0, upload=False, tail="stuck"))
-    assert kinds(commands) == ["LeaveWorker", "SayUploading"]
+    state, commands = with_pieces(m, ev.Done(1.0, upload=False, backlog="stuck"))
+    assert kinds(commands) == ["ReleaseSlot", "ReportUploading"]
     assert (m.phase(state), m.wake_at(state)) == ("uploading", TTL_S)
-    for news in (ev.PieceFailed(2.0, "down", retryable=True), ev.Tick(6.0), ev.LeaseLost(7.0)):
+    state, commands = m.step(state, ev.ChunkFailed(2.0, "down", retryable=True))
+    assert commands == (ev.ReportDelay("down"),)
+    for news in (ev.ChunkFailed(3.0, "down", retryable=True), ev.Tick(6.0), ev.LeaseLost(7.0)):
         state, commands = m.step(state, news)
         assert commands == ()
-    after, commands = m.step(state, ev.PiecesOut(8.0))
-    assert commands == (ev.Report(ev.COMPLETED),)
+    after, commands = m.step(state, ev.ChunksUploaded(8.0))
+    assert commands == (ev.ReportOutcome(ev.COMPLETED),)
     assert m.phase(after) == "reporting"
     _, commands = m.step(state, ev.Tick(TTL_S))
-    assert kinds(commands) == ["StopTransfer", "Report"]
+    assert kinds(commands) == ["StopTransfer", "ReportOutcome"]
     assert commands[1].verdict.end == "failed"
     assert commands[1].verdict.error.endswith("ttl: down")
 
 
 def a_result_goes_after_the_pieces(m: Any) -> None:
-    state, commands = with_pieces(m, ev.Done(1.0, upload=True, tail="moving"))
+    state, commands = with_pieces(m, ev.Done(1.0, upload=True, backlog="moving"))
     assert "Upload" not in kinds(commands)
-    state, commands = m.step(state, ev.PiecesOut(2.0))
+    state, commands = m.step(state, ev.ChunksUploaded(2.0))
     assert (name(state), kinds(commands), m.wake_at(state)) == ("Uploading", ["Upload"], TTL_S)
 
 
 def another_end_waits_a_moment_for_pieces_that_are_on_their_way(m: Any) -> None:
     stopped = {"verdict": LOSER}
     ends = [
-        with_pieces(m, ev.HandlerFailed(1.0, "bad", retryable=False, tail="moving")),
-        with_pieces(m, ev.WorkerGone(1.0, "segfault", planned=False, tail="moving")),
-        with_pieces(m, ev.HandlerFailed(1.0, "cancelled", retryable=False, tail="moving"), **stopped),
-        with_pieces(m, ev.Done(1.0, upload=True, tail="moving"), **stopped),
-        with_pieces(m, ev.WorkerGone(1.0, "killed", planned=True, tail="moving"), **stopped),
+        with_pieces(m, ev.HandlerFailed(1.0, "bad", retryable=False, backlog="moving")),
+        with_pieces(m, ev.WorkerGone(1.0, "segfault", planned=False, backlog="moving")),
+        with_pieces(m, ev.HandlerFailed(1.0, "cancelled", retryable=False, backlog="moving"), **stopped),
+        with_pieces(m, ev.Done(1.0, upload=True, backlog="moving"), **stopped),
+        with_pieces(m, ev.WorkerGone(1.0, "killed", planned=True, backlog="moving"), **stopped),
     ]
     for state, commands in ends:
-        assert kinds(commands) == ["LeaveWorker", "SayReleased"]
+        assert kinds(commands) == ["ReleaseSlot", "ReportReleased"]
         assert m.wake_at(state) == 1.0 + m.FLUSH_S
         verdict = state.verdict
-        for last in (ev.PieceFailed(1.5, "down", retryable=True), ev.Tick(1.0 + m.FLUSH_S)):
-            assert m.step(state, last)[1] == (ev.StopTransfer(), ev.Report(verdict))
-        assert m.step(state, ev.PiecesOut(1.5))[1] == (ev.Report(verdict),)
+        for last in (ev.ChunkFailed(1.5, "down", retryable=True), ev.Tick(1.0 + m.FLUSH_S)):
+            assert m.step(state, last)[1] == (ev.StopTransfer(), ev.ReportOutcome(verdict))
+        assert m.step(state, ev.ChunksUploaded(1.5))[1] == (ev.ReportOutcome(verdict),)
         shutdown = ev.Stop(1.5, ev.Verdict("lost", "shutdown", given_back=True))
-        assert m.step(state, shutdown)[1][-1] == ev.Report(verdict)
+        assert m.step(state, shutdown)[1][-1] == ev.ReportOutcome(verdict)
 
 
 def no_end_but_success_waits_for_a_store_that_is_down(m: Any) -> None:
-    state, commands = with_pieces(m, ev.HandlerFailed(1.0, "bad", retryable=False, tail="stuck"))
-    assert (name(state), kinds(commands)) == ("Reporting", ["LeaveWorker", "Report"])
-    state, commands = with_pieces(m, ev.WorkerGone(1.0, "killed", planned=True, tail="moving"))
+    state, commands = with_pieces(m, ev.HandlerFailed(1.0, "bad", retryable=False, backlog="stuck"))
+    assert (name(state), kinds(commands)) == ("Reporting", ["ReleaseSlot", "ReportOutcome"])
+    state, commands = with_pieces(m, ev.WorkerGone(1.0, "killed", planned=True, backlog="moving"))
     assert name(state) == "Reporting", "handed back: it runs again from its start"
 
 
 def a_piece_that_never_arrives_fails_the_attempt(m: Any) -> None:
-    state, commands = with_pieces(m, ev.PieceFailed(1.0, "no such bucket", retryable=False))
+    state, commands = with_pieces(m, ev.ChunkFailed(1.0, "no such bucket", retryable=False))
     assert kinds(commands) == ["SendCancel"]
     assert state.verdict == ev.Verdict("failed", "no such bucket")
-    state, _ = with_pieces(m, ev.Done(1.0, upload=False, tail="moving"))
-    _, commands = m.step(state, ev.PieceFailed(1.0, "no such bucket", retryable=False))
-    assert commands[-1] == ev.Report(ev.Verdict("failed", "no such bucket"))
+    state, _ = with_pieces(m, ev.Done(1.0, upload=False, backlog="moving"))
+    _, commands = m.step(state, ev.ChunkFailed(1.0, "no such bucket", retryable=False))
+    assert commands[-1] == ev.ReportOutcome(ev.Verdict("failed", "no such bucket"))
 
 
 def a_cancel_ends_the_waiting_for_pieces(m: Any) -> None:
-    state, _ = with_pieces(m, ev.Done(1.0, upload=True, tail="stuck"))
+    state, _ = with_pieces(m, ev.Done(1.0, upload=True, backlog="stuck"))
     _, commands = m.step(state, ev.Stop(2.0, LOSER))
-    assert commands == (ev.StopTransfer(), ev.Report(LOSER))
+    assert commands == (ev.StopTransfer(), ev.ReportOutcome(LOSER))
     _, commands = m.step(state, ev.Dropped(2.0))
-    assert kinds(commands) == ["StopTransfer", "Forget", "SayReleased"]
+    assert kinds(commands) == ["StopTransfer", "Forget", "ReportReleased"]
 
 
 def an_outcome_is_kept_until_it_is_acknowledged(m: Any) -> None:
@@ -392,7 +396,7 @@ def an_outcome_is_kept_until_it_is_acknowledged(m: Any) -> None:
 
 
 EXAMPLES = [
-    timeout_climbs_the_whole_ladder,
+    a_timeout_cancels_and_then_terminates,
     patience_can_be_chosen,
     late_done_changes_nothing,
     done_while_terminating_waits_for_the_exit,
@@ -401,6 +405,7 @@ EXAMPLES = [
     lease_spares_what_has_left_its_worker,
     uploading_outlives_the_timeout_and_ends_at_the_ttl,
     uploads_back_off,
+    each_reason_for_a_delay_is_told_at_once,
     a_refused_upload_fails_for_good,
     a_death_is_lost_and_a_neighbours_kill_is_handed_back,
     dropped_work_is_stopped_and_not_reported,
@@ -416,14 +421,15 @@ EXAMPLES = [
 ALL = [*EXAMPLES, lambda machine: by_random_walks(machine, 60)]
 
 MUTANTS = [
+    ("why it is delayed is never told", "return () if error == before else", "return () if error else"),
     ("waiting is its time", "at + state.deadline - state.started", "state.deadline"),
     ("a timeout that never fires", "at >= min(state.deadline, state.ttl_at)", "at >= state.ttl_at"),
     ("ttl does not stop the work", "return min(deadline, ttl_at)", "return deadline"),
-    ("straight to SIGKILL", "(TerminateWorker(_words(verdict)),)", "(KillWorker(_words(verdict)),)"),
+    ("no signal follows the cancel", "(TerminateWorker(why),)", "()"),
     (
         "the last end wins",
-        "HandlerFailed(at, tail=tail)):\n            return _leave(at, state.verdict, tail)",
-        "HandlerFailed(at, tail=tail)):\n            return _leave(at, COMPLETED, tail)",
+        "HandlerFailed(at, backlog=backlog)):\n            return _leave(at, state.verdict, backlog)",
+        "HandlerFailed(at, backlog=backlog)):\n            return _leave(at, COMPLETED, backlog)",
     ),
     ("an answer ends it after SIGTERM", "case Cancelling(), (Done(at", "case _, (Done(at"),
     (
@@ -434,36 +440,36 @@ MUTANTS = [
     ),
     (
         "the result overtakes the pieces",
-        "(LeaveWorker(), SayUploading())\n",
-        "(LeaveWorker(), SayUploading(), Upload())\n",
+        "(ReleaseSlot(), ReportUploading())\n",
+        "(ReleaseSlot(), ReportUploading(), Upload())\n",
     ),
-    ("pieces hold a verdict back for ever", "Emptying(at + FLUSH_S, verdict)", "Emptying(1e9, verdict)"),
-    ("a store that is down holds a verdict back", 'if tail == "moving" and not', "if tail and not"),
+    ("pieces hold a verdict back for ever", "Flushing(at + FLUSH_S, verdict)", "Flushing(1e9, verdict)"),
+    ("a store that is down holds a verdict back", 'if backlog == "moving" and not', "if backlog and not"),
     ("what is handed back is told first", " and not verdict.given_back", ""),
     (
         "pieces hold the slot",
-        "Emptying(at + FLUSH_S, verdict), (LeaveWorker(), SayReleased())",
-        "Emptying(at + FLUSH_S, verdict), (LeaveWorker(),)",
+        "Flushing(at + FLUSH_S, verdict), (ReleaseSlot(), ReportReleased())",
+        "Flushing(at + FLUSH_S, verdict), (ReleaseSlot(),)",
     ),
     (
         "a success forgets what waits",
-        "case Done(_, upload, tail) if tail:",
-        'case Done(_, upload, tail) if "":',
+        "case Done(_, upload, backlog) if backlog:",
+        'case Done(_, upload, backlog) if "":',
     ),
     (
         "the first failure of the store ends a success",
-        "case PieceFailed(_, error, retryable=True) if completed:",
-        "case PieceFailed(_, error, retryable=True) if not completed:",
+        "case ChunkFailed(_, error, retryable=True) if completed:",
+        "case ChunkFailed(_, error, retryable=True) if not completed:",
     ),
     (
         "the result is not uploaded after pieces",
-        "case PiecesOut() if state.upload:",
-        'case PiecesOut() if "":',
+        "case ChunksUploaded() if state.upload:",
+        'case ChunksUploaded() if "":',
     ),
     (
         "pieces that are refused are forgotten",
-        "case PieceFailed(at, error, retryable=False):",
-        "case PieceFailed(at, error, retryable=None):",
+        "case ChunkFailed(at, error, retryable=False):",
+        "case ChunkFailed(at, error, retryable=None):",
     ),
     (
         "a shutdown takes a verdict back",
@@ -475,8 +481,8 @@ MUTANTS = [
     ("uploads are hammered", "2.0 ** min(failures, 16)", "1"),
     (
         "the slot is released before its reports are dropped",
-        "(Forget(reports=True), SayReleased())",
-        "(SayReleased(), Forget(reports=True))",
+        "(Forget(reports=True), ReportReleased())",
+        "(ReportReleased(), Forget(reports=True))",
     ),
     (
         "fetching counts as executing",
@@ -485,12 +491,12 @@ MUTANTS = [
     ),
     (
         "an ack is not waited for",
-        "return Reporting(verdict), (LeaveWorker(), Report(verdict))",
-        "return Over(), (LeaveWorker(), Report(verdict), Forget())",
+        "return Reporting(verdict), (ReleaseSlot(), ReportOutcome(verdict))",
+        "return Over(), (ReleaseSlot(), ReportOutcome(verdict), Forget())",
     ),
     (
-        "SIGTERM needs no patience",
-        "return Terminating(at + ladder.term_s, verdict)",
-        "return Terminating(at, verdict)",
+        "a cancel needs no patience",
+        "return Cancelling(at + cancel_s, verdict)",
+        "return Cancelling(at, verdict)",
     ),
 ]

@@ -1,4 +1,4 @@
-"""What must hold of the pieces of a stream on their way. Each check takes the module, as for mutants."""
+"""What must hold of the chunks of a stream on their way. Each check takes the module, as for mutants."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def kinds(commands: Any) -> list[str]:
 
 def numbers(commands: Any, kind: str) -> list[int]:
     found = [command for command in commands if type(command).__name__ == kind]
-    return [command.n if kind == "Took" else command.piece.n for command in found]
+    return [command.n if kind == "Taken" else command.chunk.n for command in found]
 
 
 def produce(m: Any, state: Any, n: int, size: int) -> Any:
-    return m.step(state, m.Produced(0.0, m.Piece(n, size, size > MB)))
+    return m.step(state, m.Produced(0.0, m.QueuedChunk(n, size, size > MB)))
 
 
 def filled(m: Any, *sizes: int) -> Any:
-    state = m.Pieces()
+    state = m.ChunkQueue()
     for n, size in enumerate(sizes):
         state, _ = produce(m, state, n, size)
     return state
@@ -31,7 +31,7 @@ def filled(m: Any, *sizes: int) -> Any:
 
 def walk(machine: Any, draw: Any, steps: int = 60) -> None:
     """One stream, with what its two ends see: told is a prefix of what was produced, in its order."""
-    state = machine.Pieces()
+    state = machine.ChunkQueue()
     produced: list[Any] = []
     told: list[int] = []
     untaken: set[int] = set()
@@ -49,32 +49,32 @@ def walk(machine: Any, draw: Any, steps: int = 60) -> None:
         match what:
             case "produce":
                 size = draw([SMALL, 900_000, LARGE, 20 * MB])
-                event = machine.Produced(at, machine.Piece(len(produced), size, size > MB))
-                produced.append(event.piece)
-                untaken |= {event.piece.n} if size > MB else set()
+                event = machine.Produced(at, machine.QueuedChunk(len(produced), size, size > MB))
+                produced.append(event.chunk)
+                untaken |= {event.chunk.n} if size > MB else set()
             case "moved":
-                event, moving = machine.Moved(at), None
+                event, moving = machine.Uploaded(at), None
             case "down" | "never":
-                event, moving = machine.MoveFailed(at, what == "down"), None
+                event, moving = machine.UploadFailed(at, what == "down"), None
                 ended |= what == "never"
             case _:
                 at = max(at, wake) if what == "tick" and wake is not None else at
                 event = machine.Tick(at)
         state, commands = machine.step(state, event)
-        told += numbers(commands, "Tell")
-        for n in numbers(commands, "Move"):
+        told += numbers(commands, "Report")
+        for n in numbers(commands, "Upload"):
             assert moving is None, "one at a time"
             moving = n
-        untaken -= set(numbers(commands, "Took"))
+        untaken -= set(numbers(commands, "Taken"))
         check(state, machine, produced, told, untaken, moving)
 
 
 def check(state: Any, machine: Any, produced: Any, told: Any, untaken: Any, moving: Any) -> None:
     assert told == list(range(len(told))), "in their order, and none twice"
-    waiting = [piece.n for piece in state.waiting]
+    waiting = [chunk.n for chunk in state.waiting]
     assert waiting == list(range(len(told), len(told) + len(waiting)))
     assert set(state.untaken) == untaken
-    held = sum(piece.size for piece in state.waiting)
+    held = sum(chunk.size for chunk in state.waiting)
     assert untaken or held <= machine.HOLD_MAX or machine.is_full(state) or held <= 2 * machine.HOLD_MAX
     if waiting:
         assert state.waiting[0].large, "a small one waits for nothing but a large one"
@@ -83,7 +83,7 @@ def check(state: Any, machine: Any, produced: Any, told: Any, untaken: Any, movi
     else:
         assert not untaken
         assert machine.wake_at(state) is None
-        assert machine.tail(state) == ""
+        assert machine.backlog(state) == ""
 
 
 def by_random_walks(machine: Any, lives: int = 200) -> None:
@@ -95,63 +95,63 @@ def by_random_walks(machine: Any, lives: int = 200) -> None:
 
 
 def small_ones_pass_at_once(m: Any) -> None:
-    state, commands = produce(m, m.Pieces(), 0, SMALL)
-    assert (state, kinds(commands)) == (m.Pieces(), ["Tell"])
+    state, commands = produce(m, m.ChunkQueue(), 0, SMALL)
+    assert (state, kinds(commands)) == (m.ChunkQueue(), ["Report"])
 
 
 def a_small_one_does_not_overtake_a_large_one(m: Any) -> None:
-    state, commands = produce(m, m.Pieces(), 0, LARGE)
-    assert kinds(commands) == ["Move", "Took"]
+    state, commands = produce(m, m.ChunkQueue(), 0, LARGE)
+    assert kinds(commands) == ["Upload", "Taken"]
     for n, size in ((1, SMALL), (2, SMALL), (3, LARGE), (4, SMALL)):
         state, commands = produce(m, state, n, size)
-        assert numbers(commands, "Tell") == numbers(commands, "Move") == []
-    state, commands = m.step(state, m.Moved(1.0))
-    assert numbers(commands, "Tell") == [0, 1, 2]
-    assert numbers(commands, "Move") == [3]
-    state, commands = m.step(state, m.Moved(2.0))
-    assert numbers(commands, "Tell") == [3, 4]
-    assert state == m.Pieces()
+        assert numbers(commands, "Report") == numbers(commands, "Upload") == []
+    state, commands = m.step(state, m.Uploaded(1.0))
+    assert numbers(commands, "Report") == [0, 1, 2]
+    assert numbers(commands, "Upload") == [3]
+    state, commands = m.step(state, m.Uploaded(2.0))
+    assert numbers(commands, "Report") == [3, 4]
+    assert state == m.ChunkQueue()
 
 
 def a_store_that_is_down_is_tried_less_and_less_often(m: Any) -> None:
-    state, _ = produce(m, m.Pieces(), 0, LARGE)
-    assert m.tail(state) == "moving"
+    state, _ = produce(m, m.ChunkQueue(), 0, LARGE)
+    assert m.backlog(state) == "moving"
     at, waits = 0.0, []
     for _ in range(8):
-        state, commands = m.step(state, m.MoveFailed(at, True))
+        state, commands = m.step(state, m.UploadFailed(at, True))
         assert commands == ()
-        assert m.tail(state) == "stuck"
+        assert m.backlog(state) == "stuck"
         assert m.step(state, m.Tick(at)) == (state, ())
         waits.append(m.wake_at(state) - at)
         at = m.wake_at(state)
         state, commands = m.step(state, m.Tick(at))
-        assert numbers(commands, "Move") == [0]
+        assert numbers(commands, "Upload") == [0]
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
     state, _ = produce(m, state, 1, LARGE)
-    state, _ = m.step(state, m.Moved(at))
-    assert m.tail(state) == "moving", "the store is back: what failed before counts no more"
+    state, _ = m.step(state, m.Uploaded(at))
+    assert m.backlog(state) == "moving", "the store is back: what failed before counts no more"
 
 
 def a_sender_of_large_ones_waits_while_too_much_is_held(m: Any) -> None:
-    state, took = m.Pieces(), []
+    state, took = m.ChunkQueue(), []
     for n in range(3):
         state, commands = produce(m, state, n, LARGE)
-        took += numbers(commands, "Took")
+        took += numbers(commands, "Taken")
     assert took == [0, 1]
-    state, commands = m.step(state, m.Moved(1.0))
-    assert numbers(commands, "Took") == [2]
+    state, commands = m.step(state, m.Uploaded(1.0))
+    assert numbers(commands, "Taken") == [2]
 
 
 def nobody_waits_for_what_is_not_wanted(m: Any) -> None:
     state = filled(m, LARGE, LARGE, LARGE)
-    assert numbers(m.step(state, m.Unheard(1.0))[1], "Took") == [2]
-    for end in (m.Abandon(1.0), m.MoveFailed(1.0, False)):
+    assert numbers(m.step(state, m.VerdictFixed(1.0))[1], "Taken") == [2]
+    for end in (m.Abandon(1.0), m.UploadFailed(1.0, False)):
         after, commands = m.step(state, end)
-        assert numbers(commands, "Took") == [2]
-        assert after == m.Pieces()
-        assert m.step(after, m.Moved(2.0)) == (after, ())
+        assert numbers(commands, "Taken") == [2]
+        assert after == m.ChunkQueue()
+        assert m.step(after, m.Uploaded(2.0)) == (after, ())
     # what was produced before the end of the attempt is still on its way
-    assert m.step(state, m.Unheard(1.0))[0].waiting == state.waiting
+    assert m.step(state, m.VerdictFixed(1.0))[0].waiting == state.waiting
 
 
 def small_ones_that_wait_have_a_bound_too(m: Any) -> None:
@@ -175,24 +175,24 @@ ALL = [*EXAMPLES, lambda machine: by_random_walks(machine, 60)]
 
 MUTANTS = [
     ("small ones overtake", "    if state.waiting:\n        return after, ()\n", ""),
-    ("all are told at once", "and not state.waiting[said].large", ""),
-    ("one small one is left behind", "said = 1\n", "said = 0\n"),
-    ("the next one is not moved", "for piece in rest[:1]", "for piece in rest[:0]"),
-    ("all are moved at once", "for piece in rest[:1]", "for piece in rest"),
+    ("all are told at once", "and not state.waiting[end].large", ""),
+    ("one small one is left behind", "end = 1\n", "end = 0\n"),
+    ("the next one is not moved", "for chunk in rest[:1]", "for chunk in rest[:0]"),
+    ("all are moved at once", "for chunk in rest[:1]", "for chunk in rest"),
     (
         "it is not tried again",
         "failures=state.failures + 1, retry_at=at + wait",
         "failures=state.failures + 1",
     ),
     ("it is tried at once", "retry_at=at + wait", "retry_at=at"),
-    ("it is tried without end", "return replace(state, retry_at=None), (Move", "return state, (Move"),
-    ("senders never wait", " or sum(piece.size for piece in state.waiting) > HOLD_MAX", ""),
+    ("it is tried without end", "return replace(state, retry_at=None), (Upload", "return state, (Upload"),
+    ("senders never wait", " or sum(chunk.size for chunk in state.waiting) > HOLD_MAX", ""),
     (
         "senders wait for ever",
-        "case Unheard():\n            return _all_taken(state, ())",
-        "case Unheard():\n            return state, ()",
+        "case VerdictFixed():\n            return _all_taken(state, ())",
+        "case VerdictFixed():\n            return state, ()",
     ),
-    ("an end drops its senders", "Pieces(untaken=state.untaken), ()", "Pieces(), ()"),
-    ("a failure is never forgotten", "Pieces(rest, state.untaken)", "replace(state, waiting=rest)"),
-    ("large ones stop the worker", "in state.waiting if not piece.large)", "in state.waiting)"),
+    ("an end drops its senders", "ChunkQueue(untaken=state.untaken), ()", "ChunkQueue(), ()"),
+    ("a failure is never forgotten", "ChunkQueue(rest, state.untaken)", "replace(state, waiting=rest)"),
+    ("large ones stop the worker", "in state.waiting if not chunk.large)", "in state.waiting)"),
 ]

@@ -14,11 +14,11 @@ def after(m: Any, *seen: Any) -> Any:
 
 
 def well(m: Any, *seen: Any) -> None:
-    assert after(m, *seen).ill is None, seen
+    assert after(m, *seen).problem is None, seen
 
 
 def ill(m: Any, *seen: Any) -> Any:
-    found = after(m, *seen).ill
+    found = after(m, *seen).problem
     assert found is not None, seen
     assert found.why
     return found
@@ -111,9 +111,9 @@ def walk(m: Any, draw: Any) -> None:
             misses = 0
             pending = kind == "pending"
             health, spared = m.step(health, m.Answered(count, remap_pending=pending)), spared or pending
-        assert (health.ill is not None) == bool(worst or spared or misses >= 3)
-        if health.ill is not None and (worst or spared):
-            assert health.ill.spare == (worst is None)
+        assert (health.problem is not None) == bool(worst or spared or misses >= 3)
+        if health.problem is not None and (worst or spared):
+            assert health.problem.spare == (worst is None)
 
 
 EXAMPLES = [
@@ -135,8 +135,8 @@ MUTANTS = [
     ("no Xid is fatal", "case Xid(number) if number in FATAL_XIDS:", "case Xid(number) if False:"),
     ("an answer forgives a fault", "replace(health, missed=0)", "replace(health, missed=0, fault=None)"),
     ("misses add up", "replace(health, missed=0)", "health"),
-    ("one miss is enough", "SILENT_LOOKS = 3", "SILENT_LOOKS = 1"),
-    ("silence is forever", "missed=health.missed + 1,", "missed=health.missed + 1, fault=health.ill,"),
+    ("one miss is enough", "SILENT_READINGS = 3", "SILENT_READINGS = 1"),
+    ("silence is forever", "missed=health.missed + 1,", "missed=health.missed + 1, fault=health.problem,"),
     ("a pending reset kills", 'put broken memory away", spare=True', 'put broken memory away"'),
     ("the driver's wish is not heard", "if seen.action in _STOP_ACTIONS:", "if False:"),
     (

@@ -22,7 +22,7 @@ def it_closes_until_the_memory_is_back(m: Any) -> None:
     gate = m.left(opened(m), 5.0)
     assert not gate.open
     gate = m.measured(gate, 5.1, 40 * GIB)
-    assert (gate.open, gate.ill) == (False, "")
+    assert (gate.open, gate.problem) == (False, "")
     assert m.measured(gate, 5.2, GIB).open
 
 
@@ -33,19 +33,19 @@ def the_drivers_own_few_mebibytes_do_not_count(m: Any) -> None:
 
 def it_says_what_is_missing_after_ten_seconds_and_recovers(m: Any) -> None:
     gate = m.left(opened(m), 5.0)
-    assert m.measured(gate, 14.9, 13.3 * GIB).ill == ""
+    assert m.measured(gate, 14.9, 13.3 * GIB).problem == ""
     gate = m.measured(gate, 15.0, 13.3 * GIB)
-    assert gate.ill == "12.3 GiB still in use after its worker ended"
+    assert gate.problem == "12.3 GiB still in use after its worker ended"
     gate = m.measured(gate, 16.0, 3 * GIB)
-    assert gate.ill == "2.0 GiB still in use after its worker ended"
+    assert gate.problem == "2.0 GiB still in use after its worker ended"
     gate = m.measured(gate, 99.0, GIB)
-    assert (gate.open, gate.ill) == (True, "")
+    assert (gate.open, gate.problem) == (True, "")
 
 
 def a_silent_driver_opens_nothing_that_it_has_closed(m: Any) -> None:
     gate = m.measured(m.left(opened(m), 5.0), 6.0, None)
     assert not gate.open
-    assert "not known" in m.measured(gate, 15.0, None).ill
+    assert "not known" in m.measured(gate, 15.0, None).problem
 
 
 def where_memory_is_never_told_nothing_is_closed(m: Any) -> None:
@@ -107,9 +107,9 @@ def walk(m: Any, draw: Any) -> None:
             elif used is not None and used <= base + (256 << 20):
                 closed = False
             elif at - since >= 10:
-                assert gate.ill
+                assert gate.problem
         assert gate.open == (not closed)
-        assert not (gate.open and gate.ill)
+        assert not (gate.open and gate.problem)
 
 
 EXAMPLES = [

@@ -23,7 +23,7 @@ class Node:
         self.code = self.busy = 0
         self.stubborn = self.refuses = self.volume = False
         self.disk = mark
-        self.said: list[PodState] = []
+        self.reports: list[PodState] = []
         self.done: list[Any] = []
         self.spec: PodSpec | None = None
         self.begin()
@@ -52,11 +52,11 @@ class Node:
     def _obey(self, commands: tuple[Any, ...]) -> None:
         for command in commands:
             match command:
-                case self.m.Keep(mark):
+                case self.m.SaveMark(mark):
                     self.disk = mark
                 case self.m.Report(state):
-                    self.said.append(state)
-                    self._check_said(state)
+                    self.reports.append(state)
+                    self._check_report(state)
                 case self.m.Signal(name):
                     self._check_signal()
                     self.done.append(command)
@@ -101,7 +101,7 @@ class Node:
             return m.Failed(self.at, "no engine")
         match work:
             case m.Look():
-                return m.Saw(self.at, self._look())
+                return m.Seen(self.at, self._look())
             case m.Pull() if self.refuses:
                 return m.Failed(self.at, "no such image")
             case m.Make(spec):
@@ -160,7 +160,7 @@ class Node:
     def _check_signal(self) -> None:
         assert self.spec is not None, "nobody wants it stopped"
 
-    def _check_said(self, state: PodState) -> None:
+    def _check_report(self, state: PodState) -> None:
         if state.state == "running":
             assert self.runs or not self.up or self.container is not None
         if state.state == "gone":
@@ -179,7 +179,7 @@ def running(m: Any, **fields: Any) -> Node:
 
 
 def states(node: Node) -> list[str]:
-    return [state.state for state in node.said]
+    return [state.state for state in node.reports]
 
 
 def kinds(node: Node) -> list[str]:
@@ -202,7 +202,7 @@ def one_that_is_not_to_run_is_not_made(m: Any) -> None:
     node.wish(wish="EXITED")
     node.settle(10)
     assert (node.done, states(node)) == ([], ["exited"])
-    assert node.said[0].exit_code is None
+    assert node.reports[0].exit_code is None
 
 
 def a_stop_is_term_and_keeps_the_volume(m: Any) -> None:
@@ -211,7 +211,7 @@ def a_stop_is_term_and_keeps_the_volume(m: Any) -> None:
     node.settle(10)
     assert node.done[3:] == [m.Signal("SIGTERM")]
     assert (states(node)[-1], node.volume) == ("exited", True)
-    assert node.said[-1].reason == "it was stopped, and ended with code 0"
+    assert node.reports[-1].reason == "it was stopped, and ended with code 0"
 
 
 def what_hears_no_term_is_killed_in_ten_seconds(m: Any) -> None:
@@ -224,7 +224,7 @@ def what_hears_no_term_is_killed_in_ten_seconds(m: Any) -> None:
     assert m.wake_at(node.pod) == asked + m.STOP_S == asked + 10
     node.settle(30)
     assert node.done[3:] == [m.Signal("SIGTERM"), m.Signal("SIGKILL")]
-    assert node.said[-1].reason == "it did not end within 10 s of SIGTERM, and was killed"
+    assert node.reports[-1].reason == "it did not end within 10 s of SIGTERM, and was killed"
 
 
 def a_kill_that_nobody_heard_is_sent_again(m: Any) -> None:
@@ -245,12 +245,12 @@ def what_ended_by_itself_stays_so(m: Any) -> None:
     node.ends(7)
     node.settle()
     assert not node.runs
-    assert (states(node), node.said[-1].exit_code) == (["creating", "running", "exited"], 7)
+    assert (states(node), node.reports[-1].exit_code) == (["creating", "running", "exited"], 7)
     node.crash(performed=False)
     node.wish()
     node.settle()
     assert not node.runs, "nor does the next agent start it"
-    assert node.said[-1].reason == "exited with code 7"
+    assert node.reports[-1].reason == "exited with code 7"
 
 
 def it_is_started_by_more_restarts(m: Any) -> None:
@@ -260,7 +260,7 @@ def it_is_started_by_more_restarts(m: Any) -> None:
     node.wish(restarts=1)
     node.settle(10)
     assert node.runs
-    assert (node.said[-1].state, node.said[-1].restarts) == ("running", 1)
+    assert (node.reports[-1].state, node.reports[-1].restarts) == ("running", 1)
     assert "Make" not in kinds(node)[3:], "the same container"
 
 
@@ -270,7 +270,7 @@ def it_is_started_by_another_wish_to_run(m: Any) -> None:
     node.settle(10)
     node.wish(wish="EXITED")
     node.settle(10)
-    assert node.said[-1].reason == "exited with code 137", "nobody killed it"
+    assert node.reports[-1].reason == "exited with code 137", "nobody killed it"
     node.crash(performed=False)
     node.wish(wish="RUNNING")
     node.settle(10)
@@ -302,7 +302,7 @@ def a_reset_of_a_stopped_one_only_removes(m: Any) -> None:
     node.wish(version=2)
     node.settle(10)
     assert kinds(node)[4:] == ["Remove"]
-    assert (node.said[-1].state, node.said[-1].version, node.volume) == ("exited", 2, True)
+    assert (node.reports[-1].state, node.reports[-1].version, node.volume) == ("exited", 2, True)
 
 
 def a_terminated_one_leaves_nothing(m: Any) -> None:
@@ -337,7 +337,7 @@ def an_engine_that_stays_away_is_said(m: Any) -> None:
     node = running(m)
     node.engine_goes()
     node.settle(60)
-    assert (node.said[-1].state, node.said[-1].reason) == ("failed", "no engine")
+    assert (node.reports[-1].state, node.reports[-1].reason) == ("failed", "no engine")
     node.up = True
     node.settle(120)
     assert states(node)[-1] == "running"
@@ -349,7 +349,7 @@ def where_there_is_no_engine_it_is_said_at_once(m: Any) -> None:
         node.up = False
         node.wish(wish=wish)
         node.settle(1)
-        assert (states(node), node.said[-1].reason) == (["failed"], "no engine")
+        assert (states(node), node.reports[-1].reason) == (["failed"], "no engine")
         node.wish(wish="TERMINATED")
         node.settle(100)
         assert states(node)[-1] == "gone", "nothing was ever made"
@@ -413,7 +413,7 @@ def nobody_names_it_and_it_is_left(m: Any) -> None:
     node.ends(7)
     node.settle(10)
     assert kinds(node) == ["Pull", "Make", "Start"]
-    assert node.said[-1] == PodState("p1", 1, 0, "exited", "exited with code 7", exit_code=7)
+    assert node.reports[-1] == PodState("p1", 1, 0, "exited", "exited with code 7", exit_code=7)
 
 
 def what_an_agent_that_died_was_doing_is_finished(m: Any) -> None:
@@ -442,7 +442,7 @@ def a_restart_is_finished_by_the_next_agent(m: Any) -> None:
             node.wish(restarts=1)
             node.settle(30)
             assert node.runs, (steps, performed)
-            assert (node.said[-1].state, node.said[-1].restarts) == ("running", 1)
+            assert (node.reports[-1].state, node.reports[-1].restarts) == ("running", 1)
 
 
 def what_was_removed_from_outside_is_made_again(m: Any) -> None:
@@ -504,20 +504,20 @@ def happen(m: Any, node: Node, choose: Any) -> None:
 
 def check_quiet(m: Any, node: Node, ended: bool) -> None:
     assert node.spec is not None
-    said = node.said[-1]
-    assert (said.version, said.restarts) == (node.spec.version, node.spec.restarts)
+    reports = node.reports[-1]
+    assert (reports.version, reports.restarts) == (node.spec.version, node.spec.restarts)
     match node.spec.wish:
         case "TERMINATED":
-            assert (node.container, node.volume, node.disk, said.state) == (None, False, None, "gone")
+            assert (node.container, node.volume, node.disk, reports.state) == (None, False, None, "gone")
             assert m.held(node.pod) is None
         case "EXITED":
             assert not node.runs
-            assert said.state == "exited"
-        case _ if said.state == "exited":
+            assert reports.state == "exited"
+        case _ if reports.state == "exited":
             assert ended, "only an end of its own leaves it so"
             assert node.container == ("ended", node.spec.version)
         case _:
-            assert (node.container, said.state) == (("runs", node.spec.version), "running")
+            assert (node.container, reports.state) == (("runs", node.spec.version), "running")
             assert node.disk == m.Mark(node.spec.version, node.spec.restarts, "runs")
 
 
@@ -581,9 +581,9 @@ MUTANTS = [
     ),
     ("every wish hurries", "return (pod, ()) if spec == pod.spec else _wished", "return _wished"),
     ("a pull is not given up", "(GiveUp(), Look())", "()"),
-    ("an engine away is said at once", "and failures < PATIENT", "and False"),
+    ("an engine away is said at once", "and failures < FAILED_LOOKS_MAX", "and False"),
     ("no back-off", "Waiting(at + back_off(failures))", "Waiting(at)"),
-    ("all is said again", "    if found == pod.said:", "    if False:"),
+    ("all is said again", "    if found == pod.reported:", "    if False:"),
     (
         "a stopped one is made",
         "            return _to_run(pod, spec, seen, at)\n        case _:\n            return _to_stop(",

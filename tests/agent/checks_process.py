@@ -24,7 +24,12 @@ def event(m: Any, state: Any, at: float, draw: Any) -> Any:
             m.Retire(at, "after 9 jobs", busy=True),
             m.Idle(at),
         ],
-        "Draining": [m.Keep(at), m.Idle(at), m.Tick(at), m.Retire(at, "spoiled", busy=True, spoiled=True)],
+        "Draining": [
+            m.Keep(at),
+            m.Idle(at),
+            m.Tick(at),
+            m.Retire(at, "spoiled", busy=True, context_lost=True),
+        ],
         "Killed": [m.ProcessExited(at, "killed"), m.Tick(at)],
     }
     if draw(range(3)) and name(state) in goes_on:
@@ -38,7 +43,7 @@ def event(m: Any, state: Any, at: float, draw: Any) -> Any:
         m.Drain(at, "unwanted", busy=False),
         m.Retire(at, "after 9 jobs", busy=True),
         m.Retire(at, "after 9 jobs", busy=False),
-        m.Retire(at, "its context is lost", busy=True, spoiled=True),
+        m.Retire(at, "its context is lost", busy=True, context_lost=True),
         m.Keep(at),
         m.Idle(at),
         m.Stop(at, "shutdown"),
@@ -75,14 +80,13 @@ def walk(m: Any, draw: Any, steps: int = 25) -> None:
             elif name(command) in ("Terminate", "Kill"):
                 signals.append(name(command))
         assert RANK[name(state)] >= RANK[name(before)] or name(before) == "Draining", "a life goes one way"
-        assert m.phase(state) == SAYS.get(name(state), "stopping")
         assert signals in ([], ["Terminate"], ["Kill"], ["Terminate", "Kill"]), "each signal once, in order"
         assert ("Kill" in signals) == (name(state) == "Killed") or name(state) == "Exited"
         if name(state) in ("Ready", "Draining"):
-            assert said == m.phase(state)
+            assert said == SAYS.get(name(state), "stopping")
         if name(before) == "Draining" and before.for_good:
             assert name(state) != "Ready", "what retires serves no more"
-            assert name(state) != "Stopping" or not before.spoiled or name(happened) == "Stop"
+            assert name(state) != "Stopping" or not before.context_lost or name(happened) == "Stop"
         if hasattr(before, "planned") and hasattr(state, "planned"):
             assert (before.why, before.planned) == (state.why, state.planned), "the first reason stays"
         if isinstance(happened, m.Tick):
@@ -135,7 +139,7 @@ def an_early_exit_says_so(m: Any) -> None:
 
 def a_death_in_service_tells_how_long_it_served(m: Any) -> None:
     state, commands = m.step(ready(m), m.ProcessExited(9.0, "killed by SIGSEGV"))
-    died = m.Exited(9.0, "killed by SIGSEGV", planned=False, ready_for=8.0, told=False)
+    died = m.Exited(9.0, "killed by SIGSEGV", planned=False, ready_for=8.0, is_cause=False)
     assert (state, commands) == (died, ())
 
 
@@ -188,7 +192,7 @@ def what_drains_may_retire_as_well(m: Any) -> None:
 
 
 def a_spoiled_process_is_not_asked(m: Any) -> None:
-    state, commands = m.step(ready(m), m.Retire(10.0, "its context is lost", busy=True, spoiled=True))
+    state, commands = m.step(ready(m), m.Retire(10.0, "its context is lost", busy=True, context_lost=True))
     assert kinds(commands) == ["Announce"], "the job that broke it is about to say so"
     state, commands = m.step(state, m.Idle(10.1))
     assert (kinds(commands), m.wake_at(state)) == (["Terminate"], 13.1)
@@ -198,10 +202,10 @@ def a_spoiled_process_is_not_asked(m: Any) -> None:
 
 def an_exit_without_a_cause_says_so(m: Any) -> None:
     state, _ = m.step(m.begin(0.0, 60.0)[0], m.ProcessExited(1.0, "exited with status 3"))
-    assert not state.told
-    assert not m.step(ready(m), m.ProcessExited(9.0, "killed by SIGSEGV"))[0].told
+    assert not state.is_cause
+    assert not m.step(ready(m), m.ProcessExited(9.0, "killed by SIGSEGV"))[0].is_cause
     failed, _ = m.step(m.begin(0.0, 60.0)[0], m.SetupFailed(1.0, "no weights"))
-    assert m.step(failed, m.ProcessExited(1.1, "exited with status 1"))[0].told
+    assert m.step(failed, m.ProcessExited(1.1, "exited with status 1"))[0].is_cause
 
 
 def idle_means_nothing_to_a_worker_that_is_wanted(m: Any) -> None:
@@ -269,8 +273,12 @@ MUTANTS = [
         "going = replace(was, for_good=True",
         "going = replace(was, for_good=was is not state",
     ),
-    ("a spoiled one is asked", "    if state.spoiled:", "    if False:"),
-    ("every end tells its cause", "ready_for=event.at - since, told=False)", "ready_for=event.at - since)"),
+    ("a spoiled one is asked", "    if state.context_lost:", "    if False:"),
+    (
+        "every end tells its cause",
+        "ready_for=event.at - since, is_cause=False)",
+        "ready_for=event.at - since)",
+    ),
     (
         "SIGTERM at once",
         "return Stopping(at + ladder.stop_s, why), (SendStop(), Announce",
@@ -286,8 +294,8 @@ MUTANTS = [
     ("announced again", "if isinstance(state, Starting | Ready) else ()", ""),
     (
         "a death was planned",
-        "return Exited(event.at, event.words, planned=False, ready_for",
-        "return Exited(event.at, event.words, planned=True, ready_for",
+        "return Exited(event.at, event.reason, planned=False, ready_for",
+        "return Exited(event.at, event.reason, planned=True, ready_for",
     ),
     (
         "a kept worker is as good as new",

@@ -1,4 +1,4 @@
-"""What must hold of a template's machine. Each check takes the module, so that mutants can be put to it."""
+"""What must hold of a zygote's machine. Each check takes the module, so that mutants can be put to it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def ready(m: Any, at: float = 3.0) -> Any:
 def the_first_worker_of_a_set_starts_it_and_all_wait(m: Any) -> None:
     state, commands = run(m, m.Needed(0.0), m.Needed(0.1), m.Needed(0.2))
     assert commands == [m.Start()]
-    assert m.door(state) == m.Importing(m.IMPORT_S)
+    assert m.availability(state) == m.Importing(m.IMPORT_S)
     assert m.wake_at(state) == m.IMPORT_S
     state, _ = m.step(state, m.BecameReady(3.0))
-    assert m.door(state) == m.Ready(3.0)
+    assert m.availability(state) == m.Ready(3.0)
     assert (state.users, m.wake_at(state)) == (3, None)
 
 
@@ -35,17 +35,17 @@ def what_is_refused_stays_refused(m: Any) -> None:
     for event in (m.Died(2.1, "exited"), m.Left(3.0), m.Needed(9e9), m.Tick(9e9), m.BecameReady(9e9)):
         state, commands = m.step(state, event)
         assert commands == ()
-    assert m.door(state) == m.Fresh("a thread")
+    assert m.availability(state) == m.Fresh("a thread")
     assert m.wake_at(state) is None
 
 
-def a_dead_template_is_tried_again_later_and_later(m: Any) -> None:
+def a_dead_zygote_is_tried_again_later_and_later(m: Any) -> None:
     state, at, waits = m.State(), 0.0, []
     state, _ = m.step(state, m.Needed(at))
     for _ in range(6):
         state, commands = m.step(state, m.Died(at, "killed"))
         assert commands == ()
-        assert m.door(state) == m.Fresh("its template is not there: killed")
+        assert m.availability(state) == m.Fresh("its zygote is not there: killed")
         again = m.wake_at(state)
         assert m.step(state, m.Needed(again - 0.01))[1] == ()
         waits.append(again - at)
@@ -55,7 +55,7 @@ def a_dead_template_is_tried_again_later_and_later(m: Any) -> None:
     assert waits == [5, 20, 80, 320, 600, 600]
 
 
-def without_workers_a_dead_template_stays_away(m: Any) -> None:
+def without_workers_a_dead_zygote_stays_away(m: Any) -> None:
     state, commands = run(m, m.Needed(0.0), m.Died(1.0, "killed"), m.Left(2.0), m.Tick(99.0))
     assert commands == [m.Start()]
     assert m.wake_at(state) is None
@@ -77,7 +77,7 @@ def imports_that_never_end_are_ended(m: Any) -> None:
     assert m.step(state, m.Tick(m.IMPORT_S - 1)) == (state, ())
     state, commands = m.step(state, m.Tick(m.IMPORT_S))
     assert commands == (m.Drop("its imports took more than 240 s"),)
-    assert m.door(state) == m.Fresh("its template is not there: its imports took more than 240 s")
+    assert m.availability(state) == m.Fresh("its zygote is not there: its imports took more than 240 s")
 
 
 def one_that_forks_nothing_is_ended(m: Any) -> None:
@@ -94,7 +94,7 @@ def it_outlives_its_last_worker_by_a_while(m: Any) -> None:
     assert m.step(state, m.Tick(10.0 + m.LINGER_S - 1))[1] == ()
     back, _ = m.step(state, m.Needed(500.0))
     assert m.step(back, m.Tick(10.0 + m.LINGER_S)) == (back, ())
-    assert isinstance(m.door(back), m.Ready)
+    assert isinstance(m.availability(back), m.Ready)
     gone, commands = m.step(state, m.Tick(10.0 + m.LINGER_S))
     assert commands == (m.Drop("no worker of its set is left"),)
     assert m.step(gone, m.Needed(2000.0))[1] == (m.Start(),)
@@ -194,7 +194,7 @@ def walk(m: Any, draw: Any) -> None:
         refused = refused or isinstance(state.phase, m.Refused)
         assert state.users == users
         assert running == isinstance(state.phase, m.Importing | m.Ready)
-        assert isinstance(m.door(state), m.Fresh) == (not running)
+        assert isinstance(m.availability(state), m.Fresh) == (not running)
         wake = m.wake_at(state)
         if kind == "tick":
             assert wake is None or wake > at, "a tick that is due was not used"
@@ -205,8 +205,8 @@ def walk(m: Any, draw: Any) -> None:
 EXAMPLES = [
     the_first_worker_of_a_set_starts_it_and_all_wait,
     what_is_refused_stays_refused,
-    a_dead_template_is_tried_again_later_and_later,
-    without_workers_a_dead_template_stays_away,
+    a_dead_zygote_is_tried_again_later_and_later,
+    without_workers_a_dead_zygote_stays_away,
     a_healthy_time_forgives,
     imports_that_never_end_are_ended,
     one_that_forks_nothing_is_ended,

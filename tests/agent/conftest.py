@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
-import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +11,19 @@ from random import Random
 from typing import Any
 
 import pytest
+from load_module import load_module
 
-from stoker.agent.fake_host import CPU, FakeSampler, MemoryScratch
-from stoker.agent.fake_objects import FakeObjects
-from stoker.agent.fake_pods import FakePodEngine
-from stoker.agent.fake_spawner import FakeSpawner, Start
-from stoker.agent.node import Agent, AgentSettings
-from stoker.agent.outbox_disk import MemoryDisk
-from stoker.agent.pods import MarksInMemory
-from stoker.agent.volume_watch import VolumeFolders
-from stoker.agent.worker_wear import Measure, nothing_measured
+from stoker.agent.node import Agent, AgentParts, AgentSettings
+from stoker.agent.pods.pods import MarksInMemory
+from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders
+from stoker.agent.uploads.signing import Signing
+from stoker.agent.workers.recycling import Measure, nothing_measured
+from stoker.testing.fake_host import CPU, FakeSampler, MemoryScratch
+from stoker.testing.fake_objects import FakeObjects
+from stoker.testing.fake_pods import FakePodEngine
+from stoker.testing.fake_spawner import FakeSpawner, Start
+from stoker.testing.memory_disk import MemoryDisk
+from stoker.testing.memory_stream import MemoryStream, memory_logs, memory_pair
 from stoker.wire.messages import (
     Ack,
     Assign,
@@ -42,24 +43,18 @@ from stoker.wire.messages import (
     Refusal,
     Refused,
     Report,
+    SignAnswer,
+    SignAsk,
+    Signed,
     Welcome,
     WorkerSpec,
     WorkerState,
 )
-from stoker.wire.streams import AgentLogs, AgentStream, MemoryStream, StreamEnded, memory_logs, memory_pair
+from stoker.wire.streams import AgentLogs, AgentStream, StreamEnded
 
-
-def _load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("agent_tests_virtual_loop", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-virtual = _load(Path(__file__).parents[1] / "simulation" / "virtual_loop.py")
+virtual = load_module(
+    "agent_tests_virtual_loop", Path(__file__).parents[1] / "simulation" / "virtual_loop.py"
+)
 
 GRANT = Grant("http://s3", "http://public", "eu", "bucket", "", "id", "secret")
 
@@ -76,12 +71,15 @@ class Control:
         self.hellos: list[Hello] = []
         self.reports: list[Report] = []
         self.beats: list[tuple[float, Beat]] = []
+        self.asks: list[SignAsk] = []
+        self.signs = True
         self.batches: list[tuple[int, ...]] = []
         self.logs: asyncio.Queue[MemoryStream[LogLines, LogWanted]] = asyncio.Queue()
         self.drains: list[float] = []  # when it heard of it, once per session
         self.workers: tuple[WorkerSpec, ...] = ()
         self.pods: tuple[PodSpec, ...] = ()
         self.sessions = 0
+        self.gives: list[str] = []  # credentials, to a node that has not kept them
         self.revision = 0
         self.stream: MemoryStream[FromAgent, FromControl] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -109,6 +107,10 @@ class Control:
             if self.refusal is not None:
                 await stream.send(FromControl(refusal=Refusal(self.refusal)))
                 return
+            if self.gives:
+                await stream.send(FromControl(credential=self.gives[0]))
+                stream.end("the node joined")
+                return
             self.sessions += 1
             self.stream = stream
             welcome = Welcome(self.sessions, 5.0, 45.0, stop=self.stop)
@@ -128,6 +130,11 @@ class Control:
             self.beats.append((asyncio.get_running_loop().time(), message.beat))
         if message.draining:
             self.drains.append(asyncio.get_running_loop().time())
+        for ask in message.asks:
+            self.asks.append(ask)
+            if self.signs:
+                signed = tuple(Signed(wanted.key) for wanted in ask.wanted)
+                await stream.send(FromControl(answers=(SignAnswer(ask.number, signed=signed),)))
         self._moved.set()
         beat = message.beat.number if message.beat and self.beats_acked else 0
         number = self.reports[-1].number if self.reports and self.acks else 0
@@ -208,29 +215,40 @@ class Host:
         self.objects = FakeObjects()
         self.scratch = MemoryScratch()
         self.disk = MemoryDisk()
+        self.signing = Signing()
         self.rng = Random(7)
-        self.settings = AgentSettings("node-1", "host", "token")
+        self.settings = AgentSettings("node-1", "host")
         self.asleep = 0.0
+        self.credentials: list[str] = []
+        self.full = False
         self.measure: Measure = nothing_measured
         self.agent = self.new_agent()
 
     def new_agent(self) -> Agent:
-        self.agent = Agent(
-            self.settings,
-            self.control.connect,
-            self.spawner,
-            self.objects,
-            self.sampler,
-            self.scratch,
-            self.disk,
-            self.rng,
-            boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
-            measure=lambda *about: self.measure(*about),  # noqa: PLW0108  # tests replace it
-            volumes=self.volumes,
+        parts = AgentParts(
+            connect=lambda: self.control.connect(),  # noqa: PLW0108  # tests replace it
+            spawner=self.spawner,
+            objects=self.objects,
+            sampler=self.sampler,
+            scratch=self.scratch,
+            outbox_disk=self.disk,
+            rng=self.rng,
             pods=self.pods,
             pod_marks=self.pod_marks,
+            volumes=self.volumes or NoVolumes(),
+            signing=self.signing,
+            measure=lambda *about: self.measure(*about),  # noqa: PLW0108  # tests replace it
+            boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
+            keep_credential=self.keeps_credential,
         )
+        self.agent = Agent(self.settings, parts)
         return self.agent
+
+    def keeps_credential(self, credential: str) -> bool:
+        if not self.full:
+            self.credentials.append(credential)
+            self.control.gives.remove(credential)
+        return not self.full
 
     def set(self, **changes: Any) -> None:
         self.settings = replace(self.settings, **changes)

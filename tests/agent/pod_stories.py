@@ -1,4 +1,5 @@
-"""What every PodEngine must do under the pods' shell: stories told of the fake one and of real ones."""
+"""What every PodEngine must do under `agent.pods.pods`: stories that run with the fake engine and real
+ones."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.agent import usage
-from stoker.agent.metering import Metering
-from stoker.agent.pod_seam import PodEngine
-from stoker.agent.pods import MarksInMemory, Pods
+from stoker.agent.pods.interfaces import PodEngine
+from stoker.agent.pods.pods import MarksInMemory, Pods
+from stoker.agent.workers import usage
+from stoker.agent.workers.metering import Metering
 from stoker.wire.messages import PodPort, PodSpec, PodState, Usage
 
 
@@ -29,8 +30,8 @@ class Programs:
 
 
 @dataclass
-class Place:
-    """A node with an engine, and one agent's life after another."""
+class PodNode:
+    """A node with an engine, on which agents run one after the other. `reports` are those of all of them."""
 
     engine: PodEngine
     programs: Programs
@@ -38,8 +39,8 @@ class Place:
     volumes: Callable[[], set[str]]
     containers: Callable[[], set[str]]
     is_up: Callable[[PodState], Coroutine[Any, Any, None]]
-    """Returns once the program of the pod that is said to run hears signals."""
-    said: list[PodState] = field(default_factory=list)
+    """Returns once the program of a pod that was reported as running handles signals."""
+    reports: list[PodState] = field(default_factory=list)
     spans: list[Usage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -52,7 +53,7 @@ class Place:
         self.running = asyncio.create_task(self.pods.run())
 
     def _report(self, state: PodState) -> None:
-        self.said.append(state)
+        self.reports.append(state)
         self.moved.set()
 
     def _meter(self, spec: PodSpec) -> Metering:
@@ -65,26 +66,31 @@ class Place:
             await self.running
 
     async def next_agent(self) -> None:
-        """The one before has died: what it knew is lost, but for the marks."""
+        """Starts an agent after the one before has died: all that it knew is lost but the marks."""
         await self.end()
         self.begin()
         await self.pods.looked.wait()
 
     def wish(self, pod: str = "p1", **fields: Any) -> None:
         before = self.specs.get(pod)
-        given = {"version": 1, "wish": "RUNNING", "image": self.programs.image, "command": self.programs.runs}
+        defaults = {
+            "version": 1,
+            "wish": "RUNNING",
+            "image": self.programs.image,
+            "command": self.programs.runs,
+        }
         kept = {} if before is None else {name: getattr(before, name) for name in PodSpec.__slots__}
-        self.specs[pod] = PodSpec(**{"pod": pod, **given, **kept, **fields})
-        self.say()
+        self.specs[pod] = PodSpec(**{"pod": pod, **defaults, **kept, **fields})
+        self.send()
 
-    def say(self) -> None:
+    def send(self) -> None:
         self.pods.desire(tuple(self.specs.values()))
 
-    async def told(self, state: str, pod: str = "p1", since: int = 0, **fields: Any) -> PodState:
-        """The first report from the `since`th on that says that of it."""
+    async def reported(self, state: str, pod: str = "p1", since: int = 0, **fields: Any) -> PodState:
+        """Returns the first report, from the `since`th on, of this pod with this state and these fields."""
 
         def found() -> PodState | None:
-            for one in self.said[since:]:
+            for one in self.reports[since:]:
                 same = all(getattr(one, name) == value for name, value in fields.items())
                 if (one.pod, one.state) == (pod, state) and same:
                     return one
@@ -97,16 +103,16 @@ class Place:
         return one
 
     async def up(self, **fields: Any) -> PodState:
-        one = await self.told("running", **fields)
+        one = await self.reported("running", **fields)
         await self.is_up(one)
         return one
 
     async def leave_nothing(self) -> None:
         for pod in list(self.specs):
-            if [one.state for one in self.said if one.pod == pod][-1:] != ["gone"]:
-                since = len(self.said)
+            if [one.state for one in self.reports if one.pod == pod][-1:] != ["gone"]:
+                since = len(self.reports)
                 self.wish(pod, wish="TERMINATED")
-                await self.told("gone", pod, since)
+                await self.reported("gone", pod, since)
         assert self.containers() == set()
         assert self.volumes() == set()
 
@@ -114,103 +120,103 @@ class Place:
 PORTS = (PodPort(8000, "http"), PodPort(8001, "udp"))
 
 
-async def it_runs_is_stopped_and_runs_again(place: Place) -> None:
-    place.wish(ports=PORTS)
-    first = await place.up()
-    assert [state.state for state in place.said] == ["creating", "running"]
+async def it_runs_is_stopped_and_runs_again(node: PodNode) -> None:
+    node.wish(ports=PORTS)
+    first = await node.up()
+    assert [state.state for state in node.reports] == ["creating", "running"]
     assert {(port.private, port.protocol) for port in first.ports} == {(8000, "tcp"), (8001, "udp")}
     assert all(port.public > 0 for port in first.ports)
     assert first.started_ms is not None
 
-    place.wish(wish="EXITED")
-    stopped = await place.told("exited")
+    node.wish(wish="EXITED")
+    stopped = await node.reported("exited")
     assert (stopped.exit_code, stopped.reason) == (0, "it was stopped, and ended with code 0")
-    assert (stopped.ports, place.volumes()) == ((), {"p1"})
-    assert place.containers() == {"p1"}
+    assert (stopped.ports, node.volumes()) == ((), {"p1"})
+    assert node.containers() == {"p1"}
 
-    place.wish(wish="RUNNING", restarts=1)
-    await place.up(restarts=1)
+    node.wish(wish="RUNNING", restarts=1)
+    await node.up(restarts=1)
 
 
-async def one_that_hears_nothing_is_killed(place: Place) -> None:
-    place.wish(command=place.programs.stubborn, ports=PORTS)
-    await place.up()
-    place.wish(wish="EXITED")
-    stopped = await place.told("exited")
+async def one_that_ignores_sigterm_is_killed(node: PodNode) -> None:
+    node.wish(command=node.programs.stubborn, ports=PORTS)
+    await node.up()
+    node.wish(wish="EXITED")
+    stopped = await node.reported("exited")
     assert (stopped.exit_code, "was killed" in stopped.reason) == (137, True)
 
 
-async def a_reset_keeps_the_volume(place: Place) -> None:
-    place.wish(ports=PORTS)
-    await place.up()
-    place.wish(version=2, env={"A": "b"})
-    await place.up(version=2)
-    assert place.volumes() == {"p1"}
+async def a_reset_keeps_the_volume(node: PodNode) -> None:
+    node.wish(ports=PORTS)
+    await node.up()
+    node.wish(version=2, env={"A": "b"})
+    await node.up(version=2)
+    assert node.volumes() == {"p1"}
 
 
-async def it_ends_by_itself_and_is_left_so(place: Place) -> None:
+async def it_ends_by_itself_and_is_left_so(node: PodNode) -> None:
     env = {"TOKEN": "abc-secret", "WORD": "hunter2"}
-    place.wish(command=place.programs.ends, env=env, hidden=("hunter2",))
-    ended = await place.told("exited")
+    node.wish(command=node.programs.ends, env=env, hidden=("hunter2",))
+    ended = await node.reported("exited")
     assert (ended.exit_code, ended.reason) == (7, "exited with code 7")
     assert ended.log_tail == ("no model", "*** ***")
-    await place.next_agent()
-    place.say()
-    await place.told("exited", since=len(place.said))
-    assert [state.state for state in place.said].count("creating") == 1
-    place.wish(restarts=1)
-    await place.told("exited", restarts=1)
+    await node.next_agent()
+    node.send()
+    await node.reported("exited", since=len(node.reports))
+    assert [state.state for state in node.reports].count("creating") == 1
+    node.wish(restarts=1)
+    await node.reported("exited", restarts=1)
 
 
-async def a_lack_of_memory_is_named(place: Place) -> None:
-    place.wish(command=place.programs.needs_memory, limits=place.programs.limits)
-    ended = await place.told("exited")
+async def a_lack_of_memory_is_named(node: PodNode) -> None:
+    node.wish(command=node.programs.needs_memory, limits=node.programs.limits)
+    ended = await node.reported("exited")
     assert ended.exit_code == 137
     assert "out of memory" in ended.reason
 
 
-async def an_image_that_there_is_not(place: Place) -> None:
-    place.wish(image=place.programs.absent)
-    failed = await place.told("failed")
-    assert f"image {place.programs.absent} cannot be pulled" in failed.reason
-    assert place.containers() == set()
+async def an_image_that_there_is_not(node: PodNode) -> None:
+    node.wish(image=node.programs.absent)
+    failed = await node.reported("failed")
+    assert f"image {node.programs.absent} cannot be pulled" in failed.reason
+    assert node.containers() == set()
 
 
-async def the_next_agent_finds_it(place: Place) -> None:
-    place.wish(ports=PORTS)
-    first = await place.up()
-    await place.next_agent()
-    (held,) = place.pods.held()
+async def the_next_agent_finds_it(node: PodNode) -> None:
+    node.wish(ports=PORTS)
+    first = await node.up()
+    await node.next_agent()
+    (held,) = node.pods.held()
     assert (held.pod, held.version, held.restarts, held.state) == ("p1", 1, 0, "running")
-    since = len(place.said)
-    place.say()
-    again = await place.told("running", since=since)
+    since = len(node.reports)
+    node.send()
+    again = await node.reported("running", since=since)
     assert (again.started_ms, again.ports) == (first.started_ms, first.ports), "it never stopped"
 
-    place.marks.kept = {}  # and the file has gone, too
-    await place.next_agent()
-    assert [held.pod for held in place.pods.held()] == ["p1"]
+    node.marks.kept = {}  # and the file has gone, too
+    await node.next_agent()
+    assert [held.pod for held in node.pods.held()] == ["p1"]
 
 
-async def nobody_names_it(place: Place) -> None:
-    place.wish(ports=PORTS)
-    await place.up()
-    place.pods.desire(())
-    await place.next_agent()
-    place.pods.desire(())
-    assert place.containers() == {"p1"}
-    assert place.pods.held()[0].state == "running"
+async def nobody_names_it(node: PodNode) -> None:
+    node.wish(ports=PORTS)
+    await node.up()
+    node.pods.desire(())
+    await node.next_agent()
+    node.pods.desire(())
+    assert node.containers() == {"p1"}
+    assert node.pods.held()[0].state == "running"
 
 
-async def one_that_is_made_stopped(place: Place) -> None:
-    place.wish(wish="EXITED")
-    stopped = await place.told("exited")
-    assert (stopped.exit_code, place.containers()) == (None, set())
+async def one_that_is_made_stopped(node: PodNode) -> None:
+    node.wish(wish="EXITED")
+    stopped = await node.reported("exited")
+    assert (stopped.exit_code, node.containers()) == (None, set())
 
 
 STORIES = [
     it_runs_is_stopped_and_runs_again,
-    one_that_hears_nothing_is_killed,
+    one_that_ignores_sigterm_is_killed,
     a_reset_keeps_the_volume,
     it_ends_by_itself_and_is_left_so,
     a_lack_of_memory_is_named,
@@ -221,12 +227,12 @@ STORIES = [
 ]
 
 
-async def tell(story: Callable[[Place], Coroutine[Any, Any, None]], place: Place) -> None:
-    """And see that nothing of it is left."""
-    place.begin()
-    await place.pods.looked.wait()
+async def run_story(story: Callable[[PodNode], Coroutine[Any, Any, None]], node: PodNode) -> None:
+    """Runs a story, and checks that it leaves nothing behind."""
+    node.begin()
+    await node.pods.looked.wait()
     try:
-        await story(place)
-        await place.leave_nothing()
+        await story(node)
+        await node.leave_nothing()
     finally:
-        await place.end()
+        await node.end()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.attempt_log import BYTES_MAX, LINE_MAX, LINES_MAX, shown
-from stoker.agent.fake_spawner import Start
-from stoker.agent.worker_life import BROUGHT_MAX, Secrets
+from stoker.agent.logs.attempt_log import BYTES_MAX, LINE_MAX, LINES_MAX, shown
+from stoker.agent.workers.process_life import JOB_SECRETS_MAX, KnownSecrets
+from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import Grant, Refused
 from stoker.worker.frames import Frame
 
@@ -156,20 +156,20 @@ def test_the_words_that_hand_neighbours_back_hide_it_too(play, a_worker, a_job):
         await host.control.assign(a_job("j1", script(run_s=60)), a_job("j2", script(run_s=60)))
         await host.holds_work()
         about = {"job": "j1", "attempt": 1, "reason": "its context went with hf_abcdef", "lost": True}
-        host.spawner.of("w1").say(Frame("retire", about))
+        host.spawner.of("w1").emit(Frame("retire", about))
         assert (await host.control.refused("j2")).reason == "its context went with ***"
 
     play(story)
 
 
 def test_a_worker_remembers_the_last_secrets_that_jobs_brought():
-    secrets = Secrets(["given"])
-    for n in range(BROUGHT_MAX):
+    secrets = KnownSecrets(["given"])
+    for n in range(JOB_SECRETS_MAX):
         secrets.add(f"secret-{n}")
     secrets.add("secret-0")  # again, and so it is the newest
     secrets.add("one more")
     known = set(secrets)
-    assert len(known) == 1 + BROUGHT_MAX
+    assert len(known) == 1 + JOB_SECRETS_MAX
     assert {"given", "one more", "secret-0", "secret-2"} < known
     assert "secret-1" not in known
 

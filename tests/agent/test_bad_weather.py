@@ -8,16 +8,16 @@ from random import Random
 
 import pytest
 
-from stoker.agent.fake_spawner import Start
+from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import Chunk, Outcome, Refused, Released, Uploading
 
 SCRIPTS = [
     {"output": 1},
     {"run_s": 3, "progress": [1, 2, 3], "output": 2},
     {"run_s": 2, "chunks": ["a", "b"]},
-    {"run_s": 2, "chunks": ["a", {"letters": 1_200_000}, "b", {"letters": 1_200_000}], "output": 3},
-    {"chunks": [{"letters": 1_200_000}] * 12, "error": "after its pieces"},
-    {"run_s": 1, "chunks": [{"letters": 1_200_000}, "a"], "exit": -9},
+    {"run_s": 2, "chunks": ["a", {"characters": 1_200_000}, "b", {"characters": 1_200_000}], "output": 3},
+    {"chunks": [{"characters": 1_200_000}] * 12, "error": "after its pieces"},
+    {"run_s": 1, "chunks": [{"characters": 1_200_000}, "a"], "exit": -9},
     {"run_s": 1, "exit": -11},
     {"run_s": 90},
     {"run_s": 300, "ignore_cancel": True},

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stoker.agent import outbox_disk
+from stoker.agent.reports import outbox_file
 from stoker.wire.messages import FromControl, Refused
 
 
@@ -108,7 +108,7 @@ def test_what_could_not_be_given_back_is_given_back_by_the_next_life(play, a_wor
         host.control.up = False
         host.control.stream.cut()
         host.agent.stop()
-        await host.until(lambda: host.disk.data and outbox_disk.decode(host.disk.data))
+        await host.until(lambda: host.disk.data and outbox_file.decode(host.disk.data))
         assert host.control.bodies(Refused) == []
         await asyncio.sleep(30)
         host.control.up = True

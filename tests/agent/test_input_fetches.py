@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from stoker.agent.input_fetches import AT_ONCE
-from stoker.agent.seams import FetchedInput, InputRefused
+from stoker.agent.inputs.fetches import AT_ONCE
+from stoker.agent.interfaces import FetchedInput, InputRefused
 from stoker.worker.frames import Frame
 
 LONG = b'{"run_s": 60, "output": 1}'
@@ -61,7 +61,7 @@ def play_with(play, inputs):
 
     def run(story):
         async def whole(host):
-            host.agent.attempts._inputs = inputs
+            host.agent.attempts._updates._inputs = inputs
             await story(host)
 
         play(whole)
@@ -86,7 +86,7 @@ def test_a_fetch_is_answered_with_a_descriptor(play_with, inputs, a_worker, a_jo
 
     async def story(host):
         process = await running(host, a_worker, a_job, private_inputs=private)
-        process.say(fetch(7))
+        process.emit(fetch(7))
         await host.until(lambda: answers(host))
         [answer] = answers(host)
         assert answer.kind == "fetched"
@@ -109,22 +109,22 @@ def test_the_platforms_own_bucket_may_lie_at_a_private_address(play_with, inputs
 
     async def story(host):
         process = await running(host, a_worker, a_job)
-        process.say(fetch(0, ours))
-        process.say(fetch(1, others))
+        process.emit(fetch(0, ours))
+        process.emit(fetch(1, others))
         await host.until(lambda: len(answers(host)) == 2)
         assert {wish.url: wish.private for wish in inputs.wishes} == {ours: True, others: False}
 
     play_with(story)
 
 
-def test_a_refusal_is_told_with_its_reason(play_with, inputs, a_worker, a_job):
+def test_a_refusal_is_reported_with_its_reason(play_with, inputs, a_worker, a_job):
     inputs.answers["http://a.test/x"] = InputRefused("not_found", "http://a.test/x answered 404")
     inputs.answers["http://a.test/y"] = RuntimeError("a bug")
 
     async def story(host):
         process = await running(host, a_worker, a_job)
-        process.say(fetch(0))
-        process.say(fetch(1, "http://a.test/y"))
+        process.emit(fetch(0))
+        process.emit(fetch(1, "http://a.test/y"))
         await host.until(lambda: len(answers(host)) == 2)
         first, second = (answer.fields for answer in answers(host))
         assert (first["reason"], first["error"]) == ("not_found", "http://a.test/x answered 404")
@@ -139,7 +139,7 @@ def test_a_refusal_is_told_with_its_reason(play_with, inputs, a_worker, a_job):
 def test_the_end_of_a_job_ends_its_fetches(play_with, inputs, a_worker, a_job, end):
     async def story(host):
         process = await running(host, a_worker, a_job, execution_timeout_ms=3000)
-        process.say(fetch(0))
+        process.emit(fetch(0))
         await host.until(lambda: inputs.wishes)
         assert inputs.ended == []
         if end == "cancel":
@@ -158,7 +158,7 @@ def test_one_job_has_no_end_of_fetches_at_once(play_with, inputs, a_worker, a_jo
     async def story(host):
         process = await running(host, a_worker, a_job)
         for n in range(AT_ONCE + 1):
-            process.say(fetch(n))
+            process.emit(fetch(n))
         await host.until(lambda: answers(host))
         [answer] = answers(host)
         assert (answer.fields["n"], answer.fields["reason"]) == (AT_ONCE, "too_many")
@@ -168,7 +168,7 @@ def test_one_job_has_no_end_of_fetches_at_once(play_with, inputs, a_worker, a_jo
 
 
 def test_who_asks_after_the_end_is_answered_at_once(play_with, inputs, a_worker, a_job):
-    """A handler that holds out against its cancel, and one of a job that this node does not know."""
+    """A handler that holds out against its cancel."""
 
     async def story(host):
         await host.control.ready(a_worker())
@@ -177,10 +177,9 @@ def test_who_asks_after_the_end_is_answered_at_once(play_with, inputs, a_worker,
         process = host.spawner.of("w1")
         await host.control.cancel("j1")
         await host.until(lambda: any(frame.kind == "cancel" for frame in process.sent))
-        process.say(fetch(0))
-        process.say(fetch(1, job="j0"))
-        await host.until(lambda: len(answers(host)) == 2)
-        assert [answer.fields["reason"] for answer in answers(host)] == ["over", "over"]
+        process.emit(fetch(0))
+        await host.until(lambda: len(answers(host)) == 1)
+        assert [answer.fields["reason"] for answer in answers(host)] == ["over"]
         assert inputs.wishes == []
 
     play_with(story)
@@ -194,7 +193,7 @@ def test_who_asks_after_the_end_is_answered_at_once(play_with, inputs, a_worker,
 def test_a_fetch_that_is_none_ends_the_worker(play_with, inputs, a_worker, a_job, wrong):
     async def story(host):
         process = await running(host, a_worker, a_job)
-        process.say(fetch(**{"n": 0, **wrong}))
+        process.emit(fetch(**{"n": 0, **wrong}))
         await host.until(lambda: process.signals)
         assert process.signals == ["KILL"]
         assert inputs.wishes == []
@@ -202,10 +201,10 @@ def test_a_fetch_that_is_none_ends_the_worker(play_with, inputs, a_worker, a_job
     play_with(story)
 
 
-def test_an_agent_without_inputs_says_so(play, a_worker, a_job):
+def test_an_agent_without_inputs_refuses_them(play, a_worker, a_job):
     async def story(host):
         process = await running(host, a_worker, a_job)
-        process.say(fetch(0))
+        process.emit(fetch(0))
         await host.until(lambda: answers(host))
         assert "fetches no inputs" in answers(host)[0].fields["error"]
 

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from stoker.agent.seams import AgentRefused
+from stoker.agent.interfaces import AgentRefused
 from stoker.worker.frames import Frame
 
 
@@ -41,7 +41,7 @@ def test_a_refused_agent_ends_whatever_its_workers_said_last(
         (process,) = host.spawner.processes
         process.pause()
         for frame in _last_words(kind):
-            process.say(frame)
+            process.emit(frame)
         host.control.refusal = "this join token was revoked"
         host.control.stream.end("gone")
         with pytest.raises(AgentRefused, match="revoked"):

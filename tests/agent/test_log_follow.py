@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from stoker.agent.attempt_log import job_of
-from stoker.agent.log_tail import WATCHED
+from stoker.agent.logs.attempt_log import job_of
+from stoker.agent.logs.tail import WATCHED
 from stoker.wire.messages import AttemptKey, LogHello, LogLines, LogWanted
 
 KEY = AttemptKey("j1", 1)
@@ -19,7 +19,7 @@ def script(**words):
 async def opened(host):
     stream = await host.control.logs.get()
     hello = (await stream.receive()).hello
-    assert hello == LogHello("token", "node-1", host.control.sessions)
+    assert hello == LogHello("node-1", host.control.sessions)
     return stream
 
 
@@ -35,7 +35,7 @@ def test_lines_come_as_they_are_printed_and_the_last_says_so(play, a_worker, a_j
         stream = await follow(host, KEY)
         await host.control.assign(a_job("j1", script(log=["one", "two"])))
         assert await stream.receive() == LogLines(None, "j1", 1, 0, ("one", "two"))
-        host.spawner.of("w1").prints("three")
+        host.spawner.of("w1").print_lines("three")
         assert await stream.receive() == LogLines(None, "j1", 1, 2, ("three",))
         outcome = await host.control.outcome("j1")
         assert await stream.receive() == LogLines(None, "j1", 1, 3, (), over=True)
@@ -65,7 +65,7 @@ def test_nothing_is_sent_of_what_nobody_follows_or_follows_no_more(play, a_worke
         assert (await stream.receive()).lines == ("mine",)
         await stream.send(LogWanted(()))
         await asyncio.sleep(1)
-        host.spawner.of("w1").prints("nobody hears this")
+        host.spawner.of("w1").print_lines("nobody hears this")
         await host.control.outcome("j2")
         assert stream._inbox.empty()
 
@@ -79,7 +79,7 @@ def test_a_flood_is_bounded_and_what_is_lost_is_counted(play, a_worker, a_job):
         await host.control.assign(a_job("j1", script()))
         await host.holds_work()
         flood = [f"{n} {'x' * 1000}" for n in range(5000)]
-        host.spawner.of("w1").prints(*flood)
+        host.spawner.of("w1").print_lines(*flood)
         got = []
         while not got or not got[-1].lines[-1].startswith("4999 "):
             got.append(await stream.receive())
@@ -120,7 +120,7 @@ def test_lines_that_name_another_job_are_that_jobs(play, a_worker, a_job):
         stream = await follow(host, KEY)
         await host.control.assign(a_job("j1", script()), a_job("j2", script(run_s=5)))
         await host.holds_work()
-        host.spawner.of("w1").prints(*printed)
+        host.spawner.of("w1").print_lines(*printed)
         assert (await stream.receive()).lines == own
         assert (await host.control.outcome("j2")).log == tuple(printed[1:])
         assert (await host.control.outcome("j1")).log == own

@@ -6,7 +6,9 @@ import asyncio
 import json
 from dataclasses import replace
 
-from stoker.agent.fake_spawner import Start
+import pytest
+
+from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import (
     Cancel,
     Chunk,
@@ -138,11 +140,11 @@ def test_a_stuck_handler_is_killed_and_the_next_job_runs(play, a_worker, a_job):
         script = b'{"run_s": 600, "ignore_cancel": true, "ignore_term": true}'
         await host.control.assign(a_job("j1", script, execution_timeout_ms=5000))
         outcome = await host.control.outcome("j1")
-        ladder = host.settings.ladder
+        by_force = host.settings.cancel_s + host.settings.stop_ladder.term_s
         took = loop.time() - begun
         assert outcome.end == "timed_out"
         assert "5 s" in outcome.error
-        assert 5 + ladder.cooperative_s + ladder.term_s <= took < 5.1 + ladder.cooperative_s + ladder.term_s
+        assert 5 + by_force <= took < 5.1 + by_force
         killed = host.spawner.spawned[0]
         assert killed.signals == ["TERM", "KILL"]
         await host.control.worker_is("w1", "ready")
@@ -179,7 +181,7 @@ def test_a_neighbour_that_fails_of_the_signal_is_handed_back_uncounted(play, a_w
         )
         await host.control.until(lambda: host.spawner.of("w1").signals == ["TERM"])
         about = {"job": "j2", "attempt": 1, "error": "the helper ended", "retryable": False}
-        host.spawner.of("w1").say(Frame("failed", about))
+        host.spawner.of("w1").emit(Frame("failed", about))
         assert "did not stop" in (await host.control.refused("j2")).reason
         assert (await host.control.outcome("j3")).end == "completed", "a result is one"
         assert (await host.control.outcome("j1")).end == "timed_out"
@@ -257,6 +259,9 @@ def test_while_the_object_store_is_down_the_worker_takes_the_next_job(play, a_wo
         await host.control.assign(a_job("j2", b'{"run_s": 20}', execution_timeout_ms=50000))
         await host.control.outcome("j2")
         assert host.control.about(Outcome, "j1") == []
+        begun, delayed = host.control.about(Uploading, "j1")
+        assert (begun.why, len(host.control.about(Released, "j1"))) == ("", 1)
+        assert delayed.why.startswith("the result could not be uploaded: ")
         assert [held.phase for held in host.agent.attempts.held()] == ["uploading"]
         host.objects.down = False
         outcome = await host.control.outcome("j1")
@@ -320,7 +325,7 @@ def test_a_result_that_needs_a_store_and_has_none_fails_with_a_sentence(play, a_
 def test_a_partial_output_that_has_no_store_or_holds_a_file_fails_the_attempt(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
-        script = {"chunks": [{"letters": 1_100_000}], "run_s": 30}
+        script = {"chunks": [{"characters": 1_100_000}], "run_s": 30}
         await host.control.assign(a_job("j1", json.dumps(script).encode(), grant=None))
         outcome = await host.control.outcome("j1")
         assert outcome.end == "failed"
@@ -381,7 +386,7 @@ def test_a_worker_that_does_not_speak_the_protocol_is_killed(play, a_worker, a_j
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", b'{"run_s": 100}'))
         await host.holds_work()
-        host.spawner.of("w1").say(Frame("chunk", {"job": "j1", "attempt": 1, "n": -1}, b"1"))
+        host.spawner.of("w1").emit(Frame("chunk", {"job": "j1", "attempt": 1, "n": -1}, b"1"))
         outcome = await host.control.outcome("j1")
         assert outcome.end == "lost"
         assert "protocol" in outcome.error
@@ -390,17 +395,19 @@ def test_a_worker_that_does_not_speak_the_protocol_is_killed(play, a_worker, a_j
     play(story)
 
 
-def test_news_of_an_attempt_that_is_not_here_changes_nothing(play, a_worker, a_job):
+@pytest.mark.parametrize("stray", [("j1", 1), ("j1", 2), ("jx", 1)])
+def test_who_speaks_of_a_job_that_is_not_its_own_is_ended_and_changes_nothing(play, a_worker, a_job, stray):
     async def story(host):
         await host.control.ready(a_worker(), a_worker("w2"))
         await host.control.assign(a_job("j1", b'{"run_s": 5}', attempt=2))
         await host.holds_work()
-        for stray in ({"job": "j1", "attempt": 1}, {"job": "jx", "attempt": 1}):
-            host.spawner.of("w1").say(Frame("done", {**stray, "files": 0, "metrics": {}}, b"1"))
-        # nor does another worker's
-        host.spawner.of("w2").say(Frame("done", {"job": "j1", "attempt": 2, "files": 0, "metrics": {}}, b"1"))
+        job, attempt = stray
+        about = {"job": job, "attempt": attempt, "files": 0, "metrics": {}}
+        host.spawner.of("w2").emit(Frame("done", about, b"1"))
         outcome = await host.control.outcome("j1", 2)
-        assert outcome.execution_ms == 5000
+        assert (outcome.end, outcome.execution_ms) == ("completed", 5000)
+        news = await host.control.worker_is("w2", "ready")
+        assert f"it spoke of job {job}, which is not its own" in news.reason or len(host.spawner.spawned) == 3
 
     play(story)
 

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from stoker.agent import outbox, outbox_disk
-from stoker.agent.fake_spawner import Start
-from stoker.agent.seams import AgentRefused
+from stoker.agent.interfaces import AgentRefused
+from stoker.agent.reports import outbox, outbox_file
+from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import AttemptKey, Chunk, Outcome, Progress, Released, WorkerState
 
 
@@ -25,14 +25,31 @@ def test_hello_tells_who_is_there(play):
     async def story(host):
         await host.control.until(lambda: host.control.hellos)
         (hello,) = host.control.hellos
-        assert (hello.protocol, hello.join_token, hello.node, hello.first_unacked) == (
-            1,
-            "token",
-            "node-1",
-            1,
-        )
+        assert (hello.protocol, hello.node, hello.first_unacked) == (1, "node-1", 1)
         assert [device.uuid for device in hello.devices] == ["cpu-0"]
-        assert "token" not in repr(host.settings)
+
+    play(story)
+
+
+def test_what_a_worker_serves_is_told_and_told_again(play, a_worker, caplog):
+    """With its secrets cut out, and no more once its process has ended."""
+    caplog.set_level("INFO")
+
+    async def story(host):
+        host.spawner.starts["e1"] = Start(serves="flux-1-dev with tea-and-biscuits")
+        await host.control.ready(
+            a_worker(endpoint="e1", env={"TOKEN": "tea-and-biscuits"}, hidden=("tea-and-biscuits",))
+        )
+        told = host.control.news("w1")[-1].serves
+        assert told.startswith("flux-1-dev with ")
+        assert "biscuits" not in told
+        assert f"worker w1 of endpoint e1 runs {told}" in caplog.text
+        host.control.stream.cut()
+        await host.control.until(lambda: len(host.control.hellos) == 2)
+        assert host.control.hellos[-1].workers[0].serves == told
+        host.spawner.starts["e1"] = Start(setup_error="no weights")
+        host.spawner.processes[0].exit(1)
+        assert (await host.control.worker_is("w1", "starting")).serves == ""
 
     play(story)
 
@@ -75,6 +92,54 @@ def test_news_of_the_host_is_told_and_costs_no_job(play, a_worker, a_job):
     play(story, {"facts": {"gpu": "none", "containers": "none: it does not answer"}})
 
 
+def test_a_node_comes_back_at_once_with_the_credential_that_it_got(play, a_worker, a_job, caplog):
+    """Until it was used, whoever has the join token may speak as this node."""
+    caplog.set_level("INFO")
+
+    async def story(host):
+        caplog.clear()
+        host.control.gives = ["nk_1_2"]
+        await host.control.until(lambda: host.control.sessions)
+        assert now() < 0.01
+        assert len(host.control.hellos) == 2
+        assert caplog.text.count("this node joined; it comes back with a credential of its own") == 1
+        assert "not connected" not in caplog.text
+        await host.control.ready(a_worker())
+        await host.control.assign(a_job("j1"))
+        assert (await host.control.outcome("j1")).end == "completed"
+        assert host.credentials == ["nk_1_2"]
+
+    play(story)
+
+
+def test_a_node_that_cannot_keep_its_credential_tries_again_and_opens_no_session(play, caplog):
+    caplog.set_level("INFO")
+
+    async def story(host):
+        caplog.clear()
+        host.control.gives, host.full = ["nk_1_2"], True
+        await asyncio.sleep(60)
+        assert 5 < len(host.control.hellos) < 20
+        assert host.control.sessions == 0
+        why = "not connected: the credential that this node joined with could not be kept; trying again in"
+        assert caplog.text.count(why) == len(host.control.hellos)
+        host.full = False
+        await host.control.until(lambda: host.control.sessions)
+        assert host.credentials == ["nk_1_2"]
+
+    play(story)
+
+
+def test_a_control_that_gives_one_credential_after_another_is_not_asked_without_pause(play):
+    async def story(host):
+        host.control.gives = [f"nk_{n}" for n in range(1000)]
+        await asyncio.sleep(60)
+        assert 5 < len(host.control.hellos) < 20
+        host.control.gives.clear()
+
+    play(story)
+
+
 def test_an_acknowledgement_prunes_the_outbox_and_forgets_the_attempt(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
@@ -115,7 +180,7 @@ def test_reconnects_are_backed_off_and_jittered(play):
             tries.append(now())
             return await connect()
 
-        host.agent._connect = counted
+        host.control.connect = counted
         host.control.up = False
         await asyncio.sleep(300)
         waits = [b - a for a, b in itertools.pairwise(tries)]
@@ -276,7 +341,7 @@ def test_a_result_outlives_a_kill_of_the_agent(simulated, a_host, a_worker, a_jo
         assert hello.workers == ()
         await asyncio.sleep(5)
         # acknowledged: a third life must not report it again
-        assert outbox_disk.decode(host.disk.data) == []
+        assert outbox_file.decode(host.disk.data) == []
         second.stop()
         await running
 
@@ -291,7 +356,7 @@ def test_it_is_on_disk_before_any_upload(play, a_worker, a_job):
         script = {"chunks": ["c"], "files": [{"name": "a"}], "output": [{"$file": 0}]}
         await host.control.assign(a_job("j1", json.dumps(script).encode()))
         await host.control.until(lambda: host.objects.calls)
-        assert [body.n for body in outbox_disk.decode(host.disk.data)] == [0]
+        assert [body.n for body in outbox_file.decode(host.disk.data)] == [0]
         await host.control.cancel("j1")
         await host.control.outcome("j1")
 
@@ -369,7 +434,7 @@ def test_what_stop_cannot_deliver_is_on_disk(play, a_worker, a_job):
         await host.control.outcome("j1")
         host.agent.stop()
         await host.control.worker_is("w1", "gone")
-        assert [body.job for body in outbox_disk.decode(host.disk.data)] == ["j1"]
+        assert [body.job for body in outbox_file.decode(host.disk.data)] == ["j1"]
 
     play(story)
 
@@ -401,7 +466,7 @@ def test_desired_workers_are_started_once_and_stopped_when_no_longer_named(play,
         assert len(host.spawner.spawned) == 2
         assert host.spawner.spawned[1].signals == []
         setup = host.spawner.of("w1").sent[0]
-        device = {"uuid": "cpu-0", "kind": "cpu", "name": "a processor", "index": 0}
+        device = {"uuid": "cpu-0", "kind": "cpu", "name": "a CPU", "index": 0}
         assert (setup.kind, setup.fields["handler"], setup.fields["device"]) == (
             "setup",
             "h.py:handler",

@@ -9,8 +9,9 @@ import threading
 
 import pytest
 
-from stoker.agent.outbox_disk import MemoryDisk, OutboxFile, decode, encode
-from stoker.agent.reports import Reports
+from stoker.agent.reports.outbox_file import OutboxFile, decode, encode
+from stoker.agent.reports.reports import Reports
+from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, Span, Usage
 
 BODIES = [
@@ -251,6 +252,6 @@ def test_an_end_while_the_disk_is_slow_leaves_no_timer(beside):
         await asyncio.sleep(2.0)
         reports.close()
         disk.finish()
-        assert not reports._save_alarm.is_set
+        assert reports._save_alarm.at is None
 
     beside(story)

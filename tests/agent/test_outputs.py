@@ -1,21 +1,25 @@
-"""What becomes of a handler's output and of its frames' claims."""
+"""What becomes of a handler's output, and which files and pieces it may hand over."""
 
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
-from stoker.agent import outputs
-from stoker.agent.handler_news import (
-    BrokenPromise,
-    failure_of,
-    file_of,
-    metrics_of,
+from stoker.agent import worker_frames as said
+from stoker.agent.attempts.worker_events import (
+    FILES_BYTES_MAX,
+    TEXT_MAX,
+    HandlerViolation,
+    checked_chunk,
+    checked_file,
 )
-from stoker.agent.seams import FileRefused
-from stoker.worker.frames import Frame
+from stoker.agent.interfaces import FileRefused
+from stoker.agent.uploads import outputs
+from stoker.agent.uploads.payloads import HandedFile
+from stoker.wire.messages import AttemptKey
+
+KEY = AttemptKey("j1", 1)
 
 
 def test_an_output_that_nothing_is_added_to_passes_as_it_came():
@@ -26,12 +30,12 @@ def test_an_output_that_nothing_is_added_to_passes_as_it_came():
 
 def test_marks_become_urls_wherever_they_are():
     given = {"a": {"$file": 1}, "b": [{"$file": 0}, {"$file": 0, "x": 1}], "c": "$file"}
-    placed = outputs.place(given, {0: "u0", 1: "u1"})
+    placed = outputs.with_urls(given, {0: "u0", 1: "u1"})
     assert placed == {"a": "u1", "b": ["u0", {"$file": 0, "x": 1}], "c": "$file"}
     assert outputs.marks(given) == {0, 1}
 
 
-def test_a_mark_without_its_file_is_a_sentence():
+def test_a_mark_without_its_file_is_an_error_with_a_reason():
     with pytest.raises(outputs.BadOutput, match="file 3"):
         outputs.finished(b'[{"$file": 3}]', {0: "u"}, None)
     with pytest.raises(outputs.BadOutput, match="not JSON"):
@@ -51,60 +55,46 @@ def test_a_text_about_marks_is_no_mark():
     assert not outputs.has_marks(b'{"$file": "a name"}')
 
 
-@pytest.mark.parametrize("fields", [{}, {"n": -1}, {"n": "1"}, {"n": True}, {"n": 1.5}, {"n": None}])
-def test_a_number_is_a_number(fields):
-    with pytest.raises(ValueError, match="n "):
-        Frame("chunk", fields).number("n")
+def a_file(n: int, fd: int = 99) -> said.File:
+    return said.File(KEY, n, "a.png", "image/png", fd)
 
 
-@pytest.mark.parametrize("metrics", [[1], {"pixel": -1}, {"pixel": 1.5}, {"pixel": "1"}, {"pixel": True}])
-def test_a_quantity_is_a_whole_number(metrics):
-    with pytest.raises(ValueError, match=r"metrics|quantity"):
-        metrics_of(Frame("done", {"metrics": metrics}))
+def held(*sizes: int) -> dict[int, HandedFile]:
+    return {n: HandedFile(n, 99, "x", "y/z", size) for n, size in enumerate(sizes)}
 
 
-def test_a_failure_is_cut_to_size():
-    error, retryable = failure_of(Frame("failed", {"error": "x" * 100_000, "retryable": "yes"}), ())
-    assert len(error) == 32 * 1024
-    assert retryable is False
+def test_a_file_that_is_let_pass_keeps_its_descriptor_and_size() -> None:
+    assert checked_file(a_file(1), held(5), lambda fd: 7) == HandedFile(1, 99, "a.png", "image/png", 7)
 
 
-def _fd() -> int:
-    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+def refuse(fd: int) -> int:
+    raise FileRefused("x lies elsewhere")
 
 
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
+@pytest.mark.parametrize("n", [0, 2, 1000])
+def test_files_are_counted_without_a_gap(n: int) -> None:
+    with pytest.raises(said.BrokenProtocol, match="came instead of 1"):
+        checked_file(a_file(n), held(5), lambda fd: 7)
 
 
-def test_a_file_that_is_let_pass_stays_open():
-    fd = _fd()
-    file = file_of(Frame("file", {"n": 2, "name": "a.png", "media_type": None}, fd=fd), 0, lambda fd: None)
-    assert (file.n, file.name, file.media_type) == (2, "a.png", "application/octet-stream")
-    file.close()
-    assert not _is_open(fd)
+def test_what_a_job_may_not_hand_over_is_an_error_with_a_reason() -> None:
+    with pytest.raises(HandlerViolation, match="x lies elsewhere"):
+        checked_file(a_file(0), {}, refuse)
+    with pytest.raises(HandlerViolation, match="at most 1000 files"):
+        checked_file(a_file(1000), held(*[1] * 1000), lambda fd: 7)
+    with pytest.raises(HandlerViolation, match="at most 256 GiB together"):
+        checked_file(a_file(1), held(FILES_BYTES_MAX - 6), lambda fd: 7)
 
 
-def refuse(fd: int) -> None:
-    raise FileRefused("a device is not a file")
+def test_a_piece_in_a_checked_file_a_terabyte_is_refused() -> None:
+    large = said.Chunk(KEY, 0, b"", 99)
+    with pytest.raises(HandlerViolation, match="1099511627776 bytes is over the limit of"):
+        checked_chunk(large, 0, storable=True, check=lambda fd: 1 << 40)
+    assert checked_chunk(large, 0, storable=True, check=lambda fd: TEXT_MAX) == HandedFile(
+        0, 99, "chunk.json", "application/json", TEXT_MAX
+    )
 
 
-def test_a_file_that_is_refused_is_closed():
-    for frame, held, error in (
-        ({"n": 0}, 0, BrokenPromise),
-        ({"n": -1}, 0, ValueError),
-        ({"n": 0}, 1000, BrokenPromise),
-    ):
-        fd = _fd()
-        with pytest.raises(error):
-            file_of(Frame("file", frame, fd=fd), held, refuse)
-        assert not _is_open(fd)
-
-
-def test_a_file_frame_without_a_file():
-    with pytest.raises(ValueError, match="descriptor"):
-        file_of(Frame("file", {"n": 0}), 0, refuse)
+def test_pieces_are_counted_without_a_gap() -> None:
+    with pytest.raises(said.BrokenProtocol, match="piece 2 of job j1 came instead of 1"):
+        checked_chunk(said.Chunk(KEY, 2, b"1", None), 1, storable=True, check=refuse)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pod_stories import STORIES, Place, Programs, tell
+from pod_stories import STORIES, PodNode, Programs, run_story
 
-from stoker.agent.fake_pods import FakePodEngine
-from stoker.agent.pod_events import Mark
-from stoker.agent.pod_marks import MarksFile
+from stoker.agent.pods.events import Mark
+from stoker.agent.pods.marks import MarksFile
+from stoker.testing.fake_pods import FakePodEngine
 from stoker.wire.messages import HeldPod, PodSpec, PodState
 
 PROGRAMS = Programs(
@@ -29,38 +29,38 @@ PROGRAMS = Programs(
 )
 
 
-def a_place(engine: FakePodEngine) -> Place:
+def pod_node(engine: FakePodEngine) -> PodNode:
     async def is_up(_: PodState) -> None:
         """At once."""
 
-    return Place(engine, PROGRAMS, 2.0, lambda: engine.volumes, lambda: set(engine.containers), is_up)
+    return PodNode(engine, PROGRAMS, 2.0, lambda: engine.volumes, lambda: set(engine.containers), is_up)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_story(story: Any, in_time: Any) -> None:
     async def whole() -> None:
-        await tell(story, a_place(FakePodEngine({"an/image"})))
+        await run_story(story, pod_node(FakePodEngine({"an/image"})))
 
     in_time(whole())
 
 
 def test_its_engine_goes_and_comes(in_time: Any) -> None:
-    async def story(place: Place) -> None:
-        engine: Any = place.engine
-        place.wish()
-        await place.up()
+    async def story(node: PodNode) -> None:
+        engine: Any = node.engine
+        node.wish()
+        await node.up()
         engine.stop()
-        failed = await place.told("failed")
+        failed = await node.reported("failed")
         assert failed.reason == "the container engine cannot be reached"
         engine.start_again()
-        await place.told("running", since=2)
+        await node.reported("running", since=2)
 
-    in_time(tell(story, a_place(FakePodEngine())))
+    in_time(run_story(story, pod_node(FakePodEngine())))
 
 
 def test_a_disk_that_is_full_fails_the_pod_and_not_its_agent(in_time: Any) -> None:
-    async def story(place: Place) -> None:
-        engine: Any = place.engine
+    async def story(node: PodNode) -> None:
+        engine: Any = node.engine
         pull = engine.pull
 
         async def on_a_full_disk(_: PodSpec) -> None:
@@ -68,12 +68,12 @@ def test_a_disk_that_is_full_fails_the_pod_and_not_its_agent(in_time: Any) -> No
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         engine.pull = on_a_full_disk
-        place.wish()
-        failed = await place.told("failed")
+        node.wish()
+        failed = await node.reported("failed")
         assert failed.reason == "the agent failed with it: OSError(28, 'No space left on device')"
-        await place.told("running", since=2)
+        await node.reported("running", since=2)
 
-    in_time(tell(story, a_place(FakePodEngine())))
+    in_time(run_story(story, pod_node(FakePodEngine())))
 
 
 def test_marks_are_on_the_disk_under_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,41 +86,41 @@ def test_marks_are_on_the_disk_under_their_name(tmp_path: Path, monkeypatch: pyt
 
 
 def test_it_is_metered_while_it_runs(in_time: Any) -> None:
-    async def story(place: Place) -> None:
-        engine: Any = place.engine
-        place.wish()
-        await place.up()
+    async def story(node: PodNode) -> None:
+        engine: Any = node.engine
+        node.wish()
+        await node.up()
         engine.end("p1", 3)
-        await place.told("exited")
-        assert [span.state for span in place.spans] == ["running"]
-        place.wish(restarts=1)
-        await place.up(restarts=1)
-        place.wish(wish="EXITED")
-        await place.told("exited", restarts=1)
-        assert [span.n for span in place.spans] == [1, 2]
+        await node.reported("exited")
+        assert [span.state for span in node.spans] == ["running"]
+        node.wish(restarts=1)
+        await node.up(restarts=1)
+        node.wish(wish="EXITED")
+        await node.reported("exited", restarts=1)
+        assert [span.n for span in node.spans] == [1, 2]
 
-    in_time(tell(story, a_place(FakePodEngine())))
+    in_time(run_story(story, pod_node(FakePodEngine())))
 
 
-def test_a_node_without_an_engine_says_so(in_time: Any) -> None:
-    async def story(place: Place) -> None:
-        place.wish()
-        failed = await place.told("failed")
+def test_a_node_without_an_engine_reports_it(in_time: Any) -> None:
+    async def story(node: PodNode) -> None:
+        node.wish()
+        failed = await node.reported("failed")
         assert failed.reason == "a pod needs a container engine; this node has none: no socket"
-        assert place.pods.held()[0].state == "failed"
-        place.wish(wish="TERMINATED")
-        await place.told("gone")
+        assert node.pods.held()[0].state == "failed"
+        node.wish(wish="TERMINATED")
+        await node.reported("gone")
 
-    in_time(tell(story, a_place(FakePodEngine(why="no socket"))))
+    in_time(run_story(story, pod_node(FakePodEngine(why="no socket"))))
 
 
-def test_an_agent_tells_of_its_pods_and_leaves_them_when_it_ends(play: Any) -> None:
+def test_an_agent_reports_its_pods_and_leaves_them_when_it_ends(play: Any) -> None:
     async def story(host: Any) -> None:
         control = host.control
         await control.until(lambda: control.stream is not None)
         control.pods = (PodSpec("p1", 1, "RUNNING", "an/image", devices=("CPU-0",)),)
         await control.desire()
-        await control.until(lambda: said(host) == ["creating", "running"])
+        await control.until(lambda: reports(host) == ["creating", "running"])
         control.stream.end("cut")
         await control.until(lambda: len(control.hellos) == 2)
         assert control.hellos[1].pods == (HeldPod("p1", 1, 0, "running"),)
@@ -128,9 +128,9 @@ def test_an_agent_tells_of_its_pods_and_leaves_them_when_it_ends(play: Any) -> N
 
     hosts: list[Any] = []
     play(story)
-    assert "Runs" in repr(hosts[0].pods.containers["p1"].seen), "the agent has ended, and it runs"
+    assert "Runs" in repr(hosts[0].pods.containers["p1"].state), "the agent has ended, and it runs"
     assert hosts[0].pod_marks.kept == {"p1": Mark(1, 0, "runs")}
 
 
-def said(host: Any) -> list[str]:
+def reports(host: Any) -> list[str]:
     return [state.state for state in host.control.bodies(PodState)]

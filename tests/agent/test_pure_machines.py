@@ -45,7 +45,7 @@ def test_any_life_of_an_attempt(data):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_stream_of_pieces(data):
-    _walk("pieces", data)
+    _walk("chunks", data)
 
 
 @settings(max_examples=100, deadline=None)
@@ -74,7 +74,7 @@ def test_any_wear_of_a_process(data):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_any_life_of_a_template(data):
+def test_any_life_of_a_zygote(data):
     _walk("zygote", data)
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent import restarts
-from stoker.agent.attempt import Ladder
-from stoker.agent.fake_host import CPU
-from stoker.agent.files import ScratchFolders
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.protocol_server import ProtocolServer
-from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
-from stoker.agent.worker_memory import WorkerMemory, tree_memory, tree_of
-from stoker.agent.zygotes import ZygoteSpawner
+from stoker.agent.process_tree.memory import WorkerMemory, tree_memory, tree_of
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.protocol.server import ProtocolServer
+from stoker.agent.protocol.worker import ProtocolSpawner, SpawnerByKind
+from stoker.agent.workers import restarts
+from stoker.agent.workers.process_machine import StopLadder
+from stoker.agent.zygotes.zygotes import ZygoteSpawner
+from stoker.testing.fake_host import CPU
 from stoker.wire.messages import Outcome, Progress, Refused
 
 PROGRAMS = Path(__file__).parents[1] / "handlers_protocol"
@@ -96,11 +96,11 @@ async def real(a_host, tmp_path, monkeypatch):
     host = a_host()
     local = LocalSpawner(tmp_path / "agent")
     protocol = partial(ProtocolSpawner, local, ProtocolServer(refuse_s=0.05))
-    host.spawner = ByKind(ZygoteSpawner(local), protocol)
+    host.spawner = SpawnerByKind(ZygoteSpawner(local), protocol)
     host.scratch = ScratchFolders(tmp_path / "scratch")
     host.folder = folder
     host.measure = WorkerMemory(host.sampler).measure
-    host.set(ladder=Ladder(cooperative_s=60.0, term_s=0.1))
+    host.set(cancel_s=60.0, stop_ladder=StopLadder(term_s=0.1))
     running = asyncio.create_task(host.agent.run())
     yield host
     host.agent.stop()
@@ -131,7 +131,7 @@ async def test_neighbours_of_a_job_that_ignores_its_cancel_are_handed_back(real,
     await running(real, "n1", "n2", "polite")
     await real.control.cancel("polite")
     assert (await real.control.outcome("polite")).end == "cancelled", "a neighbour's cancel needs no kill"
-    real.agent.attempts._ladder = Ladder(cooperative_s=0.1, term_s=0.1)
+    real.agent.attempts._cancel_s = 0.1
     fields = {"execution_timeout_ms": 2_000} if how == "timeout" else {}
     await real.control.assign(a_job("stubborn", b'{"stubborn": true}', **fields))
     if how == "cancel":
@@ -265,7 +265,7 @@ async def test_one_that_does_not_come_up_is_unhealthy_until_the_cause_is_repaire
     news = await real.control.worker_is("w1", "unhealthy")
     assert news.reason == WHY[how]
     assert real.control.bodies(Outcome) == []
-    worker = real.agent.workers.get("w1")
+    worker = real.agent.workers.by_name["w1"]
     worker.spec = replace(worker.spec, start_timeout_s=60.0)  # for the start that succeeds
     (real.folder / "repaired").touch()
     await real.control.worker_is("w1", "ready")
@@ -273,7 +273,7 @@ async def test_one_that_does_not_come_up_is_unhealthy_until_the_cause_is_repaire
     assert (await real.control.outcome("j1")).output == b'"well"'
 
 
-async def test_a_stock_worker_that_says_it_is_unfit_counts_as_a_start_that_failed(real, a_worker):
+async def test_a_stock_worker_that_reports_it_is_unfit_counts_as_a_start_that_failed(real, a_worker):
     if not STOCK.exists():
         pytest.skip(f"there is no {STOCK}; .ci/peers makes it")
     await real.control.until(lambda: real.control.stream)

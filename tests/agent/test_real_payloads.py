@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stoker.agent.attempt import Ladder
-from stoker.agent.files import ScratchFolders
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.pieces import HOLD_MAX
+from stoker.agent.attempts.chunks import HOLD_MAX
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.uploads.objects import S3Objects
+from stoker.agent.workers.process_machine import StopLadder
 from stoker.wire.messages import Chunk
 
 HANDLERS = Path(__file__).parents[1] / "handlers"
@@ -25,7 +27,7 @@ async def real(a_host, a_worker, tmp_path):
     host = a_host()
     host.spawner = LocalSpawner(tmp_path / "agent")
     host.scratch = ScratchFolders(tmp_path / "scratch")
-    host.set(ladder=Ladder(cooperative_s=60.0, term_s=0.2))
+    host.set(cancel_s=60.0, stop_ladder=StopLadder(term_s=0.2))
     running = asyncio.create_task(host.agent.run())
 
     async def serve(handler, **fields):
@@ -132,7 +134,7 @@ async def test_an_error_comes_after_the_pieces_before_it(real, a_job):
 )
 async def test_every_end_brings_its_lines(real, a_job, then, end):
     await real.serve("prints_much", env={"MY_TOKEN": "tok-12345"})
-    real.agent.attempts._ladder = Ladder(cooperative_s=0.1, term_s=0.1)
+    real.agent.attempts._cancel_s = 0.1
     given = json.dumps({"then": then}).encode()
     await real.control.assign(a_job("j1", given, execution_timeout_ms=2_000 if then == "stuck" else 60_000))
     outcome = await real.control.outcome("j1")
@@ -155,3 +157,18 @@ async def test_a_flood_ends_in_its_last_lines(real, a_job):
     assert log[-1].startswith("line 19999 ")
     assert 40 < len(log) <= 100
     assert sum(len(line) + 1 for line in log) <= 16 * 1024
+
+
+async def test_an_upload_that_takes_for_ever_holds_up_no_end_of_the_agent(real, a_job, unused_tcp_port):
+    """A sparse file within the limits: to read it takes minutes."""
+    objects = real.agent.attempts._objects = S3Objects(real.agent.signing)
+    to = f"http://127.0.0.1:{unused_tcp_port}"
+    grant = replace(a_job("j1").grant, endpoint_url=to, access_id="own", access_secret="bucket")
+    await real.serve("sparse_file")
+    given = json.dumps({"size": 200 << 30, "as": "output"}).encode()
+    await real.control.assign(replace(a_job("j1", given), grant=grant))
+    await real.until(lambda: real.agent.attempts._attempts and objects._stops)
+    real.agent.stop()
+    assert (await real.control.refused("j1")).reason == "the agent is shutting down"
+    await objects.close()
+    assert objects._stops == set()

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from stoker.agent.attempt import Ladder
-from stoker.agent.files import ScratchFolders
-from stoker.agent.local_process import LocalSpawner
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.workers.process_machine import StopLadder
 
 HANDLER = """
 import os, signal, time
@@ -48,7 +48,7 @@ async def real(a_host, tmp_path):
     host.spawner = LocalSpawner(tmp_path / "agent")
     host.scratch = ScratchFolders(tmp_path / "scratch")
     host.handler = f"{folder}/h.py:handler"
-    host.set(ladder=Ladder(cooperative_s=0.1, term_s=0.1))
+    host.set(cancel_s=0.1, stop_ladder=StopLadder(term_s=0.1))
     running = asyncio.create_task(host.agent.run())
     yield host
     host.agent.stop()

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
 
-from stoker.agent import redaction
-from stoker.agent.attempt_log import LINE_MAX, shown
-from stoker.agent.log_tail import LINE_MAX as BYTES_OF_A_LINE
-from stoker.agent.log_tail import LogTail
-from stoker.agent.redaction import PART_MOST, hidden_in, hide, secrets_of
+from stoker.agent.logs import redaction
+from stoker.agent.logs.attempt_log import LINE_MAX, shown
+from stoker.agent.logs.redaction import PART_MOST, hidden_in, hide, secrets_of
+from stoker.agent.logs.tail import LINE_MAX as BYTES_OF_A_LINE
+from stoker.agent.logs.tail import LogTail
 
 SECRET = 'pa%s/w"rd+ü\\ 7'
 
@@ -115,10 +115,10 @@ def test_a_letter_of_several_bytes_may_be_cut_too():
     secret, tail = "geheime-schlüssel-für-alle", LogTail()
     first, letter, last = secret.encode().partition("ü".encode())
     tail.feed(b"it is " + first + letter[:1])
-    before = tail.mark()
+    listener = tail.listen()
     tail.feed(letter[1:] + last + b" ok\n")
     assert hide(tail.lines[:1], [secret]) == ("it is ***",)
-    assert hide(tail.since(before), [secret]) == ("*** ok",)
+    assert hide(listener.after(0, whole=False)[1], [secret]) == ("*** ok",)
 
 
 def test_a_line_in_the_middle_that_ends_like_a_secret_begins_is_left_alone():

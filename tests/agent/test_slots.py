@@ -22,8 +22,8 @@ def test_control_hears_how_many_slots_a_worker_has_and_every_change(play, a_work
     async def story(host):
         await host.control.ready(a_worker(concurrency=4))
         process = host.spawner.of("w1")
-        for now in (2, 2, 9, 0, 3):
-            process.say(slots(now))
+        for now in (2, 2, 9, 1, 3):
+            process.emit(slots(now))
         await host.control.until(lambda: host.control.news("w1")[-1].slots == 3)
         assert [news.slots for news in host.control.news("w1")] == [4, 2, 4, 1, 3], "within the endpoint's"
         assert {news.state for news in host.control.news("w1")} == {"ready"}
@@ -36,7 +36,7 @@ def test_more_than_its_slots_are_refused_and_fewer_slots_let_the_jobs_end(play, 
         await host.control.ready(a_worker(concurrency=2))
         await host.control.assign(a_job("j1", SLOW), a_job("j2", SLOW))
         await asyncio.sleep(1.0)
-        host.spawner.of("w1").say(slots(1))
+        host.spawner.of("w1").emit(slots(1))
         await host.control.until(lambda: host.control.news("w1")[-1].slots == 1)
         await host.control.assign(a_job("j3"))
         await host.control.until(lambda: refused(host) == ["j3"])
@@ -51,7 +51,7 @@ def test_more_than_its_slots_are_refused_and_fewer_slots_let_the_jobs_end(play, 
 def test_a_new_connection_is_told_of_the_slots(play, a_worker):
     async def story(host):
         await host.control.ready(a_worker(concurrency=4), a_worker("w2", endpoint="never"))
-        host.spawner.of("w1").say(slots(3))
+        host.spawner.of("w1").emit(slots(3))
         await host.control.until(lambda: host.control.news("w1")[-1].slots == 3)
         host.control.stream.cut()
         await host.control.until(lambda: len(host.control.hellos) == 2)
@@ -64,7 +64,7 @@ def test_a_new_connection_is_told_of_the_slots(play, a_worker):
 def test_a_fresh_process_begins_with_its_own_number(play, a_worker):
     async def story(host):
         await host.control.ready(a_worker(concurrency=4))
-        host.spawner.of("w1").say(slots(2))
+        host.spawner.of("w1").emit(slots(2))
         await host.control.until(lambda: host.control.news("w1")[-1].slots == 2)
         host.spawner.of("w1").exit(-9)
         await host.control.until(lambda: len(host.control.news("w1")) == 4)
@@ -77,7 +77,7 @@ def test_a_fresh_process_begins_with_its_own_number(play, a_worker):
 def test_a_slots_frame_without_a_number_ends_the_process(play, a_worker):
     async def story(host):
         await host.control.ready(a_worker(concurrency=4))
-        host.spawner.of("w1").say(Frame("slots", {"n": "many"}))
+        host.spawner.of("w1").emit(Frame("slots", {"n": "many"}))
         await host.control.until(lambda: host.control.news("w1")[-1].state != "ready")
         assert host.spawner.spawned[0].signals == ["KILL"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from stoker.agent.device_health import Answered, Lost, Missed
-from stoker.agent.worker_memory import WorkerMemory
+from stoker.agent.devices.health import Answered, Lost, Missed
+from stoker.agent.process_tree.memory import WorkerMemory
 from stoker.wire.messages import Device, PodSpec
 
 GIB = 1 << 30
@@ -32,10 +32,10 @@ def test_an_xid_ends_what_runs_there_at_once_and_nothing_elsewhere(play, a_worke
         await host.control.assign(a_job("j0", LONG, on="w0"), a_job("j1", b'{"run_s": 1}', on="w1"))
         await host.until(lambda: len(host.agent.attempts.held()) == 2)
         at, beats = loop.time(), len(host.control.beats)
-        host.sampler.hear("GPU-0", 79)
+        host.sampler.report_xid("GPU-0", 79)
         outcome = await host.control.outcome("j0")
         assert (outcome.end, outcome.retryable) == ("lost", True)
-        assert "GPU-0 is ill: Xid 79" in outcome.error
+        assert "GPU-0 is unhealthy: Xid 79" in outcome.error
         await host.control.until(lambda: len(host.control.beats) > beats)
         assert loop.time() - at < 0.5  # neither the ladder nor the next beat was waited for
         assert told(host).startswith("Xid 79")
@@ -45,9 +45,9 @@ def test_an_xid_ends_what_runs_there_at_once_and_nothing_elsewhere(play, a_worke
     play(story, devices=GPUS)
 
 
-def test_nothing_is_started_on_an_ill_device(play, a_worker):
+def test_nothing_is_started_on_an_unhealthy_device(play, a_worker):
     async def story(host):
-        host.sampler.seen["GPU-0"] = Lost("the GPU is lost")
+        host.sampler.health["GPU-0"] = Lost("the GPU is lost")
         await host.control.until(lambda: told(host))
         await host.control.desire(on(a_worker, 0), on(a_worker, 1))
         await host.control.worker_is("w1", "ready")
@@ -60,11 +60,11 @@ def test_nothing_is_started_on_an_ill_device(play, a_worker):
 def test_a_driver_that_answers_again_gets_its_workers_back(play, a_worker):
     async def story(host):
         await host.control.ready(on(a_worker, 0))
-        host.sampler.seen["GPU-0"] = Missed()
+        host.sampler.health["GPU-0"] = Missed()
         await host.control.worker_is("w0", "starting")
         assert told(host)
         assert not host.spawner.processes
-        del host.sampler.seen["GPU-0"]
+        del host.sampler.health["GPU-0"]
         await host.control.worker_is("w0", "ready")
         assert told(host) == ""
 
@@ -76,29 +76,29 @@ def test_a_program_s_own_fault_changes_nothing(play, a_worker, a_job):
         await host.control.ready(on(a_worker, 0))
         await host.control.assign(a_job("j0", b'{"run_s": 20}', on="w0"))
         for number in (13, 31, 43, 45):
-            host.sampler.hear("GPU-0", number)
+            host.sampler.report_xid("GPU-0", number)
         assert (await host.control.outcome("j0")).end == "completed"
         assert len(host.spawner.spawned) == 1
 
     play(story, devices=GPUS)
 
 
-def test_an_xid_that_says_nothing_by_itself_makes_it_look_at_once(play):
+def test_an_xid_of_no_list_makes_it_look_at_once(play):
     async def story(host):
         await host.control.until(lambda: host.control.stream is not None)
         await asyncio.sleep(0.5)
         at = asyncio.get_running_loop().time()
-        host.sampler.seen["GPU-0"] = Answered(action=1)
-        host.sampler.hear("GPU-0", 154)
+        host.sampler.health["GPU-0"] = Answered(action=1)
+        host.sampler.report_xid("GPU-0", 154)
         await host.control.until(lambda: told(host) == "the driver asks for a reset")
         assert asyncio.get_running_loop().time() - at < 0.5
 
     play(story, devices=GPUS)
 
 
-def test_a_hello_tells_what_is_ill(play):
+def test_a_hello_reports_unhealthy_devices(play):
     async def story(host):
-        host.sampler.seen["GPU-1"] = Lost("the GPU is lost")
+        host.sampler.health["GPU-1"] = Lost("the GPU is lost")
         await host.until(lambda: host.agent.watch.samples()[1].ill)
         await host.control.until(lambda: host.control.stream is not None)
         host.control.stream.end("cut")
@@ -110,7 +110,7 @@ def test_a_hello_tells_what_is_ill(play):
 
 def test_the_first_hello_already_knows(play):
     async def story(host):
-        host.sampler.seen["GPU-0"] = Lost("it could not be opened")
+        host.sampler.health["GPU-0"] = Lost("it could not be opened")
         await host.control.until(lambda: host.control.hellos)
         assert host.control.hellos[0].samples[0].ill == "it could not be opened"
 
@@ -124,7 +124,7 @@ def test_a_worker_that_hangs_in_the_driver_keeps_no_job(play, a_worker, a_job):
         await host.holds_work()
         process = host.spawner.of("w0")
         process.kill = process.terminate = lambda: None
-        host.sampler.hear("GPU-0", 119)
+        host.sampler.report_xid("GPU-0", 119)
         outcome = await host.control.outcome("j0")
         assert (outcome.end, outcome.retryable) == ("lost", True)
         assert not process.gone
@@ -151,7 +151,7 @@ def test_the_next_process_waits_until_the_memory_is_back(play, a_worker):
     play(story, devices=GPUS)
 
 
-def test_memory_that_does_not_come_back_makes_the_device_ill_until_it_does(play, a_worker):
+def test_memory_that_is_not_freed_makes_the_device_unhealthy_until_it_is(play, a_worker):
     async def story(host):
         await host.control.ready(on(a_worker, 0))
         host.sampler.memory["GPU-0"] = 12 * GIB
@@ -228,15 +228,15 @@ def test_a_slow_look_that_began_while_a_job_ran_raises_no_level(play, a_worker, 
         await host.control.assign(a_job("j0", b'{"run_s": 20}', on="w0"))
         await host.holds_work()
         host.sampler.memory["GPU-0"] = 9 * GIB
-        look, began, answered = host.sampler.look, asyncio.Event(), asyncio.Event()
+        read, began, answered = host.sampler.read, asyncio.Event(), asyncio.Event()
 
         async def slowly():
-            found = await look()
+            found = await read()
             began.set()
             await answered.wait()
             return found
 
-        host.sampler.look = slowly
+        host.sampler.read = slowly
         await began.wait()
         assert (await host.control.outcome("j0")).end == "completed"
         answered.set()
@@ -301,12 +301,12 @@ def test_a_processor_has_no_gate(play, a_worker, a_job):
 
 def test_a_worker_with_several_devices_waits_for_all_of_them(play, a_worker):
     async def story(host):
-        host.sampler.seen["GPU-1"] = Missed()
+        host.sampler.health["GPU-1"] = Missed()
         await asyncio.sleep(30)
         await host.control.desire(a_worker("both", devices=("GPU-0", "GPU-1")))
         await asyncio.sleep(5)
         assert host.spawner.spawned == []
-        del host.sampler.seen["GPU-1"]
+        del host.sampler.health["GPU-1"]
         await host.control.worker_is("both", "ready")
 
     play(story, devices=GPUS)
@@ -317,7 +317,7 @@ def test_a_worker_ends_with_any_of_its_devices(play, a_worker, a_job):
         await host.control.ready(a_worker("both", devices=("GPU-0", "GPU-1")))
         await host.control.assign(a_job("j0", LONG, on="both"))
         await host.holds_work()
-        host.sampler.hear("GPU-1", 79)
+        host.sampler.report_xid("GPU-1", 79)
         assert (await host.control.outcome("j0")).end == "lost"
         await host.until(lambda: not host.spawner.processes)
 
@@ -392,10 +392,11 @@ def test_a_neighbours_memory_is_no_leftover(play, a_worker, a_job):
 def test_growth_of_a_worker_that_shares_is_what_its_own_processes_hold(play):
     async def story(host):
         memory, gpu = WorkerMemory(host.sampler), GPUS[0]
+        own, another = os.getpid(), os.getpid() + 1
         host.sampler.memory["GPU-0"] = 40 * GIB
-        host.sampler.held = {("GPU-0", os.getpid()): 3 * GIB, ("GPU-0", 1): 9 * GIB}
-        assert await memory._of(gpu, [os.getpid()], True) == 3 * GIB
-        assert await memory._of(gpu, [os.getpid()], False) == 40 * GIB
+        host.sampler.process_memory = {("GPU-0", own): 3 * GIB, ("GPU-0", another): 9 * GIB}
+        assert await memory._of(gpu, [own], True) == 3 * GIB
+        assert await memory._of(gpu, [own], False) == 40 * GIB
         assert await memory._of(gpu, [], True) is None, "whose processes are hidden is not guessed at"
 
     play(story, devices=GPUS)

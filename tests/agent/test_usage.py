@@ -69,11 +69,11 @@ def test_what_was_measured_in_an_outage_outlives_a_kill_of_the_agent(simulated, 
 def test_a_worker_is_not_measured_while_it_waits_to_start_again(play, a_worker):
     async def story(host):
         await host.control.ready(a_worker())
-        worker = host.agent.workers.get("w1")
+        worker = host.agent.workers.by_name["w1"]
         for _ in range(4):
             host.spawner.of("w1").exit(-9)
-            await host.until(lambda: worker.why_not() is not None)
-            await host.until(lambda: worker.why_not() is None)
+            await host.until(lambda: worker.held().state != "ready")
+            await host.until(lambda: worker.held().state == "ready")
         await asyncio.sleep(70.0)
         found = spans(host)
         gaps = [other.began_ms - one.ended_ms for one, other in pairwise(found)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from stoker.agent.volume_watch import ABSENT_S, EVERY_S, FIRST_S, IN_USE_S, VolumeWatch
+from stoker.agent.storage.volume_watch import ABSENT_S, EVERY_S, FIRST_S, IN_USE_S, VolumeWatch
 from stoker.wire.messages import Desired, FromControl, PodSpec, VolumeSpec, VolumeUsed
 
 
@@ -97,7 +97,7 @@ def test_a_long_look_is_seldom_repeated(in_time) -> None:
     in_time(story())
 
 
-def test_what_is_not_here_is_not_told(in_time) -> None:
+def test_what_is_not_here_is_not_reported(in_time) -> None:
     async def story() -> None:
         async with Watched(Folders()) as it:
             it.desire(V1)
@@ -111,7 +111,7 @@ def test_what_is_not_here_is_not_told(in_time) -> None:
     in_time(story())
 
 
-def test_one_that_is_gone_is_removed_and_told_once(in_time) -> None:
+def test_one_that_is_deleted_is_removed_and_reported_once(in_time) -> None:
     async def story() -> None:
         async with Watched(Folders(v1=7, v2=8)) as it:
             it.desire(GONE, V2)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from stoker.agent.fake_spawner import Start
-from stoker.agent.recycle import Footprint
+from stoker.agent.workers.recycle_policy import Footprint
+from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import Outcome, Refused, WorkerState
 from stoker.worker.frames import Frame
 
@@ -146,8 +146,8 @@ def test_looks_are_few_and_none_where_nothing_is_limited(play, a_worker, a_job):
 
 
 def lose(process, job, why="its CUDA context is lost: CUDA error"):
-    process.say(about("retire", job, reason=why, lost=True))
-    process.say(about("failed", job, error="CUDA error", retryable=False))
+    process.emit(about("retire", job, reason=why, lost=True))
+    process.emit(about("failed", job, error="CUDA error", retryable=False))
 
 
 def test_with_its_context_the_worker_goes_and_its_neighbours_are_handed_back(play, a_worker, a_job):
@@ -216,7 +216,7 @@ def test_a_loss_that_names_no_job_is_no_frame(play, a_worker, a_job):
         await host.control.assign(a_job("a", SLOW))
         await host.holds_work()
         await asyncio.sleep(1.0)
-        host.spawner.of("w1").say(Frame("retire", {"reason": "x", "lost": True}))
+        host.spawner.of("w1").emit(Frame("retire", {"reason": "x", "lost": True}))
         assert (await host.control.outcome("a")).end == "lost"
 
     play(story)

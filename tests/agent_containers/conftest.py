@@ -13,15 +13,15 @@ import pytest_asyncio
 from container_engine_here import IMAGE, PATIENCE_S, STOCK, dockerd, make_image, patient, podman
 from docker import APIClient
 
-from stoker.agent import container_spawner
-from stoker.agent.container_engine import CALL_S, ContainerEngine
-from stoker.agent.container_plan import Limits
-from stoker.agent.container_spawner import Contained, ContainerSpawner, OnHost
-from stoker.agent.files import ScratchFolders
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.protocol_server import ProtocolServer
-from stoker.agent.protocol_worker import ByKind, ProtocolSpawner
-from stoker.agent.seams import WorkerExit
+from stoker.agent.containers import spawner
+from stoker.agent.containers.engine import CALL_S, ContainerEngine
+from stoker.agent.containers.plan import ContainerLimits
+from stoker.agent.containers.spawner import ContainerSpawner, HostFolder, SpawnerByImage
+from stoker.agent.interfaces import WorkerExit
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.protocol.server import ProtocolServer
+from stoker.agent.protocol.worker import ProtocolSpawner, SpawnerByKind
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -31,8 +31,8 @@ GIVEN = {"docker": "STOKER_TEST_DOCKER", "podman": "STOKER_TEST_PODMAN"}
 
 @pytest.fixture(scope="session", params=["docker", "podman"])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    if given := os.environ.get(GIVEN[request.param]):
-        yield given
+    if value := os.environ.get(GIVEN[request.param]):
+        yield value
         return
     try:
         with {"docker": dockerd, "podman": podman}[request.param]() as where:
@@ -42,7 +42,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
         pytest.skip(str(why))
 
 
-class Heard:
+class RecordedWorker:
     """A worker's watcher: keeps what it hears, and waits for more."""
 
     def __init__(self) -> None:
@@ -51,6 +51,9 @@ class Heard:
         self.process: Any = None
         self.printed: Any = None
         self.moved = asyncio.Event()
+
+    def on_broken(self, why: str) -> None:
+        raise AssertionError(why)
 
     def on_frame(self, frame: Frame) -> None:
         assert self.exit is None, "a frame after the exit"
@@ -69,7 +72,7 @@ class Heard:
                 await self.moved.wait()
         return result
 
-    async def told(self, kind: str) -> Frame:
+    async def received(self, kind: str) -> Frame:
         found = await self.until(lambda: [f for f in self.frames if f.kind == kind] or self.exit)
         assert not isinstance(found, WorkerExit), found
         return found[-1]
@@ -86,34 +89,36 @@ class Host:
         self.folder = folder
         self.scratch = ScratchFolders(folder / "scratch")
         self.engine = engine
-        self.containers = ContainerSpawner(engine, OnHost(folder, folder), "agent-1", self.scratch, **more)
+        self.containers = ContainerSpawner(
+            engine, HostFolder(folder, folder), "agent-1", self.scratch, **more
+        )
         local = LocalSpawner(folder)
-        late_s = container_spawner.PRINTED_LATE_S
+        late_s = spawner.PRINTED_LATE_S
         serving = lambda of, *late: lambda: ProtocolSpawner(of, ProtocolServer(refuse_s=0.05), *late)  # noqa: E731
-        plain, programs = ByKind(local, serving(local)), serving(self.containers, late_s)
-        self.spawner = Contained(plain, self.containers, programs)
-        self._heard: list[Heard] = []
+        plain, programs = SpawnerByKind(local, serving(local)), serving(self.containers, late_s)
+        self.spawner = SpawnerByImage(plain, self.containers, programs)
+        self._workers: list[RecordedWorker] = []
 
     @property
     def lines(self) -> list[str]:
-        return [line for heard in self._heard for line in heard.printed.lines()[1]]
+        return [line for worker in self._workers for line in worker.printed.after(0)[1]]
 
-    def start(self, device: Device | None = None, **fields: Any) -> Heard:
-        heard = Heard()
-        self._heard.append(heard)
+    def start(self, device: Device | None = None, **fields: Any) -> RecordedWorker:
+        worker = RecordedWorker()
+        self._workers.append(worker)
         fields = {"version": 1, "handler": "", "image": IMAGE, **fields}
-        spec = WorkerSpec(worker=f"w{len(self._heard)}", endpoint="e1", **fields)
-        heard.process = self.spawner.spawn(spec, device, heard)
-        heard.printed = heard.process.listen()
-        heard.printed.watch(heard.moved.set)
-        return heard
+        spec = WorkerSpec(worker=f"w{len(self._workers)}", endpoint="e1", **fields)
+        worker.process = self.spawner.spawn(spec, device, worker)
+        worker.printed = worker.process.listen()
+        worker.printed.watch(worker.moved.set)
+        return worker
 
-    def python(self, name: str, folder: str = "/app", **fields: Any) -> Heard:
+    def python(self, name: str, folder: str = "/app", **fields: Any) -> RecordedWorker:
         handler = f"{folder}/{name}.py:handler"
-        heard = self.start(handler=handler, **fields)
+        worker = self.start(handler=handler, **fields)
         setup = {"handler": handler, "device": None, "concurrency": 1, "preload": []}
-        heard.process.send(Frame("setup", setup))
-        return heard
+        worker.process.send(Frame("setup", setup))
+        return worker
 
 
 @pytest.fixture(scope="session")
@@ -134,11 +139,11 @@ async def host(
     asked_once: ContainerEngine, engine: ContainerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Host]:
     """It waits for its engine at its end: what that takes is no test's affair."""
-    monkeypatch.setattr(container_spawner, "CLOSE_S", PATIENCE_S)
+    monkeypatch.setattr(spawner, "CLOSE_S", PATIENCE_S)
     volumes = tmp_path / "volumes"
     volumes.mkdir()
-    limits = Limits(memory=256 << 20, pids=64, nproc=4096)
-    made = Host(engine, tmp_path / "data", limits=limits, volumes=OnHost(volumes, volumes))
+    limits = ContainerLimits(memory=256 << 20, pids=64, nproc=4096)
+    made = Host(engine, tmp_path / "data", limits=limits, volumes=HostFolder(volumes, volumes))
     yield made
     await made.spawner.close()
     assert await asyncio.to_thread(asked_once.client.containers, all=True) == []

@@ -34,18 +34,18 @@ class Call(BaseHTTPRequestHandler):
         self.read = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.close_connection = True
         engine = self.server.engine
-        asked = f"{self.command} {unquote(VERSION.sub('', self.path))}"
-        engine.hear(asked)
+        request = f"{self.command} {unquote(VERSION.sub('', self.path))}"
+        engine.record(request)
         script = list(engine.script.items())  # at once: a test changes it while calls come
-        found = next((line for words, line in script if words in asked), None)
+        found = next((line for pattern, line in script if pattern in request), None)
         (found or engine.usual)(self)
 
     do_POST = do_DELETE = do_HEAD = do_PUT = do_GET
 
-    def tell(self, answer: object, status: int = 200) -> None:
-        self.say(b"" if answer is None else json.dumps(answer).encode(), status)
+    def answer(self, answer: object, status: int = 200) -> None:
+        self.send(b"" if answer is None else json.dumps(answer).encode(), status)
 
-    def say(self, body: bytes, status: int = 200) -> None:
+    def send(self, body: bytes, status: int = 200) -> None:
         self.send_response(status)
         for name, value in self.server.engine.headers.items():
             self.send_header(name, value)
@@ -87,13 +87,13 @@ class Server(ThreadingMixIn, UnixStreamServer):
 
 
 class ScriptedEngine:
-    """`script` is by words that are looked for in "POST /containers/c1/kill"; the first that fits answers.
-    `heard` are the calls. A call that is held goes on with `release`."""
+    """`script` maps text to search for in "POST /containers/c1/kill"; the first match answers.
+    `calls` holds the calls. A call that is held goes on with `release`."""
 
     def __init__(self, podman: bool) -> None:
         self.headers = PODMAN if podman else DOCKER
         self.script: dict[str, Line] = {}
-        self.heard: list[str] = []
+        self.calls: list[str] = []
         self.containers: set[str] = set()
         self.ended = threading.Event()
         self.released = threading.Event()
@@ -101,16 +101,16 @@ class ScriptedEngine:
         self._moved = threading.Condition()
         self._made = 0
 
-    def hear(self, asked: str) -> None:
+    def record(self, request: str) -> None:
         with self._moved:
-            self.heard.append(asked)
+            self.calls.append(request)
             self._moved.notify_all()
 
-    def until(self, words: str, times: int = 1, within_s: float = 60.0) -> None:
+    def until(self, pattern: str, times: int = 1, within_s: float = 60.0) -> None:
         """A call with these words has come so often. Blocking."""
         with self._moved:
-            heard = lambda: sum(words in one for one in self.heard) >= times  # noqa: E731
-            assert self._moved.wait_for(heard, within_s), f"{words!r}, {times} times, of {self.heard}"
+            enough = lambda: sum(pattern in one for one in self.calls) >= times  # noqa: E731
+            assert self._moved.wait_for(enough, within_s), f"{pattern!r}, {times} times, of {self.calls}"
 
     def until_empty(self, within_s: float = 60.0) -> None:
         """Every container has been removed. Blocking."""
@@ -121,35 +121,35 @@ class ScriptedEngine:
         self.released.wait(120)
 
     @staticmethod
-    def refuse(said: str, status: int = 500) -> Line:
-        return lambda call: call.tell({"message": said}, status)
+    def refuse(message: str, status: int = 500) -> Line:
+        return lambda call: call.answer({"message": message}, status)
 
     def usual(self, call: Call) -> None:
-        words = call.path.partition("?")[0].rpartition("/containers/")[2]
-        match call.command, words.split("/"):
+        path = call.path.partition("?")[0].rpartition("/containers/")[2]
+        match call.command, path.split("/"):
             case "POST", ["create"]:
-                call.tell({"Id": self._make(), "Warnings": []}, 201)
+                call.answer({"Id": self._make(), "Warnings": []}, 201)
             case "GET", ["json"]:
                 labels = {"stoker.agent": "agent-1"}
-                call.tell([{"Id": one, "Labels": labels} for one in sorted(self.containers)])
+                call.answer([{"Id": one, "Labels": labels} for one in sorted(self.containers)])
             case "GET", [_, "json"]:
                 state = {"Status": "running", "Pid": 0, "OOMKilled": False, "Error": ""}
-                call.tell({"Id": words, "State": state, "Config": {"Tty": False, "Labels": {}}})
+                call.answer({"Id": path, "State": state, "Config": {"Tty": False, "Labels": {}}})
             case "POST", [_, "attach"]:
                 call.send_response(200)
                 call.end_headers()
                 self.ended.wait(120)  # the connection's end is the end of what it prints
             case "POST", [_, "wait"]:
                 self.ended.wait(120)
-                call.tell({"StatusCode": 137})
+                call.answer({"StatusCode": 137})
             case "POST", [_, "kill"]:
-                call.tell(None, 204)
+                call.answer(None, 204)
                 self.ended.set()
             case "DELETE", [name]:
                 with self._moved:
                     self.containers.discard(name)
                     self._moved.notify_all()
-                call.tell(None, 204)
+                call.answer(None, 204)
             case _:
                 self._around(call)
 
@@ -163,13 +163,13 @@ class ScriptedEngine:
     def _around(self, call: Call) -> None:
         path = call.path.partition("?")[0]
         if path.endswith("/version"):
-            call.tell({"ApiVersion": "1.47", "Version": "28.0.1", "Components": []})
+            call.answer({"ApiVersion": "1.47", "Version": "28.0.1", "Components": []})
         elif "/images/" in path and call.command == "GET":
-            call.tell(IMAGE)
+            call.answer(IMAGE)
         elif path.endswith(("/start", "/info", "/_ping")):
-            call.tell({"CDISpecDirs": []})
+            call.answer({"CDISpecDirs": []})
         else:
-            call.tell({"message": f"no such call: {path}"}, 404)
+            call.answer({"message": f"no such call: {path}"}, 404)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ INSIDE = "/var/lib/stoker"
 ROOT = SOURCE.parent
 
 
-class Contained(Stack):
+class SpawnerByImage(Stack):
     """Its agent runs in an image's root, with this host's libraries, Python and sources shown to it."""
 
     address = ""
@@ -56,11 +56,11 @@ class Contained(Stack):
 
 
 @pytest.fixture
-def stack(address: str, tmp_path: Path) -> Iterator[Contained]:
+def stack(address: str, tmp_path: Path) -> Iterator[SpawnerByImage]:
     if "podman" in address:
         pytest.skip("the agent's own container is started by docker's command")
     endpoint = queue_endpoint("echo", "", imageName=IMAGE, handler="/app/echo.py:handler")
-    made = Contained(tmp_path, endpoint)
+    made = SpawnerByImage(tmp_path, endpoint)
     made.address = address
     try:
         made.start_control()
@@ -69,13 +69,13 @@ def stack(address: str, tmp_path: Path) -> Iterator[Contained]:
         made.stop()
 
 
-def test_it_starts_siblings(stack: Contained) -> None:
+def test_it_starts_siblings(stack: SpawnerByImage) -> None:
     stack.start_agent()
     record = stack.runsync("echo", {"n": 1})
     assert (record["status"], record["output"]) == ("COMPLETED", {"n": 1}), stack.log("agent")
 
 
-def test_a_wrong_name_of_its_folder_is_said_at_the_start(stack: Contained, tmp_path: Path) -> None:
+def test_a_wrong_path_of_its_folder_is_an_error_at_the_start(stack: SpawnerByImage, tmp_path: Path) -> None:
     (tmp_path / "another").mkdir()
     stack.host_folder = f"{tmp_path}/another"
     stack.start_agent()

@@ -18,14 +18,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conftest import Host
 from scripted_engine import DOCKER, Call, ScriptedEngine, scripted
 
-from stoker.agent import container_engine, container_process, container_pull, container_spawner
-from stoker.agent.container_engine import addresses, connect
-from stoker.agent.container_errors import EngineError
-from stoker.agent.container_images import Images, wanted_by
-from stoker.agent.container_plan import Engine
-from stoker.agent.container_process import LOST, NEVER_RAN
-from stoker.agent.pod_containers import PodContainers
-from stoker.agent.pod_seam import PodFailed
+from stoker.agent.containers import connect as container_connect
+from stoker.agent.containers import engine as container_engine
+from stoker.agent.containers import process, pull, spawner
+from stoker.agent.containers.connect import addresses, connect
+from stoker.agent.containers.errors import EngineError
+from stoker.agent.containers.images import Images, wanted_by
+from stoker.agent.containers.plan import EngineFacts
+from stoker.agent.containers.process import LOST, NEVER_RAN
+from stoker.agent.pods.containers import PodContainers
+from stoker.agent.pods.interfaces import PodFailed
 from stoker.wire.messages import Device, PodSpec, RegistryAuth, WorkerSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -37,9 +39,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits for as long as a node would."""
     for module, name, seconds in (
         (container_engine, "SWEEP_S", 0.01),
-        (container_process, "KILL_AGAIN_S", 0.01),
-        (container_process, "SIGNALS_S", 0.1),
-        (container_spawner, "CLOSE_S", 0.1),
+        (process, "KILL_AGAIN_S", 0.01),
+        (process, "SIGNALS_S", 0.1),
+        (spawner, "CLOSE_S", 0.1),
     ):
         monkeypatch.setattr(module, name, seconds)
 
@@ -51,31 +53,31 @@ def collected() -> Iterator[None]:
 
 
 @pytest.fixture(params=["docker", "podman"])
-def said(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScriptedEngine]:
+def fake_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScriptedEngine]:
     with scripted(tmp_path, podman=request.param == "podman") as engine:
         yield engine
 
 
 @pytest_asyncio.fixture
-async def host(said: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Host]:
-    engine = await asyncio.to_thread(connect, [said.address])
+async def host(fake_engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Host]:
+    engine = await asyncio.to_thread(connect, [fake_engine.address])
     made = Host(engine, tmp_path / "data")
     yield made
-    said.script.clear()
-    said.released.set()
+    fake_engine.script.clear()
+    fake_engine.released.set()
     await made.spawner.close()
 
 
-async def until(said: ScriptedEngine, words: str, times: int = 1) -> None:
-    await asyncio.to_thread(said.until, words, times)
+async def until(fake_engine: ScriptedEngine, pattern: str, times: int = 1) -> None:
+    await asyncio.to_thread(fake_engine.until, pattern, times)
 
 
-def once(said: ScriptedEngine, first: Any) -> Any:
+def once(fake_engine: ScriptedEngine, first: Any) -> Any:
     """Like `first`, and from then on as usual."""
     left = [first]
 
     def line(call: Call) -> None:
-        (left.pop() if left else said.usual)(call)
+        (left.pop() if left else fake_engine.usual)(call)
 
     return line
 
@@ -88,18 +90,18 @@ def dies(call: Call) -> None:
 
 
 def test_podman_is_known_without_its_slow_version(tmp_path: Path) -> None:
-    with scripted(tmp_path, podman=True) as said:
-        said.script["/version"] = said.hang
-        engine = connect([said.address])
-        assert engine.facts.words == "podman 5.2.0"
+    with scripted(tmp_path, podman=True) as fake_engine:
+        fake_engine.script["/version"] = fake_engine.hang
+        engine = connect([fake_engine.address])
+        assert engine.facts.summary == "podman 5.2.0"
         engine.close()
 
 
 def test_an_engine_that_hangs_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(container_engine, "OPEN_S", 0.1)
-    with scripted(tmp_path) as said:
-        said.script["_ping"] = said.hang
-        assert "does not answer" in connect([said.address]).facts.why
+    monkeypatch.setattr(container_connect, "OPEN_S", 0.1)
+    with scripted(tmp_path) as fake_engine:
+        fake_engine.script["_ping"] = fake_engine.hang
+        assert "does not answer" in connect([fake_engine.address]).facts.why
 
 
 def test_a_socket_that_may_not_be_looked_at_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,179 +115,190 @@ def test_a_socket_that_may_not_be_looked_at_is_none(monkeypatch: pytest.MonkeyPa
 
 
 async def test_what_an_earlier_agent_left_goes_though_one_of_it_cannot(
-    host: Host, said: ScriptedEngine
+    host: Host, fake_engine: ScriptedEngine
 ) -> None:
-    said.containers |= {"a", "b", "c"}
-    said.script["/a?"] = once(said, said.refuse("removal of container a is already in progress", 409))
+    fake_engine.containers |= {"a", "b", "c"}
+    fake_engine.script["/a?"] = once(
+        fake_engine, fake_engine.refuse("removal of container a is already in progress", 409)
+    )
     with pytest.raises(EngineError, match="already in progress"):
         await host.engine.remove_all("agent-1")
-    assert said.containers <= {"a"}
-    await until(said, "DELETE", 4)
-    assert all("force=" in one for one in said.heard if "DELETE" in one)
+    assert fake_engine.containers <= {"a"}
+    await until(fake_engine, "DELETE", 4)
+    assert all("force=" in one for one in fake_engine.calls if "DELETE" in one)
 
 
 # ---- a worker's steps
 
 
 STEPS = ["GET /images/", "/create", "/attach", "/start", "/wait", "GET /containers/c1/json"]
-WELL = {("/wait", "hangs"), ("/start", "nonsense"), ("/attach", "nonsense")}
-"""How it is when all is well: nobody reads what is said to these, and a wait takes as long as it takes."""
-ILL = [
-    (step, ill)
+WITHOUT_EFFECT = {("/wait", "hangs"), ("/start", "nonsense"), ("/attach", "nonsense")}
+"""Failures that change nothing: the agent does not read these answers, and a wait may take any time."""
+FAILURES = [
+    (step, failure)
     for step in STEPS
-    for ill in ("refuses", "dies", "hangs", "nonsense")
-    if (step, ill) not in WELL
+    for failure in ("refuses", "dies", "hangs", "nonsense")
+    if (step, failure) not in WITHOUT_EFFECT
 ]
 
 
-@pytest.mark.parametrize(("step", "ill"), ILL)
-async def test_each_step_may_fail_and_the_worker_ends_with_a_sentence(
-    said: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, ill: str
+@pytest.mark.parametrize(("step", "failure"), FAILURES)
+async def test_each_step_may_fail_and_the_worker_ends_with_a_reason(
+    fake_engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, failure: str
 ) -> None:
-    if ill == "hangs":
-        monkeypatch.setattr(container_engine, "CALL_S", 1.5)
-    said.script[step] = {
-        "refuses": said.refuse("no space left on device"),
+    if failure == "hangs":
+        for module in (container_connect, container_engine):
+            monkeypatch.setattr(module, "CALL_S", 1.5)
+    fake_engine.script[step] = {
+        "refuses": fake_engine.refuse("no space left on device"),
         "dies": dies,
-        "hangs": said.hang,
-        "nonsense": lambda call: call.say(b"<html>"),
-    }[ill]
-    engine = await asyncio.to_thread(connect, [said.address])
+        "hangs": fake_engine.hang,
+        "nonsense": lambda call: call.send(b"<html>"),
+    }[failure]
+    engine = await asyncio.to_thread(connect, [fake_engine.address])
     host = Host(engine, tmp_path / "data")
-    said.ended.set()
+    fake_engine.ended.set()
     ended = await host.python("echo").exited()
     assert ended.status != 0
     assert ended.reason.startswith("the container of worker w1 "), ended.reason
-    if ill == "refuses":
+    if failure == "refuses":
         assert ended.reason.endswith("no space left on device")
-    if ill == "hangs":  # a call that was slow for another reason comes again
-        await asyncio.to_thread(said.until_empty)
-    assert said.containers == set()
-    said.released.set()
+    if failure == "hangs":  # a call that was slow for another reason comes again
+        await asyncio.to_thread(fake_engine.until_empty)
+    assert fake_engine.containers == set()
+    fake_engine.released.set()
     await host.spawner.close()
 
 
-async def a_worker(host: Host, said: ScriptedEngine) -> Any:
+async def a_worker(host: Host, fake_engine: ScriptedEngine) -> Any:
     """One that runs."""
     worker = host.python("echo")
-    await until(said, "/start")
+    await until(fake_engine, "/start")
     return worker
 
 
 async def test_an_engine_that_missed_why_the_kernel_killed_is_not_needed_for_it(
-    host: Host, said: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: Host, fake_engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The container's own cgroup has counted it."""
     (tmp_path / "memory.events").write_text("oom_kill 1\n")
     monkeypatch.setattr(container_engine, "counter", lambda _: tmp_path / "memory.events")
-    worker = await a_worker(host, said)
-    said.ended.set()
+    worker = await a_worker(host, fake_engine)
+    fake_engine.ended.set()
     assert (await worker.exited()).reason == "killed: out of memory"
 
 
-async def test_a_kill_that_was_not_heard_comes_again(host: Host, said: ScriptedEngine) -> None:
-    said.script["/kill"] = once(said, said.refuse("the engine is just being started"))
-    worker = await a_worker(host, said)
+async def test_a_kill_that_was_lost_comes_again(host: Host, fake_engine: ScriptedEngine) -> None:
+    fake_engine.script["/kill"] = once(fake_engine, fake_engine.refuse("the engine is just being started"))
+    worker = await a_worker(host, fake_engine)
     worker.process.kill()
     assert (await worker.exited()).reason == "killed by the agent"
 
 
-async def test_a_kill_waits_for_no_containers_that_are_being_made(host: Host, said: ScriptedEngine) -> None:
-    worker = await a_worker(host, said)
-    said.script["/create"] = said.hang
+async def test_a_kill_waits_for_no_containers_that_are_being_made(
+    host: Host, fake_engine: ScriptedEngine
+) -> None:
+    worker = await a_worker(host, fake_engine)
+    fake_engine.script["/create"] = fake_engine.hang
     made = [host.python("echo") for _ in range(container_engine.CALLS)]
-    await until(said, "/create", 1 + len(made))
+    await until(fake_engine, "/create", 1 + len(made))
     worker.process.kill()
-    await until(said, "/kill")
-    said.script.clear()
-    said.released.set()
+    await until(fake_engine, "/kill")
+    fake_engine.script.clear()
+    fake_engine.released.set()
     for one in made:
         await one.exited()
 
 
-async def test_a_kill_that_is_never_answered_holds_up_no_end(host: Host, said: ScriptedEngine) -> None:
+async def test_a_kill_that_is_never_answered_holds_up_no_end(host: Host, fake_engine: ScriptedEngine) -> None:
     """Podman's, of a container that somebody removes meanwhile."""
-    said.script["/kill"] = said.hang
-    worker = await a_worker(host, said)
+    fake_engine.script["/kill"] = fake_engine.hang
+    worker = await a_worker(host, fake_engine)
     worker.process.kill()
-    await until(said, "/kill")
-    said.containers.clear()
-    said.script["/wait"] = lambda call: call.tell(
+    await until(fake_engine, "/kill")
+    fake_engine.containers.clear()
+    fake_engine.script["/wait"] = lambda call: call.answer(
         {"StatusCode": -1, "Error": {"Message": "no such container"}}
     )
-    said.ended.set()
+    fake_engine.ended.set()
     ended = await worker.exited()
     assert ended.status == LOST
     assert "does not know how it ended" in ended.reason
     assert "no such container" in ended.reason
 
 
-async def test_a_container_that_is_being_removed_gets_no_signal(host: Host, said: ScriptedEngine) -> None:
-    said.script["DELETE"] = said.hang
-    worker = await a_worker(host, said)
-    said.ended.set()
-    await until(said, "DELETE")
+async def test_a_container_that_is_being_removed_gets_no_signal(
+    host: Host, fake_engine: ScriptedEngine
+) -> None:
+    fake_engine.script["DELETE"] = fake_engine.hang
+    worker = await a_worker(host, fake_engine)
+    fake_engine.ended.set()
+    await until(fake_engine, "DELETE")
     worker.process.terminate()
     worker.process.kill()
     assert not worker.process._signals
-    said.released.set()
+    fake_engine.released.set()
     await worker.exited()
-    assert not [one for one in said.heard if "/kill" in one]
+    assert not [one for one in fake_engine.calls if "/kill" in one]
 
 
-async def test_an_agent_leaves_an_engine_that_hangs(said: ScriptedEngine, tmp_path: Path) -> None:
-    engine = await asyncio.to_thread(connect, [said.address])
+async def test_an_agent_leaves_an_engine_that_hangs(fake_engine: ScriptedEngine, tmp_path: Path) -> None:
+    engine = await asyncio.to_thread(connect, [fake_engine.address])
     host = Host(engine, tmp_path / "data")
-    worker = await a_worker(host, said)
-    said.script["/kill"] = said.hang
+    worker = await a_worker(host, fake_engine)
+    fake_engine.script["/kill"] = fake_engine.hang
     async with asyncio.timeout(60):
         await host.spawner.close()
     assert worker.exit.status == LOST
     assert worker.exit.reason == "the agent ended, and its container engine did not answer"
 
 
-async def test_what_cannot_be_removed_is_removed_as_soon_as_it_can(host: Host, said: ScriptedEngine) -> None:
+async def test_what_cannot_be_removed_is_removed_as_soon_as_it_can(
+    host: Host, fake_engine: ScriptedEngine
+) -> None:
     """Though no other is made: the memory that it holds may be what keeps them from it."""
-    said.script["DELETE"] = once(said, said.refuse("removal is already in progress", 409))
-    worker = await a_worker(host, said)
+    fake_engine.script["DELETE"] = once(
+        fake_engine, fake_engine.refuse("removal is already in progress", 409)
+    )
+    worker = await a_worker(host, fake_engine)
     worker.process.kill()
     await worker.exited()
-    await until(said, "DELETE", 2)
+    await until(fake_engine, "DELETE", 2)
 
 
 async def test_one_that_is_made_when_it_was_given_up_already_is_removed(
-    host: Host, said: ScriptedEngine
+    host: Host, fake_engine: ScriptedEngine
 ) -> None:
     """Only its name is known of it. An engine that refuses it makes none."""
 
     def removed(call: Call) -> None:
-        if name_of(said) in said.containers:
-            said.usual(call)
+        if name_of(fake_engine) in fake_engine.containers:
+            fake_engine.usual(call)
         else:
-            call.tell({"message": "no such container"}, 404)
+            call.answer({"message": "no such container"}, 404)
 
-    said.script |= {"/create": once(said, dies), "/containers/stoker-w1": removed}
+    fake_engine.script |= {"/create": once(fake_engine, dies), "/containers/stoker-w1": removed}
     assert (await host.python("echo").exited()).status == NEVER_RAN
-    await until(said, "/containers/stoker-w1", 2)
-    said.containers.add(name_of(said))
-    await asyncio.to_thread(said.until_empty)
-    said.script["/create"] = said.refuse("no space left on device")
+    await until(fake_engine, "/containers/stoker-w1", 2)
+    fake_engine.containers.add(name_of(fake_engine))
+    await asyncio.to_thread(fake_engine.until_empty)
+    fake_engine.script["/create"] = fake_engine.refuse("no space left on device")
     assert (await host.python("echo").exited()).status == NEVER_RAN
     assert not host.engine._strays
 
 
-def name_of(said: ScriptedEngine) -> str:
+def name_of(fake_engine: ScriptedEngine) -> str:
     """Of the container that is looked for."""
-    found = re.search(r"/containers/(stoker-w1-\w+)", " ".join(said.heard))
+    found = re.search(r"/containers/(stoker-w1-\w+)", " ".join(fake_engine.calls))
     assert found
     return found[1]
 
 
 async def test_a_container_goes_without_the_ten_seconds_that_podman_gives(tmp_path: Path) -> None:
-    with scripted(tmp_path, podman=True) as said:
-        engine = await asyncio.to_thread(connect, [said.address])
+    with scripted(tmp_path, podman=True) as fake_engine:
+        engine = await asyncio.to_thread(connect, [fake_engine.address])
         await engine.remove("c1")
-        assert "timeout=0" in said.heard[-1]
+        assert "timeout=0" in fake_engine.calls[-1]
         engine.close()
 
 
@@ -304,50 +317,53 @@ PULLS = [
 ]
 
 
-@pytest.mark.parametrize(("steps", "status", "words"), PULLS)
+@pytest.mark.parametrize(("steps", "status", "pattern"), PULLS)
 async def test_why_a_pull_failed(
-    host: Host, said: ScriptedEngine, steps: list[Any], status: int, words: str
+    host: Host, fake_engine: ScriptedEngine, steps: list[Any], status: int, pattern: str
 ) -> None:
     body = b"".join(json.dumps(step).encode() + b"\r\n" for step in steps)
-    said.script["/images/create"] = lambda call: call.say(body, status)
-    with pytest.raises(EngineError, match=words):
+    fake_engine.script["/images/create"] = lambda call: call.send(body, status)
+    with pytest.raises(EngineError, match=pattern):
         await host.engine.pull("a/b:1", AUTH)
 
 
 async def test_who_asks_for_an_image_that_is_being_pulled_waits_for_that(
-    host: Host, said: ScriptedEngine
+    host: Host, fake_engine: ScriptedEngine
 ) -> None:
     """Also when the worker that asked first is there no more: it took longer than a worker may to start."""
 
     def in_time(call: Call) -> None:
-        said.hang(call)
-        call.say(b"")
+        fake_engine.hang(call)
+        call.send(b"")
 
-    said.script["/images/create"] = in_time
+    fake_engine.script["/images/create"] = in_time
     first = asyncio.create_task(host.engine.pull("a/b:1"))
-    await until(said, "/images/create")
+    await until(fake_engine, "/images/create")
     first.cancel()
     later = [asyncio.create_task(host.engine.pull("a/b:1")) for _ in range(2)]
     other = asyncio.create_task(host.engine.pull("a/b:1", AUTH))
-    await until(said, "/images/create", 2)
-    said.released.set()
+    await until(fake_engine, "/images/create", 2)
+    fake_engine.released.set()
     await asyncio.gather(*later, other)
-    assert sum("/images/create" in one for one in said.heard) == 2
+    assert sum("/images/create" in one for one in fake_engine.calls) == 2
     await host.engine.pull("a/b:1")
-    assert sum("/images/create" in one for one in said.heard) == 3, "a finished one is no answer any more"
+    assert sum("/images/create" in one for one in fake_engine.calls) == 3, (
+        "a finished one is no answer any more"
+    )
 
 
 async def test_podman_stores_in_silence_what_it_has_read(
-    host: Host, said: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+    host: Host, fake_engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container_pull, "QUIET_S", 2.0)
+    monkeypatch.setattr(pull, "QUIET_S", 2.0)
+    stored_s = 4.0 if host.engine.facts.name == "podman" else 60.0
 
     def stores(call: Call) -> None:
         call.steps({"status": "Downloading"}, {"status": "Download complete"})
-        call.hung_up_within(4.0)
+        call.hung_up_within(stored_s)
         call.steps_end()
 
-    said.script["/images/create"] = stores
+    fake_engine.script["/images/create"] = stores
     if host.engine.facts.name == "podman":
         await host.engine.pull("a/b:1")
         return
@@ -362,7 +378,7 @@ async def test_a_pin_that_cannot_be_written_holds_for_this_agent(
     images = Images(host.engine, tmp_path / "no-folder" / "i.json")
     spec = WorkerSpec("w1", "e", 1, "", image="a/b:1")
     assert await images.resolve(wanted_by(spec)) == "sha256:1"
-    assert "which images were pinned cannot be written" in caplog.text
+    assert "the pinned images cannot be saved" in caplog.text
     images.forget("pod p1")
 
 
@@ -377,18 +393,20 @@ def the_pods(host: Host, *devices: Device) -> PodContainers:
     "state", [{"Status": "running", "StartedAt": "soon"}, {"Status": "exited", "ExitCode": None}, None]
 )
 async def test_what_nobody_can_read_of_a_pod_is_no_agents_end(
-    host: Host, said: ScriptedEngine, state: Any
+    host: Host, fake_engine: ScriptedEngine, state: Any
 ) -> None:
-    told = {"Config": {"Labels": {"stoker.agent": "agent-1"}}, "State": state, "NetworkSettings": {}}
-    said.script["/json"] = lambda call: call.tell(told | {"HostConfig": {}})
+    answers = {"Config": {"Labels": {"stoker.agent": "agent-1"}}, "State": state, "NetworkSettings": {}}
+    fake_engine.script["/json"] = lambda call: call.answer(answers | {"HostConfig": {}})
     with pytest.raises(PodFailed, match="answer cannot be read"):
         await the_pods(host).look("p1")
 
 
-async def test_no_pod_gets_a_gpu_that_a_doomed_container_may_hold(host: Host, said: ScriptedEngine) -> None:
-    said.headers = DOCKER
-    host.engine.facts = Engine("docker", "28.0.1", cdi=True)
-    said.script["DELETE"] = said.refuse("device or resource busy")
+async def test_no_pod_gets_a_gpu_that_a_doomed_container_may_hold(
+    host: Host, fake_engine: ScriptedEngine
+) -> None:
+    fake_engine.headers = DOCKER
+    host.engine.facts = EngineFacts("docker", "28.0.1", cdi=True)
+    fake_engine.script["DELETE"] = fake_engine.refuse("device or resource busy")
     with pytest.raises(EngineError):
         await host.engine.remove("c1")
     pods = the_pods(host, Device("GPU-1", "gpu", "H100"))
@@ -397,6 +415,6 @@ async def test_no_pod_gets_a_gpu_that_a_doomed_container_may_hold(host: Host, sa
         PodFailed, match="an earlier container that may have its GPU stays: device or resource busy"
     ):
         await pods.start(spec)
-    assert not [one for one in said.heard if "/start" in one]
-    del said.script["DELETE"]
+    assert not [one for one in fake_engine.calls if "/start" in one]
+    del fake_engine.script["DELETE"]
     await pods.start(spec)

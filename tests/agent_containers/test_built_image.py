@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
 import sys
@@ -9,23 +10,26 @@ import tarfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 sys.path.insert(0, str(Path(__file__).parent))
 from container_engine_here import IMAGE, add_python
-from stack import Stack, queue_endpoint
+from media_files import tone, write_sound
+from PIL import Image
+from stack import Stack, fetched, queue_endpoint
 from wheels_here import make_wheels
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 BASE, BUILT = "stoker-test-base:1", "stoker-test-agent:1"
 LOOKS = """
 import os
 for top, _, names in os.walk("/"):
-    for name in {"server.key", "stack.py", "model.safetensors", "Makefile"}.intersection(names):
+    for name in {"server.key", "stack.py", "voice.flac", "Makefile"}.intersection(names):
         print(top, name)
 """
 """What is in the checkout, and not to be in the image."""
@@ -33,17 +37,19 @@ PIP = "[global]\nno-index = true\nfind-links = /wheels\n"
 
 
 def make_base(docker: list[str], folder: Path) -> None:
-    """Python with venv, a shell, and the agent's requirements as wheels."""
+    """Python with venv, a shell, sed, and the requirements of agent and models as wheels."""
     wheels = folder / "wheels"
     wheels.mkdir()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needs = [*project["dependencies"], *project["optional-dependencies"]["agent"]]
+    extras = project["optional-dependencies"]
+    needs = [*project["dependencies"], *extras["agent"], *extras["models"]]
     objects = make_wheels(wheels, "setuptools", *needs)
     (folder / "pip.conf").write_text(PIP)
-    shell = Path("/bin/sh").resolve()
+    shell, editor = Path("/bin/sh").resolve(), Path("/bin/sed").resolve()
     with tarfile.open(folder / "base.tar", "w") as tar:
-        add_python(tar, shell, *objects, kept={"ensurepip"})
+        add_python(tar, shell, editor, *objects, kept={"ensurepip"})
         tar.add(shell, "bin/sh")
+        tar.add(editor, "bin/sed")
         tar.add(wheels, "wheels")
         tar.add(folder / "pip.conf", "etc/pip.conf")
     change = ["-c", "ENV PATH=/usr/bin:/bin"]
@@ -94,7 +100,7 @@ def stack(address: str, tmp_path: Path) -> Iterator[Built]:
     if not shutil.which("git") or not (ROOT / ".git").exists():
         pytest.skip("which files belong to the image is known by git")
     endpoint = queue_endpoint("echo", "", imageName=IMAGE, handler="/app/echo.py:handler")
-    made = Built(tmp_path, endpoint)
+    made = Built(tmp_path, endpoint, hosted=("text-to-image", "talking-video"))
     made.address = address
     try:
         made.start_control()
@@ -113,3 +119,22 @@ def test_the_agents_image(stack: Built, tmp_path: Path) -> None:
     stack.start_agent()
     record = stack.runsync("echo", {"n": 1})
     assert (record["status"], record["output"]) == ("COMPLETED", {"n": 1}), stack.log("agent")
+    picture = made(stack, "text-to-image", {"prompt": "a fox", "width": 256, "height": 256, "seed": 1})
+    assert Image.open(io.BytesIO(fetched(picture["image_url"]).content)).size == (256, 256)
+    voice = tmp_path / "voice.wav"
+    write_sound(voice, tone(4_800, 16_000), 16_000)
+    asked = {"prompt": "a talk", "image": picture["image_url"], "audio": given(stack, voice), "size": "480p"}
+    film = fetched(made(stack, "talking-video", asked)["video_url"]).content
+    assert film[4:8] == b"ftyp"
+
+
+def made(stack: Built, model: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """By the hosted model, in the image, on the CPU."""
+    record = stack.end_of(model, stack.run(model, asked))
+    assert record["status"] == "COMPLETED", (record, stack.log("agent"))
+    return dict(record["output"])
+
+
+def given(stack: Built, file: Path) -> str:
+    answer = stack.http.post(f"/talking-video/files?name={file.name}", content=file.read_bytes())
+    return str(answer.json()["url"])

@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.container_plan import (
-    Ended,
-    Engine,
-    Limits,
-    Place,
-    ended_words,
+from stoker.agent.containers.plan import (
+    ContainerExit,
+    ContainerLimits,
+    EngineFacts,
+    HostPaths,
+    describe_container_exit,
     facts,
     major,
     plan,
     refusal,
 )
-from stoker.agent.container_requests import docker_request, podman_request
+from stoker.agent.containers.requests import docker_request, podman_request
 from stoker.wire.messages import Device, RegistryAuth, WorkerLimits, WorkerSpec
 
 GPU = Device("GPU-1", "gpu", "H100")
 CPU = Device("cpu", "cpu", "CPU")
-PLACE = Place(
+PATHS = HostPaths(
     "node", "/host/c/w1", "/host/c/package", "/data/s/w1", "/host/s/w1", "/host/v/shared", (7, 8), (9,)
 )
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
@@ -52,7 +52,7 @@ SPECS = st.builds(
     ),
 )
 LIMITS = st.builds(
-    Limits,
+    ContainerLimits,
     memory=st.none() | st.integers(1 << 24, 1 << 40),
     cpus=st.none() | st.floats(0.01, 512),
     pids=st.integers(8, 1 << 20),
@@ -66,9 +66,9 @@ def environment(request: dict) -> dict[str, str]:
     return dict(line.split("=", 1) for line in request["Env"])
 
 
-def asked(spec: WorkerSpec, device: Device | None, added: dict, limits: Limits) -> tuple[dict, dict]:
+def asked(spec: WorkerSpec, device: Device | None, added: dict, limits: ContainerLimits) -> tuple[dict, dict]:
     """Of docker, and of podman."""
-    made = plan(spec, device, "sha256:1", added, PLACE, limits)
+    made = plan(spec, device, "sha256:1", added, PATHS, limits)
     return docker_request(made), podman_request(made, "name", None)
 
 
@@ -84,12 +84,12 @@ def test_an_entrypoint_takes_the_images_place(
     kind: str, entrypoint: tuple[str, ...], asked_for: tuple[str, ...] | None
 ) -> None:
     spec = WorkerSpec("w", "e", 1, "/app/h.py:handler", kind=kind, entrypoint=entrypoint, image="a/b:1")
-    made = plan(spec, CPU, "sha256:1", {}, PLACE, Limits(pids=8, nofile=1024))
+    made = plan(spec, CPU, "sha256:1", {}, PATHS, ContainerLimits(pids=8, nofile=1024))
     assert made.entrypoint == asked_for if asked_for is None else made.entrypoint[:2] == asked_for
 
 
 @given(SPECS, DEVICES, ENVIRONMENTS, LIMITS)
-def test_of_any_worker(spec: WorkerSpec, device: Device | None, added: dict, limits: Limits) -> None:
+def test_of_any_worker(spec: WorkerSpec, device: Device | None, added: dict, limits: ContainerLimits) -> None:
     request, podman = asked(spec, device, added, limits)
     host, held = request["HostConfig"], limits.of(spec.limits)
     assert request["Image"] == "sha256:1", "never the name: that may mean another by now"
@@ -107,8 +107,8 @@ def test_of_any_worker(spec: WorkerSpec, device: Device | None, added: dict, lim
 
 
 @given(SPECS, DEVICES, ENVIRONMENTS, LIMITS)
-def test_both_engines_are_asked_for_the_same(
-    spec: WorkerSpec, device: Device | None, added: dict, limits: Limits
+def test_both_engines_receive_the_same_request(
+    spec: WorkerSpec, device: Device | None, added: dict, limits: ContainerLimits
 ) -> None:
     docker, podman = asked(spec, device, added, limits)
     host, resources = docker["HostConfig"], podman["resource_limits"]
@@ -134,27 +134,27 @@ def test_both_engines_are_asked_for_the_same(
 
 
 def test_an_endpoints_limits_come_before_the_nodes() -> None:
-    node = Limits(memory=1 << 30, cpus=2.0, pids=100, nofile=4096, nproc=7)
+    node = ContainerLimits(memory=1 << 30, cpus=2.0, pids=100, nofile=4096, nproc=7)
     assert node.of(None) == node
     assert node.of(WorkerLimits()) == node
     own = WorkerLimits(memory_bytes=2 << 30, cpus=0.5, pids=50, files=512)
-    assert node.of(own) == Limits(2 << 30, 0.5, 50, 512, 7)
-    assert node.of(WorkerLimits(cpus=8.0)) == Limits(1 << 30, 8.0, 100, 4096, 7)
-    own_plan = plan(SPEC, None, "i", {}, PLACE, Limits(cpus=0.001))
+    assert node.of(own) == ContainerLimits(2 << 30, 0.5, 50, 512, 7)
+    assert node.of(WorkerLimits(cpus=8.0)) == ContainerLimits(1 << 30, 8.0, 100, 4096, 7)
+    own_plan = plan(SPEC, None, "i", {}, PATHS, ContainerLimits(cpus=0.001))
     assert podman_request(own_plan, "n", None)["resource_limits"]["cpu"]["quota"] == 1000, (
         "the least there is"
     )
 
 
 def test_an_init_is_named_to_podman_where_it_has_none_of_its_own() -> None:
-    made = plan(SPEC, None, "i", {}, PLACE, Limits())
+    made = plan(SPEC, None, "i", {}, PATHS, ContainerLimits())
     assert "init_path" not in podman_request(made, "n", None)
     assert podman_request(made, "n", "/usr/bin/tini")["init_path"] == "/usr/bin/tini"
 
 
 @given(SPECS, DEVICES, ENVIRONMENTS)
 def test_what_a_worker_sees(spec: WorkerSpec, device: Device | None, added: dict) -> None:
-    request, _ = asked(spec, device, added, Limits())
+    request, _ = asked(spec, device, added, ContainerLimits())
     mounts = {
         one["Target"]: (one["Source"], one["ReadOnly"]) for one in request["HostConfig"].get("Mounts", ())
     }
@@ -186,30 +186,34 @@ SPEC = WorkerSpec("w1", "e", 1, "", image="a:1")
 @pytest.mark.parametrize(
     ("engine", "device", "words"),
     [
-        (Engine(why="no socket"), None, "image a:1 needs a container engine; this node has none: no socket"),
-        (Engine("docker", "20.10.24"), None, None),
-        (Engine("docker", "20.10.24"), CPU, None),
         (
-            Engine("docker", "20.10.24"),
+            EngineFacts(why="no socket"),
+            None,
+            "image a:1 needs a container engine; this node has none: no socket",
+        ),
+        (EngineFacts("docker", "20.10.24"), None, None),
+        (EngineFacts("docker", "20.10.24"), CPU, None),
+        (
+            EngineFacts("docker", "20.10.24"),
             GPU,
             "docker 25 or newer with CDI switched on; this node has docker 20.10.24",
         ),
-        (Engine("docker", "28.0.1", cdi=True), GPU, None),
-        (Engine("podman", "4.3.1", cdi=True), GPU, None),
-        (Engine("podman", "3.0.1"), GPU, "podman 4 or newer; this node has podman 3.0.1"),
+        (EngineFacts("docker", "28.0.1", cdi=True), GPU, None),
+        (EngineFacts("podman", "4.3.1", cdi=True), GPU, None),
+        (EngineFacts("podman", "3.0.1"), GPU, "podman 4 or newer; this node has podman 3.0.1"),
     ],
 )
-def test_refusals(engine: Engine, device: Device | None, words: str | None) -> None:
+def test_refusals(engine: EngineFacts, device: Device | None, words: str | None) -> None:
     why = refusal(engine, SPEC.image, device)
     assert (why is None) if words is None else (why is not None and words in why)
 
 
-def test_what_a_node_says_of_its_engine() -> None:
-    assert facts(Engine("docker", "28.0.1", cdi=True)) == {
+def test_what_a_node_reports_of_its_engine() -> None:
+    assert facts(EngineFacts("docker", "28.0.1", cdi=True)) == {
         "containers": "docker 28.0.1",
         "containers_cdi": "yes",
     }
-    assert facts(Engine(why="no socket"))["containers"] == "none: no socket"
+    assert facts(EngineFacts(why="no socket"))["containers"] == "none: no socket"
     assert [major(version) for version in ("20.10.24+dfsg1", "28", "dev", "")] == [20, 28, 0, 0]
 
 
@@ -219,18 +223,30 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("ended", "killed", "terminated", "memory", "expected"),
     [
-        (Ended(0), None, False, None, (0, "exited with code 0")),
-        (Ended(0, oom_killed=True), None, False, None, (0, "exited with code 0")),
-        (Ended(7), None, True, None, (7, "exited with code 7")),
-        (Ended(137, oom_killed=True), None, False, 64 * MIB, (-9, "killed: out of memory (limit 64 MiB)")),
-        (Ended(137, oom_killed=True), None, False, None, (-9, "killed: out of memory")),
-        (Ended(137), None, False, 64 * MIB, (-9, "killed, likely out of memory (limit 64 MiB)")),
-        (Ended(1, oom_killed=True), None, False, 64 * MIB, (1, "killed: out of memory (limit 64 MiB)")),
-        (Ended(137), "killed by the agent", False, 64 * MIB, (-9, "killed by the agent")),
-        (Ended(143), None, True, None, (-15, "stopped by the agent (SIGTERM)")),
-        (Ended(139), None, False, None, (-11, "crashed: segmentation fault (SIGSEGV)")),
+        (ContainerExit(0), None, False, None, (0, "exited with code 0")),
+        (ContainerExit(0, oom_killed=True), None, False, None, (0, "exited with code 0")),
+        (ContainerExit(7), None, True, None, (7, "exited with code 7")),
         (
-            Ended(127, error="no such file"),
+            ContainerExit(137, oom_killed=True),
+            None,
+            False,
+            64 * MIB,
+            (-9, "killed: out of memory (limit 64 MiB)"),
+        ),
+        (ContainerExit(137, oom_killed=True), None, False, None, (-9, "killed: out of memory")),
+        (ContainerExit(137), None, False, 64 * MIB, (-9, "killed, likely out of memory (limit 64 MiB)")),
+        (
+            ContainerExit(1, oom_killed=True),
+            None,
+            False,
+            64 * MIB,
+            (1, "killed: out of memory (limit 64 MiB)"),
+        ),
+        (ContainerExit(137), "killed by the agent", False, 64 * MIB, (-9, "killed by the agent")),
+        (ContainerExit(143), None, True, None, (-15, "stopped by the agent (SIGTERM)")),
+        (ContainerExit(139), None, False, None, (-11, "crashed: segmentation fault (SIGSEGV)")),
+        (
+            ContainerExit(127, error="no such file"),
             None,
             False,
             None,
@@ -239,13 +255,15 @@ MIB = 1 << 20
     ],
 )
 def test_ends(
-    ended: Ended, killed: str | None, terminated: bool, memory: int | None, expected: object
+    ended: ContainerExit, killed: str | None, terminated: bool, memory: int | None, expected: object
 ) -> None:
-    assert ended_words(ended, killed, terminated=terminated, memory=memory) == expected
+    assert describe_container_exit(ended, killed, terminated=terminated, memory=memory) == expected
 
 
 @given(st.integers(0, 255), st.booleans(), st.none() | st.just("killed by the agent"), st.booleans())
-def test_any_end_has_words(code: int, oom: bool, killed: str | None, terminated: bool) -> None:
-    status, reason = ended_words(Ended(code, oom), killed, terminated=terminated, memory=None)
+def test_any_end_has_a_description(code: int, oom: bool, killed: str | None, terminated: bool) -> None:
+    status, reason = describe_container_exit(
+        ContainerExit(code, oom), killed, terminated=terminated, memory=None
+    )
     assert reason
     assert (status < 0) == (128 < code < 128 + signal.NSIG)

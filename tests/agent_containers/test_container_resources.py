@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conftest import Host, surely_out_of_memory
 from container_engine_here import IMAGE
 
-from stoker.agent.container_engine import ContainerEngine
-from stoker.agent.container_plan import Limits, Plan
-from stoker.agent.container_spawner import OnHost
-from stoker.agent.seams import SpawnFailed, WorkerExit
-from stoker.agent.volumes import group
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.containers.engine import ContainerEngine
+from stoker.agent.containers.plan import ContainerLimits, ContainerPlan
+from stoker.agent.containers.spawner import HostFolder
+from stoker.agent.interfaces import SpawnFailed, WorkerExit
+from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.storage.volumes import group
 from stoker.wire.messages import AttemptKey, Device, WorkerLimits
 from stoker.worker.frames import Frame
 
@@ -49,11 +49,11 @@ print(time.process_time() / (time.monotonic() - since))
 """
 
 
-async def output(worker: Any, given: Any, job: str = "j", scratch: str = "/tmp") -> Any:
-    await worker.told("ready")
+async def output(worker: Any, value: Any, job: str = "j", scratch: str = "/tmp") -> Any:
+    await worker.received("ready")
     fields = {"job": job, "attempt": 1, "scratch": scratch}
-    worker.process.send(Frame("run", fields, json.dumps(given).encode()))
-    return json.loads((await worker.told("done")).body)
+    worker.process.send(Frame("run", fields, json.dumps(value).encode()))
+    return json.loads((await worker.received("done")).body)
 
 
 # ---- limits
@@ -102,13 +102,13 @@ async def test_workers_with_users_of_their_own_share_a_volume_by_its_group(
 ) -> None:
     volumes = tmp_path / "volumes"
     volumes.mkdir()
-    given = {"users": WorkerUsers(between=(190_020, 190_023)), "volumes": OnHost(volumes, volumes)}
-    host = Host(engine, tmp_path / "data", limits=Limits(nproc=4096), **given)
+    options = {"users": WorkerUsers(between=(190_020, 190_023)), "volumes": HostFolder(volumes, volumes)}
+    host = Host(engine, tmp_path / "data", limits=ContainerLimits(nproc=4096), **options)
     try:
         for name in ("a", "b"):
             worker = host.python("looks_around", "/here", volume="shared")
-            told = await output(worker, {"write": name, "folders": ["/runpod-volume"]})
-            assert name in told["/runpod-volume"]
+            seen = await output(worker, {"write": name, "folders": ["/runpod-volume"]})
+            assert name in seen["/runpod-volume"]
         owners = {path.stat().st_uid for path in (volumes / "shared").iterdir()}
         assert owners == {190_020, 190_021}
         assert (volumes / "shared").stat().st_gid == group("shared")
@@ -141,7 +141,7 @@ GIVES = {"deviceNodes": [NODE], "env": ["OF_THE_GPU=yes"]}
 @pytest.fixture
 def cdi(address: str, asked_once: ContainerEngine) -> Callable[..., None]:
     if not asked_once.facts.cdi:
-        pytest.skip(f"{asked_once.facts.words} brings no GPUs by CDI; docker does from version 25 on")
+        pytest.skip(f"{asked_once.facts.summary} brings no GPUs by CDI; docker does from version 25 on")
     folder = Path(address.removeprefix("unix://")).parent / "cdi"
 
     def write(**edits: Any) -> None:
@@ -186,9 +186,9 @@ async def test_a_gpu_that_no_specification_names(host: Any, cdi: Callable[..., N
     assert "nvidia.com/gpu=GPU-9" in reason
 
 
-async def test_an_engine_that_brings_no_gpus_is_not_asked(host: Any) -> None:
+async def test_an_engine_that_brings_no_gpus_is_not_called(host: Any) -> None:
     if host.engine.facts.cdi:
-        pytest.skip(f"{host.engine.facts.words} brings them")
+        pytest.skip(f"{host.engine.facts.summary} brings them")
     with pytest.raises(
         SpawnFailed, match=r"which needs docker 25 or newer with CDI switched on; this node has"
     ):
@@ -197,18 +197,20 @@ async def test_an_engine_that_brings_no_gpus_is_not_asked(host: Any) -> None:
 
 async def test_half_of_the_gpus_is_not_enough(host: Any, cdi: Callable[..., None]) -> None:
     cdi(**GIVES)
-    made = Plan(IMAGE, {}, {}, Limits(nproc=4096), command=SLEEPS, devices=("nvidia.com/gpu=GPU-1",))
+    made = ContainerPlan(
+        IMAGE, {}, {}, ContainerLimits(nproc=4096), command=SLEEPS, devices=("nvidia.com/gpu=GPU-1",)
+    )
     container = await host.engine.create(made, "stoker-gpu")
-    log_end, log_start = os.pipe()
+    log_read, log_write = os.pipe()
     try:
-        ended = await host.engine.start(container, log_start)
+        ended = await host.engine.start(container, log_write)
         assert await host.engine.missing_gpu(container, 1) is None
         assert await host.engine.missing_gpu(container, 2) == "it got 1 of 2 GPUs"
         await host.engine.signal(container, "SIGKILL")
         assert (await ended).code == 137
         assert await host.engine.missing_gpu(container, 2) is None, "it has ended"
     finally:
-        os.close(log_end)
+        os.close(log_read)
         await host.engine.remove(container)
 
 
@@ -216,10 +218,10 @@ async def test_half_of_the_gpus_is_not_enough(host: Any, cdi: Callable[..., None
 
 
 async def test_whether_the_engine_sees_the_agents_folder(host: Any, tmp_path: Path) -> None:
-    assert await host.engine.unseen("agent-1", host.folder, host.folder) is None
-    elsewhere = await host.engine.unseen("agent-1", host.folder, tmp_path)
+    assert await host.engine.mount_problem("agent-1", host.folder, host.folder) is None
+    elsewhere = await host.engine.mount_problem("agent-1", host.folder, tmp_path)
     assert elsewhere == f"{tmp_path} on the engine's host is not the agent's {host.folder}"
-    nowhere = await host.engine.unseen("agent-1", host.folder, tmp_path / "none")
+    nowhere = await host.engine.mount_problem("agent-1", host.folder, tmp_path / "none")
     assert nowhere is not None
     assert str(tmp_path / "none") in nowhere
     assert [path.name for path in host.folder.iterdir() if path.name.startswith("probe")] == []

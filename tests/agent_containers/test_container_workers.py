@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conftest import surely_out_of_memory
 from container_engine_here import patient
 
-from stoker.agent.container_process import LOST
-from stoker.agent.seams import WorkerExit
+from stoker.agent.containers.process import LOST
+from stoker.agent.interfaces import WorkerExit
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
 
@@ -25,15 +25,15 @@ pytestmark = pytest.mark.slow
 KEY = AttemptKey("j", 1)
 
 
-async def run(worker: Any, given: Any = None, scratch: str = "/tmp", job: str = "j") -> None:
-    await worker.told("ready")
+async def run(worker: Any, value: Any = None, scratch: str = "/tmp", job: str = "j") -> None:
+    await worker.received("ready")
     fields = {"job": job, "attempt": 1, "scratch": scratch}
-    worker.process.send(Frame("run", fields, json.dumps(given or {}).encode()))
+    worker.process.send(Frame("run", fields, json.dumps(value or {}).encode()))
 
 
-async def output(worker: Any, given: Any = None, **more: Any) -> Any:
-    await run(worker, given, **more)
-    return json.loads((await worker.told("done")).body)
+async def output(worker: Any, value: Any = None, **more: Any) -> Any:
+    await run(worker, value, **more)
+    return json.loads((await worker.received("done")).body)
 
 
 # ---- python workers
@@ -63,18 +63,18 @@ async def test_a_file_comes_as_a_descriptor_and_lies_where_the_agent_knows_it(ho
     worker = host.python("file_ok")
     scratch = host.scratch.make(KEY, "w1")
     await run(worker, {"text": "hello"}, scratch)
-    file = await worker.told("file")
+    file = await worker.received("file")
     try:
         assert host.scratch.check(KEY, file.fd) == 5
         assert os.pread(file.fd, 10, 0) == b"hello"
     finally:
         os.close(file.fd)
-    await worker.told("done")
+    await worker.received("done")
 
 
-async def test_what_it_prints_is_heard_and_kept(host: Any) -> None:
+async def test_what_it_prints_is_received_and_kept(host: Any) -> None:
     worker = host.python("prints")
-    await worker.told("ready")
+    await worker.received("ready")
     await output(worker)
     worker.process.send(Frame("stop"))
     assert set((await worker.exited()).log_tail) == {"to stdout", "to stderr"}
@@ -83,11 +83,11 @@ async def test_what_it_prints_is_heard_and_kept(host: Any) -> None:
 
 async def test_all_that_a_job_printed_is_there_at_its_end(host: Any) -> None:
     worker = host.python("prints")
-    await worker.told("ready")
+    await worker.received("ready")
     for n in range(10):
         printed = worker.process.listen()
         await output(worker, job=f"j{n}")
-        assert set(printed.lines()[1]) == {"to stdout", "to stderr"}
+        assert set(printed.after(0)[1]) == {"to stdout", "to stderr"}
         worker.frames.pop()
     worker.process.send(Frame("stop"))
     assert (await worker.exited()).reason == "exited with code 0"
@@ -96,16 +96,16 @@ async def test_all_that_a_job_printed_is_there_at_its_end(host: Any) -> None:
 async def test_a_cancelled_job_gives_its_worker_back(host: Any) -> None:
     worker = host.python("slow_until_cancelled")
     await run(worker)
-    await worker.told("progress")
+    await worker.received("progress")
     worker.process.send(Frame("cancel", {"job": "j", "attempt": 1, "reason": "asked"}))
-    assert (await worker.told("failed")).job == "j"
+    assert (await worker.received("failed")).job == "j"
     assert worker.exit is None
 
 
-async def test_native_code_that_hears_nothing_ends_by_sigterm(host: Any) -> None:
+async def test_native_code_that_ignores_frames_ends_by_sigterm(host: Any) -> None:
     worker = host.python("stuck_in_c")
     await run(worker)
-    await worker.told("progress")
+    await worker.received("progress")
     worker.process.terminate()
     assert (await worker.exited()).reason == "stopped by the agent (SIGTERM)"
 
@@ -113,7 +113,7 @@ async def test_native_code_that_hears_nothing_ends_by_sigterm(host: Any) -> None
 async def test_a_kill_ends_all_of_it(host: Any) -> None:
     worker = host.python("stuck_in_c")
     await run(worker)
-    await worker.told("progress")
+    await worker.received("progress")
     worker.process.kill()
     ended = await worker.exited()
     assert (ended.status, ended.reason) == (-9, "killed by the agent")
@@ -164,7 +164,7 @@ PROGRAM = {"kind": "protocol", "concurrency": 4, "env": {"PYTHONPATH": "/package
 
 async def test_a_stock_program_in_a_container(host: Any, stock: None) -> None:
     worker = host.start(command=("python", "-u", "/programs/mixed.py"), **PROGRAM)
-    await worker.told("ready")
+    await worker.received("ready")
     found = await output(worker, {"do": "environment"})
     assert found["environment"]["TOKEN"] == "declared"
     assert found["environment"]["RUNPOD_POD_ID"] == "w1"
@@ -201,7 +201,7 @@ async def test_a_later_agent_removes_what_an_earlier_one_left(host: Any, address
 
 async def test_an_image_stays_what_it_was_for_a_version(host: Any) -> None:
     worker = host.python("echo")
-    await worker.told("ready")
+    await worker.received("ready")
     pins = json.loads((host.folder / "images.json").read_text())
     (pin,) = pins.values()
     assert list(pins) == ["e1 1 stoker-test:1"]

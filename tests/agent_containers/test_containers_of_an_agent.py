@@ -12,9 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 from container_engine_here import IMAGE, patient
-from stack import Stack, queue_endpoint, running
+from stack import START_S, Stack, queue_endpoint, running, until
 
-from stoker.agent.container_plan import AGENT_LABEL
+from stoker.agent.containers.plan import AGENT_LABEL
 
 pytestmark = pytest.mark.slow
 
@@ -75,17 +75,14 @@ def test_a_cancel_and_a_timeout_stop_the_work(stack: Stack) -> None:
     assert stack.runsync("stuck", {"seconds": 0})["status"] == "COMPLETED", "the next one runs"
 
 
-def test_an_image_that_cannot_be_had_is_told_to_who_waits(stack: Stack) -> None:
+def test_an_image_that_cannot_be_pulled_is_reported_to_all_who_wait(stack: Stack) -> None:
     job = stack.run("absent", {})
-    until = "cannot be pulled"
-    while until not in stack.http.get(f"/absent/status/{job}?wait=1000").text:
-        pass
+    until(lambda: "cannot be pulled" in stack.http.get(f"/absent/status/{job}").text, START_S, "the reason")
 
 
 def test_an_agent_that_was_killed_and_started_again(address: str, stack: Stack, stock: None) -> None:
-    job = stack.run("mixed", {"do": "sleep", "s": 3})
-    while stack.http.get(f"/mixed/status/{job}").json()["status"] != "IN_PROGRESS":
-        pass
+    job = stack.run("mixed", {"do": "sleep", "s": 5})
+    until(lambda: stack.status("mixed", job)["status"] == "IN_PROGRESS", START_S, "a job in work")
     stack.kill("agent")
     before = {one["Id"] for one in containers(address, stack)}
     assert before, "the engine's, not the agent's children"

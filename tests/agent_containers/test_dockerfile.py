@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -31,10 +33,36 @@ def test_the_base_can_be_another() -> None:
 def test_what_it_installs_is_there() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     installs = of("RUN")[-1]
-    (extra,) = re.findall(r"'\.\[(\w+)\]'", installs)
-    assert extra in project["optional-dependencies"]
+    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", installs)
+    assert set(extras.split(",")) == {"agent", "models"} < set(project["optional-dependencies"])
     (constraints,) = re.findall(r"-c (\S+)", installs)
     assert (ROOT / constraints).is_file()
+
+
+def test_torch_is_pinned_as_it_is_tested_and_can_be_another() -> None:
+    given = dict(arg.split("=", 1) for arg in of("ARG")[1:])
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert f"torch=={given['TORCH']}" in constraints
+    (changed,) = re.findall(r'sed -i "s/(.*)/(.*)/" constraints.txt', of("RUN")[-1])
+    assert [bool(re.fullmatch(changed[0], line)) for line in constraints].count(True) == 1
+    assert changed[1] == "torch==${TORCH}"
+    assert "--extra-index-url ${TORCH_INDEX}" in of("RUN")[-1]
+
+
+def test_its_command_imports_nothing_of_what_only_control_needs() -> None:
+    """Before it looks at anything: no host with an agent alone has these packages."""
+    code = (
+        "import sys, stoker.cli.main as m\n"
+        "m._prepare_process()\n"
+        "import stoker.cli.agent.process\n"
+        "print([n for n in sys.modules if n.startswith('stoker.control')"
+        " or n in ('orjson', 'fastapi', 'sqlalchemy', 'cryptography', 'jsonschema')])"
+    )
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def test_only_what_is_named_is_sent_to_the_engine() -> None:
@@ -48,7 +76,9 @@ def test_only_what_is_named_is_sent_to_the_engine() -> None:
         os.readlink(path).split("/")[2] for path in (ROOT / "src" / "stoker").iterdir() if path.is_symlink()
     }
     files = {"pyproject.toml", "constraints.txt", "src", project["readme"], *project["license-files"]}
-    assert named == parts | files
+    made_here = {"models/talking_video/safety_tiny/model.safetensors"}
+    assert all((ROOT / name).is_file() for name in made_here)
+    assert named == parts | files | made_here
 
 
 def test_what_it_runs_is_a_command_of_ours() -> None:
@@ -61,3 +91,4 @@ def test_what_it_runs_is_a_command_of_ours() -> None:
     assert flags == ["--data-dir"]
     assert all(flag in told.output for flag in flags)
     assert folders == of("VOLUME"), "what it keeps outlives the container"
+    assert f"STOKER_WEIGHTS_DIR={folders[0]}/weights" in of("ENV")[0].split(), "weights, too"

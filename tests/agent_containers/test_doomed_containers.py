@@ -14,13 +14,14 @@ import pytest_asyncio
 sys.path.insert(0, str(Path(__file__).parent))
 from scripted_engine import ScriptedEngine, scripted
 
-from stoker.agent import container_engine
-from stoker.agent.container_engine import ContainerEngine, connect
-from stoker.agent.container_errors import EngineError
-from stoker.agent.container_images import Images
-from stoker.agent.container_plan import Limits, Plan
-from stoker.agent.pod_containers import PodContainers
-from stoker.agent.pod_seam import PodFailed
+from stoker.agent.containers import engine as container_engine
+from stoker.agent.containers.connect import connect
+from stoker.agent.containers.engine import ContainerEngine
+from stoker.agent.containers.errors import EngineError
+from stoker.agent.containers.images import Images
+from stoker.agent.containers.plan import ContainerLimits, ContainerPlan
+from stoker.agent.pods.containers import PodContainers
+from stoker.agent.pods.interfaces import PodFailed
 from stoker.wire.messages import Device, PodSpec
 
 ONE, OTHER = "nvidia.com/gpu=GPU-1", "nvidia.com/gpu=GPU-2"
@@ -28,107 +29,113 @@ STUCK = "could not kill: it hangs in the driver"
 STAYS = f"an earlier container that may have its GPU stays: {STUCK}"
 
 
-def plan(*devices: str) -> Plan:
-    return Plan("sha256:1", {}, {}, Limits(), devices=devices)
+def plan(*devices: str) -> ContainerPlan:
+    return ContainerPlan("sha256:1", {}, {}, ContainerLimits(), devices=devices)
 
 
 @pytest_asyncio.fixture
-async def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedEngine]:
+async def fake_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedEngine]:
     """Its first container, c1, is on the first GPU and cannot be removed; nobody tries that unasked."""
     monkeypatch.setattr(container_engine, "SWEEP_S", 1000.0)
     with scripted(tmp_path) as engine:
-        engine.script["/info"] = lambda call: call.tell({"CDISpecDirs": ["/etc/cdi"]})
+        engine.script["/info"] = lambda call: call.answer({"CDISpecDirs": ["/etc/cdi"]})
         engine.script["DELETE /containers/c1"] = engine.refuse(STUCK)
         yield engine
 
 
 @pytest_asyncio.fixture
-async def engine(said: ScriptedEngine) -> AsyncIterator[ContainerEngine]:
-    made = await asyncio.to_thread(connect, [said.address])
+async def engine(fake_engine: ScriptedEngine) -> AsyncIterator[ContainerEngine]:
+    made = await asyncio.to_thread(connect, [fake_engine.address])
     assert await made.create(plan(ONE), "first") == "c1"
     with pytest.raises(EngineError, match=STUCK):
         await made.remove("c1")
     yield made
-    await made.leave()
+    await made.stop()
 
 
-async def test_only_what_wants_its_gpu_is_refused(engine: ContainerEngine, said: ScriptedEngine) -> None:
+async def test_only_what_wants_its_gpu_is_refused(
+    engine: ContainerEngine, fake_engine: ScriptedEngine
+) -> None:
     for devices in ((ONE,), (OTHER, ONE)):
         with pytest.raises(EngineError) as refused:
             await engine.create(plan(*devices), "second")
         assert str(refused.value) == STAYS
     assert await engine.create(plan(OTHER), "on another") == "c2"
     assert await engine.create(plan(), "on the processor") == "c3"
-    said.script.clear()
+    fake_engine.script.clear()
     assert await engine.create(plan(ONE), "second") == "c4"
 
 
-async def test_one_on_the_processor_is_in_nobodys_way(engine: ContainerEngine, said: ScriptedEngine) -> None:
-    said.script["DELETE"] = said.refuse(STUCK)
+async def test_one_on_the_processor_is_in_nobodys_way(
+    engine: ContainerEngine, fake_engine: ScriptedEngine
+) -> None:
+    fake_engine.script["DELETE"] = fake_engine.refuse(STUCK)
     made = await engine.create(plan(), "on the processor")
     with pytest.raises(EngineError, match=STUCK):
         await engine.remove(made)
     assert await engine.create(plan(OTHER), "on another")
 
 
-async def test_of_what_an_earlier_agent_left_nobody_knows_its_gpus(said: ScriptedEngine) -> None:
-    said.containers.add("c1")
-    later = await asyncio.to_thread(connect, [said.address])
+async def test_of_what_an_earlier_agent_left_nobody_knows_its_gpus(fake_engine: ScriptedEngine) -> None:
+    fake_engine.containers.add("c1")
+    later = await asyncio.to_thread(connect, [fake_engine.address])
     with pytest.raises(EngineError, match=STUCK):
         await later.remove_all("agent-1")
     with pytest.raises(EngineError, match=STAYS):
         await later.create(plan(OTHER), "on any")
     assert await later.create(plan(), "on the processor")
-    await later.leave()
+    await later.stop()
 
 
 async def test_two_that_want_its_gpu_at_once_both_wait_for_its_end(
-    engine: ContainerEngine, said: ScriptedEngine
+    engine: ContainerEngine, fake_engine: ScriptedEngine
 ) -> None:
     """The second came while the first was having it removed, and found nothing in its way."""
 
     def held(call: Any) -> None:
-        said.released.wait(60)
-        call.tell({"message": STUCK}, 500)
+        fake_engine.released.wait(60)
+        call.answer({"message": STUCK}, 500)
 
-    said.script["DELETE /containers/c1"] = held
-    tries = len([one for one in said.heard if one.startswith("DELETE")])
+    fake_engine.script["DELETE /containers/c1"] = held
+    tries = len([one for one in fake_engine.calls if one.startswith("DELETE")])
     first = asyncio.create_task(engine.create(plan(ONE), "first of two"))
-    await asyncio.to_thread(said.until, "DELETE", tries + 1)
+    await asyncio.to_thread(fake_engine.until, "DELETE", tries + 1)
     second = asyncio.create_task(engine.create(plan(ONE), "second of two"))
     await asyncio.sleep(0)  # it has begun
-    said.released.set()
-    told = await asyncio.gather(first, second, return_exceptions=True)
-    assert [str(one) for one in told] == [STAYS, STAYS]
+    fake_engine.released.set()
+    answers = await asyncio.gather(first, second, return_exceptions=True)
+    assert [str(one) for one in answers] == [STAYS, STAYS]
 
 
 async def test_two_that_want_its_gpu_at_once_remove_it_once(
-    engine: ContainerEngine, said: ScriptedEngine
+    engine: ContainerEngine, fake_engine: ScriptedEngine
 ) -> None:
     """An engine refuses a removal while another is under way."""
 
     def held(call: Any) -> None:
-        said.script["DELETE /containers/c1"] = said.refuse("removal is already in progress", 409)
-        said.released.wait(60)
-        call.tell(None, 204)
+        fake_engine.script["DELETE /containers/c1"] = fake_engine.refuse(
+            "removal is already in progress", 409
+        )
+        fake_engine.released.wait(60)
+        call.answer(None, 204)
 
-    said.script["DELETE /containers/c1"] = held
-    tries = len([one for one in said.heard if one.startswith("DELETE")])
+    fake_engine.script["DELETE /containers/c1"] = held
+    tries = len([one for one in fake_engine.calls if one.startswith("DELETE")])
     first = asyncio.create_task(engine.create(plan(ONE), "first of two"))
-    await asyncio.to_thread(said.until, "DELETE", tries + 1)
+    await asyncio.to_thread(fake_engine.until, "DELETE", tries + 1)
     second = asyncio.create_task(engine.create(plan(ONE), "second of two"))
     await asyncio.sleep(0)
-    said.released.set()
+    fake_engine.released.set()
     assert sorted(await asyncio.gather(first, second)) == ["c2", "c3"]
 
 
 async def test_no_pod_starts_on_its_gpu(
-    engine: ContainerEngine, said: ScriptedEngine, tmp_path: Path
+    engine: ContainerEngine, fake_engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     devices = tuple(Device(f"GPU-{n}", "gpu", "H100", n) for n in (1, 2))
     pods = PodContainers(engine, Images(engine, tmp_path / "images.json"), "agent-1", devices)
     with pytest.raises(PodFailed, match=STAYS):
         await pods.start(PodSpec("p1", 1, "RUNNING", "an/image", devices=("GPU-1",)))
-    assert "POST /containers/stoker-p1/start" not in said.heard
+    assert "POST /containers/stoker-p1/start" not in fake_engine.calls
     await pods.start(PodSpec("p2", 1, "RUNNING", "an/image", devices=("GPU-2",)))
-    assert "POST /containers/stoker-p2/start" in said.heard
+    assert "POST /containers/stoker-p2/start" in fake_engine.calls

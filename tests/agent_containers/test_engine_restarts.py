@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conftest import Host, containers_left
 from container_engine_here import PATIENCE_S, Dockerd, EngineHere, Podman, make_image, patient
 
-from stoker.agent.container_plan import Limits
+from stoker.agent.containers.plan import ContainerLimits
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ async def test_an_engine_that_stops_and_starts(
             pytest.skip(str(why))
         make_image(engine.address)
         found = await asyncio.to_thread(patient, engine.address)
-        host = Host(found, tmp_path / "data", limits=Limits(nproc=4096))
+        host = Host(found, tmp_path / "data", limits=ContainerLimits(nproc=4096))
         await survives(host, engine)
         assert await asyncio.to_thread(containers_left, engine.address) == []
 

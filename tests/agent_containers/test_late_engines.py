@@ -17,10 +17,10 @@ from conftest import Host
 from scripted_engine import Call, Line, ScriptedEngine, scripted
 from stack import Stack, until
 
-from stoker.agent.container_errors import EngineError
-from stoker.agent.seams import SpawnFailed
-from stoker.cli import agent_containers
-from stoker.cli.agent_containers import container_engine, late_engine, shown
+from stoker.agent.containers.errors import EngineError
+from stoker.agent.interfaces import SpawnFailed
+from stoker.cli.agent import containers as agent_containers
+from stoker.cli.agent.containers import container_engine, host_folders, late_engine
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """The package leaves its sockets to the collector when nobody listens."""
@@ -40,7 +40,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def it_cannot_be_known(call: Call) -> None:
     """Whether it sees the agent's folders: it has no room for the image that would show it."""
-    call.tell({"message": "no space left on device"}, 500)
+    call.answer({"message": "no space left on device"}, 500)
 
 
 class Node:
@@ -49,7 +49,7 @@ class Node:
     def __init__(self, folder: Path, later: ExitStack, **named: str) -> None:
         self.folder, self.later = folder, later
         self.environment = {"DOCKER_HOST": f"unix://{folder}/s"}
-        self.shown = shown(folder / "data", None, named)
+        self.shown = host_folders(folder / "data", None, named)
         (folder / "data").mkdir()
 
     async def agent_starts(self) -> Host:
@@ -64,14 +64,14 @@ class Node:
         looking = late_engine(self.engine, "agent-1", self.environment, self.shown)
         task = asyncio.create_task(looking)
         await asyncio.sleep(0)
-        said = self.later.enter_context(scripted(self.folder))
-        said.containers |= set(left)
-        said.script["/images/create"] = probe
+        fake_engine = self.later.enter_context(scripted(self.folder))
+        fake_engine.containers |= set(left)
+        fake_engine.script["/images/create"] = probe
         if removes is not None:
-            said.script["DELETE"] = removes
+            fake_engine.script["DELETE"] = removes
         async with asyncio.timeout(60):
             assert await task
-        return said
+        return fake_engine
 
 
 @pytest.fixture
@@ -85,11 +85,11 @@ async def test_its_containers_start_once_the_engine_is_there(tmp_path: Path, lat
     host = await node.agent_starts()
     with pytest.raises(SpawnFailed, match=r"this node has none: .* does not answer"):
         host.python("echo")
-    said = await node.engine_starts("left-of-an-earlier-agent")
-    assert node.engine.facts.words == "docker 28.0.1"
-    assert said.containers == set()
+    fake_engine = await node.engine_starts("left-of-an-earlier-agent")
+    assert node.engine.facts.summary == "docker 28.0.1"
+    assert fake_engine.containers == set()
     worker = host.python("echo")
-    await asyncio.to_thread(said.until, "/start")
+    await asyncio.to_thread(fake_engine.until, "/start")
     package = node.folder / "data" / "containers" / "package" / "stoker"
     assert {path.name for path in package.iterdir()} == {"__init__.py", "worker"}
     worker.process.kill()
@@ -101,12 +101,12 @@ async def test_what_it_could_not_remove_is_known_to_it_still(tmp_path: Path, lat
     """Nobody knows which GPU it may have: no other gets one."""
     node = Node(tmp_path, later)
     host = await node.agent_starts()
-    said = await node.engine_starts("stuck", removes=ScriptedEngine.refuse("device or resource busy"))
+    fake_engine = await node.engine_starts("stuck", removes=ScriptedEngine.refuse("device or resource busy"))
     with pytest.raises(EngineError, match="an earlier container that may have its GPU stays: device or"):
-        await node.engine.make_way(["nvidia.com/gpu=GPU-1"])
-    del said.script["DELETE"]
-    await node.engine.make_way(["nvidia.com/gpu=GPU-1"])
-    assert said.containers == set()
+        await node.engine.free_devices(["nvidia.com/gpu=GPU-1"])
+    del fake_engine.script["DELETE"]
+    await node.engine.free_devices(["nvidia.com/gpu=GPU-1"])
+    assert fake_engine.containers == set()
     await host.spawner.close()
 
 
@@ -117,7 +117,7 @@ async def test_one_that_sees_other_folders_is_none_for_good(
     """An agent that is there already does not end for it."""
     node = Node(tmp_path, later, **named)
     host = await node.agent_starts()
-    await node.engine_starts(probe=lambda call: call.tell({"message": "no such folder"}, 404))
+    await node.engine_starts(probe=lambda call: call.answer({"message": "no such folder"}, 404))
     assert node.engine.facts.name == ""
     assert "on the engine's host is not the agent's" in node.engine.facts.why
     assert not await late_engine(node.engine, "agent-1", node.environment, node.shown), (
@@ -140,13 +140,13 @@ class Early(Stack):
 
 
 @pytest.mark.timeout(300)
-def test_the_nodes_record_says_it(tmp_path: Path) -> None:
+def test_the_nodes_record_shows_it(tmp_path: Path) -> None:
     stack = Early(tmp_path)
     try:
         stack.start()
         until(lambda: "does not answer" in stack.containers(), 60, "a node without an engine")
-        with scripted(tmp_path) as said:
-            said.script["/images/create"] = it_cannot_be_known
+        with scripted(tmp_path) as fake_engine:
+            fake_engine.script["/images/create"] = it_cannot_be_known
             until(lambda: stack.containers() == "docker 28.0.1", 100, "word of the engine")
     finally:
         stack.stop()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.container_engine import INITS, ContainerEngine
-from stoker.agent.container_errors import EngineError
-from stoker.agent.container_plan import Engine, Limits, Plan
+from stoker.agent.containers.engine import INITS, ContainerEngine
+from stoker.agent.containers.errors import EngineError
+from stoker.agent.containers.plan import ContainerLimits, ContainerPlan, EngineFacts
 
-PLAN = Plan("sha256:1", {}, {}, Limits())
+PLAN = ContainerPlan("sha256:1", {}, {}, ContainerLimits())
 TOGETHER = 3
 NO_INIT = (
     "container-init binary not found on the host: stat: no such file or directory",
@@ -58,7 +58,7 @@ class Podman:
 @pytest.mark.parametrize("there", INITS[1:])
 async def test_containers_made_at_the_same_moment_skip_no_init(there: str) -> None:
     podman: Any = Podman(there)
-    engine = ContainerEngine(podman, Engine("podman", "4.3.1"))
+    engine = ContainerEngine(podman, EngineFacts("podman", "4.3.1"))
     made = await asyncio.gather(*(engine.create(PLAN, f"c{n}") for n in range(TOGETHER)))
     assert made == ["c1"] * TOGETHER
     before = len(podman.asked)
@@ -67,9 +67,9 @@ async def test_containers_made_at_the_same_moment_skip_no_init(there: str) -> No
     engine.close()
 
 
-async def test_no_init_anywhere_is_told_and_looked_for_again() -> None:
+async def test_no_init_anywhere_is_reported_and_looked_for_again() -> None:
     podman: Any = Podman("/usr/bin/installed-later")
-    engine = ContainerEngine(podman, Engine("podman", "4.3.1"))
+    engine = ContainerEngine(podman, EngineFacts("podman", "4.3.1"))
     told = await asyncio.gather(
         *(engine.create(PLAN, f"c{n}") for n in range(TOGETHER)), return_exceptions=True
     )

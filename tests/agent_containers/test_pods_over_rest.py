@@ -145,7 +145,7 @@ def its_neighbours_are_killed(stack: Pods, pod: str) -> None:
 def it_ends_by_itself(stack: Pods, pod: str) -> None:
     port = stack.manage("GET", f"/{pod}")["portMappings"]["8000"]
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"http://127.0.0.1:{port}/end", trust_env=False)
+        httpx.get(f"http://127.0.0.1:{port}/end", trust_env=False, timeout=60)
     ended = stack.until_it_reads(pod, "EXITED", "EXITED")
     assert ended["exitCode"] == 7
     stack.manage("POST", f"/{pod}/start")
@@ -162,7 +162,7 @@ def left(address: str) -> list[str]:
         engine.close()
 
 
-def test_an_image_that_there_is_not_is_an_error_that_says_so(stack: Pods) -> None:
+def test_a_missing_image_is_an_error_that_names_it(stack: Pods) -> None:
     pod = stack.manage("POST", "", BODY | {"imageName": "127.0.0.1:1/none:1"})["id"]
     told = stack.until_it_reads(pod, "EXITED", "ERROR")
     assert "127.0.0.1:1/none:1" in told["reason"]

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from registry_here import PASSWORD, USER, Registry, registry
 
-from stoker.agent import container_pull
+from stoker.agent.containers import pull
 from stoker.wire.messages import RegistryAuth
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def image(served: tuple[Registry, str], host: Any) -> Iterator[str]:
     yield name
     client = host.engine.client
     for one in client.images(all=True):
-        if any(served[1] in told for told in [*(one["RepoTags"] or ()), *(one["RepoDigests"] or ())]):
+        if any(served[1] in received for received in [*(one["RepoTags"] or ()), *(one["RepoDigests"] or ())]):
             client.remove_image(one["Id"], force=True)
 
 
@@ -86,10 +86,10 @@ async def test_a_tag_that_there_is_not(host: Any, image: str) -> None:
     assert "manifest unknown" in (await worker.exited()).reason
 
 
-async def test_a_registry_that_says_nothing(
+async def test_a_silent_registry(
     host: Any, image: str, served: tuple[Registry, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container_pull, "QUIET_S", 1.0)
+    monkeypatch.setattr(pull, "QUIET_S", 1.0)
     served[0].hang.set()
     reason = (await host.start(kind="protocol", image=image, registry=ROBOT).exited()).reason
     assert reason.endswith("cannot be pulled: its registry has been silent for 1 s")

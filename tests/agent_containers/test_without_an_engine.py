@@ -13,20 +13,21 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.container_engine import ContainerEngine, addresses, connect
-from stoker.agent.container_errors import EngineError, NotThere
-from stoker.agent.container_images import Images, wanted_by
-from stoker.agent.container_oom import counter, kills
-from stoker.agent.container_plan import SOCKET, Engine
-from stoker.agent.container_process import Container, ContainerProcess, Door
-from stoker.agent.container_pull import in_words
-from stoker.agent.container_spawner import ContainerSpawner, OnHost
-from stoker.agent.files import ScratchFolders
-from stoker.agent.log_tail import LogTail
-from stoker.agent.pod_containers import PodContainers
-from stoker.agent.seams import SpawnFailed, WorkerExit
-from stoker.cli import agent_containers
-from stoker.cli.agent_containers import container_engine, container_limits, shown
+from stoker.agent.containers.connect import addresses, connect
+from stoker.agent.containers.engine import ContainerEngine
+from stoker.agent.containers.errors import EngineError, NotThere
+from stoker.agent.containers.images import Images, wanted_by
+from stoker.agent.containers.oom import counter, kills
+from stoker.agent.containers.plan import SOCKET, EngineFacts
+from stoker.agent.containers.process import Container, ContainerProcess, FrameListener
+from stoker.agent.containers.pull import explain
+from stoker.agent.containers.spawner import ContainerSpawner, HostFolder
+from stoker.agent.interfaces import SpawnFailed, WorkerExit
+from stoker.agent.logs.tail import LogTail
+from stoker.agent.pods.containers import PodContainers
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.cli.agent import containers
+from stoker.cli.agent.containers import container_engine, container_limits, host_folders
 from stoker.cli.errors import CliError
 from stoker.wire.messages import PodSpec, RegistryAuth, WorkerSpec
 from stoker.worker.frames import Frame
@@ -111,7 +112,7 @@ class Garbled:
 
 async def test_a_pull_whose_answer_nobody_can_read_is_over() -> None:
     client: Any = Garbled()
-    engine = ContainerEngine(client, Engine("docker", "27.0"))
+    engine = ContainerEngine(client, EngineFacts("docker", "27.0"))
     with pytest.raises(EngineError, match="answer cannot be read"):
         async with asyncio.timeout(30):
             await engine.pull("a/b:1", RegistryAuth("u", "p"))
@@ -178,14 +179,16 @@ async def test_a_pin_of_the_docker_hub_is_not_another_registrys_of_that_name(
 
 def test_another_user_finds_no_container_of_the_agents(engine: Any, tmp_path: Path) -> None:
     """Whoever saw its folder could be faster at its socket than the container, and get its jobs."""
-    engine.facts = Engine("docker", "28.0.1")
-    ContainerSpawner(engine, OnHost(tmp_path, tmp_path), "n", ScratchFolders(tmp_path / "scratch"))
+    engine.facts = EngineFacts("docker", "28.0.1")
+    ContainerSpawner(engine, HostFolder(tmp_path, tmp_path), "n", ScratchFolders(tmp_path / "scratch"))
     assert (tmp_path / "containers").stat().st_mode & 0o777 == 0o700
 
 
 async def test_a_node_without_an_engine(tmp_path: Path) -> None:
     engine = connect([])
-    spawner = ContainerSpawner(engine, OnHost(tmp_path, tmp_path), "n", ScratchFolders(tmp_path / "scratch"))
+    spawner = ContainerSpawner(
+        engine, HostFolder(tmp_path, tmp_path), "n", ScratchFolders(tmp_path / "scratch")
+    )
     with pytest.raises(
         SpawnFailed, match="needs a container engine; this node has none: there is no DOCKER_HOST"
     ):
@@ -218,14 +221,14 @@ async def test_an_endpoints_credentials_go_with_the_pull(engine: FakeEngine, tmp
     assert "swordfish" not in (tmp_path / "i.json").read_text()
 
 
-def test_what_is_said_of_a_pull_that_was_not_let_in() -> None:
+def test_how_an_unauthorized_pull_is_explained() -> None:
     robot = RegistryAuth("robot", "swordfish")
     said = "unauthorized: no entry for robot:swordfish"
-    assert in_words(said, None).endswith("; no credentials are named for it (containerRegistryAuthId)")
-    assert in_words(said, robot) == (
+    assert explain(said, None).endswith("; no credentials are named for it (containerRegistryAuthId)")
+    assert explain(said, robot) == (
         "unauthorized: no entry for robot:[password]; the registry does not take the credentials of robot"
     )
-    assert in_words("manifest unknown", robot) == "manifest unknown"
+    assert explain("manifest unknown", robot) == "manifest unknown"
 
 
 @pytest.mark.parametrize(
@@ -246,17 +249,17 @@ def test_the_kernels_count_of_what_it_killed_for_its_memory(tmp_path: Path, line
 
 
 def test_what_the_host_calls_a_folder(tmp_path: Path) -> None:
-    folders = shown(tmp_path, None, {"STOKER_HOST_DATA_DIR": "/mnt/agent"})
+    folders = host_folders(tmp_path, None, {"STOKER_HOST_DATA_DIR": "/mnt/agent"})
     assert folders.data.path(tmp_path / "scratch" / "w") == "/mnt/agent/scratch/w"
-    assert shown(tmp_path, tmp_path / "v", {}).volumes == OnHost(tmp_path / "v", tmp_path / "v")
-    with pytest.raises(CliError, match="STOKER_HOST_DATA_DIR is a path of the engine's host"):
-        shown(tmp_path, None, {"STOKER_HOST_DATA_DIR": "here"})
+    assert host_folders(tmp_path, tmp_path / "v", {}).volumes == HostFolder(tmp_path / "v", tmp_path / "v")
+    with pytest.raises(CliError, match="STOKER_HOST_DATA_DIR must be an absolute path of the engine's host"):
+        host_folders(tmp_path, None, {"STOKER_HOST_DATA_DIR": "here"})
 
 
 def test_a_pod_is_shown_the_hosts_name_of_its_network_volume(tmp_path: Path) -> None:
     images: Any = None
     engine: Any = None
-    mapped = OnHost(tmp_path, Path("/on/the/host"))
+    mapped = HostFolder(tmp_path, Path("/on/the/host"))
     pods = PodContainers(engine, images, "agent-1", (), volumes=mapped)
     assert pods._folder(PodSpec("p1", 1, "RUNNING", "image", volume="shared")) == "/on/the/host/shared"
     assert (tmp_path / "shared").is_dir()
@@ -271,9 +274,9 @@ async def test_what_a_runtime_prints_comes_past_the_engine(tmp_path: Path) -> No
     """By way of the engine it would come when its job is over, and be the next job's."""
     news: asyncio.Queue[Frame] = asyncio.Queue()
     (tmp_path / "door").mkdir()
-    door = Door(tmp_path / "door", asyncio.get_running_loop(), news.put_nowait, pytest.fail)
-    log_end, log_start = os.pipe()
-    door.print_to(log_start)
+    door = FrameListener(tmp_path / "door", asyncio.get_running_loop(), news.put_nowait, pytest.fail)
+    log_read, log_write = os.pipe()
+    door.print_to(log_write)
     command = [sys.executable, "-P", "-m", "stoker.worker.runtime", "--connect", f"{tmp_path}/door/{SOCKET}"]
     setup = {"handler": f"{HANDLERS}/prints.py:handler", "device": None, "concurrency": 1, "preload": []}
     runtime = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONPATH": str(SOURCE)})
@@ -284,24 +287,24 @@ async def test_what_a_runtime_prints_comes_past_the_engine(tmp_path: Path) -> No
             door.send(Frame("run", {"job": "j", "attempt": 1, "scratch": str(tmp_path)}, b"{}"))
             while (await news.get()).kind != "done":
                 pass
-        assert set(os.read(log_end, 1000).splitlines()) == {b"to stdout", b"to stderr"}
+        assert set(os.read(log_read, 1000).splitlines()) == {b"to stdout", b"to stderr"}
         door.finish()
         assert await asyncio.wait_for(runtime.wait(), 60) is not None
     finally:
         if runtime.returncode is None:
             runtime.kill()
             await runtime.wait()
-        os.close(log_end)
+        os.close(log_read)
 
 
 async def test_a_pipe_that_no_runtime_came_for_is_closed(tmp_path: Path) -> None:
     (tmp_path / "door").mkdir()
-    door = Door(tmp_path / "door", asyncio.get_running_loop(), pytest.fail, pytest.fail)
-    log_end, log_start = os.pipe()
-    door.print_to(log_start)
+    door = FrameListener(tmp_path / "door", asyncio.get_running_loop(), pytest.fail, pytest.fail)
+    log_read, log_write = os.pipe()
+    door.print_to(log_write)
     door.finish()
-    assert os.read(log_end, 1) == b"", "nobody can write to it any more"
-    os.close(log_end)
+    assert os.read(log_read, 1) == b"", "nobody can write to it any more"
+    os.close(log_read)
 
 
 # ---- an engine that may see other folders, at the agent's start
@@ -310,7 +313,7 @@ async def test_a_pipe_that_no_runtime_came_for_is_closed(tmp_path: Path) -> None
 class Elsewhere:
     """Sees the folders in `seen` alone; `trouble` is what it says instead of an answer."""
 
-    facts = Engine("docker", "28.0.1")
+    facts = EngineFacts("docker", "28.0.1")
 
     def __init__(self, *seen: Path, trouble: Exception | None = None) -> None:
         self.seen, self.trouble = seen, trouble
@@ -321,19 +324,19 @@ class Elsewhere:
             raise EngineError("removal is already in progress")
         return 1
 
-    async def unseen(self, agent: str, inside: Path, outside: Path) -> str | None:
+    async def mount_problem(self, agent: str, inside: Path, outside: Path) -> str | None:
         if self.trouble is not None:
             raise self.trouble
         return None if outside in self.seen else f"{outside} on the engine's host is not the agent's {inside}"
 
-    async def leave(self) -> None:
+    async def stop(self) -> None:
         self.closed = True
 
 
 async def seeing(monkeypatch: pytest.MonkeyPatch, engine: Elsewhere, **given: str) -> ContainerEngine:
-    monkeypatch.setattr(agent_containers, "connect", lambda _: engine)
+    monkeypatch.setattr(containers, "connect", lambda _: engine)
     data, volumes = Path("/data"), Path("/volumes")
-    return await container_engine("n", {}, shown(data, volumes, given))
+    return await container_engine("n", {}, host_folders(data, volumes, given))
 
 
 async def test_an_engine_that_sees_the_agents_folders_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +369,7 @@ async def test_an_engine_that_sees_others_is_as_good_as_none(monkeypatch: pytest
 @pytest.mark.parametrize(
     "trouble", [EngineError("no space left on device"), TimeoutError(), OSError(28, "x")]
 )
-async def test_what_is_not_known_of_an_engine_is_said_and_it_is_used(
+async def test_what_is_not_known_of_an_engine_is_logged_and_it_is_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception
 ) -> None:
     engine = Elsewhere(trouble=trouble)

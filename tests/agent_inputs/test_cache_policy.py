@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
 
-from stoker.agent import cache_policy
-from stoker.agent.cache_policy import BLOCK, FRESH_MAX_S, Content
+from stoker.agent.inputs import cache_policy
+from stoker.agent.inputs.cache_policy import BLOCK, FRESH_MAX_S, Content
 
 NOW = 1_000_000.0
 
@@ -27,22 +27,22 @@ def kept(policy: Any, redirected: bool = False, **headers: str) -> Any:
 # -- examples; each takes the policy, so that mutants can be judged by them
 
 
-def serves_within_max_age_and_asks_after_it(policy: Any) -> None:
+def serves_within_max_age_and_revalidates_after_it(policy: Any) -> None:
     known = kept(policy, cache_control="public, max-age=60", etag='"a"')
     assert policy.plan(known, NOW).act == "serve"
     assert policy.plan(known, NOW + 59.9).act == "serve"
     after = policy.plan(known, NOW + 60)
-    assert (after.act, dict(after.conditions)) == ("ask", {"If-None-Match": '"a"'})
+    assert (after.act, dict(after.conditions)) == ("revalidate", {"If-None-Match": '"a"'})
 
 
-def asks_with_what_it_has(policy: Any) -> None:
+def revalidates_with_the_headers_that_it_has(policy: Any) -> None:
     date = "Sat, 01 Jan 2022 00:00:00 GMT"
     assert policy.plan(kept(policy, last_modified=date), NOW).conditions == {"If-Modified-Since": date}
     both = policy.plan(kept(policy, last_modified=date, etag='W/"x"'), NOW).conditions
     assert both == {"If-None-Match": 'W/"x"', "If-Modified-Since": date}
 
 
-def fetches_what_it_cannot_ask_about(policy: Any) -> None:
+def fetches_what_it_cannot_revalidate(policy: Any) -> None:
     assert policy.plan(None, NOW).act == "fetch"
     known = kept(policy, cache_control="max-age=60")
     assert policy.plan(known, NOW).act == "serve"
@@ -55,15 +55,15 @@ def does_not_keep_what_it_must_not(policy: Any) -> None:
     assert kept(policy) is None
 
 
-def asks_each_time_where_it_is_told_to(policy: Any) -> None:
+def revalidates_each_time_if_required(policy: Any) -> None:
     known = kept(policy, cache_control="no-cache, max-age=60", etag='"a"')
-    assert policy.plan(known, NOW).act == "ask"
+    assert policy.plan(known, NOW).act == "revalidate"
 
 
-def asks_about_what_was_redirected(policy: Any) -> None:
+def revalidates_what_was_redirected(policy: Any) -> None:
     """The redirect may lead elsewhere the next time, whatever its end says."""
     known = kept(policy, redirected=True, cache_control="max-age=60", etag='"a"')
-    assert policy.plan(known, NOW).act == "ask"
+    assert policy.plan(known, NOW).act == "revalidate"
 
 
 def takes_off_the_age(policy: Any) -> None:
@@ -79,7 +79,7 @@ def takes_the_shortest_and_a_day_at_most(policy: Any) -> None:
 
 def does_not_trust_a_clock_that_was_set_back(policy: Any) -> None:
     known = kept(policy, cache_control="max-age=60", etag='"a"')
-    assert policy.plan(known, NOW - 3600).act == "ask"
+    assert policy.plan(known, NOW - 3600).act == "revalidate"
 
 
 def does_not_send_back_what_is_no_header(policy: Any) -> None:
@@ -110,13 +110,14 @@ def counts_empty_ones_too(policy: Any) -> None:
 
 def forgets_the_oldest_urls(policy: Any) -> None:
     urls = {str(n): policy.Known("d", 1, "s", "", "", NOW + n, NOW) for n in range(5)}
-    assert policy.forgotten(urls, 3) == ("0", "1")
-    assert policy.forgotten(urls, 5) == ()
+    assert policy.surplus_urls(urls, 3) == ("0", "1")
+    assert policy.surplus_urls(urls, 5) == ()
 
 
 EXAMPLES = [
-    serves_within_max_age_and_asks_after_it, asks_with_what_it_has, fetches_what_it_cannot_ask_about,
-    does_not_keep_what_it_must_not, asks_each_time_where_it_is_told_to, asks_about_what_was_redirected,
+    serves_within_max_age_and_revalidates_after_it, revalidates_with_the_headers_that_it_has,
+    fetches_what_it_cannot_revalidate,
+    does_not_keep_what_it_must_not, revalidates_each_time_if_required, revalidates_what_was_redirected,
     takes_off_the_age, takes_the_shortest_and_a_day_at_most, does_not_trust_a_clock_that_was_set_back,
     does_not_send_back_what_is_no_header, renews_what_has_not_changed, evicts_the_least_recently_used,
     counts_empty_ones_too, forgets_the_oldest_urls,
@@ -134,8 +135,8 @@ def test_the_policy(example: Any) -> None:
         ("known.asked_at <= now < known.fresh_until", "now < known.fresh_until"),
         ("known.asked_at <= now < known.fresh_until", "known.asked_at <= now <= known.fresh_until"),
         ('{"no-store", "private"}', '{"no-store"}'),
-        ('if redirected or "no-cache" in words', 'if "no-cache" in words'),
-        ('if redirected or "no-cache" in words', "if redirected"),
+        ('if redirected or "no-cache" in directives', 'if "no-cache" in directives'),
+        ('if redirected or "no-cache" in directives', "if redirected"),
         ("min(found) - int(age or 0)", "min(found)"),
         ("min(found)", "max(found)"),
         ("max(content.size, BLOCK)", "content.size"),
@@ -144,7 +145,7 @@ def test_the_policy(example: Any) -> None:
         ("(urls[url].asked_at, url)", "(-urls[url].asked_at, url)"),
         ("if over <= 0", "if over < 0"),
         ("value.isascii() and value.isprintable()", "value.isascii()"),
-        ("word.strip().lower()", "word.strip()"),
+        ("part.strip().lower()", "part.strip()"),
     ],
 )
 def test_mutants_are_noticed(old: str, new: str) -> None:
@@ -203,7 +204,7 @@ def test_any_headers_get_a_plan(headers: dict[str, str], redirected: bool, later
     known = cache_policy.keep(headers, "digest", 5, "source", redirected=redirected, now=NOW)
     decision = cache_policy.plan(known, NOW + later)
     assert decision.reason
-    assert (decision.act == "ask") == bool(decision.conditions)
+    assert (decision.act == "revalidate") == bool(decision.conditions)
     if decision.act == "serve":
         assert not redirected
         assert 0 <= later < FRESH_MAX_S

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from children import children
 
-from stoker.agent.local_process import LocalProcess, LocalSpawner
-from stoker.agent.seams import WorkerExit
+from stoker.agent.interfaces import WorkerExit
+from stoker.agent.processes.local_spawner import LocalProcess, LocalSpawner
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -23,7 +23,7 @@ HANDLERS = Path(__file__).parents[1] / "handlers"
 
 PROLOGUE = """
 import json, os, signal, socket, subprocess, sys
-from stoker.worker.frames import Frame, FrameReader, encode
+from stoker.worker.frames import Frame, FrameReader, encode, with_body
 sock = socket.socket(fileno=int(sys.argv[2]))
 def say(kind, body=b"", fd=None, **fields):
     data, fds = encode(Frame(kind, fields, body, fd))
@@ -37,7 +37,7 @@ def hear():
     while True:
         data, fds, _, _ = socket.recv_fds(sock, 65536, 8)
         for frame in reader.feed(data, fds):
-            return frame
+            return with_body(frame)
         if not data:
             raise SystemExit("the agent is gone")
 """
@@ -48,12 +48,19 @@ class Watcher:
 
     def __init__(self) -> None:
         self.frames: asyncio.Queue[Frame] = asyncio.Queue()
+        self.broken: list[str] = []
+        self.process: Any = None
         self.exits: list[WorkerExit] = []
         self.exit: asyncio.Future[WorkerExit] = asyncio.get_running_loop().create_future()
 
     def on_frame(self, frame: Frame) -> None:
         assert not self.exits, "a frame after the exit"
         self.frames.put_nowait(frame)
+
+    def on_broken(self, why: str) -> None:
+        """As the agent does: it is killed."""
+        self.broken.append(why)
+        self.process.kill()
 
     def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002
         self.exits.append(exit)
@@ -97,7 +104,8 @@ async def start(spawner: LocalSpawner, tmp_path: Path) -> Start:
         env = {"PYTHONPATH": str(tmp_path), **spec.pop("env", {})}
         watcher = Watcher()
         fields = {"worker": "w1", "endpoint": "e", "version": 1, "handler": "module:handler", **spec}
-        return spawner.spawn(WorkerSpec(env=env, **fields), None, watcher), watcher
+        watcher.process = spawner.spawn(WorkerSpec(env=env, **fields), None, watcher)
+        return watcher.process, watcher
 
     return start_script
 

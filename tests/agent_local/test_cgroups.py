@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent import cgroups
-from stoker.agent.cgroups import Cgroups, NoCgroups, find_own
-from stoker.agent.process_tree import life
+from stoker.agent.process_tree import cgroups
+from stoker.agent.process_tree.cgroups import Cgroups, NoCgroups, find_own
+from stoker.agent.process_tree.tree import life
 
 
 def a_tree(path: Path, controllers: str = "cpu memory pids") -> Path:
@@ -61,7 +61,7 @@ def test_limits_are_written_before_anybody_is_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("others", ["", "1\n"])
-def test_limits_are_asked_for_where_nobody_else_is_beside_the_workers(tmp_path: Path, others: str) -> None:
+def test_limits_are_set_where_no_other_process_is_in_the_cgroup(tmp_path: Path, others: str) -> None:
     own = a_tree(tmp_path / "own")
     (own / "cgroup.type").write_text("domain\n")
     (own / "cgroup.procs").write_text(f"{os.getpid()}\n{others}")

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from stoker.agent import input_store, worker_memory
-from stoker.agent.cache_policy import Known
-from stoker.agent.fake_host import FakeSampler
-from stoker.agent.input_store import InputStore
-from stoker.agent.worker_memory import WorkerMemory
+from stoker.agent.inputs import store as input_store
+from stoker.agent.inputs.cache_policy import Known
+from stoker.agent.inputs.store import InputStore
+from stoker.agent.process_tree import memory
+from stoker.agent.process_tree.memory import WorkerMemory
+from stoker.testing.fake_host import FakeSampler
 
 
 class Hangs:
@@ -63,6 +64,6 @@ def test_of_an_input_that_is_read_again(
 
 
 def test_of_a_worker_whose_memory_is_looked_at(hangs: Hangs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_memory, "tree_memory", hangs)
+    monkeypatch.setattr(memory, "tree_memory", hangs)
     look = WorkerMemory(FakeSampler()).measure(os.getpid(), (), False)
     assert ends(hangs.while_it_does(look))

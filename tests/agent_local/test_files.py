@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.files import ScratchFolders, check_file
-from stoker.agent.seams import FileRefused
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.interfaces import FileRefused
+from stoker.agent.processes.scratch_folders import ScratchFolders, check_file
+from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.worker_frames import BrokenProtocol
 from stoker.wire.messages import AttemptKey
 
 KEY = AttemptKey("0f0e-u1", 2)
@@ -74,6 +75,13 @@ def refused(fd: int, scratch: Path, uid: int = ME) -> str:
     return str(caught.value)
 
 
+def broken(fd: int, scratch: Path) -> str:
+    """What no runtime hands over."""
+    with pytest.raises(BrokenProtocol) as caught:
+        check_file(fd, scratch, ME)
+    return str(caught.value)
+
+
 def test_outside_its_scratch(scratch: Path, tmp_path: Path, opened: Opened) -> None:
     assert "outside the job's scratch folder" in refused(opened(written(tmp_path / "x")), scratch)
 
@@ -86,7 +94,7 @@ def test_a_folder_whose_name_begins_like_its_scratch(scratch: Path, opened: Open
 def test_through_a_symbolic_link(scratch: Path, tmp_path: Path, opened: Opened) -> None:
     (scratch / "link").symlink_to(written(tmp_path / "secret"))
     assert "outside" in refused(opened(scratch / "link"), scratch)
-    assert "is a symbolic link" in refused(opened(scratch / "link", os.O_PATH | os.O_NOFOLLOW), scratch)
+    assert "a symbolic link" in broken(opened(scratch / "link", os.O_PATH | os.O_NOFOLLOW), scratch)
 
 
 def test_through_a_linked_folder(scratch: Path, tmp_path: Path, opened: Opened) -> None:
@@ -136,17 +144,23 @@ def test_a_file_without_a_name(scratch: Path, opened: Opened) -> None:
 
 @pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_PATH])
 def test_a_file_that_cannot_be_read(scratch: Path, opened: Opened, flags: int) -> None:
-    assert "not open for reading" in refused(opened(written(scratch / "x"), flags), scratch)
+    assert "not open for reading" in broken(opened(written(scratch / "x"), flags), scratch)
 
 
 def test_what_is_no_file(scratch: Path, opened: Opened) -> None:
     os.mkfifo(scratch / "pipe")
     left, right = socket.socketpair()
     with left, right:
-        assert "is a socket" in refused(left.fileno(), scratch)
-    assert "is a pipe" in refused(opened(scratch / "pipe", os.O_RDONLY | os.O_NONBLOCK), scratch)
-    assert "is a device" in refused(opened("/dev/zero"), scratch)
-    assert "is a folder" in refused(opened(scratch), scratch)
+        assert "a socket" in broken(left.fileno(), scratch)
+    assert "a pipe" in broken(opened(scratch / "pipe", os.O_RDONLY | os.O_NONBLOCK), scratch)
+    assert "a device" in broken(opened("/dev/zero"), scratch)
+    assert "a folder" in broken(opened(scratch), scratch)
+    opened.fds.append(process := os.pidfd_open(os.getpid()))
+    assert "no file" in broken(process, scratch)
+
+
+def test_the_memory_of_a_process_is_no_file_of_a_job(scratch: Path, opened: Opened) -> None:
+    assert "outside" in refused(opened("/proc/self/mem"), scratch)
 
 
 def test_a_descriptor_that_is_none(scratch: Path, folders: ScratchFolders, opened: Opened) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from stoker.agent import started_process
-from stoker.agent.frame_socket import FrameSocket
+from stoker.agent.processes import frame_socket, running_process
+from stoker.agent.processes.frame_socket import FrameSocket
 from stoker.worker.frames import Frame, FrameError, encode
 
 MIB = 1024 * 1024
@@ -33,7 +33,7 @@ def closing_descriptor(path: Path) -> Iterator[int]:
 @pytest.mark.parametrize("size", [0, 1, MIB, MIB + 1, 16 * MIB])
 async def test_bodies_of_any_size_both_ways(start: Any, size: int) -> None:
     process, watcher = start("got = hear(); say('done', got.body)")
-    body = os.urandom(size)
+    body = b"1" * size
     process.send(Frame("run", {"job": "j", "attempt": 1}, body))
     assert (await watcher.next("done")).body == body
 
@@ -134,7 +134,7 @@ async def test_frames_held_while_paused_come_before_the_exit(start: Any) -> None
     assert watcher.frames.qsize() == 50
 
 
-async def test_the_exit_is_told_whatever_the_last_frames_led_to(start: Any) -> None:
+async def test_the_exit_is_reported_whatever_the_last_frames_led_to(start: Any) -> None:
     process, watcher = start("say('progress')")
     process.pause()
     failures: list[Any] = []
@@ -172,16 +172,121 @@ async def test_a_full_outbox_loses_no_last_words_of_a_dead_worker() -> None:
         ('sock.sendall(b\'\\0\\0\\0\\x10\\0\\0\\0\\0\' + b\'{"t":"x","fd":1}\')', "did not come"),
         ("[socket.send_fds(sock, [b'\\0'], [0, 0]) for _ in range(7)]", "descriptors came that no frame"),
         ("socket.send_fds(sock, [b'\\0'], [0] * 200)", "more than 8 descriptors"),
-        ("say('progress', fd=0)", "a progress frame came with a descriptor"),
-        ("say('fetch', fd=0, n=0)", "a fetch frame came with a descriptor"),
     ],
 )
 async def test_a_worker_that_breaks_the_protocol_is_killed(start: Any, script: str, why: str) -> None:
     process, watcher = start(f"{script}\nforever()")
-    ended = await watcher.exit
-    assert ended.reason.startswith("broke the worker protocol (")
-    assert why in ended.reason
+    await watcher.exit
+    (told,) = watcher.broken
+    assert why in told
     await process.ended
+
+
+@pytest.mark.parametrize("body", ["b'{' * size", "b'\\xff' * size"])
+async def test_a_large_body_is_looked_at_too(start: Any, body: str) -> None:
+    _, watcher = start(f"size = {2 * MIB}\nsay('progress')\nsay('done', {body})\nforever()")
+    await watcher.exit
+    assert [told[:33] for told in watcher.broken] == ["a body of 2097152 bytes is no JSON"[:33]]
+    assert watcher.frames.qsize() == 1
+
+
+ODD = {
+    "not sealed": "os.memfd_create('x')",
+    "sparse": "sparse()",
+    "of another size": "sealed(5)",
+    "a pipe": "os.pipe()[0]",
+    "a socket": "sock.fileno()",
+    "a folder": "os.open('/', 0)",
+    "a process": "os.pidfd_open(os.getpid())",
+    "its memory": "os.open('/proc/self/mem', 0)",
+    "a file": "os.open(__file__, 0)",
+    "a device": "os.open('/dev/zero', 0)",
+}
+
+
+@pytest.mark.parametrize("source", ODD.values(), ids=ODD.keys())
+async def test_a_body_in_what_is_no_sealed_memfd_of_its_size_is_not_read(start: Any, source: str) -> None:
+    _process, watcher = start(
+        f"""
+        import fcntl
+        def sealed(size):
+            fd = os.memfd_create("x", os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, 14)
+            return fd
+        def sparse():
+            fd = os.open("sparse", os.O_RDWR | os.O_CREAT)
+            os.ftruncate(fd, 1 << 40)
+            return fd
+        header = json.dumps({{"t": "progress", "memfd": {MIB}}}).encode()
+        socket.send_fds(sock, [len(header).to_bytes(4, "big") + bytes(4) + header], [{source}])
+        say("done")
+        forever()
+        """
+    )
+    await watcher.exit
+    (told,) = watcher.broken
+    assert told.startswith("a body ")
+    assert watcher.frames.empty(), "what came behind it is not heard"
+
+
+async def test_half_a_frame_is_waited_for_and_not_for_ever(start: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(frame_socket, "FRAME_S", 0.05)
+    _process, watcher = start("say('ready'); sock.sendall(b'\\0\\0\\0\\2\\0\\0'); forever()")
+    await watcher.next("ready")
+    await watcher.exit
+    assert watcher.broken == ["6 bytes of a frame came in 0.05 s, and not the rest"]
+
+
+async def test_a_frame_that_the_agent_does_not_read_is_not_late(
+    start: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The rest of it is there before the agent reads again."""
+    monkeypatch.setattr(frame_socket, "FRAME_S", 0.05)
+    rest_sent = tmp_path / "rest_sent"
+    process, watcher = start(
+        f"""
+        data = encode(Frame("progress", {{"n": 0}}))[0]
+        sock.sendall(data + data[:9])
+        hear()
+        sock.sendall(data[9:])
+        open({str(rest_sent)!r}, "w").close()
+        hear()
+        """
+    )
+    heard = watcher.on_frame
+
+    def pauses(frame: Frame) -> None:
+        heard(frame)
+        process.pause()
+
+    process._frames._on_frame = pauses
+    await watcher.next("progress")
+    await asyncio.sleep(0)
+    assert len(process._frames._reader.begun) == 9
+    assert process._frames._half is None, "nothing counts while it is paused"
+    process.send(Frame("run"))
+    while not rest_sent.exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    process.resume()
+    await watcher.next("progress")
+    assert watcher.broken == []
+
+
+async def test_who_closes_its_socket_and_lives_on_is_ended(start: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(frame_socket, "FRAME_S", 0.05)
+    _process, watcher = start("say('ready'); sock.shutdown(socket.SHUT_WR); forever()")
+    await watcher.exit
+    assert watcher.broken == ["it closed its socket and lived on"]
+
+
+async def test_who_asks_and_reads_no_answer_is_ended(start: Any) -> None:
+    process, watcher = start("say('ready'); forever()")
+    await watcher.next("ready")
+    for _ in range(frame_socket.UNREAD_MAX + 5000):  # what the socket itself takes is little
+        process.send(Frame("took", {"job": "j", "attempt": 1, "n": 0}))
+    await watcher.exit
+    assert watcher.broken == ["it has not read 10000 frames that it was sent"]
 
 
 async def test_no_flood_of_descriptors_exhausts_the_agent(start: Any) -> None:
@@ -193,7 +298,8 @@ async def test_no_flood_of_descriptors_exhausts_the_agent(start: Any) -> None:
             socket.send_fds(sock, [b"x"], [0, 0])
         """
     )
-    assert "descriptors came that no frame" in (await watcher.exit).reason
+    await watcher.exit
+    assert "descriptors came that no frame" in watcher.broken[0]
     assert len(os.listdir("/proc/self/fd")) < resource.getrlimit(resource.RLIMIT_NOFILE)[0] / 2
 
 
@@ -239,7 +345,7 @@ async def test_last_frames_that_take_longer_than_a_death_leave_no_helper(
     now = loop.time
 
     def slowly(frame: Frame) -> None:
-        monkeypatch.setattr(loop, "time", lambda: now() + 2 * started_process.GIVE_UP_S)
+        monkeypatch.setattr(loop, "time", lambda: now() + 2 * running_process.GIVE_UP_S)
         put(frame)
 
     watcher.frames.put_nowait = slowly

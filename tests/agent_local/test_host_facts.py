@@ -43,7 +43,7 @@ def test_the_lesser_of_the_hosts_memory_and_its_limit(tmp_path: Path, limit: str
     assert host_facts(None, {}, 1000, tmp_path)["memory_bytes"] == told
 
 
-def test_what_the_operator_says(tmp_path: Path) -> None:
+def test_what_the_operator_configures(tmp_path: Path) -> None:
     facts = host_facts("EU-RO-1", {"tier": "gold", "rack": ""}, None, tmp_path)
     del facts["vcpus"]
     assert facts == {"data_center": "EU-RO-1", "label.tier": "gold", "label.rack": ""}

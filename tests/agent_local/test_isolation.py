@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.isolation import Host, Place, decide, facts, unforkable
-from stoker.agent.seams import SpawnFailed
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.sandbox.isolation import Host, SandboxPaths, decide, facts, unforkable
+from stoker.agent.sandbox.users import WorkerUsers
 from stoker.wire.messages import WorkerLimits, WorkerSpec
 
 SPEC = WorkerSpec("w", "e", 1, "/srv/handler.py:run")
-PLACE = Place("/srv", ("/data/homes/w.1",), ("/srv", "/tmp/handlers"))
+PATHS = SandboxPaths("/srv", ("/data/homes/w.1",), ("/srv", "/tmp/handlers"))
 WRAPS = Host(
     user_range=(100_000, 100_999),
     sandbox="auto",
@@ -26,23 +26,24 @@ ALL = WorkerLimits(memory_bytes=1 << 30, cpus=1.5, pids=64, files=512)
 
 
 def test_a_bare_host_gives_what_needs_nothing() -> None:
-    plan = decide(Host(), SPEC, PLACE)
+    plan = decide(Host(), SPEC, PATHS)
     assert (plan.user, plan.wrapper, plan.mount, plan.cgroup, plan.watched) == (None, (), None, None, None)
     assert plan.rlimits == {"CORE": (0, 0)}
 
 
 def test_open_files_are_never_above_the_agents_own_limit() -> None:
-    assert decide(Host(nofile=100), replace(SPEC, limits=ALL), PLACE).rlimits["NOFILE"] == (100, 100)
-    assert decide(Host(), replace(SPEC, limits=ALL), PLACE).rlimits["NOFILE"] == (512, 512)
+    assert decide(Host(nofile=100), replace(SPEC, limits=ALL), PATHS).rlimits["NOFILE"] == (100, 100)
+    assert decide(Host(files=(7, 9)), SPEC, PATHS).rlimits["NOFILE"] == (7, 9), "not the agent's raised one"
+    assert decide(Host(), replace(SPEC, limits=ALL), PATHS).rlimits["NOFILE"] == (512, 512)
 
 
 def test_processes_are_limited_by_user_only_where_the_user_is_its_own() -> None:
     limited = replace(SPEC, limits=ALL)
-    assert "NPROC" not in decide(Host(), limited, PLACE).rlimits
-    assert "NPROC" not in decide(Host(user=(1000, 1000)), limited, PLACE).rlimits
+    assert "NPROC" not in decide(Host(), limited, PATHS).rlimits
+    assert "NPROC" not in decide(Host(user=(1000, 1000)), limited, PATHS).rlimits
     own = Host(user_range=(1000, 1999))
-    assert decide(own, limited, PLACE).rlimits["NPROC"] == (64, 64)
-    assert "NPROC" not in decide(own, limited, PLACE, forked=True).rlimits, "it has its template's"
+    assert decide(own, limited, PATHS).rlimits["NPROC"] == (64, 64)
+    assert "NPROC" not in decide(own, limited, PATHS, forked=True).rlimits, "it has its zygote's"
 
 
 def test_a_limit_of_processes_that_only_a_user_of_its_own_keeps_is_not_lost_by_a_fork() -> None:
@@ -55,7 +56,7 @@ def test_a_limit_of_processes_that_only_a_user_of_its_own_keeps_is_not_lost_by_a
 
 def test_memory_is_the_cgroups_where_it_can_be_and_the_agents_else() -> None:
     limited = replace(SPEC, limits=ALL)
-    kept = decide(Host(no_cgroups="", controllers=frozenset({"memory", "cpu"})), limited, PLACE)
+    kept = decide(Host(no_cgroups="", controllers=frozenset({"memory", "cpu"})), limited, PATHS)
     assert kept.cgroup == {
         "memory.max": "1073741824",
         "memory.swap.max": "0",
@@ -63,13 +64,13 @@ def test_memory_is_the_cgroups_where_it_can_be_and_the_agents_else() -> None:
         "cpu.max": "150000 100000",
     }
     assert kept.watched is None
-    bare = decide(Host(no_cgroups=""), limited, PLACE)
+    bare = decide(Host(no_cgroups=""), limited, PATHS)
     assert (bare.cgroup, bare.watched) == ({}, 1 << 30)
     assert not {"AS", "DATA", "RSS"} & bare.rlimits.keys()
 
 
 def test_the_sandbox_of_a_worker() -> None:
-    plan = decide(WRAPS, SPEC, PLACE, volume="/volumes/v")
+    plan = decide(WRAPS, SPEC, PATHS, volume="/volumes/v")
     wrapper = " ".join(plan.wrapper)
     assert wrapper.startswith("/usr/bin/bwrap --die-with-parent")
     for part in (
@@ -85,7 +86,7 @@ def test_the_sandbox_of_a_worker() -> None:
 
 def test_who_is_wrapped() -> None:
     def wrapped(host: Host, *, forked: bool = False) -> bool:
-        return bool(decide(host, SPEC, PLACE, forked=forked).wrapper)
+        return bool(decide(host, SPEC, PATHS, forked=forked).wrapper)
 
     assert wrapped(WRAPS)
     assert wrapped(replace(WRAPS, user_range=None, user=(65534, 65534)))
@@ -96,15 +97,15 @@ def test_who_is_wrapped() -> None:
     assert not wrapped(replace(WRAPS, no_bubblewrap="not installed"))
 
 
-def test_a_volume_is_mounted_where_that_can_be_and_else_told() -> None:
+def test_a_volume_is_mounted_where_possible_and_named_by_variable_otherwise() -> None:
     mounts = Host(no_mounts="", no_mounts_in_a_fork="the kernel says no")
-    plan = decide(mounts, SPEC, PLACE, volume="/v/a")
+    plan = decide(mounts, SPEC, PATHS, volume="/v/a")
     assert plan.mount is not None
     assert (plan.mount.source, plan.volume_path) == ("/v/a", "/runpod-volume")
-    forked = decide(mounts, SPEC, PLACE, volume="/v/a", forked=True)
+    forked = decide(mounts, SPEC, PATHS, volume="/v/a", forked=True)
     assert (forked.mount, forked.volume_path) == (None, "/v/a")
-    assert decide(Host(), SPEC, PLACE, volume="/v/a").volume_path == "/v/a"
-    assert decide(mounts, SPEC, PLACE).volume_path == ""
+    assert decide(Host(), SPEC, PATHS, volume="/v/a").volume_path == "/v/a"
+    assert decide(mounts, SPEC, PATHS).volume_path == ""
 
 
 HOSTS = st.builds(
@@ -123,8 +124,8 @@ HOSTS = st.builds(
 
 
 @given(host=HOSTS, forked=st.booleans(), volume=st.sampled_from(["", "/volumes/v"]))
-def test_the_record_says_what_the_plan_does(host: Host, forked: bool, volume: str) -> None:
-    plan = decide(host, SPEC, PLACE, volume=volume, forked=forked)
+def test_the_record_shows_what_the_plan_does(host: Host, forked: bool, volume: str) -> None:
+    plan = decide(host, SPEC, PATHS, volume=volume, forked=forked)
     told = facts(host)
     assert all(value.startswith(("yes: ", "no: ")) or value == "yes" for value in told.values()), told
     assert told["isolation.bubblewrap"].startswith("yes") == bool(plan.wrapper or (forked and host.wraps))
@@ -149,15 +150,15 @@ def test_the_same_user_for_all_or_none() -> None:
 
 def test_a_user_that_is_shared_is_free_when_the_last_has_gone() -> None:
     users = WorkerUsers(between=(1000, 1000))
-    template = users.take("template-1")
-    assert template is not None
-    users.join("w1", template)
-    users.free("template-1", template)
-    assert users.in_use(template)
+    zygote = users.take("zygote-1")
+    assert zygote is not None
+    users.join("w1", zygote)
+    users.free("zygote-1", zygote)
+    assert users.in_use(zygote)
     with pytest.raises(SpawnFailed, match="all worker users 1000-1000 are taken"):
         users.take("w2")
-    users.free("w1", template)
-    assert users.take("w2") == template
+    users.free("w1", zygote)
+    assert users.take("w2") == zygote
 
 
 def test_a_worker_that_is_started_again_has_another_user_and_its_files_too() -> None:
@@ -183,3 +184,16 @@ def test_no_two_living_workers_share_a_user(events: list[int]) -> None:
             living[name] = users.take(name)
         assert len(set(living.values())) == len(living)
         assert all(users.of(one) == user for one, user in living.items())
+
+
+def test_a_sandbox_has_shared_memory_of_its_own_as_large_as_the_limit() -> None:
+    host = Host(sandbox="on", bubblewrap="bwrap", no_bubblewrap="")
+    plain = decide(host, SPEC, PATHS).wrapper
+    assert "--unshare-ipc" in plain
+    at = plain.index("/dev/shm")
+    assert plain[at - 1] == "--tmpfs"
+    assert at > plain.index("--dev-bind")
+    assert "--size" not in plain
+    sized = decide(replace(host, sizes_tmpfs=True), replace(SPEC, limits=ALL), PATHS).wrapper
+    at = sized.index("/dev/shm")
+    assert sized[at - 3 : at] == ("--size", str(ALL.memory_bytes), "--tmpfs")

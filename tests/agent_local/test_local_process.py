@@ -10,19 +10,21 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stoker.agent.isolation import Plan
-from stoker.agent.launching import launch, order
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.memory_watch import used
-from stoker.agent.process_tree import process_table, reap_strays
-from stoker.agent.seams import SpawnFailed
-from stoker.agent.worker_environment import python_environment
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.process_tree import tree
+from stoker.agent.process_tree.memory_watch import used
+from stoker.agent.process_tree.tree import marked, process_table, reap_strays
+from stoker.agent.processes.environment import python_environment
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.sandbox.isolation import SandboxPlan
+from stoker.agent.sandbox.launching import launch, order
+from stoker.agent.sandbox.users import WorkerUsers
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -162,7 +164,7 @@ async def test_a_folder_that_is_not_there(spawner: Any) -> None:
         ("os.kill(os.getpid(), signal.SIGRTMIN + 2)", -36, "ended by signal 36"),
     ],
 )
-async def test_the_exit_in_words(start: Any, script: str, status: int, reason: str) -> None:
+async def test_the_exit_is_described(start: Any, script: str, status: int, reason: str) -> None:
     process, watcher = start(script)
     ended = await watcher.exit
     assert (ended.status, ended.reason) == (status, reason)
@@ -177,7 +179,7 @@ async def test_terminate_reaches_the_group(start: Any) -> None:
     assert (await watcher.exit).reason == "stopped by the agent (SIGTERM)"
 
 
-async def test_frames_before_the_exit_are_all_heard(start: Any) -> None:
+async def test_frames_before_the_exit_are_all_received(start: Any) -> None:
     _, watcher = start('[say("progress", n=n) for n in range(500)]; os._exit(1)')
     await watcher.exit
     assert [watcher.frames.get_nowait().fields["n"] for _ in range(500)] == list(range(500))
@@ -228,6 +230,39 @@ async def test_a_crash_leaves_nothing_either(start: Any, how: str) -> None:
     _, watcher = start(f"{GRANDCHILDREN[how]}\nsay('ready', child=child)\nos.abort()")
     child = (await watcher.next("ready")).fields["child"]
     assert (await watcher.exit).reason == "crashed: aborted (SIGABRT)"
+    assert child not in process_table()
+
+
+async def test_a_program_that_just_begins_is_told_by_its_mark_or_not_yet_told() -> None:
+    """Whoever starts it goes on while the kernel still lays out its environment."""
+    known = []
+    for _ in range(50):
+        with subprocess.Popen(["sleep", "99"], env={"MARK": "it"}, start_new_session=True) as begins:
+            known.append(marked(begins.pid, "MARK", "it"))
+            begins.kill()
+        assert marked(begins.pid, "MARK", "it") is False, "a dead one"
+    assert set(known) <= {True, None}
+    with subprocess.Popen(["sleep", "99"], env={}) as wiped:
+        while marked(wiped.pid, "MARK", "it") is None:
+            pass
+        assert marked(wiped.pid, "MARK", "it") is False
+        wiped.kill()
+
+
+async def test_an_orphan_that_just_becomes_another_program_is_waited_for(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, told = Counter[int](), tree.marked
+
+    def not_yet(pid: int, name: str, value: str) -> bool | None:
+        looks[pid] += 1
+        return told(pid, name, value) if looks[pid] > 3 else None
+
+    _, watcher = start(f"{ORPHANED}\nsay('ready', child=child)\nhear(); os.abort()")
+    child = (await watcher.next("ready")).fields["child"]
+    monkeypatch.setattr(tree, "marked", not_yet)
+    watcher.process.send(Frame("stop"))
+    await watcher.exit
     assert child not in process_table()
 
 
@@ -298,10 +333,11 @@ async def test_close_ends_all(spawner: Any, start: Any) -> None:
 AGENT = """
 import asyncio, sys
 from pathlib import Path
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.memory_watch import used
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.process_tree.memory_watch import used
 from stoker.wire.messages import WorkerSpec
 class Watcher:
+    def on_broken(self, why): raise AssertionError(why)
     def on_frame(self, frame): print(worker.pid, frame.fields["child"], flush=True)
     def on_exit(self, exit): print(exit, flush=True)
 async def main():
@@ -337,7 +373,7 @@ async def test_a_killed_agent_leaves_nothing_to_the_next(
 
 
 async def test_a_worker_whose_agent_died_before_the_tie_was_made(tmp_path: Path) -> None:
-    given = order(Plan(), ["true"], tmp_path, {}) | {"parent": 1}
+    given = order(SandboxPlan(), ["true"], tmp_path, {}) | {"parent": 1}
     assert launch(given, {}, 2).wait() == 1
 
 
@@ -360,7 +396,7 @@ async def test_the_last_lines_are_kept(start: Any) -> None:
     assert tail[-1] == "no end ä\ufffd"
 
 
-async def test_a_listener_hears_what_was_printed_since(start: Any) -> None:
+async def test_a_listener_receives_what_was_printed_since(start: Any) -> None:
     process, watcher = start(
         """
         os.write(1, b"before\\nno end")
@@ -373,16 +409,16 @@ async def test_a_listener_hears_what_was_printed_since(start: Any) -> None:
     )
     await watcher.next("ready")
     first = process.listen()
-    assert first.lines() == (0, ())
+    assert first.after(0, whole=False) == (0, ())
     process.send(Frame("run"))
     await watcher.next("done")
-    assert first.lines() == (0, ("first", "second, open"))
+    assert first.after(0, whole=False) == (0, ("first", "second, open"))
     second = process.listen()
     process.send(Frame("run"))
     assert (await watcher.exit).log_tail[-4:] == ("first", "second, open", " and closed", "last words")
-    assert second.lines()[1] == (" and closed", "last words")
-    assert first.lines()[1][:2] == ("first", "second, open")
-    assert process.listen().lines() == (0, ())
+    assert second.after(0, whole=False)[1] == (" and closed", "last words")
+    assert first.after(0, whole=False)[1][:2] == ("first", "second, open")
+    assert process.listen().after(0, whole=False) == (0, ())
 
 
 async def test_a_flood_of_output_does_not_grow_memory(start: Any) -> None:
@@ -390,15 +426,18 @@ async def test_a_flood_of_output_does_not_grow_memory(start: Any) -> None:
         """
         block = b"y" * 1_000_000  # one endless line
         lines = b"a line of a hundred letters or so\\n" * 30_000
-        for _ in range(50):
+        for n in range(60):
+            if n == 10:
+                say("ready")
             os.write(1, block)
             os.write(1, lines)
-        say("ready")
+        say("flooded")
         hear()
         """
     )
+    await watcher.next("ready")  # what a flood takes once is taken
     before = _anonymous()
-    await watcher.next("ready")
+    await watcher.next("flooded")
     assert _anonymous() - before < 16 * 1024 * 1024
     process.kill()
     assert (await watcher.exit).log_tail[-1] == "a line of a hundred letters or so"
@@ -409,7 +448,7 @@ def _anonymous() -> int:
     return used(os.getpid(), "status", (b"RssAnon:",))
 
 
-async def test_a_module_that_does_not_exist_says_so(tmp_path: Path, new_watcher: Any) -> None:
+async def test_a_module_that_does_not_exist_is_reported(tmp_path: Path, new_watcher: Any) -> None:
     spawner = LocalSpawner(tmp_path / "d", module="no_such_module")
     watcher = new_watcher()
     spawner.spawn(WorkerSpec("w", "e", 1, "m:h"), None, watcher)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.log_tail import KEPT, LINE_MAX, LogTail
+from stoker.agent.logs.tail import KEPT, LINE_MAX, LogTail
 
 
 @given(st.lists(st.binary(max_size=30), max_size=30))
-def test_pieces_make_the_same_lines_as_the_whole(pieces: list[bytes]) -> None:
+def test_chunks_make_the_same_lines_as_the_whole(pieces: list[bytes]) -> None:
     tail, at_once = LogTail(), LogTail()
     for piece in pieces:
         tail.feed(piece)
@@ -38,12 +38,13 @@ def test_a_long_line_is_cut_and_its_rest_is_no_line() -> None:
 def test_of_a_line_that_is_written_over_it_is_the_last_writing() -> None:
     """A progress bar is one line, and may be longer than any that is kept."""
     tail = LogTail()
+    listener = tail.listen()
     tail.feed(b"before\n")
     for step in range(2000):
         tail.feed(b"\r%3d%%|######    |" % (step // 20))
-    assert tail.since(0) == ("before", " 99%|######    |")
+    assert listener.after(0, whole=False)[1] == ("before", " 99%|######    |")
     tail.feed(b"\r100%|##########|\r")
-    assert tail.since(0) == ("before", "100%|##########|")
+    assert listener.after(0, whole=False)[1] == ("before", "100%|##########|")
     tail.feed(b"\nafter\r\n")
     assert tail.lines == ("before", "100%|##########|", "after")
 
@@ -52,18 +53,18 @@ def test_of_a_line_that_is_written_over_it_is_the_last_writing() -> None:
     st.lists(st.sampled_from([b"a\n", b"b", b"c\nd\n", b"\n", b"e\r\nf", b"\r", b"g\rh"]), max_size=400),
     st.data(),
 )
-def test_since_a_mark_it_is_what_a_new_one_would_have_kept(pieces: list[bytes], data: st.DataObject) -> None:
+def test_a_listener_has_what_a_new_one_would_have_kept(pieces: list[bytes], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(pieces)))
     tail, fresh = LogTail(), LogTail()
     for piece in pieces[:cut]:
         tail.feed(piece)
-    mark = tail.mark()
-    assert tail.since(mark) == ()
+    listener = tail.listen()
+    assert listener.after(0, whole=False)[1] == ()
     for piece in pieces[cut:]:
         tail.feed(piece)
         fresh.feed(piece)
-    heard = tail.since(mark)
+    heard = listener.after(0, whole=False)[1]
     fresh.close()
     assert heard[-KEPT:] == fresh.lines
     tail.close()
-    assert tail.since(mark) == fresh.lines
+    assert listener.after(0, whole=False)[1] == fresh.lines

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stoker.agent import memory_watch, process_tree
-from stoker.agent.memory_watch import MemoryWatch
+from stoker.agent.process_tree import memory_watch, tree
+from stoker.agent.process_tree.memory_watch import MemoryWatch
 
 PATIENCE_S = 60.0
 LIMIT = 1000
@@ -66,7 +66,7 @@ async def test_a_look_that_hangs_holds_up_neither_the_loop_nor_a_second_thread(p
     watch.stop()
 
 
-async def test_what_a_look_finds_after_the_end_is_not_told(proc: Proc) -> None:
+async def test_what_a_look_finds_after_the_end_is_not_reported(proc: Proc) -> None:
     watch = MemoryWatch(LIMIT, lambda: [1], lambda: pytest.fail("told of a worker that has ended"))
     await proc.until(proc.begun.is_set)
     watch.stop()
@@ -91,7 +91,7 @@ async def test_a_host_without_a_thread_to_spare_is_looked_at_later(
     watch = MemoryWatch(LIMIT, lambda: [1], over.set)
     async with asyncio.timeout(PATIENCE_S):
         await over.wait()
-    assert "it is tried again: can't start new thread" in caplog.text
+    assert "is tried again: can't start new thread" in caplog.text
     watch.stop()
 
 
@@ -99,7 +99,7 @@ async def test_nobody_reads_the_environment_of_another_living_worker(
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That is in its memory, too, and what its driver holds is waited for."""
-    marked, read = process_tree.marked, []
+    marked, read = tree.marked, []
 
     def noted(pid: int, name: str, value: str) -> bool:
         read.append(pid)
@@ -108,7 +108,7 @@ async def test_nobody_reads_the_environment_of_another_living_worker(
     workers = [start("say('ready'); forever()", worker=f"w{n}") for n in range(2)]
     for _, watcher in workers:
         await watcher.next("ready")
-    monkeypatch.setattr(process_tree, "marked", noted)
+    monkeypatch.setattr(tree, "marked", noted)
     (first, first_watcher), (second, _) = workers
     first.kill()
     await first_watcher.exit

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.container_plan import Engine
-from stoker.agent.container_spawner import ContainerSpawner, OnHost
-from stoker.agent.files import ScratchFolders
-from stoker.agent.isolation import Host
-from stoker.agent.isolation_probe import probe
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.outbox_disk import OutboxFile
-from stoker.agent.worker_users import WorkerUsers
-from stoker.agent.zygotes import ZygoteSpawner
+from stoker.agent.containers.plan import EngineFacts
+from stoker.agent.containers.spawner import ContainerSpawner, HostFolder
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.reports.outbox_file import OutboxFile
+from stoker.agent.sandbox.isolation import Host
+from stoker.agent.sandbox.probe import probe
+from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.zygotes.zygotes import ZygoteSpawner
 from stoker.wire.messages import AttemptKey, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -30,7 +30,7 @@ HANDLERS = Path(__file__).parents[1] / "handlers"
 RANGE = (190_010, 190_019)
 SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not reach the one of a virtual environment
 
-OWN_TEMPLATE = f"a signal to {SYSTEM_PYTHON} -P -m stoker.worker.template"
+OWN_TEMPLATE = f"a signal to {SYSTEM_PYTHON} -P -m stoker.worker.zygote.zygote"
 """Of the same user; who could look into another's would find that one's workers as well."""
 
 
@@ -57,7 +57,7 @@ class Node:
         OutboxFile(self.data / "outbox").save(b"")
         engine: Any = _NoEngine()
         self.containers = ContainerSpawner(
-            engine, OnHost(self.data, self.data), "n", self.scratch, users=users
+            engine, HostFolder(self.data, self.data), "n", self.scratch, users=users
         )
         (self.data / "containers" / "w9-abcdef").mkdir()
 
@@ -77,7 +77,7 @@ class Node:
 
 
 class _NoEngine:
-    facts = Engine("docker", "28.0.1")
+    facts = EngineFacts("docker", "28.0.1")
 
     def close(self) -> None:
         pass

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from stoker.agent import program_folder
-from stoker.agent.birth import Program
-from stoker.agent.isolation_probe import probe
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.program_folder import own_folder
-from stoker.agent.seams import SpawnFailed
-from stoker.agent.started_process import LocalProcess
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.processes import program_folder
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.processes.program_folder import own_folder
+from stoker.agent.processes.running_process import LocalProcess
+from stoker.agent.processes.spawn_request import Program
+from stoker.agent.sandbox.probe import probe
+from stoker.agent.sandbox.users import WorkerUsers
 from stoker.wire.messages import WorkerSpec
 
 RANGE = (190_004, 190_007)

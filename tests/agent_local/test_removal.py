@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.removal import remove_tree
+from stoker.agent.storage.removal import remove_tree
 
 DEEP = 3000
 
@@ -39,7 +39,7 @@ def test_a_tree_that_is_deeper_than_a_path_may_be_long(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_folders_of_one_name_in_many_places(tmp_path: Path) -> None:
+def test_folders_of_one_name_at_many_depths(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"top/{number}/.1/.2/same/x").mkdir(parents=True)
         (tmp_path / f"top/{number}/.1/.2/same/file").write_text("")

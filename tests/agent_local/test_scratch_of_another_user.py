@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.files import ScratchFolders
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.sandbox.users import WorkerUsers
 from stoker.wire.messages import AttemptKey
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from stoker.agent import files
-from stoker.agent.files import RESERVE, ScratchFolders
+from stoker.agent.processes.scratch_folders import RESERVE, ScratchFolders
 from stoker.wire.messages import AttemptKey
 
 KEY = AttemptKey("0f0e-u1", 2)
@@ -17,9 +18,11 @@ KEY = AttemptKey("0f0e-u1", 2)
 def test_no_folder_is_made_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = ScratchFolders(tmp_path / "scratch")
     free = RESERVE - 1
-    monkeypatch.setattr(
-        files, "free_bytes", lambda path: free if str(path) == str(tmp_path / "scratch") else 0
-    )
+
+    def usage(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=free if path == tmp_path / "scratch" else 0)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
     with pytest.raises(OSError, match="63 MiB are free, 64 MiB are needed") as refused:
         folders.make(KEY)
     assert refused.value.errno == errno.ENOSPC

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.birth import Program
-from stoker.agent.cgroups import Cgroups, NoCgroups
-from stoker.agent.files import ScratchFolders
-from stoker.agent.isolation import Host
-from stoker.agent.isolation_probe import probe
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.process_tree import process_table, user_of
-from stoker.agent.seams import SpawnFailed
-from stoker.agent.worker_users import WorkerUsers
-from stoker.agent.zygotes import ZygoteSpawner
+from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.process_tree.cgroups import Cgroups, NoCgroups
+from stoker.agent.process_tree.tree import process_table, user_of
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.processes.spawn_request import Program
+from stoker.agent.sandbox.isolation import Host
+from stoker.agent.sandbox.probe import probe
+from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.zygotes.zygotes import ZygoteSpawner
 from stoker.wire.messages import AttemptKey, WorkerLimits, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -272,7 +272,7 @@ async def test_limits_and_privileges_of_a_program(
 
 
 @root_only
-async def test_a_forked_worker_has_its_templates_user(made: Made, new_watcher: Any) -> None:
+async def test_a_forked_worker_has_its_zygotes_user(made: Made, new_watcher: Any) -> None:
     users, host = own_users()
     local = made.spawner(users, host=host, module="stoker.worker.runtime")
     spawner = ZygoteSpawner(local)
@@ -326,7 +326,7 @@ forever()
 """To 480 MiB: not for ever, since whoever limits it may come late, and the host would kill it first."""
 
 
-async def test_a_worker_that_uses_all_memory_is_killed_and_it_is_said_why(made: Made) -> None:
+async def test_a_worker_that_uses_all_memory_is_killed_with_the_reason(made: Made) -> None:
     limit = WorkerLimits(memory_bytes=300 << 20)
     _, watcher = made.start(made.spawner(), GROWS, limits=limit)
     ended = await watcher.exit
@@ -465,6 +465,31 @@ async def test_a_sandbox_has_nothing_to_write_to_but_its_own(made: Made, sandbox
     assert told["cwd"] == str(made.folder)
 
 
+async def test_shared_memory_in_a_sandbox_is_its_own_and_counts(made: Made, sandboxed: LocalSpawner) -> None:
+    script = """
+seen = os.listdir("/dev/shm")
+with open("/dev/shm/hidden", "wb") as file:
+    for _ in range(20):
+        file.write(b"x" * (1 << 20))
+room = os.statvfs("/dev/shm")
+say("ready", seen=seen, room=room.f_blocks * room.f_frsize, ipc=os.readlink("/proc/self/ns/ipc"))
+hear()
+with open("/dev/shm/more", "wb") as file:
+    for _ in range(70):
+        file.write(b"x" * (1 << 20))
+forever()
+"""
+    limits = WorkerLimits(memory_bytes=96 << 20)
+    process, watcher = made.start(sandboxed, script, limits=limits)
+    told = (await watcher.next("ready")).fields
+    assert told["seen"] == []
+    assert told["room"] == 96 << 20
+    assert told["ipc"] != os.readlink("/proc/self/ns/ipc")
+    assert not os.path.exists("/dev/shm/hidden")
+    process.send(Frame("stop"))
+    assert (await watcher.exit).reason == "killed: out of memory (limit 96 MiB)"
+
+
 async def test_a_file_is_handed_out_of_a_sandbox(made: Made, sandboxed: LocalSpawner) -> None:
     (made.folder / "data" / "scratch").rmdir()
     scratch = ScratchFolders(made.folder / "data" / "scratch", sandboxed.users)
@@ -545,7 +570,7 @@ def volume_root(folder: Path) -> Path:
 
 @pytest.mark.parametrize("how", ["bubblewrap", "mount", "variable"])
 @pytest.mark.parametrize("users", [None, pytest.param(RANGE, marks=root_only)])
-async def test_a_volume_is_where_the_worker_is_told(
+async def test_a_volume_is_where_the_variable_says(
     made: Made, volume_root: Path, how: str, users: Any, request: Any
 ) -> None:
     if how == "bubblewrap":
@@ -588,6 +613,6 @@ async def test_a_volume_of_a_forked_worker(made: Made, volume_root: Path, new_wa
     await spawner.close()
 
 
-async def test_a_node_without_a_volume_root_says_so(made: Made) -> None:
+async def test_a_node_without_a_volume_root_reports_it(made: Made) -> None:
     with pytest.raises(SpawnFailed, match="volume weights has no place here: this node has no volume root"):
         made.start(made.spawner(), "", volume="weights")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent import volume_folders
-from stoker.agent.removal import remove_tree
-from stoker.agent.volume_folders import BLOCK, GONE, FoldersOnDisk, used_bytes
+from stoker.agent.storage import volume_folders
+from stoker.agent.storage.removal import remove_tree
+from stoker.agent.storage.volume_folders import BLOCK, GONE, FoldersOnDisk, used_bytes
 
 
 def on_disk(*paths: Path) -> int:
@@ -57,7 +57,7 @@ def test_a_folder_that_became_a_link_is_not_entered(tmp_path: Path) -> None:
     assert volume_folders._entries(str(tmp_path / "link"), (seen.st_dev, seen.st_ino)) == []
 
 
-def test_it_ends_when_it_is_told_to_and_where_there_is_too_much(tmp_path: Path) -> None:
+def test_it_ends_when_it_is_closed_and_where_there_is_too_much(tmp_path: Path) -> None:
     for name in range(20):
         (tmp_path / str(name)).touch()
     assert used_bytes(tmp_path, over=lambda: True) is None
@@ -120,14 +120,14 @@ async def test_what_an_earlier_agent_left_goes(tmp_path: Path) -> None:
     assert kept.exists()
 
 
-async def test_a_look_that_is_closed_tells_nothing(tmp_path: Path) -> None:
+async def test_a_look_that_is_closed_reports_nothing(tmp_path: Path) -> None:
     folders = FoldersOnDisk(tmp_path)
     filled(tmp_path / "v1" / "file", 10)
     folders.close()
     assert await folders.measure("v1") is None
 
 
-async def test_an_error_in_the_thread_reaches_who_asked(tmp_path: Path, monkeypatch) -> None:
+async def test_an_error_in_the_thread_reaches_the_caller(tmp_path: Path, monkeypatch) -> None:
     def broken(*_: object) -> int:
         raise OSError(5, "Input/output error")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.holdings import Holdings
-from stoker.agent.isolation import Host
-from stoker.agent.seams import SpawnFailed
-from stoker.agent.volumes import folder, group, shared
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.processes.worker_resources import WorkerResources
+from stoker.agent.sandbox.isolation import Host
+from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.storage.volumes import folder, group, shared
 from stoker.wire.messages import WorkerSpec
 
 
@@ -69,7 +69,7 @@ def test_no_root_and_a_root_that_is_gone(tmp_path: Path) -> None:
         folder(tmp_path / "gone", "weights")
 
 
-def test_a_group_that_this_host_does_not_have_is_a_sentence(
+def test_a_group_that_this_host_does_not_have_is_an_error_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a container whose groups are others' on the host, and of some network file systems."""
@@ -84,6 +84,6 @@ def test_a_group_that_this_host_does_not_have_is_a_sentence(
         shared(tmp_path, "weights", number)
     between, spec = (190_000, 190_003), WorkerSpec("w1", "e", 1, "no_module:handler", volume="weights")
     host = Host(user_range=between, volume_root=str(tmp_path))
-    holdings = Holdings(tmp_path / "data", WorkerUsers(between=between), host, None, ())
+    holdings = WorkerResources(tmp_path / "data", WorkerUsers(between=between), host, None, ())
     with contextlib.ExitStack() as undo, pytest.raises(SpawnFailed, match="volume weights cannot be shared"):
         holdings.take(spec, None, undo, None)

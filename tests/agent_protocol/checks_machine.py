@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from stoker.agent.protocol_bodies import Failed, Finished, Piece, Progressed
+from stoker.agent.protocol.bodies import Failed, Finished, PartialOutput, Progressed
 from stoker.wire.messages import AttemptKey
 
 ENDS = ("done", "failed", "returned")
@@ -16,93 +16,93 @@ def key(job: str = "j1", attempt: int = 1) -> AttemptKey:
 
 
 def run(m: Any, at: float, job: str = "j1", attempt: int = 1) -> Any:
-    return m.RunAsked(at, key(job, attempt), f"{job}/{attempt}".encode())
+    return m.RunRequested(at, key(job, attempt), f"{job}/{attempt}".encode())
 
 
 def kinds(commands: Any) -> list[str]:
-    """The commands by their names, and what is said by its kind."""
-    return [c.frame.kind if type(c).__name__ == "Say" else type(c).__name__ for c in commands]
+    """The names of the commands; a frame by its kind."""
+    return [c.frame.kind if type(c).__name__ == "SendFrame" else type(c).__name__ for c in commands]
 
 
 class World:
-    """One life: remembers what was asked and said, and checks each step."""
+    """One life: remembers requests and answers, and checks each step."""
 
     def __init__(self, m: Any, **state: Any) -> None:
         self.m = m
         self.state = m.State(**state)
         self.at = 0.0
         self.requests = 0
-        self.held: dict[int, tuple[str, float, int]] = {}  # request: kind, asked at, room
-        self.asked: list[AttemptKey] = []
-        self.given: list[AttemptKey] = []
+        self.held: dict[int, tuple[str, float, int]] = {}  # request: kind, time, room
+        self.requested: list[AttemptKey] = []
+        self.handed_over: list[AttemptKey] = []
         self.over: set[AttemptKey] = set()
-        self.pieces: dict[AttemptKey, int] = {}
-        self.stopped = False  # no job may be given any more
+        self.chunks: dict[AttemptKey, int] = {}
+        self.stopped = False  # no job may be handed over any more
         self.left = False
         self.signals = 0
-        self.doubts: set[AttemptKey] = set()  # of which the last poll said that nothing runs
+        self.suspected: set[AttemptKey] = set()  # jobs that run, though the last poll reported none
 
     def happens(self, event: Any) -> Any:
         before = self.state
-        newer = type(event).__name__ in ("TakeAsked", "StopAsked")
+        newer = type(event).__name__ in ("TakeRequested", "StopsRequested")
         self.at = event.at
         self.state, commands = self.m.step(before, event)
         for command in commands:
-            self.hears(command, newer)
+            self.obey(command, newer)
         self.settled()
         return commands
 
-    def hears(self, command: Any, newer: bool) -> None:
+    def obey(self, command: Any, newer: bool) -> None:
         match type(command).__name__:
             case "Terminate":
-                assert not self.given_and_not_over(), "ended while a job ran"
+                assert not self.running(), "ended while a job ran"
                 self.signals += 1
                 self.stopped = self.left = True
-            case "GiveJobs" | "GiveStops" as name:
+            case "AnswerTake" | "AnswerStops" as name:
                 self.answered(name, command, newer)
-            case "Say":
-                self.heard(command.frame)
+            case "SendFrame":
+                self.on_frame(command.frame)
 
     def answered(self, name: str, command: Any, newer: bool) -> None:
-        asked, since, room = self.held.pop(command.request)
-        assert asked == name
+        requested, since, room = self.held.pop(command.request)
+        assert requested == name
         if not command.jobs:
-            hold = self.m.TAKE_HOLD_S if name == "GiveJobs" else self.m.STOP_HOLD_S
+            hold = self.m.TAKE_HOLD_S if name == "AnswerTake" else self.m.STOP_HOLD_S
             assert self.left or newer or self.at >= since + hold, "an empty answer at once"
-        if name == "GiveStops":
-            assert all(any(job == k.job for k in self.given) for job in command.jobs if job)
+        if name == "AnswerStops":
+            assert all(any(job == k.job for k in self.handed_over) for job in command.jobs if job)
             return
         assert len(command.jobs) <= room
-        assert not command.jobs or not self.stopped, "a job for a program that was told to stop"
+        assert not command.jobs or not self.stopped, "a job for a program that was asked to stop"
         for waiting in command.jobs:
-            assert waiting.key in self.asked
+            assert waiting.key in self.requested
             assert waiting.key not in self.over
-            assert waiting.key.job not in {k.job for k in self.given_and_not_over()}
-            self.given.append(waiting.key)
+            assert waiting.key.job not in {k.job for k in self.running()}
+            self.handed_over.append(waiting.key)
 
-    def heard(self, frame: Any) -> None:
+    def on_frame(self, frame: Any) -> None:
         if frame.kind == "retire":
             self.stopped = True
         if "job" not in frame.fields:
             return
         mine = key(frame.job, frame.attempt)
-        assert mine in self.asked
+        assert mine in self.requested
         assert mine not in self.over, f"{frame.kind} after the end"
         if frame.kind == "chunk":
-            assert frame.fields["n"] == self.pieces.get(mine, 0)
-            self.pieces[mine] = frame.fields["n"] + 1
+            assert frame.fields["n"] == self.chunks.get(mine, 0)
+            self.chunks[mine] = frame.fields["n"] + 1
         if frame.kind in ENDS:
-            assert (frame.kind == "returned") <= (mine not in self.given)
+            assert (frame.kind == "returned") <= (mine not in self.handed_over)
             self.over.add(mine)
 
-    def given_and_not_over(self) -> list[AttemptKey]:
-        return [one for one in self.given if one not in self.over]
+    def running(self) -> list[AttemptKey]:
+        return [one for one in self.handed_over if one not in self.over]
 
     def settled(self) -> None:
         """Nobody waits in vain, and nothing is lost sight of."""
         s = self.state
         known = {one.key for one in (*s.waiting, *s.open)}
-        assert known == set(self.asked) - self.over
+        assert known == set(self.requested) - self.over
         opened = [one.key.job for one in s.open]
         assert len(opened) == len(set(opened))
         if s.phase == "serving" and s.take is not None:
@@ -116,33 +116,33 @@ class World:
 
     def take(self, room: int = 1, busy: bool | None = False, many: bool = False) -> Any:
         self.requests += 1
-        self.held[self.requests] = ("GiveJobs", self.at, room)
+        self.held[self.requests] = ("AnswerTake", self.at, room)
         arrived = {one.key for one in self.state.open if one.text is None}
-        known = arrived <= self.doubts
+        known = arrived <= self.suspected
         over = set(self.over)
-        commands = self.happens(self.m.TakeAsked(self.at, self.requests, room, many, busy))
+        commands = self.happens(self.m.TakeRequested(self.at, self.requests, room, many, busy))
         if busy is False and known:
             assert arrived <= self.over, "the program runs nothing, and a job of it goes on"
         if busy is False and not known:
             assert self.over == over, "one word of the program is not enough"
-            assert self.requests not in self.held, "it is asked once more at once"
+            assert self.requests not in self.held, "it polls once more at once"
         if busy is not None:
-            self.doubts = set() if busy else arrived
+            self.suspected = set() if busy else arrived
         return commands
 
     def stop_poll(self) -> Any:
         self.requests += 1
-        self.held[self.requests] = ("GiveStops", self.at, 0)
-        return self.happens(self.m.StopAsked(self.at, self.requests))
+        self.held[self.requests] = ("AnswerStops", self.at, 0)
+        return self.happens(self.m.StopsRequested(self.at, self.requests))
 
     def asks(self, job: str, attempt: int = 1) -> Any:
-        self.asked.append(key(job, attempt))
+        self.requested.append(key(job, attempt))
         return self.happens(run(self.m, self.at, job, attempt))
 
     def handed(self, *, arrived: bool = True) -> Any:
         keys = tuple(one.key for one in self.state.open if one.text is not None)
         if not arrived:
-            self.given = [one for one in self.given if one not in keys]
+            self.handed_over = [one for one in self.handed_over if one not in keys]
         return self.happens(self.m.Handed(self.at, 0, keys, arrived))
 
     def hangs_up(self, request: int) -> Any:
@@ -152,7 +152,7 @@ class World:
     def ends(self, *, terminated: bool) -> Any:
         self.stopped = True
         self.left = self.left or terminated
-        return self.happens((self.m.Terminated if terminated else self.m.DrainAsked)(self.at))
+        return self.happens((self.m.Terminated if terminated else self.m.DrainRequested)(self.at))
 
 
 def walk(m: Any, draw: Any, steps: int = 40) -> None:
@@ -184,11 +184,13 @@ def act(world: World, draw: Any, number: int) -> None:
         case "hand":
             world.handed(arrived=draw([True, True, True, False]))
         case "post":
-            post = draw([Finished(b"1"), Finished(None, True), Failed("bad"), Piece(b"2"), Progressed(b"3")])
+            post = draw(
+                [Finished(b"1"), Finished(None, True), Failed("bad"), PartialOutput(b"2"), Progressed(b"3")]
+            )
             world.happens(m.Posted(world.at, draw([*jobs, "unknown"]), post))
         case "cancel":
             known = [one.key for one in (*s.open, *s.waiting)]
-            world.happens(m.CancelAsked(world.at, draw([*known, key("unknown")])))
+            world.happens(m.CancelRequested(world.at, draw([*known, key("unknown")])))
         case "stops":
             world.stop_poll()
         case "ping":
@@ -217,40 +219,42 @@ def serving(m: Any, *jobs: str, room: int = 1, busy: bool = False) -> World:
     for job in jobs:
         world.asks(job)
         world.handed()
-        if len(world.given_and_not_over()) < room:
-            world.take(room - len(world.given_and_not_over()), busy=True, many=True)
+        if len(world.running()) < room:
+            world.take(room - len(world.running()), busy=True, many=True)
     return world
 
 
 def the_first_take_is_the_start(m: Any) -> None:
     world = World(m, slots=4)
-    (said,) = world.take(3, many=True)
-    assert (said.frame.kind, said.frame.fields) == ("ready", {"concurrency": 3}), "as many as it has room for"
+    (frames,) = world.take(3, many=True)
+    assert (frames.frame.kind, frames.frame.fields) == ("ready", {"concurrency": 3}), (
+        "as many as it has room for"
+    )
     assert m.wake_at(world.state) == m.TAKE_HOLD_S
     world.at = m.TAKE_HOLD_S
-    assert kinds(world.happens(m.Tick(world.at))) == ["GiveJobs"]
+    assert kinds(world.happens(m.Tick(world.at))) == ["AnswerTake"]
     assert kinds(world.take(3, many=True)) == [], "it is ready once"
 
 
 def it_never_takes_more_at_once_than_the_endpoint_allows(m: Any) -> None:
     world = World(m, slots=4)
-    (said,) = world.take(9, many=True)
-    assert said.frame.fields == {"concurrency": 4}
-    assert kinds(world.take(12, many=True)) == ["GiveJobs"], "no news: it is still 4"
+    (frames,) = world.take(9, many=True)
+    assert frames.frame.fields == {"concurrency": 4}
+    assert kinds(world.take(12, many=True)) == ["AnswerTake"], "no news: it is still 4"
 
 
 def what_does_not_tell_what_runs_has_the_slots_of_its_endpoint(m: Any) -> None:
-    (said,) = World(m, slots=4).take(1, busy=None)
-    assert said.frame.fields == {"concurrency": 4}
+    (frames,) = World(m, slots=4).take(1, busy=None)
+    assert frames.frame.fields == {"concurrency": 4}
 
 
-def another_room_while_nothing_runs_is_told(m: Any) -> None:
+def another_room_while_nothing_runs_is_reported(m: Any) -> None:
     world = World(m, slots=4)
     world.take(2, many=True)
     for room in (3, 1):
-        _, said = world.take(room, many=True)
-        assert (said.frame.kind, said.frame.fields) == ("slots", {"n": room})
-    assert kinds(world.take(1)) == ["GiveJobs"]
+        _, frames = world.take(room, many=True)
+        assert (frames.frame.kind, frames.frame.fields) == ("slots", {"n": room})
+    assert kinds(world.take(1)) == ["AnswerTake"]
 
 
 def less_room_beside_what_runs_is_no_news(m: Any) -> None:
@@ -261,18 +265,18 @@ def less_room_beside_what_runs_is_no_news(m: Any) -> None:
     assert kinds(world.take(2, busy=True, many=True)) == []
 
 
-def what_programs_without_batches_ask_for_beside_what_runs_is_told(m: Any) -> None:
+def programs_without_batches_request_beyond_what_runs(m: Any) -> None:
     world = World(m, slots=3)
     world.take()
-    told = []
+    answer = []
     for number in range(4):
         world.asks(f"j{number}")
         world.handed()
-        told += [c.frame.fields for c in world.take(busy=True) if type(c).__name__ == "Say"]
-    assert told == [{"n": 2}, {"n": 3}], "as many as the endpoint allows"
+        answer += [c.frame.fields for c in world.take(busy=True) if type(c).__name__ == "SendFrame"]
+    assert answer == [{"n": 2}, {"n": 3}], "as many as the endpoint allows"
     for number in range(4):
         world.happens(m.Posted(world.at, f"j{number}", Finished(b"1")))
-    assert kinds(world.take()) == ["GiveJobs"], "idle, it asks for one as ever"
+    assert kinds(world.take()) == ["AnswerTake"], "idle, it asks for one as ever"
 
 
 def what_asks_for_batches_tells_its_room_when_nothing_runs(m: Any) -> None:
@@ -281,10 +285,10 @@ def what_asks_for_batches_tells_its_room_when_nothing_runs(m: Any) -> None:
     world.asks("j1")
     world.handed()
     assert kinds(world.take(2, busy=True, many=True)) == [], "a result may have been dropped"
-    assert kinds(world.take(1, busy=True)) == ["GiveJobs"]
+    assert kinds(world.take(1, busy=True)) == ["AnswerTake"]
 
 
-def fewer_slots_are_told_before_a_lost_job_frees_one(m: Any) -> None:
+def fewer_slots_are_reported_before_a_lost_job_frees_one(m: Any) -> None:
     world = World(m, slots=4)
     world.take(3, many=True)
     world.asks("j1")
@@ -296,12 +300,12 @@ def fewer_slots_are_told_before_a_lost_job_frees_one(m: Any) -> None:
 def a_job_waits_for_the_next_take(m: Any) -> None:
     world = World(m)
     world.take()
-    (given,) = world.asks("j1")
-    assert (given.jobs[0].text, given.many) == (b"j1/1", False)
+    (handed_over,) = world.asks("j1")
+    assert (handed_over.jobs[0].text, handed_over.many) == (b"j1/1", False)
     assert kinds(world.handed()) == ["begun"]
     assert world.asks("j2") == ()
     assert kinds(world.happens(m.Posted(0.0, "j1", Finished(b"5")))) == ["done"]
-    assert kinds(world.take()) == ["GiveJobs"]
+    assert kinds(world.take()) == ["AnswerTake"]
 
 
 def a_batch_brings_what_there_is_room_for(m: Any) -> None:
@@ -313,9 +317,9 @@ def a_batch_brings_what_there_is_room_for(m: Any) -> None:
         world.asks(f"j{number}")
     assert [one.key.job for one in world.state.open] == ["j0"], "the poll was gone after the first"
     world.handed()
-    (given,) = world.take(2, busy=True, many=True)
-    assert [one.key.job for one in given.jobs] == ["j1", "j2"]
-    assert given.many
+    (handed_over,) = world.take(2, busy=True, many=True)
+    assert [one.key.job for one in handed_over.jobs] == ["j1", "j2"]
+    assert handed_over.many
 
 
 def an_answer_that_found_nobody_is_given_again(m: Any) -> None:
@@ -324,17 +328,17 @@ def an_answer_that_found_nobody_is_given_again(m: Any) -> None:
     world.asks("j1")
     world.asks("j2")
     assert world.handed(arrived=False) == ()
-    (given,) = world.take()
-    assert given.jobs[0].key.job == "j1", "in its old place"
+    (handed_over,) = world.take()
+    assert handed_over.jobs[0].key.job == "j1", "in its old place"
 
 
 def a_dropped_result_is_noticed_at_the_next_take(m: Any) -> None:
     world = serving(m, "j1")
     (again,) = world.take(busy=False)
-    assert again.jobs == (), "asked once more, at once"
-    (said,) = world.take(busy=False)
-    assert (said.frame.kind, said.frame.fields["error"]) == ("failed", m.LOST)
-    assert said.frame.fields["retryable"] is False
+    assert again.jobs == (), "it polls once more at once"
+    (frames,) = world.take(busy=False)
+    assert (frames.frame.kind, frames.frame.fields["error"]) == ("failed", m.LOST)
+    assert frames.frame.fields["retryable"] is False
 
 
 def a_take_that_was_sent_before_its_job_was_counted_accuses_nobody(m: Any) -> None:
@@ -353,8 +357,8 @@ def a_job_that_came_after_the_doubt_is_not_lost_with_it(m: Any) -> None:
     assert kinds(world.take(3, busy=False, many=True))[0] == "failed"
     world.handed()
     world.take(3, busy=False, many=True)
-    (said,) = world.take(3, busy=False, many=True)
-    assert said.frame.job == "j2"
+    (frames,) = world.take(3, busy=False, many=True)
+    assert frames.frame.job == "j2"
 
 
 def a_job_on_its_way_is_not_lost(m: Any) -> None:
@@ -371,12 +375,12 @@ def who_does_not_say_whether_it_is_busy_loses_nothing(m: Any) -> None:
 
 def a_stopped_job_frees_its_room(m: Any) -> None:
     world = serving(m, "j1", "j2", room=3)
-    world.happens(m.CancelAsked(world.at, key("j1")))
-    (told,) = world.stop_poll()
-    assert told.jobs == ("j1",)
+    world.happens(m.CancelRequested(world.at, key("j1")))
+    (answer,) = world.stop_poll()
+    assert answer.jobs == ("j1",)
     assert "failed" not in kinds(world.take(1, busy=True, many=True)), "two run, one is free"
-    (said,) = (c for c in world.take(2, busy=True, many=True) if type(c).__name__ == "Say")
-    assert (said.frame.job, said.frame.fields["error"]) == ("j1", m.STOPPED)
+    (frames,) = (c for c in world.take(2, busy=True, many=True) if type(c).__name__ == "SendFrame")
+    assert (frames.frame.job, frames.frame.fields["error"]) == ("j1", m.STOPPED)
 
 
 def a_surplus_without_a_stop_accuses_nobody(m: Any) -> None:
@@ -389,8 +393,8 @@ def two_pings_without_a_job_that_had_arrived(m: Any) -> None:
     assert world.happens(m.Pinged(world.at, frozenset({"j1"}))) == ()
     assert world.happens(m.Pinged(world.at, frozenset({"j1", "j2"}))) == (), "it is there again"
     assert world.happens(m.Pinged(world.at, frozenset({"j1"}))) == ()
-    (said,) = world.happens(m.Pinged(world.at, frozenset({"j1"})))
-    assert (said.frame.kind, said.frame.job) == ("failed", "j2")
+    (frames,) = world.happens(m.Pinged(world.at, frozenset({"j1"})))
+    assert (frames.frame.kind, frames.frame.job) == ("failed", "j2")
 
 
 def pings_that_never_name_a_job_accuse_nobody(m: Any) -> None:
@@ -407,22 +411,22 @@ def pings_accuse_no_job_that_may_not_have_arrived(m: Any) -> None:
         assert world.happens(m.Pinged(world.at, frozenset())) == ()
 
 
-def a_stop_is_told_again_until_it_is_heard(m: Any) -> None:
+def a_stop_is_repeated_until_it_arrives(m: Any) -> None:
     world = serving(m, "j1")
     assert world.stop_poll() == ()
-    (told,) = world.happens(m.CancelAsked(world.at, key("j1")))
-    assert told.jobs == ("j1",)
+    (answer,) = world.happens(m.CancelRequested(world.at, key("j1")))
+    assert answer.jobs == ("j1",)
     assert world.stop_poll() == ()
-    assert m.wake_at(world.state) == world.at + m.TELL_AGAIN_S
-    (told,) = world.happens(m.Tick(world.at + m.TELL_AGAIN_S))
-    assert told.jobs == ("j1",)
+    assert m.wake_at(world.state) == world.at + m.STOP_AGAIN_S
+    (answer,) = world.happens(m.Tick(world.at + m.STOP_AGAIN_S))
+    assert answer.jobs == ("j1",)
 
 
 def what_waits_is_cancelled_here(m: Any) -> None:
     world = serving(m, "j1")
     world.asks("j2")
-    (said,) = world.happens(m.CancelAsked(world.at, key("j2")))
-    assert (said.frame.kind, said.frame.job) == ("failed", "j2")
+    (frames,) = world.happens(m.CancelRequested(world.at, key("j2")))
+    assert (frames.frame.kind, frames.frame.job) == ("failed", "j2")
 
 
 def drained_it_gets_no_job_and_the_signal_before_its_polls(m: Any) -> None:
@@ -430,9 +434,9 @@ def drained_it_gets_no_job_and_the_signal_before_its_polls(m: Any) -> None:
     world.stop_poll()
     assert world.ends(terminated=False) == ()
     world.asks("j2")
-    assert "GiveJobs" not in kinds(world.take(busy=True))
+    assert "AnswerTake" not in kinds(world.take(busy=True))
     commands = world.happens(m.Posted(world.at, "j1", Finished(b"1")))
-    assert kinds(commands) == ["done", "Terminate", "GiveJobs", "GiveStops"]
+    assert kinds(commands) == ["done", "Terminate", "AnswerTake", "AnswerStops"]
     assert commands[3].jobs == ("",), "an answer after which a stock program does not sleep"
     assert world.take(busy=False) == ()
     assert m.wake_at(world.state) >= world.at + 0.5, "a program that ignores the signal does not spin"
@@ -440,13 +444,13 @@ def drained_it_gets_no_job_and_the_signal_before_its_polls(m: Any) -> None:
 
 def an_idle_one_leaves_at_once(m: Any) -> None:
     world = serving(m)
-    assert kinds(world.ends(terminated=False)) == ["Terminate", "GiveJobs"]
+    assert kinds(world.ends(terminated=False)) == ["Terminate", "AnswerTake"]
 
 
 def a_ladder_lets_go_of_the_polls_and_hears_the_result(m: Any) -> None:
     world = serving(m, "j1")
     world.stop_poll()
-    assert kinds(world.ends(terminated=True)) == ["GiveStops"]
+    assert kinds(world.ends(terminated=True)) == ["AnswerStops"]
     assert kinds(world.happens(m.Posted(world.at, "j1", Finished(b"1")))) == ["done"]
     assert world.signals == 0, "the signal was the ladder's"
 
@@ -468,20 +472,20 @@ def its_neighbours_may_end_first(m: Any) -> None:
 def late_news_is_ignored(m: Any) -> None:
     world = serving(m, "j1")
     world.happens(m.Posted(0.0, "j1", Finished(b"1")))
-    for post in (Finished(b"2"), Failed("bad"), Progressed(b"1"), Piece(b"1")):
+    for post in (Finished(b"2"), Failed("bad"), Progressed(b"1"), PartialOutput(b"1")):
         assert world.happens(m.Posted(0.0, "j1", post)) == ()
 
 
 def attempts_of_one_job_run_one_after_the_other(m: Any) -> None:
     world = serving(m, "j1", room=2)
     assert world.asks("j1", attempt=2) == ()
-    said, given = world.happens(m.Posted(0.0, "j1", Finished(b"1")))
-    assert (said.frame.attempt, given.jobs[0].key.attempt) == (1, 2)
+    frames, handed_over = world.happens(m.Posted(0.0, "j1", Finished(b"1")))
+    assert (frames.frame.attempt, handed_over.jobs[0].key.attempt) == (1, 2)
 
 
-def pieces_are_numbered_and_results_told_apart(m: Any) -> None:
+def chunks_are_numbered_and_results_kept_apart(m: Any) -> None:
     world = serving(m, "j1")
-    posts = [Piece(b"1"), Progressed(b"2"), Piece(b"3"), Failed("why", b"4")]
+    posts = [PartialOutput(b"1"), Progressed(b"2"), PartialOutput(b"3"), Failed("why", b"4")]
     frames = [world.happens(m.Posted(0.0, "j1", post))[0].frame for post in posts]
     assert [(f.kind, f.body) for f in frames] == [
         ("chunk", b"1"),
@@ -491,14 +495,14 @@ def pieces_are_numbered_and_results_told_apart(m: Any) -> None:
     ]
     assert [frames[0].fields["n"], frames[2].fields["n"]] == [0, 1]
     world = serving(m, "j2")
-    (said,) = world.happens(m.Posted(0.0, "j2", Finished(None)))
-    assert (said.frame.body, said.frame.fields["has_output"]) == (b"", False)
+    (frames,) = world.happens(m.Posted(0.0, "j2", Finished(None)))
+    assert (frames.frame.body, frames.frame.fields["has_output"]) == (b"", False)
 
 
 def an_unfit_program_does_not_start(m: Any) -> None:
     world = World(m)
-    (said,) = world.happens(m.Unfit(0.0, "no CUDA"))
-    assert (said.frame.kind, said.frame.fields) == ("setup_failed", {"error": "no CUDA"})
+    (frames,) = world.happens(m.Unfit(0.0, "no CUDA"))
+    assert (frames.frame.kind, frames.frame.fields) == ("setup_failed", {"error": "no CUDA"})
     assert serving(m).happens(m.Unfit(0.0, "late")) == ()
 
 
@@ -522,7 +526,7 @@ def one_that_runs_a_job_or_asks_after_a_while_is_not_stuck(m: Any) -> None:
     assert m.wake_at(world.state) is None, "it is busy"
     world.happens(m.Posted(world.at, "j1", Finished(b"1")))
     world.at = m.STUCK_S - 1
-    assert kinds(world.take()) == ["GiveJobs"]
+    assert kinds(world.take()) == ["AnswerTake"]
     world.handed()
     world.happens(m.Posted(world.at, "j2", Finished(b"1")))
     world.asks("j3")
@@ -533,9 +537,9 @@ def who_posts_had_the_job(m: Any) -> None:
     world = World(m)
     world.take()
     world.asks("j1")
-    world.happens(m.Posted(0.0, "j1", Piece(b"1")))
+    world.happens(m.Posted(0.0, "j1", PartialOutput(b"1")))
     world.handed(arrived=False)
-    assert world.take(busy=True) == (), "it is not given twice"
+    assert world.take(busy=True) == (), "it is not handed over twice"
 
 
 def a_poll_whose_caller_left_gets_nothing(m: Any) -> None:
@@ -565,16 +569,16 @@ MUTANTS = [
     ("what is on its way is lost", "if one.text is None]\n    if not event.busy", "]\n    if not event.busy"),
     (
         "one word is enough to lose a job",
-        "if event.busy is False and any(one.text is None and not one.doubted for one in state.open):",
+        "if event.busy is False and any(one.text is None and not one.reported_idle for one in state.open):",
         "if False:",
     ),
-    ("a doubt is for ever", "settled=True, doubted=False)", "settled=True)"),
+    ("a doubt is for ever", "settled=True, reported_idle=False)", "settled=True)"),
     (
         "a doubtful poll is held",
-        "_doubt(state), (*commands, GiveJobs(event.request))",
-        "_doubt(state), commands",
+        "_recheck(state), (*commands, AnswerTake(event.request))",
+        "_recheck(state), commands",
     ),
-    ("pings that name nothing accuse", "if not names:", "if False:"),
+    ("pings that name nothing accuse", "if not names_jobs:", "if False:"),
     (
         "a program is never stuck",
         "    return _retire(replace(state, stuck_at=None), STUCK)",
@@ -592,23 +596,23 @@ MUTANTS = [
         "",
     ),
     (
-        "only batches tell how many",
-        "    if state.batches:\n        return state, said\n",
-        "    return state, said\n",
+        "only batches show how many",
+        "    if state.batches:\n        return state, ends\n",
+        "    return state, ends\n",
     ),
     (
         "what runs counts for nothing",
         "event.room + sum(one.text is None for one in state.open)",
         "event.room",
     ),
-    ("batches are added up, too", "    if state.batches:\n        return state, said\n", ""),
+    ("batches are added up, too", "    if state.batches:\n        return state, ends\n", ""),
     ("silence counts as idle", "if event.busy is None:", "if event.busy is ...:"),
     (
         "a surplus accuses anyone",
-        "told = [one for one in arrived if one.told_at is not None]",
-        "told = arrived",
+        "stopped = [one for one in arrived if one.stop_sent_at is not None]",
+        "stopped = arrived",
     ),
-    ("one surplus ends all that were stopped", "told[: max(surplus, 0)]", "told"),
+    ("one surplus ends all that were stopped", "stopped[: max(surplus, 0)]", "stopped"),
     ("one ping is enough", "MISSING_MAX = 2", "MISSING_MAX = 1"),
     (
         "a ping forgives nothing",
@@ -616,8 +620,12 @@ MUTANTS = [
         "one.missing + (one.key.job not in jobs)",
     ),
     ("pings accuse what may not have arrived", "if one.settled else one\n", "if True else one\n"),
-    ("a stop is told once", "one.told_at is None or at >= one.told_at + TELL_AGAIN_S", "one.told_at is None"),
-    ("a stop is told without a pause", "TELL_AGAIN_S = 0.5", "TELL_AGAIN_S = 0.0"),
+    (
+        "a stop is sent once",
+        "one.stop_sent_at is None or at >= one.stop_sent_at + STOP_AGAIN_S",
+        "one.stop_sent_at is None",
+    ),
+    ("a stop is repeated without a pause", "STOP_AGAIN_S = 0.5", "STOP_AGAIN_S = 0.0"),
     (
         "the polls return before the signal",
         "return state, (Terminate(), *commands)",
@@ -626,8 +634,8 @@ MUTANTS = [
     ("it leaves while a job runs", 'state.phase != "draining" or state.open:', 'state.phase != "draining":'),
     (
         "the slot is free before it retires",
-        "return state, (*retired, said)",
-        "return state, (said, *retired)",
+        "return state, (*retired, end)",
+        "return state, (end, *retired)",
     ),
     (
         "what waits is forgotten by one that retires",
@@ -635,39 +643,39 @@ MUTANTS = [
         '{"reason": why})),)',
     ),
     ("it retires twice", 'if not retire or state.phase not in ("starting", "serving"):', "if not retire:"),
-    ("pieces have one number", "replace(one, pieces=one.pieces + 1)", "one"),
+    ("chunks have one number", "replace(one, chunks=one.chunks + 1)", "one"),
     ("who posts may get it again", "if one.text is not None:  # it has it", "if False:  # it has it"),
     ("an answer to nobody is lost", "waiting=back + state.waiting", "waiting=state.waiting"),
     ("an answer to nobody goes to the end", "waiting=back + state.waiting", "waiting=state.waiting + back"),
-    ("an older poll is forgotten", "commands = (GiveJobs(state.take.request),)\n", "commands = ()\n"),
+    ("an older poll is forgotten", "commands = (AnswerTake(state.take.request),)\n", "commands = ()\n"),
     (
         "an older stop poll is forgotten",
-        "() if state.stop is None else (GiveStops(state.stop.request),)",
+        "() if state.stop is None else (AnswerStops(state.stop.request),)",
         "()",
     ),
     (
         "polls are kept after SIGTERM",
-        'case Terminated():\n            return _let_go(replace(state, phase="leaving"))',
+        'case Terminated():\n            return _answer_polls(replace(state, phase="leaving"))',
         'case Terminated():\n            return replace(state, phase="leaving"), ()',
     ),
     ("a program that ignores SIGTERM spins", "LEAVE_HOLD_S = 1.0", "LEAVE_HOLD_S = 0.0"),
     (
         "it is ready at every take",
-        'replace(state, phase="serving", told=told)',
-        "replace(state, told=told)",
+        'replace(state, phase="serving", reported_slots=slots)',
+        "replace(state, reported_slots=slots)",
     ),
     (
         "it is ready for more than it takes",
         "if event.busy is False else state.slots",
         "if False else state.slots",
     ),
-    ("a program decides over its endpoint", "told = min(state.slots, event.room)", "told = event.room"),
+    ("a program decides over its endpoint", "slots = min(state.slots, event.room)", "slots = event.room"),
     ("another room over the endpoint's", "now = min(state.slots, state.at_once)", "now = state.at_once"),
-    ("the same slots are told again", "if now < 1 or now == state.told:", "if now < 1:"),
+    ("the same slots are reported again", "if now < 1 or now == state.reported_slots:", "if now < 1:"),
     (
         "the slots come after what is lost",
-        '{"n": now})), *said)',
-        '{"n": now})),)[:0] + (*said, Say(Frame("slots", {"n": now})))',
+        '{"n": now})), *ends)',
+        '{"n": now})),)[:0] + (*ends, SendFrame(Frame("slots", {"n": now})))',
     ),
     ("a lost job may be tried again for ever", "error=error, retryable=False", "error=error, retryable=True"),
     ("a missing output is null", 'has_output": output is not None', 'has_output": True'),
@@ -677,8 +685,8 @@ MUTANTS = [
         "return state\n    if state.stop",
     ),
     (
-        "the time to tell again is not waked for",
-        "times += [one.told_at + TELL_AGAIN_S for",
+        "no alarm is set for the next stop",
+        "times += [one.stop_sent_at + STOP_AGAIN_S for",
         "times += [1e9 for",
     ),
 ]

@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 from children import children
 
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.protocol_server import ProtocolServer
-from stoker.agent.protocol_worker import ByKind, ProtocolProcess, ProtocolSpawner
-from stoker.agent.seams import WorkerExit
+from stoker.agent.interfaces import WorkerExit
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.protocol.server import ProtocolServer
+from stoker.agent.protocol.worker import ProtocolProcess, ProtocolSpawner, SpawnerByKind
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -27,7 +27,7 @@ ENDS = ("done", "failed", "returned")
 
 
 class Program:
-    """A worker process, and what it said. A job is known by its number."""
+    """A worker process and its frames."""
 
     def __init__(self) -> None:
         self.worker = ""
@@ -36,6 +36,9 @@ class Program:
         self.exit: WorkerExit | None = None
         self._moved = asyncio.Event()
         self._numbers = itertools.count(1)
+
+    def on_broken(self, why: str) -> None:
+        raise AssertionError(why)
 
     def on_frame(self, frame: Frame) -> None:
         assert self.exit is None, "a frame after the exit"
@@ -58,28 +61,28 @@ class Program:
         await self.until(lambda: [f for f in self.frames if f.kind == "ready"] or self.exit)
         assert self.exit is None, self.exit
 
-    def run(self, given: Any, **more: Any) -> str:
+    def run(self, job_input: Any, **more: Any) -> str:
         job = f"job-{next(self._numbers)}"
         fields = {"job": job, "attempt": 1, "scratch": "/tmp", **more}
-        self.process.send(Frame("run", fields, json.dumps(given).encode()))
+        self.process.send(Frame("run", fields, json.dumps(job_input).encode()))
         return job
 
     async def end(self, job: str) -> Frame:
         return (await self.until(lambda: [f for f in self.about(job) if f.kind in ENDS]))[0]
 
-    async def told(self, job: str, kind: str) -> Frame:
+    async def received(self, job: str, kind: str) -> Frame:
         return (await self.until(lambda: [f for f in self.about(job) if f.kind == kind]))[0]
 
     def about(self, job: str) -> list[Frame]:
         return [frame for frame in self.frames if frame.fields.get("job") == job]
 
-    async def output(self, given: Any, **more: Any) -> Any:
-        frame = await self.end(self.run(given, **more))
+    async def output(self, job_input: Any, **more: Any) -> Any:
+        frame = await self.end(self.run(job_input, **more))
         assert frame.kind == "done", frame
         return json.loads(frame.body)
 
-    async def error(self, given: Any) -> str:
-        frame = await self.end(self.run(given))
+    async def error(self, job_input: Any) -> str:
+        frame = await self.end(self.run(job_input))
         assert frame.kind == "failed", frame
         return str(frame.fields["error"])
 
@@ -92,7 +95,7 @@ class Host:
 
     def __init__(self, folder: Path) -> None:
         local = LocalSpawner(folder)
-        self.spawner = ByKind(local, lambda: ProtocolSpawner(local, ProtocolServer(refuse_s=0.05)))
+        self.spawner = SpawnerByKind(local, lambda: ProtocolSpawner(local, ProtocolServer(refuse_s=0.05)))
         self.programs: dict[str, Program] = {}
 
     def start(

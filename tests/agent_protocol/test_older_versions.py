@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from stoker.agent.protocol_machine import LOST
+from stoker.agent.protocol.machine import LOST
 from stoker.worker.frames import Frame
 
 PEERS = Path(__file__).parents[2] / ".peers"
@@ -58,8 +58,8 @@ async def test_what_a_handler_returns(programs: dict[str, Any], version: str) ->
         assert await one.output({"do": "return", "value": value}) == value
     failed = await one.end(one.run({"do": "return", "value": {"error": "bad thing", "x": 1}}))
     assert (failed.fields["error"], json.loads(failed.body)) == ("bad thing", {"x": 1})
-    told = json.loads(await one.error({"do": "raise"}))
-    assert (told["error_message"], told["runpod_version"]) == ("no such voice: é", version)
+    received = json.loads(await one.error({"do": "raise"}))
+    assert (received["error_message"], received["runpod_version"]) == ("no such voice: é", version)
 
 
 async def test_a_result_that_is_never_sent_is_noticed(programs: dict[str, Any], version: str) -> None:
@@ -71,10 +71,10 @@ async def test_a_result_that_is_never_sent_is_noticed(programs: dict[str, Any], 
 async def test_jobs_of_one_worker_beside_each_other(programs: dict[str, Any], version: str) -> None:
     """None counts as lost while it runs."""
     several = programs[version, "several"]
-    jobs = [several.run({"wait": wait}) for wait in [0.0] * 60 + [0.3] * 8]
+    jobs = [several.run({"wait": wait}) for wait in [0.0] * 60 + [1.0] * 8]
     assert {(await several.end(job)).kind for job in jobs} == {"done"}
-    told = [frame.fields for frame in several.frames if frame.kind in ("ready", "slots")]
-    assert max(fields.get("n", fields.get("concurrency")) for fields in told) > 1
+    received = [frame.fields for frame in several.frames if frame.kind in ("ready", "slots")]
+    assert max(fields.get("n", fields.get("concurrency")) for fields in received) > 1
 
 
 async def test_tokens(programs: dict[str, Any], version: str) -> None:
@@ -90,7 +90,7 @@ async def test_one_that_was_killed_in_a_job_has_a_successor(
 ) -> None:
     """Which does not take that job for its own."""
     killed = programs[version, "to be killed"]
-    await killed.told(killed.run({"wait": 60}), "begun")
+    await killed.received(killed.run({"wait": 60}), "begun")
     killed.process.kill()
     await killed.exited()
     successor = host.start("loaded_model.py", PYTHONPATH=str(PEERS / "older" / version))
@@ -103,7 +103,7 @@ async def test_one_that_was_killed_in_a_job_has_a_successor(
 async def test_it_ends_after_its_job(programs: dict[str, Any], version: str) -> None:
     one = programs[version, "to be drained"]
     job = one.run({"do": "sleep", "s": 0.3})
-    await one.told(job, "begun")
+    await one.received(job, "begun")
     one.process.send(Frame("stop"))
     assert (await one.end(job)).kind == "done"
     ended = await one.exited()

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.agent import protocol_machine
-from stoker.agent.birth import Program
-from stoker.agent.protocol_server import ProtocolServer
-from stoker.agent.protocol_worker import ProtocolProcess, ProtocolSpawner
-from stoker.agent.seams import WorkerExit
+from stoker.agent.interfaces import WorkerExit
+from stoker.agent.processes.spawn_request import Program
+from stoker.agent.protocol import machine
+from stoker.agent.protocol.server import ProtocolServer
+from stoker.agent.protocol.worker import ProtocolProcess, ProtocolSpawner
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -52,6 +52,9 @@ class Watcher:
         self.frames: list[Frame] = []
         self.exits: list[WorkerExit] = []
 
+    def on_broken(self, why: str) -> None:
+        raise AssertionError(why)
+
     def on_frame(self, frame: Frame) -> None:
         assert not self.exits
         self.frames.append(frame)
@@ -73,9 +76,9 @@ class Seat:
         self.key, self.worker, self.client = f"key of {worker}", worker, client
         self.watcher, self.child = Watcher(), Child()
         spec = WorkerSpec(worker, "e1", 1, "/h", concurrency=8, kind="protocol")
-        self.process = ProtocolProcess(spec, self.watcher, lambda: server.leave(self.key), late_s)
+        self.process = ProtocolProcess(spec, self.watcher, lambda: server.unregister(self.key), late_s)
         self.process.child = self.child  # type: ignore[assignment]
-        server.seat(self.key, self.process)
+        server.register(self.key, self.process)
 
     def get(self, call: str, *, key: str | None = None, **query: Any) -> asyncio.Task[httpx.Response]:
         headers = {"authorization": self.key if key is None else key}
@@ -87,8 +90,8 @@ class Seat:
         url, headers = f"/v2/e1/{call}/{self.worker}/{job}", {"authorization": self.key, **BODY}
         return asyncio.create_task(self.client.post(url, content=text, headers=headers))
 
-    def run(self, job: str, given: Any = None) -> None:
-        self.process.send(Frame("run", {"job": job, "attempt": 1}, json.dumps(given).encode()))
+    def run(self, job: str, job_input: Any = None) -> None:
+        self.process.send(Frame("run", {"job": job, "attempt": 1}, json.dumps(job_input).encode()))
 
     async def held(self, count: int = 1) -> None:
         """Until this many polls of it are held."""
@@ -146,15 +149,15 @@ async def test_a_batch_is_a_list_within_its_size(seat: Seat) -> None:
 
 
 async def test_polls_end_with_204(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol_machine, "TAKE_HOLD_S", 0.01)
-    monkeypatch.setattr(protocol_machine, "STOP_HOLD_S", 0.01)
+    monkeypatch.setattr(machine, "TAKE_HOLD_S", 0.01)
+    monkeypatch.setattr(machine, "STOP_HOLD_S", 0.01)
     for call in ("job-take", "job-take-batch", "job-stop"):
         answer = await seat.get(call)
         assert (answer.status_code, answer.content) == (204, b"")
 
 
 @pytest.mark.parametrize("key", ["", "wrong", "key of w2", "Bearer key of w2"])
-async def test_a_wrong_key_is_told_so_slowly(server: ProtocolServer, seat: Seat, key: str) -> None:
+async def test_a_wrong_key_is_refused_slowly(server: ProtocolServer, seat: Seat, key: str) -> None:
     Seat(server, seat.client, "w2")
     began = asyncio.get_running_loop().time()
     answer = await seat.get("job-take", key=key)
@@ -216,20 +219,20 @@ async def test_a_result_twice_counts_once(seat: Seat) -> None:
 
 
 async def test_a_result_over_the_limit_fails_its_job(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.agent.protocol_server.BODY_MAX", 1000)
-    monkeypatch.setattr("stoker.agent.protocol_server.ENVELOPE", 0)
+    monkeypatch.setattr("stoker.agent.protocol.server.BODY_MAX", 1000)
+    monkeypatch.setattr("stoker.agent.protocol.server.ENVELOPE", 0)
     await seat.open("j1")
     assert (await seat.post("job-done", "j1", {"output": "x" * 1_000_000})).status_code == 200
     assert seat.watcher.frames[-1].fields["error"].startswith("the worker posted 1000014 bytes")
 
 
-async def test_a_post_is_answered_when_it_was_heard(seat: Seat) -> None:
+async def test_a_post_is_answered_when_its_frames_arrived(seat: Seat) -> None:
     await seat.open("j1")
     seat.process.pause()
     progress = seat.post("job-done", "j1", {"status": "IN_PROGRESS", "output": 1})
-    await until(lambda: seat.process._outbox)
+    await until(lambda: seat.process._frames)
     done = seat.post("job-done", "j1", {"output": 2})
-    await until(lambda: len(seat.process._outbox) == 2)
+    await until(lambda: len(seat.process._frames) == 2)
     assert "done" not in seat.watcher.kinds
     seat.process.resume()
     assert [(await post).status_code for post in (progress, done)] == [200, 200]
@@ -245,7 +248,7 @@ async def test_a_large_piece_is_answered_when_it_was_taken(seat: Seat) -> None:
     assert (await post).status_code == 200
 
 
-async def test_a_stop_is_told_at_once(seat: Seat) -> None:
+async def test_a_stop_is_sent_at_once(seat: Seat) -> None:
     await seat.open("j1")
     stops = seat.get("job-stop")
     await seat.held()
@@ -278,7 +281,7 @@ async def test_a_program_that_asks_for_nothing_is_replaced(
     seat: Seat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing happens at it, so nothing but time can tell."""
-    monkeypatch.setattr(protocol_machine, "STUCK_S", 0.01)
+    monkeypatch.setattr(machine, "STUCK_S", 0.01)
     await seat.open("j1")
     assert (await seat.post("job-done", "j1", {"output": 1})).status_code == 200
     seat.run("j2")
@@ -326,7 +329,7 @@ async def test_a_job_that_pings_no_longer_name_is_lost(seat: Seat) -> None:
     assert [f.job for f in seat.watcher.frames if f.kind == "failed"] == ["j1"]
 
 
-async def test_an_unfit_program_says_why(seat: Seat) -> None:
+async def test_an_unfit_program_reports_why(seat: Seat) -> None:
     query = {"status": "unhealthy", "check": "cuda", "reason": "no driver"}
     assert (await seat.get("ping", **query)).status_code == 200
     assert seat.watcher.frames[0].fields == {"error": "fitness check cuda failed: no driver"}
@@ -336,13 +339,13 @@ async def test_the_exit_comes_last_and_lets_everything_go(seat: Seat) -> None:
     await seat.open("j1")
     seat.process.pause()
     take = seat.get("job-take-batch", batch_size=2, job_in_progress=1)
-    piece = seat.post("job-stream", "j1", {"output": "x" * 1_500_000})
-    await until(lambda: seat.process._outbox)
+    partial = seat.post("job-stream", "j1", {"output": "x" * 1_500_000})
+    await until(lambda: seat.process._frames)
     seat.process.on_exit(WorkerExit(-9, "killed"))
     assert seat.watcher.kinds[-1] == "chunk"
     assert [ended.status for ended in seat.watcher.exits] == [-9]
     assert (await take).status_code == 204
-    assert (await piece).status_code == 200
+    assert (await partial).status_code == 200
     seat.run("j2")
     assert seat.watcher.kinds[-1] == "chunk"
 
@@ -367,25 +370,25 @@ async def test_what_a_dead_program_printed_is_not_waited_for(
     seat = Seat(server, client, "w1", late_s=1000.0)
     await seat.open("j1")
     post = seat.post("job-done", "j1", {"output": 1})
-    await until(lambda: seat.process._outbox)
+    await until(lambda: seat.process._frames)
     seat.process.on_exit(WorkerExit(0, "exited with code 0"))
     assert (await post).status_code == 200
     assert seat.watcher.kinds[-1] == "done"
     await until(lambda: seat.watcher.exits)
 
 
-async def test_a_full_outbox_loses_no_last_words_of_a_program(seat: Seat) -> None:
+async def test_a_full_outbox_loses_no_last_frames_of_a_program(seat: Seat) -> None:
     await seat.open("j1")
     seat.process.pause()
     posts = [seat.post("job-stream", "j1", {"output": n}) for n in range(2)]
-    await until(lambda: len(seat.process._outbox) == 2)
-    hear, before = seat.watcher.on_frame, len(seat.watcher.frames)
+    await until(lambda: len(seat.process._frames) == 2)
+    original, before = seat.watcher.on_frame, len(seat.watcher.frames)
 
-    def heard(frame: Frame) -> None:
-        hear(frame)
+    def on_frame(frame: Frame) -> None:
+        original(frame)
         seat.process.pause()  # as the agent does when it has no room for the next
 
-    seat.watcher.on_frame = heard  # type: ignore[method-assign]
+    seat.watcher.on_frame = on_frame  # type: ignore[method-assign]
     seat.process.on_exit(WorkerExit(-9, "killed"))
     assert seat.watcher.kinds[before:] == ["chunk", "chunk"]
     assert [(await post).status_code for post in posts] == [200, 200]

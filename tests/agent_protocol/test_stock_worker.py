@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from stoker.agent.protocol_machine import LOST, STOPPED
-from stoker.agent.seams import SpawnFailed
+from stoker.agent.interfaces import SpawnFailed
+from stoker.agent.protocol.machine import LOST, STOPPED
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -61,12 +61,12 @@ async def test_errors_as_they_came(many: Any) -> None:
     assert (frame.fields["error"], json.loads(frame.body)) == ("bad thing", {"x": 1})
     frame = await many.end(coded)
     assert (frame.fields["error"], frame.body) == ('{"code": 5}', b"")
-    told = json.loads((await many.end(raised)).fields["error"])
-    assert told["error_type"] == "<class '__main__.Boom'>"
-    assert told["error_message"] == "no such voice: é"
-    assert "raise Boom" in told["error_traceback"]
-    assert (told["worker_id"], told["hostname"]) == (many.worker, many.worker)
-    assert told["runpod_version"] == "1.12.0"
+    received = json.loads((await many.end(raised)).fields["error"])
+    assert received["error_type"] == "<class '__main__.Boom'>"
+    assert received["error_message"] == "no such voice: é"
+    assert "raise Boom" in received["error_traceback"]
+    assert (received["worker_id"], received["hostname"]) == (many.worker, many.worker)
+    assert received["runpod_version"] == "1.12.0"
     assert "KeyError" in json.loads((await many.end(missing)).fields["error"])["error_type"]
 
 
@@ -91,8 +91,11 @@ async def test_a_number_that_json_has_not(many: Any) -> None:
     )
 
 
-async def test_progress_comes_before_the_end_or_not_at_all(many: Any) -> None:
-    job = many.run({"do": "progress"})
+async def test_progress_comes_before_the_end_or_not_at_all(many: Any, tmp_path: Path) -> None:
+    """Each step is posted by a thread of its own, in any order, and maybe behind the result."""
+    job = many.run({"do": "progress", "go": str(tmp_path / "go")})
+    await many.received(job, "progress")
+    (tmp_path / "go").touch()
     await many.end(job)
     values = [json.loads(frame.body)["step"] for frame in many.about(job) if frame.kind == "progress"]
     assert values
@@ -124,10 +127,10 @@ async def test_the_environment_of_a_worker(many: Any, monkeypatch: pytest.Monkey
     assert got["home"] == ["work"], "nobody's configuration lies there"
 
 
-async def test_what_it_prints_is_heard(many: Any) -> None:
+async def test_what_it_prints_is_received(many: Any) -> None:
     listen = many.process.listen()
     assert await many.output({"do": "print"}) is None
-    assert "a line of the handler" in listen.lines()[1]
+    assert "a line of the handler" in listen.after(0)[1]
 
 
 async def test_pings_are_recorded(many: Any) -> None:
@@ -160,7 +163,7 @@ async def test_what_waits_can_be_cancelled_and_what_blocks_cannot(
     one, go = programs["one"], tmp_path / "go"
     blocks = {"do": "wait", "begun": str(tmp_path / "begun"), "go": str(go)}
     running, waiting = one.run(blocks), one.run({"do": "pid"})
-    await one.told(running, "begun")
+    await one.received(running, "begun")
     one.process.send(Frame("cancel", {"job": waiting, "attempt": 1}))
     one.process.send(Frame("cancel", {"job": running, "attempt": 1}))
     assert (await one.end(waiting)).fields["error"] == STOPPED
@@ -183,8 +186,8 @@ async def test_a_loaded_model_and_an_async_handler(programs: dict[str, Any]) -> 
 async def test_an_async_handler_is_stopped_and_its_neighbours_go_on(programs: dict[str, Any]) -> None:
     model = programs["model"]
     stopped, neighbour = model.run({"wait": 60}), model.run({"wait": 1.5})
-    await model.told(stopped, "begun")
-    await model.told(neighbour, "begun")
+    await model.received(stopped, "begun")
+    await model.received(neighbour, "begun")
     model.process.send(Frame("cancel", {"job": stopped, "attempt": 1}))
     assert (await model.end(stopped)).fields["error"] == STOPPED
     assert (await model.end(neighbour)).kind == "done"
@@ -210,10 +213,10 @@ async def test_a_generator_that_raises(programs: dict[str, Any]) -> None:
     assert [frame.kind for frame in tokens.about(job)] == ["begun", "chunk", "chunk", "failed"]
 
 
-async def test_a_large_piece_waits_until_it_is_taken(programs: dict[str, Any]) -> None:
+async def test_a_large_chunk_waits_until_it_is_taken(programs: dict[str, Any]) -> None:
     tokens = programs["tokens"]
     job = tokens.run({"tokens": 2, "filler": 1_200_000})
-    first = await tokens.told(job, "chunk")
+    first = await tokens.received(job, "chunk")
     assert len(first.body) > 1_200_000
     assert [frame.kind for frame in tokens.about(job)] == ["begun", "chunk"]
     for n in range(2):
@@ -237,8 +240,8 @@ async def test_a_generator_without_aggregation(programs: dict[str, Any]) -> None
     lines = programs["lines"]
     job = lines.run({"yields": ["a", {"b": 1}, None]})
     assert json.loads((await lines.end(job)).body) == []
-    pieces = [json.loads(frame.body) for frame in lines.about(job) if frame.kind == "chunk"]
-    assert pieces == ["a", {"b": 1}, None]
+    chunks = [json.loads(frame.body) for frame in lines.about(job) if frame.kind == "chunk"]
+    assert chunks == ["a", {"b": 1}, None]
 
 
 async def test_a_generator_that_yields_an_error(programs: dict[str, Any]) -> None:
@@ -253,9 +256,9 @@ async def test_a_generator_that_yields_an_error(programs: dict[str, Any]) -> Non
 
 async def test_refresh_worker_by_what_is_returned_and_by_configuration(host: Any) -> None:
     asks, config = host.start("one_job_each.py"), host.start("one_job_each.py", BY_CONFIG="yes")
-    for program, given in ((asks, {"asks": True}), (config, {})):
+    for program, job_input in ((asks, {"asks": True}), (config, {})):
         await program.ready()
-        first, second = program.run(given), program.run(given)
+        first, second = program.run(job_input), program.run(job_input)
         assert json.loads((await program.end(first)).body) == {"pid": program.process.pid}
         assert (await program.end(second)).kind == "returned", "it is handed back, not lost"
         kinds = [frame.kind for frame in program.frames]
@@ -266,7 +269,7 @@ async def test_refresh_worker_by_what_is_returned_and_by_configuration(host: Any
 async def test_drained_it_ends_after_what_runs(programs: dict[str, Any]) -> None:
     one = programs["to be drained"]
     job = one.run({"do": "sleep", "s": 0.5})
-    await one.told(job, "begun")
+    await one.received(job, "begun")
     one.process.send(Frame("stop"))
     assert json.loads((await one.end(job)).body) == "slept"
     assert (await one.exited()).reason == "exited with code 0"
@@ -281,12 +284,12 @@ async def test_a_program_that_dies_in_a_job(programs: dict[str, Any]) -> None:
 async def test_sigterm_while_a_handler_runs_lets_it_finish(programs: dict[str, Any]) -> None:
     tokens = programs["to be stopped"]
     job = tokens.run({"tokens": 3, "pause": 0.1})
-    await tokens.told(job, "chunk")
+    await tokens.received(job, "chunk")
     tokens.process.terminate()
     late = tokens.run({"tokens": 1})
     assert (await tokens.end(job)).kind == "done"
     assert (await tokens.exited()).status == 0
-    assert tokens.about(late) == [], "no job for a program that was told to stop"
+    assert tokens.about(late) == [], "no job for a program that was asked to stop"
 
 
 async def test_a_killed_program_takes_its_pinger_along(programs: dict[str, Any]) -> None:
@@ -312,12 +315,12 @@ async def test_programs_that_do_not_start(host: Any) -> None:
     )
 
 
-async def test_what_cannot_be_started_is_said_in_a_sentence(host: Any) -> None:
-    for folder, command, words in (
+async def test_what_cannot_be_started_raises_with_the_reason(host: Any) -> None:
+    for folder, command, pattern in (
         ("/no/such/folder", ("sh",), "there is no folder /no/such/folder"),
         ("/tmp", (), "endpoint e1 names no command for its protocol worker"),
     ):
-        with pytest.raises(SpawnFailed, match=words):
+        with pytest.raises(SpawnFailed, match=pattern):
             host.spawner.spawn(
                 WorkerSpec("w0", "e1", 1, folder, kind="protocol", command=command), None, None
             )

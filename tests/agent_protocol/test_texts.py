@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.protocol_bodies import (
+from stoker.agent.protocol.bodies import (
     Failed,
     Finished,
     NotAnObject,
-    Piece,
+    PartialOutput,
     Progressed,
     job_text,
     jobs_text,
     read,
     read_done,
-    read_piece,
+    read_partial,
     stops_text,
     too_large,
 )
-from stoker.agent.protocol_environment import protocol_environment
+from stoker.agent.protocol.environment import protocol_environment
 from stoker.wire.messages import Device, WorkerSpec
 
 VALUES = st.recursive(
@@ -54,7 +54,7 @@ def test_members_are_what_json_reads_and_their_text_is_untouched(
 
 
 @given(st.binary(max_size=40) | st.text(alphabet='{}[]",:0 \\u', max_size=30).map(str.encode))
-def test_whatever_comes_is_read_or_told_in_a_sentence(body: bytes) -> None:
+def test_any_body_is_read_or_fails_with_a_reason(body: bytes) -> None:
     try:
         expected = json.loads(body.decode(), parse_constant=lambda name: 1 / 0)
     except (ValueError, ZeroDivisionError, RecursionError):
@@ -92,7 +92,7 @@ def test_every_row_of_job_done(body: bytes, post: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "reason"),
     [
         (b'{"output": NaN}', "NaN is no JSON value"),
         (b'{"output": 1', "cut short"),
@@ -105,12 +105,12 @@ def test_every_row_of_job_done(body: bytes, post: object) -> None:
         (b'{"output": 1} x', "trailing characters"),
     ],
 )
-def test_what_cannot_be_read_fails_with_a_sentence(body: bytes, words: str) -> None:
-    for reads, what in ((read_done, "a result"), (read_piece, "a partial output")):
+def test_what_cannot_be_read_fails_with_a_reason(body: bytes, reason: str) -> None:
+    for reads, what in ((read_done, "a result"), (read_partial, "a partial output")):
         post = reads(body)
         assert isinstance(post, Failed)
         assert post.error.startswith(f"the worker posted {what} that is ")
-        assert words in post.error
+        assert reason in post.error
 
 
 @pytest.mark.parametrize("part", [b"[],", b"1.5,"])
@@ -128,8 +128,8 @@ def test_no_values_are_made_of_what_is_passed_on(part: bytes) -> None:
 
 
 def test_a_piece_is_its_output() -> None:
-    assert read_piece(b'{"output": "a"}') == Piece(b'"a"')
-    assert read_piece(b"{}") == Piece(b"null")
+    assert read_partial(b'{"output": "a"}') == PartialOutput(b'"a"')
+    assert read_partial(b"{}") == PartialOutput(b"null")
 
 
 def test_too_large_names_size_and_limit() -> None:

@@ -29,7 +29,7 @@ def needed_by(names: Iterable[str]) -> set[str]:
     return found
 
 
-def test_nothing_is_missing_beside_what_is_packed() -> None:
+def test_nothing_is_missing_next_to_what_is_packed() -> None:
     packed = {canonicalize_name(name) for name in on_a_gpu.PACKED}
     assert needed_by([*on_a_gpu.PACKED, "pytest-timeout"]) - needed_by(on_a_gpu.PRESENT) <= packed
 

@@ -9,12 +9,12 @@ from typing import Any
 
 
 class Service(ThreadingHTTPServer):
-    """`answers`: for each `METHOD operation`, what it says call by call; the last is said from then on."""
+    """`answers`: for each operation, or short path, what it says call by call; the last one for ever."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller that has gone is no news; all else is told on the terminal, which fails the test."""
+        """Ignore callers that have gone; print any other error on the terminal, which fails the test."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -22,7 +22,7 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.answers: dict[str, list[tuple[int, Any]]] = {}
-        self.asked: list[tuple[str, Any, dict[str, str]]] = []
+        self.requests: list[tuple[str, Any, dict[str, str]]] = []
 
     def says(self, operation: str, *bodies: Any, status: int = 200) -> None:
         self.answers[operation] = [(status, body) for body in bodies]
@@ -32,7 +32,7 @@ class Service(ThreadingHTTPServer):
         return script.pop(0) if len(script) > 1 else script[0]
 
     def bodies(self, operation: str) -> list[Any]:
-        return [body for path, body, _ in self.asked if path.split("?")[0].endswith(operation)]
+        return [body for path, body, _ in self.requests if path.split("?")[0].endswith(operation)]
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -41,8 +41,9 @@ class _Answer(BaseHTTPRequestHandler):
     def _any(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
-        self.server.asked.append((f"{self.command} {self.path}", body, dict(self.headers.items())))
-        operation = self.path.split("?")[0].split("/")[3]
+        self.server.requests.append((f"{self.command} {self.path}", body, dict(self.headers.items())))
+        path = self.path.split("?")[0]
+        operation = path.split("/")[3] if path.count("/") > 2 else path
         if "text/event-stream" in self.headers.get("Accept", ""):
             operation = "events"
         status, answer = self.server.next(operation)
@@ -58,9 +59,9 @@ class _Answer(BaseHTTPRequestHandler):
         """Silent."""
 
 
-def events(*told: tuple[str, str, Any]) -> str:
+def events(*reported: tuple[str, str, Any]) -> str:
     """Server-sent events from (kind, id, value)."""
     lines = []
-    for kind, number, value in told:
+    for kind, number, value in reported:
         lines += [f"event: {kind}", *([f"id: {number}"] if number else []), f"data: {json.dumps(value)}", ""]
     return "\n".join(lines) + "\n"

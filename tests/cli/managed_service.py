@@ -27,21 +27,21 @@ NODE = "node-1"
 
 
 @dataclass
-class Place:
+class ManagedService:
     url: str = ""
     key: str = ""
 
 
 @contextmanager
-def served() -> Iterator[Place]:
+def served() -> Iterator[ManagedService]:
     """A loop in a thread of its own, as commands hold up theirs."""
-    place, ready, over = Place(), threading.Event(), asyncio.Event()
+    service, ready, over = ManagedService(), threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
     broken: list[BaseException] = []
 
     def work() -> None:
         try:
-            loop.run_until_complete(_serve(place, ready, over))
+            loop.run_until_complete(_serve(service, ready, over))
         except BaseException as error:
             broken.append(error)
         finally:
@@ -53,7 +53,7 @@ def served() -> Iterator[Place]:
     ready.wait()
     try:
         if not broken:
-            yield place
+            yield service
             loop.call_soon_threadsafe(over.set)
     finally:
         thread.join()
@@ -61,14 +61,14 @@ def served() -> Iterator[Place]:
         raise broken[0]
 
 
-async def _serve(place: Place, ready: threading.Event, over: asyncio.Event) -> None:
+async def _serve(service: ManagedService, ready: threading.Event, over: asyncio.Event) -> None:
     async with managed(endpoint(workers_max=0)) as api, asyncio.TaskGroup() as tasks:
         api.run()
         agent = api.world.agent(node=NODE)
         await agent.connect(tasks, devices=(GPU,), facts=FACTS)
         beating = tasks.create_task(_beats(agent))
         async with await serve_http(api.app, "127.0.0.1", 0) as http:
-            place.url, place.key = http.url, api.world.key
+            service.url, service.key = http.url, api.world.key
             ready.set()
             await over.wait()
         beating.cancel()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.agent.devices import NvmlSampler
-from stoker.cli.agent_place import labels_of, place_facts, public_ip_fact
+from stoker.agent.devices.devices import NvmlSampler
+from stoker.cli.agent.location import labels_of, location_facts, public_ip_fact
 from stoker.cli.errors import CliError
 
 
 def test_options_win_over_the_environment() -> None:
-    given = {"STOKER_DATA_CENTER": "US-1", "STOKER_LABELS": "tier=iron, rack=7,"}
+    variables = {"STOKER_DATA_CENTER": "US-1", "STOKER_LABELS": "tier=iron, rack=7,"}
     sampler = NvmlSampler()
-    facts = place_facts("EU-RO-1", ["tier=gold"], sampler, given)
+    facts = location_facts("EU-RO-1", ["tier=gold"], sampler, variables)
     assert {k: v for k, v in facts.items() if k.startswith(("data", "label"))} == {
         "data_center": "EU-RO-1",
         "label.tier": "gold",
@@ -20,14 +20,14 @@ def test_options_win_over_the_environment() -> None:
     }
     assert float(facts["vcpus"]) > 0
     assert int(facts["memory_bytes"]) > 0
-    assert place_facts(None, [], sampler, given)["data_center"] == "US-1"
-    assert "data_center" not in place_facts(None, [], sampler, {})
+    assert location_facts(None, [], sampler, variables)["data_center"] == "US-1"
+    assert "data_center" not in location_facts(None, [], sampler, {})
 
 
-def test_where_pods_are_reached_is_an_address_or_not_told() -> None:
-    given = {"STOKER_PUBLIC_IP": "100.65.0.119"}
-    assert public_ip_fact(None, given) == {"public_ip": "100.65.0.119"}
-    assert public_ip_fact("10.0.0.1", given) == {"public_ip": "10.0.0.1"}
+def test_the_public_ip_is_an_address_or_missing() -> None:
+    variables = {"STOKER_PUBLIC_IP": "100.65.0.119"}
+    assert public_ip_fact(None, variables) == {"public_ip": "100.65.0.119"}
+    assert public_ip_fact("10.0.0.1", variables) == {"public_ip": "10.0.0.1"}
     assert public_ip_fact(None, {}) == {}
     with pytest.raises(CliError, match="--public-ip must be an IPv4 address; got 'gpu-1'"):
         public_ip_fact("gpu-1", {})
@@ -38,6 +38,6 @@ def test_a_value_may_hold_what_it_wants() -> None:
 
 
 @pytest.mark.parametrize("text", ["gold", "=gold", "a b=c", "-a=b", "x" * 64 + "=1"])
-def test_what_is_no_label_is_refused_in_a_sentence(text: str) -> None:
+def test_what_is_no_label_is_refused_in_a_message(text: str) -> None:
     with pytest.raises(CliError, match=r"--label: .* is not a label; one reads name=value"):
         labels_of([text], "--label")

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from job_service import Service
 
-from stoker.cli.bill import usd
 from stoker.cli.main import main
+from stoker.cli.manage.bill import usd
 
 RECORDS = [
     {
@@ -58,9 +58,9 @@ def bill(*arguments: str, code: int = 0) -> None:
     assert ended.value.code == code
 
 
-def asked(service: Service) -> tuple[str, dict[str, str]]:
-    ((said, _, _),) = service.asked
-    path = urlsplit(said.split(" ")[1])
+def last_query(service: Service) -> tuple[str, dict[str, str]]:
+    output = service.requests[-1][0]
+    path = urlsplit(output.split(" ")[1])
     return path.path, {name: values[0] for name, values in parse_qs(path.query).items()}
 
 
@@ -77,7 +77,7 @@ def test_a_table_adds_up_to_the_last_digit(
         ["2026-03-31T00:00:00Z", "-", "0.5000", "0", "123456.123456788"],
         ["in", "all", "3.0000", "123456.123456789"],
     ]
-    assert asked(service) == ("/v1/billing/endpoints", {"bucketSize": "day", "grouping": "endpointId"})
+    assert last_query(service) == ("/v1/billing/endpoints", {"bucketSize": "day", "grouping": "endpointId"})
 
 
 def test_a_pipe_gets_lines_and_json_the_records(service: Service, capsys: Capture) -> None:
@@ -87,16 +87,17 @@ def test_a_pipe_gets_lines_and_json_the_records(service: Service, capsys: Captur
     assert json.loads(capsys.readouterr().out) == RECORDS
 
 
-def test_what_is_asked_reaches_the_service(service: Service, capsys: Capture) -> None:
+def test_the_options_reach_the_service(service: Service, capsys: Capture) -> None:
     service.says("pods", [])
+    service.says("/v1/pods", [{"id": "p1x7"}, {"id": "p2"}])
     times = ("--since", "2026-01-01", "--until", "2026-02-01T12:00:00+01:00")
     bill("pod", "--by", "gpu", "--bucket", "month", "--id", "p1", *times)
-    assert asked(service) == (
+    assert last_query(service) == (
         "/v1/billing/pods",
         {
             "bucketSize": "month",
             "grouping": "gpuTypeId",
-            "podId": "p1",
+            "podId": "p1x7",
             "startTime": "2026-01-01T00:00:00+00:00",
             "endTime": "2026-02-01T12:00:00+01:00",
         },
@@ -111,23 +112,23 @@ def test_volumes_are_one_sum(service: Service, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (
             ("pod", "--by", "worker"),
-            "--by worker is nothing that bills of pods are grouped by; allowed: pod, gpu",
+            "--by worker is not possible for bills of pods; allowed: pod, gpu",
         ),
         (("volume", "--by", "gpu"), "allowed: none: they are one sum"),
         (("volume", "--id", "v1"), "leave --id out"),
         (("--since", "yesterday"), "--since must be a date or a time, such as"),
     ],
 )
-def test_what_makes_no_sense_is_said(
-    service: Service, capsys: Capture, arguments: tuple[str, ...], words: str
+def test_what_makes_no_sense_is_printed(
+    service: Service, capsys: Capture, arguments: tuple[str, ...], message: str
 ) -> None:
     bill(*arguments, code=1)
-    assert words in capsys.readouterr().err
-    assert service.asked == []
+    assert message in capsys.readouterr().err
+    assert service.requests == []
 
 
 def test_every_digit_and_cents_at_least() -> None:
@@ -138,4 +139,4 @@ def test_every_digit_and_cents_at_least() -> None:
         "1200": "1200.00",
         "0.1234": "0.1234",
     }
-    assert {given: usd(Decimal(given)) for given in shown} == shown
+    assert {amount: usd(Decimal(amount)) for amount in shown} == shown

@@ -1,4 +1,4 @@
-"""Real processes under the supervisor: started in order, heard, started again, stopped, none left."""
+"""Real processes under the supervisor: started in order, read, started again, stopped, none left."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stoker.cli import supervisor
-from stoker.cli.children import AllFacts, Children, Launch, last_line
+from stoker.cli.up import supervisor
+from stoker.cli.up.children import AllFacts, Children, Launch, last_line
 
 PART = """
 import json, os, signal, sys
@@ -30,24 +31,26 @@ DEAF = PART.replace("stop([signal.SIGTERM])", "stop([signal.SIGUSR1])")
 
 
 class Story:
-    """Two parts, and what was said of them."""
+    """Two processes, and what was reported of them."""
 
     def __init__(self, folder: Path, **scripts: str) -> None:
         self.folder = folder
         self.scripts = {"control": PART, "agent": PART, **scripts}
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.ready: asyncio.Queue[AllFacts] = asyncio.Queue()
+        self.news: asyncio.Queue[Any] = asyncio.Queue()
         self.children = Children(
             ("control", "agent"),
             self.launch,
-            self.said.append,
+            self.lines.append,
             lambda facts: self.ready.put_nowait(dict(facts)),
+            self.news.put_nowait,
         )
 
     def launch(self, name: str, facts: AllFacts) -> Launch:
-        told = f"{name} after {' '.join(facts)}".strip()
+        reported = f"{name} after {' '.join(facts)}".strip()
         ended = str(self.folder / "ended")
-        argv = (sys.executable, "-I", "-c", self.scripts[name], told, ended)
+        argv = (sys.executable, "-I", "-c", self.scripts[name], reported, ended)
         return Launch(argv, dict(os.environ), self.folder / f"{name}.log")
 
     def ended(self) -> list[str]:
@@ -62,6 +65,34 @@ def exists(pid: str) -> bool:
     return True
 
 
+TELLS = PART.replace(
+    "os.close(fd)",
+    "os.write(fd, b'{\"n\": 1}\\n{\"n\":'); os.write(fd, b' 2}\\n'); os.close(fd)",
+)
+
+
+async def test_lines_that_a_child_sends_after_it_was_ready_are_received(tmp_path: Path) -> None:
+    story = Story(tmp_path, agent=TELLS)
+    running = asyncio.create_task(story.children.run())
+    await story.ready.get()
+    assert [await story.news.get(), await story.news.get()] == [{"n": 1}, {"n": 2}]
+    story.children.stop()
+    assert await running == 0
+
+
+async def test_a_child_is_restarted_and_the_others_stay(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    running = asyncio.create_task(story.children.run())
+    first = await story.ready.get()
+    story.children.restart("control")
+    second = await story.ready.get()
+    assert second["control"]["pid"] != first["control"]["pid"]
+    assert second["agent"]["pid"] == first["agent"]["pid"]
+    assert story.lines == []
+    story.children.stop()
+    assert await running == 0
+
+
 async def test_they_start_in_order_and_one_stop_ends_them_in_reverse(tmp_path: Path) -> None:
     story = Story(tmp_path)
     running = asyncio.create_task(story.children.run())
@@ -73,7 +104,7 @@ async def test_they_start_in_order_and_one_stop_ends_them_in_reverse(tmp_path: P
     assert not any(exists(part["pid"]) for part in facts.values())
 
 
-async def test_one_that_dies_is_started_again_and_told_what_it_said_before(
+async def test_one_that_dies_is_started_again_and_its_last_line_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "FIRST_BACKOFF_S", 0.001)
@@ -84,17 +115,17 @@ async def test_one_that_dies_is_started_again_and_told_what_it_said_before(
     again = await story.ready.get()
     assert again["control"]["told"] == "control after control agent"
     assert again["agent"]["pid"] == facts["agent"]["pid"], "the agent was left alone"
-    (said,) = story.said
-    assert "control ended unexpectedly: killed by SIGKILL" in said
-    assert "the last line of control.log: started" in said
+    (printed,) = story.lines
+    assert "control ended unexpectedly: killed by SIGKILL" in printed
+    assert "the last line of control.log: started" in printed
     story.children.stop()
     assert await running == 0
 
 
-async def test_one_that_never_starts_ends_all_with_its_own_words(tmp_path: Path) -> None:
+async def test_one_that_never_starts_ends_all_with_its_last_line(tmp_path: Path) -> None:
     story = Story(tmp_path, agent=FAILS)
     assert await story.children.run() == 1
-    assert story.said == [
+    assert story.lines == [
         "agent did not start: exit status 1; the last line of agent.log: port 8000 is in use"
     ]
     assert [line.split()[0] for line in story.ended()] == ["control"]
@@ -120,7 +151,7 @@ async def test_an_error_of_our_own_leaves_nothing_running(tmp_path: Path) -> Non
     assert not any(exists(part["pid"]) for part in facts.values())
 
 
-def test_the_last_line_that_says_something(tmp_path: Path) -> None:
+def test_the_last_line_that_is_not_blank(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("first\n" + "x" * 20_000 + "\nError: it broke\n\n   \n")
     assert last_line(log) == "Error: it broke"

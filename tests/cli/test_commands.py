@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from certificates import make_certificate
 
-from stoker.agent.devices import DevicesUnknown
-from stoker.cli import agent_process, data_folder
+from stoker.agent.devices.devices import DevicesUnknown
+from stoker.cli import data_folder
+from stoker.cli.agent import process as agent_process
+from stoker.cli.audit_log import local_user
+from stoker.cli.control import process as control_process
+from stoker.cli.control.database import open_chosen
+from stoker.cli.control.s3_settings import from_config, from_environment, take_secrets, to_environment
 from stoker.cli.errors import CliError
 from stoker.cli.main import NOISY, main
-from stoker.cli.s3_settings import from_config, from_environment, take_secrets, to_environment
-from stoker.control.config import load_config
+from stoker.control.config.config import load_config
+from stoker.control.config.sections import Config
+from stoker.control.store import list_audit
+from stoker.control.types import AuditLine
 from stoker.outbound.objects import ObjectStoreConfig
 
 
@@ -43,9 +52,9 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as ended:
         main(list(arguments))
     assert ended.value.code == 1
-    said = capsys.readouterr()
-    assert "Traceback" not in said.err
-    return said.err
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    return printed.err
 
 
 def works(*arguments: str) -> None:
@@ -67,6 +76,90 @@ def test_a_key_is_shown_once_and_listed_without_its_secret(capsys: pytest.Captur
     works("key", "revoke", key)
     capsys.readouterr()
     assert "no key" in fails(capsys, "key", "revoke", key)
+
+
+def test_keys_in_a_pipe_are_lines_of_tabs_and_at_a_terminal_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works("key", "create", "--name", "a laptop with a name that is long enough to fill a line by itself")
+    key = capsys.readouterr().out.split("_")[1]
+    works("key", "list")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.split("\t")[:3] == [
+        key,
+        "a laptop with a name that is long enough to fill a line by itself",
+        "default",
+    ]
+    assert len(line.split("\t")) == 8
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    works("key", "list")
+    assert key in capsys.readouterr().out.split()
+
+
+def test_a_key_is_revoked_by_the_beginning_of_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = []
+    for _ in range(2):
+        works("key", "create")
+        ids.append(capsys.readouterr().out.split("_")[1])
+    assert "2 keys have ids that begin with" not in fails(capsys, "key", "revoke", "nothing")
+    short = next(ids[0][:length] for length in range(1, 13) if not ids[1].startswith(ids[0][:length]))
+    works("key", "revoke", short)
+    assert capsys.readouterr().out == f"{ids[0]} is revoked\n"
+    works("key", "list", "--json")
+    assert [one["id"] for one in json.loads(capsys.readouterr().out)] == [ids[1]]
+
+
+def audit_lines() -> list[AuditLine]:
+    opened = open_chosen(data_folder.DataFolder.make(Path(".stoker")), Config(), {}, None, alone=False)
+    try:
+        return list(reversed(list_audit(opened.writer, "default", limit=100)))
+    finally:
+        opened.close()
+
+
+def test_what_is_done_to_keys_is_in_the_audit_log(capsys: pytest.CaptureFixture[str]) -> None:
+    works("key", "create", "--name", "laptop")
+    key = capsys.readouterr().out.split("_")[1]
+    works("key", "create", "--join")
+    works("key", "list")
+    fails(capsys, "key", "create", "--endpoint", "nope=read")
+    works("key", "revoke", key[:-2])
+    fails(capsys, "key", "revoke", key)
+    works("key", "webhook-secret")
+    found = audit_lines()
+    assert [(line.method, line.path, line.status) for line in found] == [
+        ("POST", "/v1/keys", 200),
+        ("POST", "/v1/keys", 200),
+        ("POST", "/v1/keys", 400),
+        ("DELETE", f"/v1/keys/{key}", 204),
+        ("DELETE", f"/v1/keys/{key}", 400),
+        ("GET", "stoker key webhook-secret", 200),
+    ]
+    assert {line.key for line in found} == {local_user()}
+    assert "there is no endpoint nope" in found[2].said
+
+
+def test_a_line_is_begun_before_the_key_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*args: object, **more: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr("stoker.control.store.resources.keys.create_key", killed)
+    with pytest.raises(Killed):
+        main(["key", "create"])
+    assert [(line.path, line.status) for line in audit_lines()] == [("/v1/keys", None)]
+
+
+def test_a_token_that_control_takes_from_its_environment_is_in_the_audit_log_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        monkeypatch.setenv("STOKER_API_KEY", "sk_1_2")
+        fails(capsys, *CONTROL, "--grpc-host", "0.0.0.0")  # after it has taken it
+    assert [(line.path, line.status) for line in audit_lines()] == [("/v1/keys", 200)]
 
 
 def test_keys_read_as_the_api_writes_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,25 +186,27 @@ def test_a_key_is_made_with_rights_and_an_end(
     works("key", "list")
     listed = capsys.readouterr().out
     assert "management=read *=read" in listed
-    assert "read" in listed.splitlines()[-2]
+    assert listed.splitlines()[-1].split("\t")[3] == "read"
     works("key", "list", "--join")
-    assert "uses left" in capsys.readouterr().out
+    assert capsys.readouterr().out.split("\t")[3] == "1"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "printed"),
     [
         (["--uses", "1"], "--uses is for join tokens"),
         (["--join", "--read-only"], "a join token lets nodes join and nothing else"),
-        (["--read-only", "--management", "read"], "--read-only says it all"),
+        (["--read-only", "--management", "read"], "--read-only cannot be combined"),
         (["--endpoint", "nope=read"], "there is no endpoint nope"),
         (["--endpoint", "echo"], "a right is one of none, read, write; got ''"),
         (["--management", "rw"], "a right is one of none, read, write; got 'rw'"),
         (["--expires", "tomorrow"], "--expires is a number and s, m, h or d"),
     ],
 )
-def test_what_makes_no_key_is_told(capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:
-    assert said in fails(capsys, "key", "create", *options)
+def test_what_makes_no_key_is_reported(
+    capsys: pytest.CaptureFixture[str], options: list[str], printed: str
+) -> None:
+    assert printed in fails(capsys, "key", "create", *options)
 
 
 def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,12 +220,12 @@ CONTROL = ("control", "--port", "0", "--grpc-port", "0")
 
 
 @pytest.mark.parametrize(
-    ("variable", "source", "sentence"),
+    ("variable", "source", "message"),
     [
         (
             "STOKER_API_KEY",
             None,
-            "STOKER_API_KEY was revoked, or has expired: take it out of the environment, or set another",
+            "STOKER_API_KEY was revoked, or has expired: remove it from the environment, or set another",
         ),
         (
             "STOKER_API_KEY",
@@ -140,7 +235,7 @@ CONTROL = ("control", "--port", "0", "--grpc-port", "0")
         (
             "STOKER_API_KEY",
             "/h/.env",
-            "STOKER_API_KEY in /h/.env was revoked, or has expired: take the line out, or",
+            "STOKER_API_KEY in /h/.env was revoked, or has expired: remove the line, or",
         ),
         (
             "STOKER_JOIN_TOKEN",
@@ -154,7 +249,7 @@ def test_a_revoked_token_is_named_by_where_it_came_from(
     monkeypatch: pytest.MonkeyPatch,
     variable: str,
     source: str | None,
-    sentence: str,
+    message: str,
 ) -> None:
     works("key", "create", *(["--join"] if variable == "STOKER_JOIN_TOKEN" else []))
     token = capsys.readouterr().out.strip()
@@ -162,7 +257,7 @@ def test_a_revoked_token_is_named_by_where_it_came_from(
     monkeypatch.setenv(variable, token)
     if source is not None:
         monkeypatch.setenv(f"{variable}_SOURCE", source)
-    assert sentence in fails(capsys, *CONTROL)
+    assert message in fails(capsys, *CONTROL)
 
 
 def test_a_token_is_listed_by_where_it_came_from(
@@ -178,24 +273,40 @@ def test_a_token_is_listed_by_where_it_came_from(
     assert "environment" in capsys.readouterr().out
 
 
-def test_devices_that_are_not_told_end_the_agent(
+def test_an_agent_needs_a_join_token_until_it_has_joined(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise CliError("it goes on")
+
+    monkeypatch.setattr(agent_process, "NvmlSampler", refuse)
+    printed = fails(capsys, "agent", "--control", "127.0.0.1:1")
+    assert "an agent joins with a token: --join-token, or STOKER_JOIN_TOKEN in the environment" in printed
+    assert not Path(".stoker").exists()
+    folder = Path(".stoker/agent")
+    folder.mkdir(mode=0o700, parents=True)
+    assert agent_process.NodeCredential(folder, None).keep("nk_1_2")
+    assert "it goes on" in fails(capsys, "agent", "--control", "127.0.0.1:1")
+
+
+def test_unknown_devices_end_the_agent(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails_to_look() -> None:
         raise DevicesUnknown("the NVIDIA driver does not tell its devices: Unknown Error")
 
     monkeypatch.setattr(agent_process, "NvmlSampler", fails_to_look)
-    said = fails(capsys, "agent", "--control", "127.0.0.1:1", "--join-token", "jt_1_2")
-    assert said.endswith("stoker: the NVIDIA driver does not tell its devices: Unknown Error\n")
+    printed = fails(capsys, "agent", "--control", "127.0.0.1:1", "--join-token", "jt_1_2")
+    assert printed.endswith("stoker: the NVIDIA driver does not tell its devices: Unknown Error\n")
 
 
 @pytest.mark.parametrize(
-    ("lock", "command", "sentence"),
+    ("lock", "command", "message"),
     [
         ("control.lock", CONTROL, "another control is running on"),
         (
             "agent/agent.lock",
-            ("agent", "--control", "x:1", "--join-token", "j"),
+            ("agent", "--control", "127.0.0.1:1", "--join-token", "j"),
             "another agent is running on",
         ),
     ],
@@ -205,12 +316,12 @@ def test_one_of_each_on_a_data_folder(
     monkeypatch: pytest.MonkeyPatch,
     lock: str,
     command: tuple[str, ...],
-    sentence: str,
+    message: str,
 ) -> None:
     monkeypatch.setattr(data_folder, "PATIENCE_S", 0.0)
-    with data_folder.held(data_folder.DataFolder.make(Path(".stoker")).root / lock, "held already"):
-        said = fails(capsys, *command)
-    assert f"stoker: {sentence}" in said.splitlines()[-1]
+    with data_folder.locked(data_folder.DataFolder.make(Path(".stoker")).root / lock, "held already"):
+        printed = fails(capsys, *command)
+    assert f"stoker: {message}" in printed.splitlines()[-1]
 
 
 def test_join_tokens_are_a_list_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,7 +333,7 @@ def test_join_tokens_are_a_list_of_their_own(capsys: pytest.CaptureFixture[str])
     assert "hosts" in capsys.readouterr().out
 
 
-def test_an_agent_without_a_token_says_how_to_give_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_without_a_token_names_the_option_for_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "STOKER_JOIN_TOKEN" in fails(capsys, "agent", "--control", "127.0.0.1:1")
 
 
@@ -236,13 +347,67 @@ def test_a_wrong_field_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_open_grpc_port_needs_tls(capsys: pytest.CaptureFixture[str]) -> None:
-    said = fails(capsys, "control", "--port", "0", "--grpc-port", "0", "--grpc-host", "0.0.0.0")
-    assert "in the clear" in said
+    printed = fails(capsys, "control", "--port", "0", "--grpc-port", "0", "--grpc-host", "0.0.0.0")
+    assert "in the clear" in printed
+
+
+def test_an_open_http_port_needs_tls_or_a_proxy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "keys to 0.0.0.0 in the clear" in fails(capsys, *CONTROL, "--host", "0.0.0.0")
+    monkeypatch.setenv("STOKER_BEHIND_PROXY", "1")  # the next check follows then
+    monkeypatch.setattr(control_process, "serve_http", _raises_how)
+    assert "behind_proxy=True" in fails(capsys, *CONTROL, "--host", "0.0.0.0")
+    Path("stoker.toml").write_text("behind_proxy = true\n")
+    assert "behind_proxy=True" in fails(capsys, *CONTROL, "--host", "0.0.0.0")
+
+
+def test_tls_of_the_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_certificate(Path())
+    monkeypatch.setenv("STOKER_TLS_CERT", str(made.files.cert))
+    monkeypatch.setenv("STOKER_TLS_KEY", str(made.files.key))
+    monkeypatch.setattr(control_process, "serve_http", _raises_how)
+    printed = fails(capsys, *CONTROL, "--host", "0.0.0.0")
+    assert "tls=TlsFiles(cert=PosixPath('cert.pem')" in printed
+
+
+async def _raises_how(*_: object, **how: object) -> None:
+    raise CliError(" ".join(f"{name}={value}" for name, value in how.items()))
+
+
+def test_an_agent_sends_nothing_in_the_clear(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = ("agent", "--control", "control.example.com:8001", "--join-token", "jt_1_2")
+    printed = fails(capsys, *join)
+    assert "to control.example.com:8001 in the clear: give --tls-ca" in printed
+    assert not Path(".stoker").exists()
+
+    def refuse() -> None:
+        raise CliError("it goes on")
+
+    monkeypatch.setattr(agent_process, "NvmlSampler", refuse)
+    assert "it goes on" in fails(capsys, *join, "--insecure")
+    monkeypatch.setenv("STOKER_INSECURE", "1")
+    assert "it goes on" in fails(capsys, *join)
+
+
+def test_a_key_that_goes_out_in_the_clear_is_warned_of_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_API_KEY", "sk_1_2")
+    monkeypatch.setenv("STOKER_URL", "http://0.0.0.0:1")
+    printed = fails(capsys, "job", "status", "echo", "j-u1")
+    assert printed.splitlines()[0] == (
+        "stoker: warning: the API key goes to http://0.0.0.0:1 in the clear; give an https address"
+    )
+    assert printed.count("clear") == 1
+    assert "clear" not in fails(capsys, "job", "status", "echo", "j-u1", "--url", "http://127.0.0.1:1")
 
 
 def test_an_unknown_hosted_endpoint(capsys: pytest.CaptureFixture[str]) -> None:
-    said = fails(capsys, "control", "--port", "0", "--grpc-port", "0", "--hosted", "text-to-smell")
-    assert "there is no hosted endpoint 'text-to-smell'; there are talking-video, text" in said
+    printed = fails(capsys, "control", "--port", "0", "--grpc-port", "0", "--hosted", "text-to-smell")
+    assert "there is no hosted endpoint 'text-to-smell'; there are talking-video, text" in printed
 
 
 def test_half_a_tls_pair(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import uvicorn
+from certificates import make_certificate
 
-from stoker.cli.control_process import ControlOptions, run_control
+from stoker.agent.link.grpc_stream import ConnectFailed, connect
+from stoker.cli.control import process
+from stoker.cli.control.process import ControlOptions, run_control
 from stoker.cli.errors import CliError
 from stoker.control.api import server
+from stoker.control.auth.tls import TlsFiles
+from stoker.control.config.config import load_config
 
 
 @pytest.mark.parametrize(
-    ("error", "why"), [(None, "nothing told it to"), (OSError("too many open files"), "too many open files")]
+    ("error", "why"), [(None, "without a signal"), (OSError("too many open files"), "too many open files")]
 )
 async def test_it_ends_when_its_http_server_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None, why: str
@@ -32,3 +42,55 @@ async def test_it_ends_when_its_http_server_does(
     options = ControlOptions(tmp_path, None, "127.0.0.1", 0, "127.0.0.1", 0)
     with pytest.raises(CliError, match=f"^the HTTP server ended: {why}$"):
         await run_control(options, {})
+
+
+@pytest.fixture
+async def facts(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[dict[str, str]]:
+    reported: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+    monkeypatch.setattr(process, "announce", lambda facts, fd: reported.put_nowait(dict(facts)))
+    return reported
+
+
+@pytest.mark.parametrize("grpc_plain", [False, True])
+async def test_a_certificate_in_the_file_is_used_on_both_ports(
+    tmp_path: Path, facts: asyncio.Queue[dict[str, str]], grpc_plain: bool
+) -> None:
+    made = make_certificate(tmp_path)
+    config = tmp_path / "stoker.toml"
+    config.write_text('[tls]\ncert = "cert.pem"\nkey = "key.pem"\n')
+    options = ControlOptions(tmp_path / "data", config, "127.0.0.1", 0, "127.0.0.1", 0, grpc_plain=grpc_plain)
+    running = asyncio.create_task(run_control(options, {"STOKER_JOIN_TOKEN": "jt-of-the-test"}))
+    reported = asyncio.create_task(facts.get())
+    await asyncio.wait((running, reported), return_when=asyncio.FIRST_COMPLETED)
+    at = reported.result()
+    async with httpx.AsyncClient(
+        verify=ssl.create_default_context(cadata=made.pem.decode()), timeout=60
+    ) as client:
+        assert at["http"].startswith("https://")
+        assert (await client.get(f"{at['http']}/ping")).status_code == 200
+    stream = await connect(at["grpc"], "jt-of-the-test", ca=None if grpc_plain else made.pem)
+    stream.end()
+    await stream.closed()
+    if not grpc_plain:
+        with pytest.raises(ConnectFailed):
+            await connect(at["grpc"], "jt-of-the-test")
+    running.cancel()
+    await asyncio.wait((running,))
+
+
+def _options(tmp_path: Path, **overrides: Any) -> ControlOptions:
+    return replace(ControlOptions(tmp_path, None, "127.0.0.1", 0, "127.0.0.1", 0), **overrides)
+
+
+def test_tls_options_of_the_command_override_the_file(tmp_path: Path) -> None:
+    (tmp_path / "stoker.toml").write_text(
+        '[tls]\ncert = "c.pem"\nkey = "/k.pem"\nclient_ca = "a.pem"\n[cors]\n'
+    )
+    config = load_config(tmp_path / "stoker.toml")
+    of_file = TlsFiles(tmp_path / "c.pem", Path("/k.pem"), tmp_path / "a.pem")
+    assert _options(tmp_path).tls(config) == of_file
+    reported = TlsFiles(Path("x"), Path("y"))
+    assert _options(tmp_path, tls_cert=reported.cert, tls_key=reported.key).tls(config) == reported
+    assert _options(tmp_path, tls_client_ca=Path("z")).tls(config) == replace(of_file, client_ca=Path("z"))
+    with pytest.raises(CliError, match="--tls-client-ca needs --tls-cert"):
+        _options(tmp_path, tls_client_ca=Path("z")).tls(load_config(None))

@@ -10,17 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.data_folder import DataFolder, held, held_at_last, kept_token, read_private, write_private
-from stoker.cli.dotenv import lookup, parse
+from stoker.cli.data_folder import (
+    DataFolder,
+    load_or_create_token,
+    locked,
+    locked_after_wait,
+    read_private,
+    write_private,
+)
 from stoker.cli.errors import CliError
+from stoker.client.dotenv import lookup, parse
 
 
 def test_a_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
-    token, made = kept_token(tmp_path / "api_key", "sk")
+    token, made = load_or_create_token(tmp_path / "api_key", "sk")
     assert made
     assert token.startswith("sk_")
     assert stat.S_IMODE((tmp_path / "api_key").stat().st_mode) == 0o600
-    assert kept_token(tmp_path / "api_key", "sk") == (token, False)
+    assert load_or_create_token(tmp_path / "api_key", "sk") == (token, False)
     assert [path.name for path in tmp_path.iterdir()] == ["api_key"], "nothing half written stays"
 
 
@@ -44,7 +51,7 @@ def test_the_data_folder_is_the_owners_alone(tmp_path: Path) -> None:
     assert folder.root.is_absolute()
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_words(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_in_text(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CliError, match="cannot be made: Not a directory"):
         DataFolder.make(tmp_path / "file" / "data")
@@ -52,45 +59,45 @@ def test_a_folder_that_cannot_be_made_is_told_in_words(tmp_path: Path) -> None:
 
 def test_a_second_holder_is_refused_and_the_first_end_frees_it(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with held(lock, "taken"), pytest.raises(CliError, match="taken"), held(lock, "taken"):
+    with locked(lock, "taken"), pytest.raises(CliError, match="taken"), locked(lock, "taken"):
         pass
-    with held(lock, "taken"):
+    with locked(lock, "taken"):
         pass
 
 
-class Heard(logging.Handler):
+class LogLines(logging.Handler):
     """What was logged; `something` is set with the first of it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.something = asyncio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.lines.append(record.getMessage())
         self.something.set()
 
 
 @pytest.fixture
-def heard() -> Iterator[Heard]:
-    handler = Heard()
+def logged() -> Iterator[LogLines]:
+    handler = LogLines()
     logging.root.addHandler(handler)
     yield handler
     logging.root.removeHandler(handler)
 
 
-async def test_a_holder_that_is_ending_is_waited_for(tmp_path: Path, heard: Heard) -> None:
+async def test_a_holder_that_is_ending_is_waited_for(tmp_path: Path, logged: LogLines) -> None:
     async def second() -> None:
-        async with held_at_last(tmp_path / "lock", "taken"):
-            with pytest.raises(CliError, match="held now"), held(tmp_path / "lock", "held now"):
+        async with locked_after_wait(tmp_path / "lock", "taken"):
+            with pytest.raises(CliError, match="held now"), locked(tmp_path / "lock", "held now"):
                 pass
 
-    with held(tmp_path / "lock", "taken"):
+    with locked(tmp_path / "lock", "taken"):
         waiting = asyncio.create_task(second())
-        await heard.something.wait()
+        await logged.something.wait()
         assert not waiting.done()
     await waiting
-    assert heard.said == ["taken; waiting for it to end, at most 20 s"]
+    assert logged.lines == ["taken; waiting for it to end, at most 20 s"]
 
 
 @pytest.mark.parametrize(

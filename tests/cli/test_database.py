@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from stoker.cli.control.database import open_chosen
 from stoker.cli.data_folder import DataFolder
-from stoker.cli.database import open_chosen
 from stoker.cli.errors import CliError
-from stoker.control.config import ConfigError, load_config
-from stoker.control.config_sections import Config
-from stoker.control.secrets import VARIABLE as SECRET_KEY
+from stoker.control.config.config import ConfigError, load_config
+from stoker.control.config.sections import Config
 from stoker.control.store import StoreError
+from stoker.control.store.database.secrets import VARIABLE as SECRET_KEY
 
 NOBODY = "postgresql://stoker:hidden@127.0.0.1:1/"
 
@@ -27,11 +27,11 @@ def test_the_option_goes_before_the_variable_and_that_before_the_file(tmp_path: 
     folder = DataFolder.make(tmp_path / "data")
     config = configured(tmp_path, f'database = "{NOBODY}of_the_file"')
     assert "hidden" not in repr(config)
-    given = {"STOKER_DATABASE_URL": NOBODY + "of_the_variable"}
+    variables = {"STOKER_DATABASE_URL": NOBODY + "of_the_variable"}
     for environment, option, name in (
         ({}, None, "of_the_file"),
-        (given, None, "of_the_variable"),
-        (given, NOBODY + "of_the_option", "of_the_option"),
+        (variables, None, "of_the_variable"),
+        (variables, NOBODY + "of_the_option", "of_the_option"),
     ):
         with pytest.raises(
             StoreError, match=f"^the database {name} at 127.0.0.1:1 cannot be opened: Connect"

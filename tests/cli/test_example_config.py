@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stoker.control.config import load_config
-from stoker.control.config_sections import Config, EndpointSection
+from stoker.control.config.config import load_config
+from stoker.control.config.sections import Config, EndpointSection
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "stoker.example.toml"
 COMMENTED = re.compile(r"^# (?=\[|\w+ +=)", re.MULTILINE)

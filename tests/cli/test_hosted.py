@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import pwd
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stoker.cli.agent_isolation import worker_user
-from stoker.cli.agent_process import AgentOptions, connector, host_environment, node_id
+from stoker.cli.agent.isolation import worker_user
+from stoker.cli.agent.process import AgentOptions, NodeCredential, connector, host_environment, node_id
+from stoker.cli.control.hosted import (
+    declared_endpoints,
+    hosted_endpoints,
+    needed_weights,
+    serving_rows,
+    with_hosted_aliases,
+)
 from stoker.cli.errors import CliError
-from stoker.cli.hosted import declared, hosted_endpoints, wanted_weights
-from stoker.control.config import ConfigError, load_config
-from stoker.control.config_sections import Config
+from stoker.control.config.config import ConfigError, load_config
+from stoker.control.config.sections import Config
 from stoker.models.talking_video import safety
 from stoker.wire.messages import Price
 
@@ -29,11 +36,11 @@ def test_the_image_model_brings_its_handler_schema_and_price() -> None:
 
 
 def test_a_pipeline_is_chosen_by_name() -> None:
-    given = {"STOKER_PIPELINE": "flux-1-dev"}
-    (endpoint,) = hosted_endpoints(["text-to-image"], given)
+    variables = {"STOKER_PIPELINE": "flux-1-dev"}
+    (endpoint,) = hosted_endpoints(["text-to-image"], variables)
     assert endpoint.run.env["STOKER_PIPELINE"] == "flux-1-dev"
-    assert wanted_weights(["text-to-image"], given) == ["flux-1-dev"]
-    assert wanted_weights(["text-to-image"], {}) == ["flux-tiny"]
+    assert needed_weights(["text-to-image"], variables) == ["flux-1-dev"]
+    assert needed_weights(["text-to-image"], {}) == ["flux-tiny"]
     with pytest.raises(CliError, match="no pipeline 'flux-9'"):
         hosted_endpoints(["text-to-image"], {"STOKER_PIPELINE": "flux-9"})
 
@@ -45,16 +52,17 @@ def test_an_id_is_taken_once(tmp_path: Path) -> None:
     )
     config = load_config(tmp_path / "stoker.toml")
     with pytest.raises(CliError, match="text-to-image is a hosted one's"):
-        declared(config, ["text-to-image"], {})
+        declared_endpoints(config, ["text-to-image"], {})
 
 
-def test_each_model_gets_its_own_of_the_pipelines_that_are_named() -> None:
-    given = {"STOKER_PIPELINE": "flux-1-schnell, talk-tiny"}
-    picture, video = hosted_endpoints(["text-to-image", "talking-video"], given)
-    assert picture.run.env["STOKER_PIPELINE"] == "flux-1-schnell"
-    assert video.run.env["STOKER_PIPELINE"] == "talk-tiny"
+def test_the_pipelines_that_are_named_are_reported_to_all_models() -> None:
+    """Each takes its own; in equal environments they share a template."""
+    variables = {"STOKER_PIPELINE": "flux-1-schnell, talk-tiny"}
+    image, video = hosted_endpoints(["text-to-image", "talking-video"], variables)
+    assert image.run.env["STOKER_PIPELINE"] == "flux-1-schnell,talk-tiny"
+    assert dict(video.run.env) == dict(image.run.env)
     assert video.run.prices == (Price("videos_480p", 250_000_000), Price("videos_720p", 500_000_000))
-    assert wanted_weights(["talking-video"], given) == ["safety-tiny", "talk-tiny"]
+    assert needed_weights(["talking-video"], variables) == ["safety-tiny", "talk-tiny"]
     with pytest.raises(
         CliError, match="no hosted endpoint 'singing'; there are talking-video, text-to-image"
     ):
@@ -62,45 +70,94 @@ def test_each_model_gets_its_own_of_the_pipelines_that_are_named() -> None:
 
 
 def test_only_the_first_keeps_a_worker_and_one_template_serves_all() -> None:
-    picture, video = hosted_endpoints(["text-to-image", "talking-video"], {})
-    assert (picture.workers_min, video.workers_min) == (1, 0)
-    assert (picture.workers_max, video.workers_max) == (1, 1)
-    assert picture.run.preload == video.run.preload
+    image, video = hosted_endpoints(["text-to-image", "talking-video"], {})
+    assert (image.workers_min, video.workers_min) == (1, 0)
+    assert (image.workers_max, video.workers_max) == (1, 1)
+    assert image.run.preload == video.run.preload
     assert {"diffusers.FluxPipeline", "diffusers.AutoencoderKLWan"} <= set(video.run.preload)
-    assert dict(picture.run.env) == dict(video.run.env), "in other environments they would share no template"
+    assert dict(image.run.env) == dict(video.run.env), "in other environments they would share no template"
     (alone,) = hosted_endpoints(["talking-video"], {})
     assert alone.workers_min == 1
 
 
 def test_a_safety_checker_is_chosen_by_name_for_the_model_that_has_one() -> None:
-    given = {"STOKER_SAFETY_CHECKER": "another"}
-    picture, video = hosted_endpoints(["text-to-image", "talking-video"], given)
-    assert "STOKER_SAFETY_CHECKER" not in picture.run.env
+    variables = {"STOKER_SAFETY_CHECKER": "another"}
+    image, video = hosted_endpoints(["text-to-image", "talking-video"], variables)
+    assert "STOKER_SAFETY_CHECKER" not in image.run.env
     assert video.run.env["STOKER_SAFETY_CHECKER"] == "another"
     both = ["text-to-image", "talking-video"]
-    assert wanted_weights(both, given) == ["another", "flux-tiny", "talk-tiny"]
-    assert wanted_weights(both, {}) == ["flux-tiny", safety.DEFAULT, "talk-tiny"]
-    assert wanted_weights(["text-to-image"], given) == ["flux-tiny"]
+    assert needed_weights(both, variables) == ["another", "flux-tiny", "talk-tiny"]
+    assert needed_weights(both, {}) == ["flux-tiny", safety.DEFAULT, "talk-tiny"]
+    assert needed_weights(["text-to-image"], variables) == ["flux-tiny"]
 
 
 def test_a_model_gets_the_settings_that_it_declares_and_no_others() -> None:
-    given = {"STOKER_VIDEO_LIMITS": "audio_most_s=60", "STOKER_JOIN_TOKEN": "jt"}
-    picture, video = hosted_endpoints(["text-to-image", "talking-video"], given)
-    assert set(picture.run.env) == {"HF_HUB_OFFLINE"}
+    variables = {"STOKER_VIDEO_LIMITS": "audio_most_s=60", "STOKER_JOIN_TOKEN": "jt"}
+    image, video = hosted_endpoints(["text-to-image", "talking-video"], variables)
+    assert set(image.run.env) == {"HF_HUB_OFFLINE"}
     assert dict(video.run.env) == {"HF_HUB_OFFLINE": "1", "STOKER_VIDEO_LIMITS": "audio_most_s=60"}
 
 
+def test_what_stands_behind_each_endpoint_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the rule that workers choose by; nothing is made for it."""
+    monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(tmp_path / "none"))
+    monkeypatch.delenv("STOKER_PIPELINE", raising=False)
+    both = ["text-to-image", "talking-video"]
+    (_, image), (_, video) = serving_rows(both, "cpu")
+    assert image.startswith("runs flux-tiny, whose weights are made up (")
+    assert video.startswith("runs talk-tiny, whose weights are made up (")
+    for kinds in ("gpu", "mig", "cpu mig"):
+        for model, text in serving_rows(both, kinds):
+            assert text.startswith(f"its jobs wait: this host has a GPU and no weights for {model}")
+    monkeypatch.setenv("STOKER_PIPELINE", "talk-tiny")
+    (_, video) = serving_rows(["talking-video"], "gpu")[0]
+    assert video.startswith("runs talk-tiny, whose")
+
+
+def test_both_models_get_the_attention_that_is_chosen() -> None:
+    variables = {"STOKER_ATTENTION": "xformers"}
+    for endpoint in hosted_endpoints(["text-to-image", "talking-video"], variables):
+        assert endpoint.run.env["STOKER_ATTENTION"] == "xformers"
+    with pytest.raises(CliError, match="STOKER_ATTENTION is 'flash'; it must be native or xformers"):
+        hosted_endpoints(["text-to-image"], {"STOKER_ATTENTION": "flash"})
+
+
 def test_settings_that_are_none_are_refused_before_anything_starts() -> None:
-    with pytest.raises(CliError, match="STOKER_VIDEO_LIMITS knows no 'audio'; it knows audio_least_s,"):
+    with pytest.raises(CliError, match="STOKER_VIDEO_LIMITS has no limit 'audio'; its limits are audio"):
         hosted_endpoints(["talking-video"], {"STOKER_VIDEO_LIMITS": "audio=3"})
     assert hosted_endpoints(["text-to-image"], {"STOKER_VIDEO_LIMITS": "audio=3"}), "no model of its"
 
 
 def test_an_alias_may_name_a_hosted_endpoint() -> None:
     config = Config(aliases={"flux": "text-to-image"})
-    assert [endpoint.id for endpoint in declared(config, ["text-to-image"], {})] == ["text-to-image"]
+    assert [endpoint.id for endpoint in declared_endpoints(config, ["text-to-image"], {})] == [
+        "text-to-image"
+    ]
     with pytest.raises(ConfigError, match=r"aliases\.flux"):
-        declared(config, [], {})
+        declared_endpoints(config, [], {})
+
+
+def test_hosted_models_answer_to_the_names_that_existing_code_has() -> None:
+    both = hosted_endpoints(["text-to-image", "talking-video"], {})
+    slugs = {
+        "black-forest-labs-flux-1-dev": "text-to-image",
+        "black-forest-labs-flux-1-schnell": "text-to-image",
+        "infinitetalk": "talking-video",
+    }
+    assert with_hosted_aliases(both, {}) == slugs
+    assert with_hosted_aliases(both, {"flux": "text-to-image"}) == slugs | {"flux": "text-to-image"}
+    assert with_hosted_aliases(both[1:], {}) == {"infinitetalk": "talking-video"}
+    assert with_hosted_aliases([], {}) == {}
+
+
+def test_what_the_operator_calls_so_goes_before_such_a_name() -> None:
+    (video,) = hosted_endpoints(["talking-video"], {})
+    own = replace(video, id="infinitetalk", hosted=False)
+    assert with_hosted_aliases([video, own], {}) == {}
+    assert with_hosted_aliases([video], {"infinitetalk": "mine"}) == {"infinitetalk": "mine"}
+    assert with_hosted_aliases([replace(video, hosted=False)], {}) == {}, "no model of ours"
 
 
 # ---- the agent's host
@@ -121,14 +178,49 @@ def test_workers_learn_where_weights_lie(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert host_environment({}) == {"STOKER_WEIGHTS_DIR": str(tmp_path / "stoker" / "weights")}
 
 
+def test_a_host_brings_its_join_token_until_it_has_a_credential(tmp_path: Path) -> None:
+    credential = NodeCredential(tmp_path, "jt_1_2")
+    assert credential.token() == "jt_1_2"
+    assert credential.keep("nk_3_4")
+    assert NodeCredential(tmp_path, "jt_1_2").token() == "nk_3_4"
+    kept = tmp_path / "node_credential"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    kept.chmod(0o644)
+    with pytest.raises(CliError, match="others may read it"):
+        credential.token()
+
+
+def test_a_host_that_has_joined_needs_no_join_token(tmp_path: Path) -> None:
+    credential = NodeCredential(tmp_path, None)
+    with pytest.raises(CliError, match=r"an agent joins with a token: .* there is no .*node_credential"):
+        credential.token()
+    assert credential.keep("nk_3_4")
+    assert credential.token() == "nk_3_4"
+
+
+def test_a_credential_that_no_disk_takes_is_not_kept(tmp_path: Path) -> None:
+    assert not NodeCredential(tmp_path / "gone", "jt_1_2").keep("nk_3_4")
+
+
 def test_half_a_certificate_is_refused(tmp_path: Path) -> None:
     options = AgentOptions("127.0.0.1:1", "jt", tmp_path, tls_cert=tmp_path / "cert.pem")
     with pytest.raises(CliError, match="--tls-key"):
-        connector(options)
+        connector(options, NodeCredential(tmp_path, "jt"))
     assert "jt" not in repr(AgentOptions("127.0.0.1:1", "jt", tmp_path))
 
 
-def test_workers_run_as_us_unless_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("control", ["control.example.com:8001", "10.0.0.7:8001", "0.0.0.0:8001"])
+def test_no_token_and_no_job_goes_out_in_the_clear(tmp_path: Path, control: str) -> None:
+    with pytest.raises(CliError, match=r"would go to .* in the clear: give --tls-ca, .* or --insecure"):
+        connector(AgentOptions(control, "jt", tmp_path), NodeCredential(tmp_path, "jt"))
+    connector(
+        AgentOptions(control, "jt", tmp_path, tls_ca=tmp_path / "ca.pem"), NodeCredential(tmp_path, "jt")
+    )
+    connector(AgentOptions(control, "jt", tmp_path, insecure=True), NodeCredential(tmp_path, "jt"))
+    connector(AgentOptions("127.0.0.1:1", "jt", tmp_path), NodeCredential(tmp_path, "jt"))
+
+
+def test_workers_run_as_the_agents_user_by_default(tmp_path: Path) -> None:
     assert worker_user(None, tmp_path) is None
 
 

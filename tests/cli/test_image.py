@@ -5,27 +5,30 @@ from __future__ import annotations
 import io
 import socket
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from hosted_service import RESULT, Service, serving
+from hosted_service import RESULT, Service, at_once, serving
 
 from stoker.cli.access import find_key
 from stoker.cli.data_folder import write_private
 from stoker.cli.errors import CliError
-from stoker.cli.image import ImageRequest, run, step_of
+from stoker.cli.jobs import hosted_call
+from stoker.cli.jobs.image import ImageRequest, run, step_of
+from stoker.cli.jobs.watch import watch
 from stoker.cli.terminal import plain_console
-from stoker.client import BadRequest, Event, JobFailed
+from stoker.client import AsyncClient, BadRequest, Event, JobFailed
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(hosted_call, "AsyncClient", partial(AsyncClient, sleep=at_once))
+    monkeypatch.setattr(hosted_call, "watch", partial(watch, sleep=at_once))
 
 
 @pytest.fixture
@@ -38,21 +41,21 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 
 def ask(service: Service, out: Path, **fields: Any) -> str:
-    said = io.StringIO()
+    printed = io.StringIO()
     run(
         ImageRequest("a lighthouse", out, service.url, **fields),
         out.parent,
-        plain_console(file=said, width=1000),
+        plain_console(file=printed, width=1000),
     )
-    return said.getvalue()
+    return printed.getvalue()
 
 
-def test_the_picture_is_there_and_cost_and_time_are_told(service: Service, tmp_path: Path) -> None:
-    said = ask(service, tmp_path / "out.png", width=512, steps=4, seed=7)
+def test_the_image_is_saved_and_cost_and_time_are_reported(service: Service, tmp_path: Path) -> None:
+    printed = ask(service, tmp_path / "out.png", width=512, steps=4, seed=7)
     assert (tmp_path / "out.png").read_bytes() == RESULT
-    assert "4/4" in said
-    assert "seed 7: 0.02097152 USD, made in 0.81 s" in said
-    assert service.asked[0] == (
+    assert "4/4" in printed
+    assert "seed 7: 0.02097152 USD, made in 0.81 s" in printed
+    assert service.requests[0] == (
         "POST",
         "/v2/text-to-image/run",
         {
@@ -65,45 +68,61 @@ def test_the_picture_is_there_and_cost_and_time_are_told(service: Service, tmp_p
             }
         },
     )
-    assert service.asked[-1] == ("GET", "/signed", None), "the signed URL gets no key"
+    assert service.requests[-1] == ("GET", "/signed", None), "the signed URL gets no key"
+
+
+@pytest.mark.parametrize(
+    ("reported", "printed"),
+    [
+        ({"pipeline": "flux-1-schnell"}, "seed 7, by flux-1-schnell: 0.02097152 USD"),
+        (
+            {"pipeline": "flux-tiny", "made_up_weights": True},
+            "seed 7, by flux-tiny, whose weights are made up: 0.02097152 USD",
+        ),
+        ({"pipeline": 3}, "seed 7: 0.02097152 USD"),
+    ],
+)
+def test_the_pipeline_that_made_it_is_reported(
+    service: Service, tmp_path: Path, reported: dict[str, Any], printed: str
+) -> None:
+    service.record["output"] |= reported
+    assert printed in ask(service, tmp_path / "out.png")
 
 
 def test_a_stream_that_breaks_off_loses_nothing(service: Service, tmp_path: Path) -> None:
     service.breaks = 2
     ask(service, tmp_path / "out.jpg")
     assert (tmp_path / "out.jpg").read_bytes() == RESULT
-    assert service.asked.count(("GET", "/v2/text-to-image/stream/j-u1", "Bearer sk_1_2")) == 3
+    assert service.requests.count(("GET", "/v2/text-to-image/stream/j-u1", "Bearer sk_1_2")) == 3
 
 
-def test_a_job_that_failed_is_told_and_nothing_is_written(service: Service, tmp_path: Path) -> None:
+def test_a_job_that_failed_is_reported_and_nothing_is_written(service: Service, tmp_path: Path) -> None:
     service.record = {"id": "j-u1", "status": "FAILED", "error": "out of memory"}
     with pytest.raises(JobFailed, match="FAILED: out of memory"):
         ask(service, tmp_path / "out.png")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refused_input_is_told(service: Service, tmp_path: Path) -> None:
+def test_a_refused_input_is_reported(service: Service, tmp_path: Path) -> None:
     service.run_answer = (400, {"id": "j", "status": "FAILED", "error": "width is 1000"})
     with pytest.raises(BadRequest, match="width is 1000"):
         ask(service, tmp_path / "out.png", width=1000)
 
 
-def test_another_kind_of_file_is_refused_before_anything_is_asked(service: Service, tmp_path: Path) -> None:
+def test_another_kind_of_file_is_refused_before_any_request(service: Service, tmp_path: Path) -> None:
     with pytest.raises(CliError, match=r"must end in one of \.png, \.jpg, \.jpeg"):
         ask(service, tmp_path / "out.gif")
-    assert service.asked == []
+    assert service.requests == []
 
 
-def test_a_folder_that_is_not_there_is_refused_before_anything_is_asked(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_missing_folder_is_refused_before_any_request(service: Service, tmp_path: Path) -> None:
     with pytest.raises(CliError, match=f"there is no folder {tmp_path / 'none'} to write"):
         ask(service, tmp_path / "none" / "out.png")
-    assert service.asked == []
+    assert service.requests == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nobody_at_the_address_is_told_with_what_to_do(
+def test_nobody_at_the_address_is_reported_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STOKER_API_KEY", "sk_1_2")
@@ -125,6 +144,52 @@ def test_the_key_that_up_keeps_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_key(tmp_path) == "sk_env_1"
 
 
+# ---- endpoints of one's own
+
+
+def test_an_output_without_a_cost_is_downloaded(service: Service, tmp_path: Path) -> None:
+    service.record["output"] = {"image_url": f"{service.url}/signed"}
+    printed = ask(service, tmp_path / "out.png")
+    assert (tmp_path / "out.png").read_bytes() == RESULT
+    assert "out.png: no cost reported, made in 0.81 s" in printed
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda url: {"result": url, "cost": 0.5},
+        lambda url: {"images": [{"url": url, "seed": 3}]},
+        lambda url: [url],
+        lambda url: url,
+        lambda url: {"image_url": None, "first": url, "again": url},
+    ],
+)
+def test_the_only_url_of_an_output_is_downloaded(service: Service, tmp_path: Path, around: Any) -> None:
+    service.record["output"] = around(f"{service.url}/signed")
+    ask(service, tmp_path / "out.png")
+    assert (tmp_path / "out.png").read_bytes() == RESULT
+
+
+@pytest.mark.parametrize(
+    ("output", "printed"),
+    [
+        ({"text": "no picture"}, 'no \'image_url\' and no other URL, .*: {"text": "no picture"}'),
+        (None, "no 'image_url' and no other URL, .*: null"),
+        ({"a": "http://x/1", "b": ["https://x/2"]}, "2 URLs and no 'image_url' among them"),
+        ({"image": "A" * 1000}, r"A… \(1,013 characters\)"),
+    ],
+)
+def test_an_output_without_an_image_is_shown(
+    service: Service, tmp_path: Path, output: Any, printed: str
+) -> None:
+    service.record["output"] = output
+    with pytest.raises(
+        CliError, match=f"job j-u1 of text-to-image COMPLETED, and its output has .*{printed}"
+    ):
+        ask(service, tmp_path / "out.png")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "step"),
     [
@@ -136,6 +201,6 @@ def test_the_key_that_up_keeps_is_found(tmp_path: Path, monkeypatch: pytest.Monk
         ("reset", {"attempt": 2}, None),
     ],
 )
-def test_what_tells_of_a_step(kind: str, value: Any, step: tuple[int, int] | None) -> None:
+def test_events_with_a_step(kind: str, value: Any, step: tuple[int, int] | None) -> None:
     found = step_of(Event(kind, "1-0", value))
     assert (None if found is None else (found.done, found.of)) == step

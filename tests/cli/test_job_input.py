@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from stoker.cli.errors import CliError
-from stoker.cli.job_input import read_input
+from stoker.cli.jobs.input import read_input
 
 
-def read(given: str | None, *sets: str, stdin: bytes = b"") -> dict[str, Any]:
-    return read_input(given, sets, lambda: stdin)
+def read(typed: str | None, *sets: str, stdin: bytes = b"") -> dict[str, Any]:
+    return read_input(typed, sets, lambda: stdin)
 
 
 def test_it_comes_from_the_argument_a_file_or_standard_input(tmp_path: Path) -> None:
@@ -37,22 +37,22 @@ def test_single_values_are_json_or_text_and_go_over_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sets", "sentence"),
+    ("typed", "sets", "message"),
     [
         ("hello", (), r"INPUT is not JSON .*; INPUT is a JSON object, @FILE, - for standard input"),
         ("[1]", (), r"INPUT must hold a JSON object; it holds \[1\]"),
-        ('{"a": NaN}', (), "NaN is no number in JSON"),
+        ('{"a": NaN}', (), "NaN is not a number in JSON"),
         ("@none.json", (), r"none\.json cannot be read: No such file or directory"),
         ("-", (), "standard input is not JSON"),
         (None, ("a",), "--set takes name=value; got 'a'"),
         (None, ("=a",), "--set takes name=value; got '=a'"),
     ],
 )
-def test_what_is_no_input_is_told(given: str | None, sets: tuple[str, ...], sentence: str) -> None:
-    with pytest.raises(CliError, match=sentence):
-        read(given, *sets)
+def test_what_is_no_input_is_reported(typed: str | None, sets: tuple[str, ...], message: str) -> None:
+    with pytest.raises(CliError, match=message):
+        read(typed, *sets)
 
 
-def test_bytes_that_are_no_text_are_told() -> None:
+def test_bytes_that_are_no_text_are_reported() -> None:
     with pytest.raises(CliError, match="must be UTF-8 text; byte 1 is not"):
         read("-", stdin=b"{\xff")

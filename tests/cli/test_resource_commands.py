@@ -13,20 +13,20 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from managed_service import NODE, Place, served
+from managed_service import NODE, ManagedService, served
 
-from stoker.cli import resource_commands
 from stoker.cli.main import main
-from stoker.cli.resource_kinds import KINDS
+from stoker.cli.manage import resource_commands
+from stoker.cli.manage.resource_kinds import KINDS
 
 IMAGE = "ghcr.io/example/worker:1.2"
 Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Place]:
-    with served() as place:
-        yield place
+def service() -> Iterator[ManagedService]:
+    with served() as managed:
+        yield managed
 
 
 class Shell:
@@ -34,30 +34,30 @@ class Shell:
         self._capsys = capsys
         self._monkeypatch = monkeypatch
 
-    def __call__(self, line: str, *more: str, given: str = "", code: int = 0) -> str:
+    def __call__(self, line: str, *more: str, stdin: str = "", code: int = 0) -> str:
         """Standard output; or, of a command that fails, the sentence."""
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         with pytest.raises(SystemExit) as ended:
             main([*line.split(), *more])
-        said = self._capsys.readouterr()
-        assert ended.value.code == code, said.err
-        assert "Traceback" not in said.err
-        return said.err if code else said.out
+        output = self._capsys.readouterr()
+        assert ended.value.code == code, output.err
+        assert "Traceback" not in output.err
+        return output.err if code else output.out
 
     def json(self, line: str, *more: str) -> Any:
         return json.loads(self(line, *more, "--json"))
 
 
 @pytest.fixture
-def sh(service: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Shell:
+def sh(service: ManagedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Shell:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STOKER_URL", service.url)
     monkeypatch.setenv("STOKER_API_KEY", service.key)
     return Shell(capsys, monkeypatch)
 
 
-def fields(said: str) -> dict[str, str]:
-    return dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
+def fields(output: str) -> dict[str, str]:
+    return dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
 
 
 def test_a_template_and_an_endpoint_from_it(sh: Shell, tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ def test_a_template_and_an_endpoint_from_it(sh: Shell, tmp_path: Path) -> None:
     assert sh.json("template get", made["id"]) == made
     assert fields(sh("template update t1 --image", IMAGE + "3"))["imageName"] == IMAGE + "3"
 
-    told = fields(sh("endpoint create --name e1 --workers-max 2 --template", made["id"]))
-    assert told["workersMax"] == "2"
-    assert fields(sh("endpoint get e1"))["id"] == told["id"]
+    reported = fields(sh("endpoint create --name e1 --workers-max 2 --template", made["id"]))
+    assert reported["workersMax"] == "2"
+    assert fields(sh("endpoint get e1"))["id"] == reported["id"]
     assert sh.json("endpoint update e1 --workers-max 4 --gpu-type", "NVIDIA H200")["workersMax"] == 4
-    assert [told["id"], "e1"] in [line.split("\t")[:2] for line in sh("endpoint list").splitlines()]
+    assert [reported["id"], "e1"] in [line.split("\t")[:2] for line in sh("endpoint list").splitlines()]
     assert "t1" in sh("template list"), "one that an endpoint is made from, too"
     sh("endpoint delete e1")
     sh("template delete t1")
@@ -110,10 +110,10 @@ def test_a_volume_grows(sh: Shell) -> None:
 
 
 def test_the_password_of_a_registry_is_read_and_never_shown(sh: Shell) -> None:
-    said = sh("registry create --name ours --username robot", given="hunter2\n")
-    assert "hunter2" not in said + sh("registry list") + sh("registry get ours")
+    output = sh("registry create --name ours --username robot", stdin="hunter2\n")
+    assert "hunter2" not in output + sh("registry list") + sh("registry get ours")
     assert [one["name"] for one in sh.json("registry list")] == ["ours"]
-    assert "ours" in sh("registry create --name ours --username robot", given="x", code=1)
+    assert "ours" in sh("registry create --name ours --username robot", stdin="x", code=1)
     sh("registry delete ours")
 
 
@@ -127,7 +127,7 @@ def test_a_node_is_drained_and_resumed(sh: Shell) -> None:
 
 
 def test_a_secret_is_stored_and_never_shown(sh: Shell) -> None:
-    sh("secret set hf_token", given="hunter2\n")
+    sh("secret set hf_token", stdin="hunter2\n")
     listed = sh("secret list") + json.dumps(sh.json("secret list"))
     assert "hf_token" in listed
     assert "hunter2" not in listed
@@ -135,8 +135,8 @@ def test_a_secret_is_stored_and_never_shown(sh: Shell) -> None:
     assert sh("secret list") == ""
 
 
-def test_what_was_changed_is_told(sh: Shell) -> None:
-    sh("secret set seen", given="x")
+def test_what_was_changed_is_reported(sh: Shell) -> None:
+    sh("secret set seen", stdin="x")
     sh("secret delete seen")
     assert sh("audit -n 2").splitlines()[0].split("\t")[3:6] == ["DELETE", "/v1/secrets/seen", "204"]
     newest, other = sh.json("audit --limit 2")
@@ -145,7 +145,7 @@ def test_what_was_changed_is_told(sh: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "output"),
     [
         ("endpoint get nosuch", "nosuch"),
         ("pod stop nosuch", "nosuch"),
@@ -154,37 +154,62 @@ def test_what_was_changed_is_told(sh: Shell) -> None:
         ("template create --file nosuch.json", "nosuch.json cannot be read"),
     ],
 )
-def test_what_goes_wrong_is_a_sentence(sh: Shell, line: str, said: str) -> None:
-    assert said in sh(line, code=1)
+def test_what_goes_wrong_is_a_message(sh: Shell, line: str, output: str) -> None:
+    assert output in sh(line, code=1)
 
 
-def test_a_key_without_a_right_is_told(sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_without_a_right_is_reported(sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOKER_API_KEY", "sk_no_such")
     assert "invalid api key" in sh("pod list", code=1)
     monkeypatch.setenv("STOKER_URL", "http://127.0.0.1:1")
     assert "is `stoker up` running at" in sh("pod list", code=1)
 
 
-def test_two_of_one_name_are_told_apart_by_their_ids(sh: Shell) -> None:
+def test_two_of_one_name_are_reported_apart_by_their_ids(sh: Shell) -> None:
     ids = [sh.json(f"volume create --name twin --size {n} --data-center EU-RO-1")["id"] for n in (1, 2)]
-    said = sh("volume get twin", code=1)
-    assert "2 volumes are called twin" in said
-    assert all(one in said for one in ids)
+    output = sh("volume get twin", code=1)
+    assert "2 volumes are called twin" in output
+    assert all(one in output for one in ids)
     for one in ids:
         sh(f"volume delete {one}")
+
+
+def test_the_beginning_of_an_id_will_do(sh: Shell) -> None:
+    template = sh.json("template create --name short --set isServerless=true --image", IMAGE)["id"]
+    made = sh.json("endpoint create --name e9 --template", template[:-2])
+    assert made["templateId"] == template
+    assert sh.json("endpoint get", made["id"][:-3])["id"] == made["id"]
+    assert sh.json("bill endpoint --id", made["id"][:-3]) == []
+    sh("endpoint delete", made["id"][:-3])
+    assert sh.json("volume create --name v9 --size 1 --data-center EU-RO-1")["id"] in sh("volume list")
+    assert "have ids that begin with" not in sh("endpoint get", "zzz", code=1)
+    sh("volume delete v9")
+    sh("template delete", template[:-2])
+
+
+def test_an_id_in_a_table_of_eighty_columns_is_whole(
+    sh: Shell, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    long = "a very long name of an endpoint which takes up more than all of a line at a terminal, alone"
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    kind = next(kind for kind in KINDS if kind.command == "endpoint")
+    one = {"id": "30zmvf89kd1234", "name": long, "templateId": "xkhgg72fuo5678", "scalerType": "QUEUE_DELAY"}
+    resource_commands.rows(resource_commands.Service("", Path()), kind.columns, [one])
+    assert {one["id"], one["templateId"], "QUEUE_DELAY"} <= set(capsys.readouterr().out.split())
 
 
 def test_a_terminal_gets_a_table(sh: Shell, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    where = resource_commands.Where("", Path())
+    where = resource_commands.Service("", Path())
     resource_commands.rows(where, ("id", "parts"), [{"id": "a", "parts": [{"name": "x"}, 3]}, {"id": "b"}])
-    said = capsys.readouterr().out
-    assert "parts" in said
-    assert "x, 3" in said
+    output = capsys.readouterr().out
+    assert "parts" in output
+    assert "x, 3" in output
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.command)
 def test_each_option_has_a_flag_of_its_own(kind: Any) -> None:
     flags = [option.flag for option in kind.options]
     assert len(set(flags)) == len(flags)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from stoker.cli import supervisor as sv
-from stoker.cli.supervisor import (
+from stoker.cli.up import supervisor as sv
+from stoker.cli.up.supervisor import (
     AllReady,
     BackingOff,
     BecameReady,
@@ -15,10 +15,11 @@ from stoker.cli.supervisor import (
     Finish,
     Gone,
     Kill,
+    Print,
+    RestartRequested,
     Running,
-    Say,
     Start,
-    StopAsked,
+    StopRequested,
     Terminate,
     Tick,
     step,
@@ -30,15 +31,15 @@ NAMES = ("objects", "control", "agent")
 
 
 def play(state: sv.State, *events: sv.Event) -> tuple[sv.State, list[sv.Command]]:
-    said: list[sv.Command] = []
+    output: list[sv.Command] = []
     for event in events:
         state, commands = step(state, event)
-        said += commands
-    return state, said
+        output += commands
+    return state, output
 
 
 def deeds(commands: list[sv.Command]) -> list[sv.Command]:
-    return [command for command in commands if not isinstance(command, Say)]
+    return [command for command in commands if not isinstance(command, Print)]
 
 
 def all_running() -> sv.State:
@@ -57,7 +58,7 @@ def test_each_child_starts_once_those_before_it_are_ready() -> None:
 
 
 def test_one_stop_ends_them_from_the_last_to_the_first() -> None:
-    state, commands = play(all_running(), StopAsked(10.0))
+    state, commands = play(all_running(), StopRequested(10.0))
     assert commands == [Terminate("agent")]
     state, commands = play(state, Exited(11.0, "agent", "0"))
     assert commands == [Terminate("control")]
@@ -66,15 +67,15 @@ def test_one_stop_ends_them_from_the_last_to_the_first() -> None:
 
 
 def test_a_second_stop_kills_what_is_left() -> None:
-    state, _ = play(all_running(), StopAsked(10.0), Exited(11.0, "agent", "0"))
-    state, commands = play(state, StopAsked(12.0))
+    state, _ = play(all_running(), StopRequested(10.0), Exited(11.0, "agent", "0"))
+    state, commands = play(state, StopRequested(12.0))
     assert commands == [Kill("control"), Kill("objects")]
     state, commands = play(state, Exited(12.0, "objects", "-9"), Exited(12.0, "control", "-9"))
     assert commands == [Finish(130)]
 
 
 def test_a_child_that_will_not_stop_is_killed() -> None:
-    state, _ = play(all_running(), StopAsked(10.0))
+    state, _ = play(all_running(), StopRequested(10.0))
     due = wake_at(state)
     assert due == 10.0 + sv.STOP_PATIENCE_S
     state, commands = play(state, Tick(due - 0.1))
@@ -87,7 +88,7 @@ def test_a_child_that_will_not_stop_is_killed() -> None:
 def test_a_child_that_ends_before_it_was_ready_ends_everything() -> None:
     state, _ = play(supervise(*NAMES), Begin(0.0), BecameReady(1.0, "objects"))
     state, commands = play(state, Exited(2.0, "control", "port 8000 is in use"))
-    assert commands == [Say("control did not start: port 8000 is in use"), Terminate("objects")]
+    assert commands == [Print("control did not start: port 8000 is in use"), Terminate("objects")]
     state, commands = play(state, Exited(3.0, "objects", "0"))
     assert commands == [Finish(1)]
 
@@ -96,7 +97,7 @@ def test_a_child_that_dies_starts_again_after_a_pause_and_the_others_stay() -> N
     state, commands = play(all_running(), Exited(10.0, "control", "killed by SIGKILL"))
     assert deeds(commands) == []
     assert commands == [
-        Say("control ended unexpectedly: killed by SIGKILL; it starts again in 0.5 s"),
+        Print("control ended unexpectedly: killed by SIGKILL; it starts again in 0.5 s"),
     ]
     state, commands = play(state, Tick(10.5))
     assert commands == [Start("control")]
@@ -137,19 +138,49 @@ def test_a_child_that_hangs_at_its_start_is_killed_once() -> None:
 
 
 def test_a_stop_during_a_pause_does_not_start_the_child_again() -> None:
-    state, _ = play(all_running(), Exited(10.0, "agent", "1"), StopAsked(10.1))
+    state, _ = play(all_running(), Exited(10.0, "agent", "1"), StopRequested(10.1))
     state, commands = play(state, Tick(10.5), Exited(11.0, "control", "0"), Exited(11.0, "objects", "0"))
     assert commands == [Terminate("objects"), Finish(0)]
 
 
 def test_news_of_readiness_after_a_stop_starts_nothing() -> None:
-    state, _ = play(supervise(*NAMES), Begin(0.0), BecameReady(1.0, "objects"), StopAsked(1.5))
+    state, _ = play(supervise(*NAMES), Begin(0.0), BecameReady(1.0, "objects"), StopRequested(1.5))
     state, commands = play(state, BecameReady(1.6, "control"))
     assert commands == []
 
 
+def test_a_restart_ends_one_child_and_starts_it_again_at_once() -> None:
+    state, commands = play(
+        all_running(), RestartRequested(10.0, "control"), RestartRequested(10.1, "control")
+    )
+    assert commands == [Terminate("control")]
+    assert wake_at(state) == 30.0
+    state, commands = play(state, Exited(11.0, "control", "exit status 0"))
+    assert commands == [Start("control")], "without a pause, and no unexpected end is reported"
+    assert play(state, BecameReady(12.0, "control"))[1] == [AllReady()]
+
+
+def test_a_child_that_does_not_end_for_its_restart_is_killed_and_starts_again() -> None:
+    state, commands = play(all_running(), RestartRequested(10.0, "control"), Tick(30.0))
+    assert deeds(commands) == [Terminate("control"), Kill("control")]
+    assert play(state, Tick(31.0), Exited(31.0, "control", "killed"))[1] == [Start("control")]
+
+
+def test_a_restart_cuts_a_pause_short() -> None:
+    state, _ = play(all_running(), Exited(10.0, "control", "a bad file"))
+    assert play(state, RestartRequested(10.1, "control"))[1] == [Start("control")]
+
+
+def test_a_stop_during_a_restart_signals_no_child_twice() -> None:
+    state, commands = play(all_running(), RestartRequested(10.0, "control"), StopRequested(10.1))
+    assert deeds(commands) == [Terminate("control"), Terminate("agent")]
+    state, commands = play(state, Exited(11.0, "agent", "stopped"))
+    assert deeds(commands) == [], "it was stopped already"
+    assert deeds(play(state, Exited(12.0, "control", "stopped"))[1]) == [Terminate("objects")]
+
+
 def test_a_stop_before_anything_runs_finishes_at_once() -> None:
-    assert play(supervise(*NAMES), StopAsked(0.0))[1] == [Finish(0)]
+    assert play(supervise(*NAMES), StopRequested(0.0))[1] == [Finish(0)]
 
 
 # ---- any order of events
@@ -202,13 +233,13 @@ class World:
         if what == "exit" and child.alive:
             return Exited(self.at + gap, name, "x")
         if what == "stop":
-            return StopAsked(self.at)
+            return StopRequested(self.at)
         return Tick(max(self.at, wake_at(self.state) or 0.0))
 
     def end(self) -> None:
         """A stop, and then an exit for each signal."""
         if not self.finished:
-            self.feed(StopAsked(self.at))
+            self.feed(StopRequested(self.at))
         while not self.finished:
             stopping = [c.name for c in self.state.children if isinstance(c.phase, sv.Stopping)]
             assert stopping, "nothing is stopping and it is not finished"

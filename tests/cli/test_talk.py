@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import os
+import signal
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from hosted_service import RESULT, Service, serving
+from hosted_service import RESULT, Service, at_once, serving
 
-from stoker.cli import hosted_call, talk
 from stoker.cli.errors import CliError
+from stoker.cli.jobs import hosted_call, talk
+from stoker.cli.jobs.talk import TalkRequest, run, steps_of
+from stoker.cli.jobs.watch import watch
 from stoker.cli.main import main
-from stoker.cli.talk import TalkRequest, advance_of, run
 from stoker.cli.terminal import plain_console
-from stoker.client import BadRequest, Client, Event, JobFailed
-from stoker.control.api.seam import ApiSettings
+from stoker.client import AsyncClient, BadRequest, Event, JobFailed, JobRecord
+from stoker.control.api.settings import ApiSettings
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(hosted_call, "AsyncClient", partial(AsyncClient, sleep=at_once))
+    monkeypatch.setattr(hosted_call, "watch", partial(watch, sleep=at_once))
     monkeypatch.setenv("STOKER_API_KEY", "sk_1_2")
 
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    made = Service("talking-video", {"cost": 0.25}, "video_url")
+    output = {"cost": 0.25, "pipeline": "talk-tiny", "made_up_weights": True}
+    made = Service("talking-video", output, "video_url")
     made.events = [
         ("progress", {"output": {"chunk": 1, "chunks": 2, "step": 2, "steps": 2}}),
         ("chunk", {"output": {"video": {"format": "mp4", "frame": 17, "data": "AAAA"}}}),
@@ -51,27 +56,27 @@ def face(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def voice(tmp_path: Path) -> Path:
+def speech(tmp_path: Path) -> Path:
     made = tmp_path / "voice.mp3"
     made.write_bytes(b"a voice")
     return made
 
 
 def ask(service: Service, image: object, audio: object, out: Path, **fields: Any) -> str:
-    said = io.StringIO()
+    printed = io.StringIO()
     request = TalkRequest(str(image), str(audio), out, "a person talks", url=service.url, **fields)
-    run(request, out.parent, plain_console(file=said, width=1000))
-    return said.getvalue()
+    run(request, out.parent, plain_console(file=printed, width=1000))
+    return printed.getvalue()
 
 
 def test_files_are_brought_along_and_the_video_is_there(
-    service: Service, face: Path, voice: Path, tmp_path: Path
+    service: Service, face: Path, speech: Path, tmp_path: Path
 ) -> None:
-    said = ask(service, face, voice, tmp_path / "out.mp4")
+    printed = ask(service, face, speech, tmp_path / "out.mp4")
     assert (tmp_path / "out.mp4").read_bytes() == RESULT
-    assert "chunk 2 of 2, step" in said
-    assert "4/4" in said, "the last step is not told, and done nevertheless"
-    assert "out.mp4: 0.25000000 USD, made in 0.81 s" in said
+    assert "chunk 2 of 2, step" in printed
+    assert "4/4" in printed, "the last step is not reported, but done"
+    assert "out.mp4, by talk-tiny, whose weights are made up: 0.25000000 USD, made in 0.81 s" in printed
     assert service.posted("/v2/talking-video/files") == [
         ("image/png", b"a picture"),
         ("audio/mpeg", b"a voice"),
@@ -87,16 +92,16 @@ def test_files_are_brought_along_and_the_video_is_there(
             }
         }
     ]
-    assert service.asked[-1] == ("GET", "/signed", None), "the signed URL gets no key"
+    assert service.requests[-1] == ("GET", "/signed", None), "the signed URL gets no key"
 
 
 def test_a_file_whose_name_is_no_text_is_brought_along(service: Service, face: Path, tmp_path: Path) -> None:
     """From a disk of Windows, or out of an old archive."""
-    voice = tmp_path / os.fsdecode(b"caf\xe9.mp3")
-    voice.write_bytes(b"a voice")
-    ask(service, face, voice, tmp_path / "out.mp4")
+    speech = tmp_path / os.fsdecode(b"caf\xe9.mp3")
+    speech.write_bytes(b"a voice")
+    ask(service, face, speech, tmp_path / "out.mp4")
     assert (tmp_path / "out.mp4").read_bytes() == RESULT
-    assert ("POST", "/v2/talking-video/files?name=caf%3F.mp3", ("audio/mpeg", b"a voice")) in service.asked
+    assert ("POST", "/v2/talking-video/files?name=caf%3F.mp3", ("audio/mpeg", b"a voice")) in service.requests
 
 
 def test_urls_are_passed_on_as_they_are(service: Service, tmp_path: Path) -> None:
@@ -104,9 +109,9 @@ def test_urls_are_passed_on_as_they_are(service: Service, tmp_path: Path) -> Non
     ask(service, *urls, tmp_path / "out.mp4", size="720p", check=False)
     assert service.posted("/v2/talking-video/files") == []
     (body,) = service.posted("/v2/talking-video/run")
-    given = body["input"]
-    assert (given["image"], given["audio"]) == urls
-    assert (given["size"], given["enable_safety_checker"]) == ("720p", False)
+    job_input = body["input"]
+    assert (job_input["image"], job_input["audio"]) == urls
+    assert (job_input["size"], job_input["enable_safety_checker"]) == ("720p", False)
 
 
 def test_the_command_takes_its_options(service: Service, face: Path, tmp_path: Path) -> None:
@@ -122,113 +127,206 @@ def test_the_command_takes_its_options(service: Service, face: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("missing", ["face.png", "voice.mp3"])
-def test_a_missing_file_is_named_before_anything_is_asked(
-    service: Service, face: Path, voice: Path, tmp_path: Path, missing: str
+def test_a_missing_file_is_named_before_any_request(
+    service: Service, face: Path, speech: Path, tmp_path: Path, missing: str
 ) -> None:
     (tmp_path / missing).unlink()
     with pytest.raises(CliError, match=f"there is no file .*{missing}; give a file or an http URL"):
-        ask(service, face, voice, tmp_path / "out.mp4")
-    assert service.asked == []
+        ask(service, face, speech, tmp_path / "out.mp4")
+    assert service.requests == []
 
 
 @pytest.mark.parametrize("name", ["face.png", "voice.mp3"])
-def test_an_empty_file_is_named_before_anything_is_asked(
-    service: Service, face: Path, voice: Path, tmp_path: Path, name: str
+def test_an_empty_file_is_named_before_any_request(
+    service: Service, face: Path, speech: Path, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(CliError, match=rf"{name} is empty"):
-        ask(service, face, voice, tmp_path / "out.mp4")
-    assert service.asked == []
+        ask(service, face, speech, tmp_path / "out.mp4")
+    assert service.requests == []
 
 
 @pytest.mark.parametrize("name", ["face.png", "voice.mp3"])
 def test_a_file_that_is_too_large_is_named_before_anything_is_read(
-    service: Service, face: Path, voice: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    service: Service, face: Path, speech: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert ApiSettings().file_bytes == talk.MOST
-    os.truncate(tmp_path / name, talk.MOST + 1)
+    assert ApiSettings().file_bytes == talk.UPLOAD_MAX_BYTES
+    os.truncate(tmp_path / name, talk.UPLOAD_MAX_BYTES + 1)
     monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
-    with pytest.raises(CliError, match=rf"{name} has 62,914,561 bytes; .* brought along may have 62,914,560"):
-        ask(service, face, voice, tmp_path / "out.mp4")
-    assert service.asked == []
+    with pytest.raises(CliError, match=rf"{name} has 62,914,561 bytes; a file to upload may have 62,914,560"):
+        ask(service, face, speech, tmp_path / "out.mp4")
+    assert service.requests == []
 
 
-def test_another_ending_is_refused_before_anything_is_asked(
-    service: Service, face: Path, voice: Path, tmp_path: Path
+def test_another_extension_is_refused_before_any_request(
+    service: Service, face: Path, speech: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(CliError, match=r"out\.avi must end in one of \.mp4"):
-        ask(service, face, voice, tmp_path / "out.avi")
-    assert service.asked == []
+        ask(service, face, speech, tmp_path / "out.avi")
+    assert service.requests == []
 
 
-def test_a_folder_in_the_videos_place_is_named_before_anything_is_asked(
-    service: Service, face: Path, voice: Path, tmp_path: Path
+def test_a_folder_as_output_is_named_before_any_request(
+    service: Service, face: Path, speech: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "out.mp4").mkdir()
     with pytest.raises(CliError, match=r"out\.mp4 is a folder; name a file to write the video to"):
-        ask(service, face, voice, tmp_path / "out.mp4")
-    assert service.asked == []
+        ask(service, face, speech, tmp_path / "out.mp4")
+    assert service.requests == []
 
 
-def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_asked(
-    service: Service, face: Path, voice: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_that_cannot_be_written_to_is_named_before_any_request(
+    service: Service, face: Path, speech: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(CliError, match=r"nothing can be written to .*: permission denied"):
-        ask(service, face, voice, face.parent / "out.mp4")
-    assert service.asked == []
+        ask(service, face, speech, face.parent / "out.mp4")
+    assert service.requests == []
 
 
 @pytest.mark.parametrize("size", ["1080p", "", "480"])
-def test_another_size_is_refused_before_anything_is_asked(
+def test_another_size_is_refused_before_any_request(
     service: Service, face: Path, tmp_path: Path, size: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["talk", str(face), "http://a.test/v", "-o", str(tmp_path / "o.mp4"), "--size", size])
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert all(word in said for word in (f"'{size}'", "480p", "720p", "--size"))
-    assert service.asked == []
+    printed = capsys.readouterr().err
+    assert all(word in printed for word in (f"'{size}'", "480p", "720p", "--size"))
+    assert service.requests == []
 
 
-def test_a_job_that_failed_is_told_and_nothing_is_written(
-    service: Service, face: Path, voice: Path, tmp_path: Path
+def test_a_job_that_failed_is_reported_and_nothing_is_written(
+    service: Service, face: Path, speech: Path, tmp_path: Path
 ) -> None:
     service.record = {"id": "j-u1", "status": "FAILED", "error": "Invalid audio: it has 0.05 s"}
     with pytest.raises(JobFailed, match=r"FAILED: Invalid audio: it has 0\.05 s"):
-        ask(service, face, voice, tmp_path / "out.mp4")
+        ask(service, face, speech, tmp_path / "out.mp4")
     assert {path.name for path in tmp_path.iterdir()} == {"face.png", "voice.mp3"}
 
 
-def test_a_refused_size_is_told(service: Service, face: Path, voice: Path, tmp_path: Path) -> None:
+def test_a_refused_size_is_reported(service: Service, face: Path, speech: Path, tmp_path: Path) -> None:
     service.run_answer = (400, {"id": "j", "status": "FAILED", "error": "size is '1080p'"})
     with pytest.raises(BadRequest, match="size is '1080p'"):
-        ask(service, face, voice, tmp_path / "out.mp4", size="1080p")
+        ask(service, face, speech, tmp_path / "out.mp4", size="1080p")
 
 
 # ---- what the calls of hosted models share
 
 
-def call(service: Service, tmp_path: Path, **given: Any) -> Any:
-    return hosted_call.run(
-        service.url, "talking-video", lambda _: given, advance_of, tmp_path, plain_console(file=io.StringIO())
-    )
+MakeInput = Callable[[AsyncClient], Coroutine[Any, Any, dict[str, Any]]]
+
+
+async def nothing(_: AsyncClient) -> dict[str, Any]:
+    return {}
+
+
+def call(service: Service, tmp_path: Path, job_input: MakeInput = nothing) -> tuple[JobRecord, str]:
+    printed = io.StringIO()
+    console = plain_console(file=printed, width=60)
+    record = hosted_call.run(service.url, "talking-video", job_input, steps_of, tmp_path, console)
+    return record, printed.getvalue()
 
 
 def test_a_stream_that_breaks_off_loses_nothing(service: Service, tmp_path: Path) -> None:
     service.breaks = 2
-    assert call(service, tmp_path).succeeded
-    assert service.asked.count(("GET", service.stream, "Bearer sk_1_2")) == 3
+    assert call(service, tmp_path)[0].succeeded
+    assert service.requests.count(("GET", service.stream, "Bearer sk_1_2")) == 3
 
 
-def test_a_ctrl_c_cancels_the_job(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> Any:
-        raise KeyboardInterrupt
+def waiting(reason: str) -> dict[str, Any]:
+    return {"id": "j-u1", "status": "IN_QUEUE", "reason": reason}
 
-    monkeypatch.setattr(Client, "events", interrupted)
-    with pytest.raises(CliError, match="cancelled job j-u1"):
+
+def test_why_a_job_waits_is_reported_and_a_countdown_once(service: Service, tmp_path: Path) -> None:
+    crash = "crash loop: No module named 'av', which reads and writes every kind of sound and film"
+    service.looks = [
+        waiting("starting"),
+        *(waiting(f"{crash}; backing off for {left} s") for left in (29, 28.5, 27)),
+        {"id": "j-u1", "status": "IN_PROGRESS", "workerId": "w-1"},
+    ]
+    service.looked_at = 6
+    _, printed = call(service, tmp_path)
+    reported = [line for line in printed.splitlines() if line.startswith("waiting: ")]
+    assert reported == ["waiting: starting", f"waiting: {crash}; backing off for 29 s"]
+
+
+def test_an_attempt_that_begins_anew_is_reported(service: Service, tmp_path: Path) -> None:
+    service.events.append(("reset", {"attempt": 2}))
+    assert "attempt 2 begins: what came before is void\n" in call(service, tmp_path)[1]
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[signal.Signals], None]:
+    """The job of the next call gets this signal instead of an end."""
+
+    def arrange(number: signal.Signals) -> None:
+        async def watch(*_: object) -> None:
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(hosted_call, "watch", watch)
+
+    return arrange
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_cancels_the_job(
+    service: Service, tmp_path: Path, interrupted: Callable[[signal.Signals], None], number: signal.Signals
+) -> None:
+    interrupted(number)
+    service.record["status"] = "CANCELLED"
+    with pytest.raises(CliError, match=r"^cancelled job j-u1$"):
         call(service, tmp_path)
-    assert service.asked[-1][:2] == ("POST", "/v2/talking-video/cancel/j-u1")
+    assert service.requests[-1][:2] == ("POST", "/v2/talking-video/cancel/j-u1")
+
+
+def test_a_signal_during_the_submission_cancels_the_job(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = AsyncClient.run
+
+    async def interrupted(stoker: AsyncClient, *job_input: Any) -> JobRecord:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return await submit(stoker, *job_input)
+
+    monkeypatch.setattr(AsyncClient, "run", interrupted)
+    service.looks, service.looked_at = [waiting("starting")], 1_000
+    with pytest.raises(CliError, match=r"^cancelled job j-u1$"):
+        call(service, tmp_path)
+    assert service.requests[-1][:2] == ("POST", "/v2/talking-video/cancel/j-u1")
+    service.looked.release(1_000)
+
+
+def test_a_signal_before_the_submission_leaves_no_job(service: Service, tmp_path: Path) -> None:
+    async def interrupted(_: AsyncClient) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return await asyncio.Future()
+
+    with pytest.raises(CliError, match="stopped before the job was submitted"):
+        call(service, tmp_path, interrupted)
+    assert service.requests == []
+
+
+def test_a_job_that_ended_before_it_was_cancelled_is_reported_as_it_ended(
+    service: Service, tmp_path: Path, interrupted: Callable[[signal.Signals], None]
+) -> None:
+    interrupted(signal.SIGTERM)
+    service.cancel_answer = (200, service.record)
+    with pytest.raises(CliError, match=r"^job j-u1 COMPLETED"):
+        call(service, tmp_path)
+
+
+def test_a_job_that_could_not_be_cancelled_is_named(
+    service: Service, tmp_path: Path, interrupted: Callable[[signal.Signals], None]
+) -> None:
+    interrupted(signal.SIGTERM)
+    service.cancel_answer = (500, {"error": "the store is away"})
+    with pytest.raises(CliError, match=r"job j-u1 may go on: .*: stoker job cancel talking-video j-u1"):
+        call(service, tmp_path)
 
 
 def test_a_result_that_is_gone_leaves_what_was_there(service: Service, tmp_path: Path) -> None:
@@ -241,7 +339,7 @@ def test_a_result_that_is_gone_leaves_what_was_there(service: Service, tmp_path:
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_a_video_that_finds_no_room_is_told_where_it_is(
+def test_a_video_that_finds_no_room_is_reported_where_it_is(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was paid for: whoever has made room can fetch it."""
@@ -258,7 +356,7 @@ def test_a_video_that_finds_no_room_is_told_where_it_is(
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "told"),
+    ("kind", "value", "reported"),
     [
         ("progress", {"output": {"step": 1}}, {"step": 1}),
         ("chunk", {"output": {"video": {}}}, {"video": {}}),
@@ -268,8 +366,8 @@ def test_a_video_that_finds_no_room_is_told_where_it_is(
         ("end", {"output": {"video_url": "x"}}, {}),
     ],
 )
-def test_what_a_handler_told(kind: str, value: Any, told: dict[str, Any]) -> None:
-    assert hosted_call.told(Event(kind, "1-0", value)) == told
+def test_the_output_of_a_handler_in_an_event(kind: str, value: Any, reported: dict[str, Any]) -> None:
+    assert hosted_call.handler_output(Event(kind, "1-0", value)) == reported
 
 
 @pytest.mark.parametrize(
@@ -283,5 +381,5 @@ def test_what_a_handler_told(kind: str, value: Any, told: dict[str, Any]) -> Non
     ],
 )
 def test_steps_are_counted_over_all_chunks(value: Any, found: tuple[str, int, int] | None) -> None:
-    advance = advance_of(Event("progress", "1-0", {"output": value}))
+    advance = steps_of(Event("progress", "1-0", {"output": value}))
     assert (None if advance is None else (advance.what, advance.done, advance.of)) == found

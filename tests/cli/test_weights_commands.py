@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stoker.cli.main import main
-from stoker.cli.weights_commands import prepare
+from stoker.cli.manage.weights_commands import prepare
 from stoker.models.weights import WeightsError, lock_path, read_lock
 
 
@@ -24,63 +25,99 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def stoker(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     with pytest.raises(SystemExit) as ended:
         main(["weights", *arguments])
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert isinstance(ended.value.code, int)
-    return ended.value.code, said.out + said.err
+    return ended.value.code, printed.out + printed.err
 
 
 def test_the_small_weights_are_made_and_verified(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = stoker(capsys, "fetch", "flux-tiny", "--dir", "w")
-    assert code == 0, said
-    assert "complete and verified in" in said
+    code, printed = stoker(capsys, "fetch", "flux-tiny", "--dir", "w")
+    assert code == 0, printed
+    assert "complete and verified in" in printed
     assert stoker(capsys, "verify", "--dir", "w")[0] == 0
     changed = Path("w/flux-tiny/vae/config.json")
     changed.write_bytes(changed.read_bytes().replace(b"{", b" ", 1))
-    code, said = stoker(capsys, "verify", "flux-tiny", "--dir", "w")
+    code, printed = stoker(capsys, "verify", "flux-tiny", "--dir", "w")
     assert code == 1
-    assert "vae/config.json" in said
+    assert "vae/config.json" in printed
 
 
-def test_nothing_to_verify_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = stoker(capsys, "verify", "--dir", "w")
+def test_nothing_to_verify_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed = stoker(capsys, "verify", "--dir", "w")
     assert code == 1
-    assert "there are no weights in w" in said
+    assert "there are no weights in w" in printed
 
 
-def test_an_unknown_name_is_told_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = stoker(capsys, "fetch", "flux-9", "--dir", "w")
+def test_an_unknown_name_is_reported_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed = stoker(capsys, "fetch", "flux-9", "--dir", "w")
     assert code == 1
-    assert "flux-tiny" in said
+    assert "flux-tiny" in printed
 
 
 @pytest.mark.parametrize(
-    ("mirror", "sentence"), [("nowhere", "is no folder"), ("s3://bucket/models", "name its object store")]
+    ("mirror", "message"), [("nowhere", "is not a folder"), ("s3://bucket/models", "name its object store")]
 )
-def test_a_mirror_that_cannot_be_used(capsys: pytest.CaptureFixture[str], mirror: str, sentence: str) -> None:
-    code, said = stoker(capsys, "fetch", "flux-1-dev", "--dir", "w", "--mirror", mirror)
+def test_a_mirror_that_cannot_be_used(capsys: pytest.CaptureFixture[str], mirror: str, message: str) -> None:
+    code, printed = stoker(capsys, "fetch", "flux-1-dev", "--dir", "w", "--mirror", mirror)
     assert code == 1
-    assert sentence in said
+    assert message in printed
 
 
-def test_a_licence_is_told_with_its_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_licence_is_reported_with_its_brackets(capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
-    _, said = stoker(capsys, "fetch", "flux-1-dev", "--dir", "w", "--mirror", "empty")
-    assert read_lock().entry("flux-1-dev").licence in " ".join(said.split())
-    assert "[dev]" in said
+    _, printed = stoker(capsys, "fetch", "flux-1-dev", "--dir", "w", "--mirror", "empty")
+    assert read_lock().entry("flux-1-dev").licence in " ".join(printed.split())
+    assert "[dev]" in printed
 
 
 def test_an_entry_is_locked_from_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     stoker(capsys, "fetch", "flux-tiny", "--dir", "w")
     shutil.copyfile(lock_path(), "mine.lock")
     Path("w/flux-tiny/vae/config.json").write_text('{"changed": true}')
-    code, said = stoker(capsys, "lock", "flux-tiny", "--from", "w/flux-tiny", "--lock", "mine.lock")
-    assert code == 0, said
+    code, printed = stoker(capsys, "lock", "flux-tiny", "--from", "w/flux-tiny", "--lock", "mine.lock")
+    assert code == 0, printed
     sizes = {file.path: file.size for file in read_lock(Path("mine.lock")).entry("flux-tiny").files}
     assert sizes["vae/config.json"] == len('{"changed": true}')
 
 
-def test_up_makes_small_weights_and_downloads_nothing_unasked(tmp_path: Path) -> None:
+def test_up_makes_small_weights_and_downloads_nothing(tmp_path: Path) -> None:
     prepare(["flux-tiny"], tmp_path / "w")
     assert (tmp_path / "w" / "flux-tiny" / "model_index.json").exists()
     with pytest.raises(WeightsError, match="flux-1-dev"):
         prepare(["flux-1-dev"], tmp_path / "w")
+
+
+def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+    code, printed = stoker(capsys, "list", "--dir", "w")
+    assert code == 0
+    rows = [line.split("\t") for line in printed.splitlines()]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_what_is_locked_here_and_verified_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    licence = read_lock().entry("flux-tiny").licence
+    none = listed(capsys)
+    assert none["flux-tiny"][:3] == ["yes", "no", "no"]
+    assert none["flux-tiny"][4] == licence
+    assert none["flux-1-schnell"][:3] == ["yes", "no", "no"]
+    assert "GB" in none["flux-1-schnell"][3]
+    unknown = read_lock().entry("flux-1-dev")
+    assert none["flux-1-dev"][0] == (
+        f"{len(unknown.files) - len(unknown.unknown)} of {len(unknown.files)} files"
+    )
+    stoker(capsys, "fetch", "flux-tiny", "--dir", "w")
+    assert listed(capsys)["flux-tiny"][:3] == ["yes", "yes", "yes"]
+    code, printed = stoker(capsys, "list", "--dir", "w", "--json")
+    (tiny,) = [one for one in json.loads(printed) if one["name"] == "flux-tiny"]
+    assert (code, tiny["locked"], tiny["fetched"], tiny["verified"]) == (0, True, True, True)
+
+
+def test_what_was_changed_since_is_listed_as_not_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    stoker(capsys, "fetch", "flux-tiny", "--dir", "w")
+    changed = Path("w/flux-tiny/vae/config.json")
+    changed.write_bytes(changed.read_bytes().replace(b"{", b" ", 1))
+    assert listed(capsys)["flux-tiny"][2] == "not yet: stoker weights verify flux-tiny"
+    stoker(capsys, "verify", "flux-tiny", "--dir", "w")
+    assert listed(capsys)["flux-tiny"][2].startswith("no: vae/config.json: its sha256 is")
+    changed.unlink()
+    assert listed(capsys)["flux-tiny"][2] == "no: vae/config.json: is missing"

@@ -24,7 +24,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., tuple[Any,
     ) -> tuple[Any, Service]:
         service = Service(*answers, takes=takes)
         kind: Any = waiting if request.param == "waits" else Awaiting
-        made.append(kind("http://stoker", "sk-1", service, **settings))
+        made.append(kind("https://stoker", "sk-1", service, **settings))
         return made[-1], service
 
     yield make

@@ -15,19 +15,19 @@ from stoker.client import AsyncClient, Client
 class Broken(httpx.SyncByteStream, httpx.AsyncByteStream):
     """A body that comes piece by piece, and then ends with an error, if one is given."""
 
-    def __init__(self, *pieces: str, error: Exception | None = None) -> None:
-        self.pieces, self.error = pieces, error
+    def __init__(self, *chunks: str, error: Exception | None = None) -> None:
+        self.chunks, self.error = chunks, error
         self.closed = False
 
     def __iter__(self) -> Iterator[bytes]:
-        for piece in self.pieces:
-            yield piece.encode()
+        for chunk in self.chunks:
+            yield chunk.encode()
         if self.error is not None:
             raise self.error
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self:
-            yield piece
+        for chunk in self:
+            yield chunk
 
     def close(self) -> None:
         self.closed = True
@@ -57,7 +57,7 @@ class Service:
             raise answer
         return answer
 
-    def asked(self) -> list[str]:
+    def request_lines(self) -> list[str]:
         return [f"{request.method} {request.url.raw_path.decode()}" for request in self.requests]
 
     def sleep(self, seconds: float) -> None:

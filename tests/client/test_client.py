@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
+import ssl
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from certificates import make_certificate
 from service import Service, ok, refused, waiting
 
 from stoker.client import (
     ApiError,
+    AsyncClient,
     AttemptLog,
     BadRequest,
+    Client,
     ClientError,
     JobFailed,
     JobPage,
+    KeyInTheClear,
     KeyReused,
     NotEnded,
     NotFound,
@@ -44,12 +53,12 @@ def test_run_sends_the_input_and_the_key(connect: Connect) -> None:
     job = client.run("echo", {"x": 1}, policy={"ttl": 20_000})
     assert (job.id, job.status, job.ended) == ("j-u1", "IN_QUEUE", False)
     (request,) = service.requests
-    assert service.asked() == ["POST /v2/echo/run"]
+    assert service.request_lines() == ["POST /v2/echo/run"]
     assert request.headers["Authorization"] == "Bearer sk-1"
     assert json.loads(request.content) == {"input": {"x": 1}, "policy": {"ttl": 20_000}}
 
 
-def test_all_that_a_submission_may_say_is_sent(connect: Connect) -> None:
+def test_all_options_of_a_submission_are_sent(connect: Connect) -> None:
     client, service = connect(ok(QUEUED))
     client.run(
         "echo", {}, webhook="http://w", s3_config={"bucketName": "b"}, policy=None, idempotency_key="k-1"
@@ -71,7 +80,7 @@ def test_an_option_that_there_is_not_is_refused(connect: Connect, option: str) -
 
 
 @pytest.mark.parametrize("key", ["", "a b", "kö", "k" * 256, "a\nb"])
-def test_a_key_that_no_header_carries_is_told(connect: Connect, key: str) -> None:
+def test_a_key_that_no_header_carries_is_reported(connect: Connect, key: str) -> None:
     client, service = connect()
     with pytest.raises(ClientError, match="1 to 255 visible ASCII characters"):
         client.run("echo", {}, idempotency_key=key)
@@ -80,22 +89,22 @@ def test_a_key_that_no_header_carries_is_told(connect: Connect, key: str) -> Non
 
 def test_a_base_url_may_name_the_version_already() -> None:
     service = Service(ok(DONE))
-    with waiting("http://stoker/v2/", "k", service) as client:
+    with waiting("https://stoker/v2/", "k", service) as client:
         client.status("echo", "j-u1")
-    assert service.asked() == ["GET /v2/echo/status/j-u1"]
+    assert service.request_lines() == ["GET /v2/echo/status/j-u1"]
 
 
 def test_a_name_stays_one_segment_of_the_path(connect: Connect) -> None:
     client, service = connect(refused(404, "no"))
     with pytest.raises(NotFound):
         client.status("a/../b", "../run?x=1")
-    assert service.asked() == ["GET /v2/a%2F..%2Fb/status/..%2Frun%3Fx%3D1"]
+    assert service.request_lines() == ["GET /v2/a%2F..%2Fb/status/..%2Frun%3Fx%3D1"]
 
 
 def test_runsync_reads_the_whole_record(connect: Connect) -> None:
     client, service = connect(ok(DONE))
     job = client.runsync("echo", {}, wait_ms=1000)
-    assert service.asked() == ["POST /v2/echo/runsync?wait=1000"]
+    assert service.request_lines() == ["POST /v2/echo/runsync?wait=1000"]
     assert (job.output, job.delay_time, job.execution_time, job.worker_id) == ({"cost": 0.1}, 3, 7, "w")
     assert job.succeeded
 
@@ -114,16 +123,16 @@ def test_what_was_not_sent_is_none_and_not_zero(connect: Connect) -> None:
     assert (job.delay_time, job.execution_time, job.worker_id, job.error) == (None, None, None, None)
 
 
-def test_status_tells_why_a_job_waits_and_may_shorten_its_life(connect: Connect) -> None:
+def test_status_has_the_reason_and_may_shorten_the_jobs_life(connect: Connect) -> None:
     client, service = connect(ok(QUEUED | {"reason": "no worker is ready"}))
     assert client.status("echo", "j", ttl_ms=5000).reason == "no worker is ready"
-    assert service.asked() == ["GET /v2/echo/status/j?ttl=5000"]
+    assert service.request_lines() == ["GET /v2/echo/status/j?ttl=5000"]
 
 
 def test_wait_asks_again_until_the_end(connect: Connect) -> None:
     client, service = connect(ok({"id": "j-u1", "status": "IN_PROGRESS"}), ok(DONE))
     assert client.wait("echo", "j-u1").succeeded
-    assert service.asked() == ["GET /v2/echo/status-sync/j-u1?wait=90000"] * 2
+    assert service.request_lines() == ["GET /v2/echo/status-sync/j-u1?wait=90000"] * 2
 
 
 def test_wait_ends_after_its_time(connect: Connect) -> None:
@@ -142,7 +151,7 @@ def test_wait_raises_when_the_job_ended_badly(connect: Connect) -> None:
     assert caught.value.job.status == "TIMED_OUT"
 
 
-def test_a_purged_job_says_so(connect: Connect) -> None:
+def test_the_reason_of_a_purged_job_is_purged(connect: Connect) -> None:
     client, _ = connect(ok({"id": "j", "status": "CANCELLED", "reason": "purged"}))
     with pytest.raises(JobFailed, match="job j ended CANCELLED: purged"):
         client.wait("echo", "j")
@@ -155,7 +164,7 @@ def test_stream_gives_what_came_with_the_terminal_status_too(connect: Connect) -
         ok({"status": "COMPLETED", "stream": [{"output": 1}, {"output": {"two": 2}}]}),
     )
     assert list(client.stream("echo", "j", wait_ms=2000)) == [0, 1, {"two": 2}]
-    assert service.asked() == ["GET /v2/echo/stream/j?wait=2000"] * 3
+    assert service.request_lines() == ["GET /v2/echo/stream/j?wait=2000"] * 3
 
 
 def test_cancel_retry_purge_and_health(connect: Connect) -> None:
@@ -170,7 +179,7 @@ def test_cancel_retry_purge_and_health(connect: Connect) -> None:
     assert client.purge_queue("echo") == 12
     health = client.health("echo")
     assert (health.jobs["inQueue"], health.workers["idle"]) == (2, 1)
-    assert service.asked() == [
+    assert service.request_lines() == [
         "POST /v2/echo/cancel/j",
         "POST /v2/echo/retry/j",
         "POST /v2/echo/purge-queue",
@@ -178,11 +187,11 @@ def test_cancel_retry_purge_and_health(connect: Connect) -> None:
     ]
 
 
-def test_logs_are_told_attempt_by_attempt(connect: Connect) -> None:
+def test_logs_are_reported_attempt_by_attempt(connect: Connect) -> None:
     body = {"id": "j", "logs": [{"attempt": 1, "worker": "w", "lines": ["a", "b"]}]}
     client, service = connect(ok(body))
     assert client.logs("echo", "j") == (AttemptLog(1, "w", ("a", "b")),)
-    assert service.asked() == ["GET /v2/echo/logs/j"]
+    assert service.request_lines() == ["GET /v2/echo/logs/j"]
 
 
 def test_one_page_of_requests(connect: Connect) -> None:
@@ -191,7 +200,7 @@ def test_one_page_of_requests(connect: Connect) -> None:
     assert isinstance(page, JobPage)
     assert page.cursor == "9"
     assert [(job.id, job.created_at) for job in page.jobs] == [("j-u1", 1_700)]
-    assert service.asked() == ["GET /v2/echo/requests?status=IN_QUEUE&since=5&limit=10&cursor=20"]
+    assert service.request_lines() == ["GET /v2/echo/requests?status=IN_QUEUE&since=5&limit=10&cursor=20"]
 
 
 def test_all_requests_goes_on_over_an_empty_page_and_a_limit(connect: Connect) -> None:
@@ -228,23 +237,93 @@ def test_each_refusal_is_its_own_error(connect: Connect, status: int, kind: type
 
 
 @pytest.mark.parametrize(("status", "kind"), [(503, Unavailable), (429, RateLimited)])
-def test_a_refusal_for_now_says_when_to_come_back(
-    connect: Connect, status: int, kind: type[ApiError]
-) -> None:
+def test_a_temporary_refusal_has_retry_after(connect: Connect, status: int, kind: type[ApiError]) -> None:
     client, _ = connect(refused(status, "the disk is full", Retry_After="2"), resends=0)
     with pytest.raises(kind) as caught:
         client.run("echo", {})
     assert caught.value.retry_after == 2
 
 
-def test_an_error_that_is_not_json_is_still_told(connect: Connect) -> None:
+def test_an_error_that_is_not_json_is_still_reported(connect: Connect) -> None:
     client, _ = connect(httpx.Response(502, text="<html>bad gateway</html>"))
     with pytest.raises(ApiError, match="502 Bad Gateway"):
         client.health("echo")
 
 
 @pytest.mark.parametrize("text", ["not json", "[1]", '{"status": "IN_QUEUE"}', "null"])
-def test_an_answer_of_another_shape_is_told(connect: Connect, text: str) -> None:
+def test_an_answer_of_another_shape_is_reported(connect: Connect, text: str) -> None:
     client, _ = connect(httpx.Response(200, text=text))
     with pytest.raises(ClientError):
         client.status("echo", "j")
+
+
+def test_a_key_that_can_be_read_on_its_way_is_warned_of(connect: Connect) -> None:
+    for url in ("http://127.0.0.1:8000", "http://localhost", "http://[::1]:8000", "https://stoker.example"):
+        waiting(url, "k", Service()).close()
+    for url in ("http://stoker.example", "http://10.0.0.7:8000/v2", "http://localhost.example"):
+        with pytest.warns(KeyInTheClear, match=f"goes to {re.escape(url)} in the clear") as reported:
+            waiting(url, "k", Service()).close()
+        assert reported[0].filename.endswith("service.py"), "whoever makes the client is named"
+
+
+def test_an_authority_of_ones_own(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(made.files.cert, made.files.key)
+        answering = threading.Thread(target=_answer_one, args=(context, listener))
+        answering.start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        with Client(url, "sk-1", resends=0, ca_file=made.files.cert) as stoker:
+            assert stoker.status("echo", "j-u1").status == "IN_QUEUE"
+        answering.join()
+    with pytest.raises(ClientError, match=r"key\.pem is not a file of certificate authorities"):
+        Client(url, "sk-1", ca_file=made.files.key)
+
+
+def _answer_one(context: ssl.SSLContext, listener: socket.socket) -> None:
+    plain, _ = listener.accept()
+    with context.wrap_socket(plain, server_side=True) as caller:
+        caller.recv(65536)
+        body = json.dumps(QUEUED).encode()
+        caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+async def test_address_and_key_are_those_of_the_environment_or_of_dotenv(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("STOKER_URL", "STOKER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ClientError, match=r"no API key: give one, or set STOKER_API_KEY in the environment"):
+        kind()
+    requested: list[tuple[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requested.append((str(request.url), request.headers["Authorization"]))
+        return httpx.Response(200, json={"jobs": {}, "workers": {}})
+
+    async def ask(*arguments: str) -> None:
+        client = kind(*arguments, transport=httpx.MockTransport(answer))
+        reported = client.health("echo")
+        closed = (await reported, client.close())[1] if kind is AsyncClient else client.close()
+        if closed is not None:
+            await closed
+
+    (tmp_path / ".env").write_text("STOKER_URL=https://there\nSTOKER_API_KEY=sk_file\n")
+    await ask()
+    monkeypatch.setenv("STOKER_API_KEY", "sk_environment")
+    await ask()
+    (tmp_path / ".env").unlink()
+    await ask()
+    monkeypatch.setenv("STOKER_URL", "https://elsewhere")
+    await ask()
+    await ask("https://given", "sk_given")
+    assert requested == [
+        ("https://there/v2/echo/health", "Bearer sk_file"),
+        ("https://there/v2/echo/health", "Bearer sk_environment"),
+        ("http://127.0.0.1:8000/v2/echo/health", "Bearer sk_environment"),
+        ("https://elsewhere/v2/echo/health", "Bearer sk_environment"),
+        ("https://given/v2/echo/health", "Bearer sk_given"),
+    ]

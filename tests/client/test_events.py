@@ -29,11 +29,11 @@ def reset(attempt: int) -> str:
     return f'event: reset\nid: {attempt}--1\ndata: {{"attempt": {attempt}}}\n\n'
 
 
-def says(*pieces: str, error: Exception | None = None) -> httpx.Response:
-    return httpx.Response(200, stream=Broken(*pieces, error=error))
+def says(*chunks: str, error: Exception | None = None) -> httpx.Response:
+    return httpx.Response(200, stream=Broken(*chunks, error=error))
 
 
-def told(events: list[Event]) -> list[Any]:
+def values_of(events: list[Event]) -> list[Any]:
     """Kinds with their plain values."""
     return [
         event.kind if event.kind == "end" else (event.kind, next(iter(event.value.values())))
@@ -62,23 +62,23 @@ def test_a_broken_connection_is_resumed_where_it_broke(connect: Connect) -> None
     client, service = connect(
         says(chunk("1-0", 0), chunk("1-1", 1), half, error=CUT), says(chunk("1-2", 2), END)
     )
-    assert told(list(client.events("echo", "j"))) == [("chunk", 0), ("chunk", 1), ("chunk", 2), "end"]
+    assert values_of(list(client.events("echo", "j"))) == [("chunk", 0), ("chunk", 1), ("chunk", 2), "end"]
     assert last_ids(service) == [None, "1-1"]
     assert service.slept == [0.5]
 
 
 def test_a_stream_that_ends_without_the_end_is_resumed(connect: Connect) -> None:
     client, service = connect(says(chunk("1-0", 0)), says(END))
-    assert told(list(client.events("echo", "j"))) == [("chunk", 0), "end"]
+    assert values_of(list(client.events("echo", "j"))) == [("chunk", 0), "end"]
     assert last_ids(service) == [None, "1-0"]
 
 
-def test_nothing_is_given_twice_even_by_one_that_forgot_where_it_was(connect: Connect) -> None:
+def test_nothing_is_returned_twice_even_if_the_service_repeats_it(connect: Connect) -> None:
     client, _ = connect(
         says(chunk("1-0", 0), progress(1), chunk("1-1", 1), error=CUT),
         says(chunk("1-0", 0), progress(1), chunk("1-1", 1), progress(2), chunk("1-2", 2), END),
     )
-    assert told(list(client.events("echo", "j"))) == [
+    assert values_of(list(client.events("echo", "j"))) == [
         ("chunk", 0),
         ("progress", 1),
         ("chunk", 1),
@@ -92,7 +92,7 @@ def test_a_reset_is_passed_on_and_the_new_attempt_begins_anew(connect: Connect) 
     client, service = connect(
         says(chunk("1-0", 0), progress(1), reset(2), error=CUT), says(progress(1), chunk("2-0", 0), END)
     )
-    assert told(list(client.events("echo", "j"))) == [
+    assert values_of(list(client.events("echo", "j"))) == [
         ("chunk", 0),
         ("progress", 1),
         ("reset", 2),
@@ -107,7 +107,7 @@ def test_the_tries_are_bounded_and_the_pauses_grow(connect: Connect) -> None:
     client, service = connect(says(chunk("1-0", 0), error=CUT), *[httpx.ConnectError("refused")] * 5)
     events = client.events("echo", "j")
     assert next(events).kind == "chunk"
-    with pytest.raises(Unreachable, match="no answer from http://stoker: refused"):
+    with pytest.raises(Unreachable, match="no answer from https://stoker: refused"):
         next(events)
     assert service.slept == [0.5, 1.0, 2.0, 4.0, 8.0]
     assert service.all_used()
@@ -129,15 +129,15 @@ def test_whatever_is_new_begins_the_count_of_tries_anew(connect: Connect) -> Non
 def test_a_connection_that_held_for_long_was_a_good_one(connect: Connect) -> None:
     client, service = connect(*[says(": still here\n\n", error=CUT) for _ in range(7)], says(END), resends=3)
     events = client.events("echo", "j")
-    heard = Broken.__iter__
+    received = Broken.__iter__
 
     def slow(self: Broken) -> Any:
         service.now += 12.0
-        return heard(self)
+        return received(self)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Broken, "__iter__", slow)
-        assert told(list(events)) == ["end"]
+        assert values_of(list(events)) == ["end"]
     assert service.slept == [0.5] * 7
 
 
@@ -148,15 +148,15 @@ def test_a_stream_that_never_opened_is_tried_as_often_as_any_call(connect: Conne
     assert service.slept == [0.5]
 
 
-def test_asked_to_come_back_it_does(connect: Connect) -> None:
+def test_it_reconnects_after_retry_after(connect: Connect) -> None:
     client, service = connect(
         says(chunk("1-0", 0), error=CUT), refused(503, "stopping", Retry_After="2"), says(END)
     )
-    assert told(list(client.events("echo", "j"))) == [("chunk", 0), "end"]
+    assert values_of(list(client.events("echo", "j"))) == [("chunk", 0), "end"]
     assert service.slept == [0.5, 2.0]
 
 
-def test_a_job_that_is_gone_meanwhile_is_told(connect: Connect) -> None:
+def test_a_job_that_is_gone_meanwhile_is_reported(connect: Connect) -> None:
     client, _ = connect(says(chunk("1-0", 0)), refused(404, "no job j"))
     events = client.events("echo", "j")
     next(events)
@@ -173,7 +173,7 @@ def test_whoever_leaves_early_closes_the_connection(connect: Connect) -> None:
     assert answer.is_closed
 
 
-def test_letters_that_end_a_line_elsewhere_stay_in_their_value(connect: Connect) -> None:
+def test_characters_that_end_a_line_elsewhere_stay_in_their_value(connect: Connect) -> None:
     text = 'event: chunk\nid: 1-0\ndata: {"output": "a\u2028b\x85c"}\n\n' + END
     middle = len(text) // 2
     client, _ = connect(says(text[:middle], text[middle:]))
@@ -181,7 +181,7 @@ def test_letters_that_end_a_line_elsewhere_stay_in_their_value(connect: Connect)
 
 
 @pytest.mark.parametrize("text", ["event: end\ndata: {half\n\n", "event: chunk\nid: seven\ndata: {}\n\n"])
-def test_events_of_another_shape_are_told(connect: Connect, text: str) -> None:
+def test_events_of_another_shape_are_reported(connect: Connect, text: str) -> None:
     client, _ = connect(says(text))
     with pytest.raises(ClientError, match=r"not JSON|attempt-number; got 'seven'"):
         list(client.events("echo", "j"))
@@ -197,7 +197,7 @@ def test_logs_are_followed_over_a_break_to_their_end(connect: Connect) -> None:
         says(line("1-0", "a"), line("1-1", "b"), error=CUT),
         says(line("1-1", "b"), skipped, line("1-7", "c"), reset(2), line("2-0", "d"), END),
     )
-    assert told(list(client.logs("echo", "j", follow=True))) == [
+    assert values_of(list(client.logs("echo", "j", follow=True))) == [
         ("log", "a"),
         ("log", "b"),
         ("skipped", 5),

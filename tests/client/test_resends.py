@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +11,7 @@ import httpx
 import pytest
 from service import Service, ok, refused
 
-from stoker.client import ClientError, RateLimited, Unavailable, Unreachable
+from stoker.client import AsyncClient, Client, ClientError, RateLimited, Unavailable, Unreachable
 
 QUEUED = {"id": "j-u1", "status": "IN_QUEUE"}
 DONE = {"id": "j-u1", "status": "COMPLETED"}
@@ -45,16 +47,30 @@ def test_the_callers_own_key_is_kept(connect: Connect) -> None:
     assert keys(service) == ["order-7", "order-7"]
 
 
-def test_the_last_error_is_told_when_the_resends_are_used_up(connect: Connect) -> None:
+def test_the_last_error_is_reported_when_the_resends_are_used_up(connect: Connect) -> None:
     client, service = connect(*[httpx.ConnectError("Connection refused")] * 4)
-    with pytest.raises(Unreachable, match="no answer from http://stoker: Connection refused"):
+    with pytest.raises(Unreachable, match="no answer from https://stoker: Connection refused"):
         client.run("echo", {})
     assert service.slept == [0.5, 1.0, 2.0]
     assert service.all_used()
 
 
+def test_a_refused_connection_is_reported_alike_by_both_clients() -> None:
+    async def awaited(url: str) -> None:
+        async with AsyncClient(url, "sk_1_2", resends=0) as stoker:
+            await stoker.status("echo", "j")
+
+    with socket.socket() as taken:  # bound and not listening
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(Unreachable, match=f"no answer from {url}: Connection refused$"):
+            asyncio.run(awaited(url))
+        with pytest.raises(Unreachable, match=f"no answer from {url}: Connection refused$"):
+            Client(url, "sk_1_2", resends=0).status("echo", "j")
+
+
 @pytest.mark.parametrize("status", [429, 503])
-def test_it_comes_back_when_it_was_asked_to(connect: Connect, status: int) -> None:
+def test_it_resends_after_retry_after(connect: Connect, status: int) -> None:
     client, service = connect(
         refused(status, "later", Retry_After="3"), refused(status, "later", Retry_After="0"), ok(QUEUED)
     )
@@ -70,7 +86,7 @@ def test_a_wait_that_is_too_long_is_the_callers_affair(connect: Connect) -> None
     assert service.slept == []
 
 
-def test_unavailable_without_a_time_is_told_at_once(connect: Connect) -> None:
+def test_unavailable_without_a_time_is_reported_at_once(connect: Connect) -> None:
     client, service = connect(refused(503, "down"))
     with pytest.raises(Unavailable):
         client.run("echo", {})
@@ -119,8 +135,8 @@ def test_waiting_survives_a_service_that_starts_anew(connect: Connect) -> None:
     assert service.slept == [0.5, 1.0, 0.5], "each held call has its own resends"
 
 
-def test_an_address_that_cannot_be_asked_is_told_at_once(connect: Connect) -> None:
+def test_an_address_that_takes_no_request_is_reported_at_once(connect: Connect) -> None:
     client, service = connect(httpx.UnsupportedProtocol("unsupported protocol 'ftp://'"))
-    with pytest.raises(ClientError, match="cannot be asked: unsupported protocol"):
+    with pytest.raises(ClientError, match=r"no request can be sent to .*: unsupported protocol"):
         client.status("echo", "j")
     assert service.slept == []

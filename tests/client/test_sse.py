@@ -1,23 +1,27 @@
-"""Server-sent events from lines and from bytes."""
+"""Server-sent events from bytes."""
 
-from stoker.client.sse import EventReader, RawEvent, read_events
+from stoker.client.sse import EventReader, RawEvent
+
+
+def read_events(*lines: str) -> list[RawEvent]:
+    return list(EventReader().feed("".join(f"{line}\n" for line in lines).encode()))
 
 
 def test_data_over_several_lines_is_joined() -> None:
-    assert list(read_events(["data: a", "data:b", ""])) == [RawEvent("message", "", "a\nb")]
+    assert read_events("data: a", "data:b", "") == [RawEvent("message", "", "a\nb")]
 
 
 def test_an_id_stays_until_the_next_one() -> None:
     lines = ["id: 1-0", "data: a", "", "event: reset", "data: b", ""]
-    assert list(read_events(lines)) == [RawEvent("message", "1-0", "a"), RawEvent("reset", "1-0", "b")]
+    assert read_events(*lines) == [RawEvent("message", "1-0", "a"), RawEvent("reset", "1-0", "b")]
 
 
 def test_an_event_without_data_is_none() -> None:
-    assert list(read_events(["event: chunk", "", ": comment", "retry: 10", ""])) == []
+    assert read_events("event: chunk", "", ": comment", "retry: 10", "") == []
 
 
 def test_an_event_that_was_cut_off_is_dropped() -> None:
-    assert list(read_events(["data: whole", "", "data: half"])) == [RawEvent("message", "", "whole")]
+    assert read_events("data: whole", "", "data: half") == [RawEvent("message", "", "whole")]
 
 
 def test_bytes_may_be_cut_anywhere() -> None:
@@ -25,5 +29,5 @@ def test_bytes_may_be_cut_anywhere() -> None:
     whole = [RawEvent("chunk", "1-0", '{"é": "\u2028"}'), RawEvent("message", "1-0", "b")]
     for size in range(1, len(text) + 1):
         reader = EventReader()
-        pieces = [text[start : start + size] for start in range(0, len(text), size)]
-        assert [event for piece in pieces for event in reader.feed(piece)] == whole
+        chunks = [text[start : start + size] for start in range(0, len(text), size)]
+        assert [event for chunk in chunks for event in reader.feed(chunk)] == whole

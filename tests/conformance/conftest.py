@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
-from stack import Stack, queue_endpoint, running
-from stock_client import StockClient, javascript_client, python_client
+from stack import PROGRAMS, Stack, queue_endpoint, running
+from stock_client import PEERS, StockClient, javascript_client, python_client
 
 ENDPOINTS = (
     queue_endpoint("echo", "echo.py"),
@@ -20,6 +21,12 @@ ENDPOINTS = (
     queue_endpoint("raises", "raises.py"),
     queue_endpoint("waits", "slow_until_cancelled.py", executionTimeoutMs=120_000),
     queue_endpoint("overdue", "slow_until_cancelled.py"),
+    queue_endpoint(
+        "llm",
+        "",
+        imageName=f"local:{PROGRAMS / 'language_model'}",
+        dockerStartCmd=[str(PEERS / "python" / "bin" / "python"), "-u", "src/handler.py"],
+    ),
 )
 
 
@@ -58,8 +65,22 @@ def flash(stack: Stack, overdue: str, tmp_path_factory: pytest.TempPathFactory) 
         yield client
 
 
+@pytest.fixture(scope="session", params=["python", "javascript"])
+def openai(
+    request: pytest.FixtureRequest, stack: Stack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StockClient]:
+    """The official clients, one after the other."""
+    folder = tmp_path_factory.mktemp("clients") / "openai"
+    client = {
+        "python": partial(python_client, "openai_python.py"),
+        "javascript": partial(javascript_client, "openai.mjs"),
+    }[request.param]
+    with client(folder, stack.facts["http"], stack.key) as started:
+        yield started
+
+
 @pytest.fixture(scope="session")
 def javascript(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StockClient]:
     folder = tmp_path_factory.mktemp("clients") / "javascript"
-    with javascript_client(folder, stack.facts["http"], stack.key) as client:
+    with javascript_client("runpod_sdk.mjs", folder, stack.facts["http"], stack.key) as client:
         yield client

@@ -43,10 +43,10 @@ class StockClient:
         line = self._process.stdout.readline()
         if not line:
             raise AssertionError(f"the driver ended with status {self._process.wait()}; see its log above")
-        told = json.loads(line)
-        if "raised" in told:
-            raise Raised(told["raised"], told["text"], told.get("status"))
-        return told["answer"]
+        reported = json.loads(line)
+        if "raised" in reported:
+            raise Raised(reported["raised"], reported["text"], reported.get("status"))
+        return reported["answer"]
 
 
 def installed(name: str) -> Path:
@@ -72,8 +72,8 @@ def python_client(driver: str, folder: Path, url: str, key: str) -> Iterator[Sto
 
 
 @contextlib.contextmanager
-def javascript_client(folder: Path, url: str, key: str) -> Iterator[StockClient]:
-    command = ["node", str(DRIVERS / "runpod_sdk.mjs"), str(installed("js")), f"{url}/v2", key]
+def javascript_client(driver: str, folder: Path, url: str, key: str) -> Iterator[StockClient]:
+    command = ["node", str(DRIVERS / driver), str(installed("js")), f"{url}/v2", key]
     with _talking(command, folder, {}) as client:
         yield client
 

@@ -87,15 +87,15 @@ def test_health_is_parsed_and_says_that_the_endpoint_is_ready(flash: StockClient
 
 
 def test_its_client_runs_a_job_and_waits_for_it(flash: StockClient, stack: Stack) -> None:
-    told = flash.ask("run_and_wait", endpoint="echo", given={"n": 1})
-    assert told == {"id": told["id"], "done": True, "output": {"n": 1}, "error": None}
-    assert stack.end_of("echo", told["id"])["output"] == {"n": 1}
+    reported = flash.ask("run_and_wait", endpoint="echo", given={"n": 1})
+    assert reported == {"id": reported["id"], "done": True, "output": {"n": 1}, "error": None}
+    assert stack.end_of("echo", reported["id"])["output"] == {"n": 1}
 
 
-def test_its_client_is_told_the_error_of_a_failed_job(flash: StockClient) -> None:
-    told = flash.ask("runsync", endpoint="raises", given={"n": 1})
-    assert (told["done"], told["output"]) == (True, None)
-    assert "seven is too many" in told["error"]
+def test_its_client_is_reported_the_error_of_a_failed_job(flash: StockClient) -> None:
+    reported = flash.ask("runsync", endpoint="raises", given={"n": 1})
+    assert (reported["done"], reported["output"]) == (True, None)
+    assert "seven is too many" in reported["error"]
 
 
 def test_its_client_cancels_a_job(flash: StockClient, stack: Stack) -> None:

@@ -29,24 +29,24 @@ def fields(answer: dict[str, Any], declared: dict[str, type]) -> dict[str, Any]:
 
 
 def test_run_sync_completes(javascript: StockClient) -> None:
-    told = fields(javascript.ask("runSync", endpoint="echo", request={"input": {"n": 1}}), COMPLETED)
-    assert told["output"] == {"n": 1}
-    assert (told["started"], told["completed"], told["succeeded"]) == (True, True, True)
+    reported = fields(javascript.ask("runSync", endpoint="echo", request={"input": {"n": 1}}), COMPLETED)
+    assert reported["output"] == {"n": 1}
+    assert (reported["started"], reported["completed"], reported["succeeded"]) == (True, True, True)
 
 
 def test_run_sync_of_a_failing_job_is_completed_and_has_not_succeeded(javascript: StockClient) -> None:
-    told = fields(javascript.ask("runSync", endpoint="raises", request={"input": {}}), COMPLETED)
-    assert (told["status"], told["completed"], told["succeeded"]) == ("FAILED", True, False)
-    assert "seven is too many" in told["error"]
+    reported = fields(javascript.ask("runSync", endpoint="raises", request={"input": {}}), COMPLETED)
+    assert (reported["status"], reported["completed"], reported["succeeded"]) == ("FAILED", True, False)
+    assert "seven is too many" in reported["error"]
 
 
 def test_run_then_status_until_it_is_complete(javascript: StockClient) -> None:
     submitted = fields(javascript.ask("run", endpoint="echo", request={"input": {"n": 2}}), INCOMPLETE)
     assert submitted["status"] == "IN_QUEUE"
     fields(javascript.ask("statusSync", endpoint="echo", job=submitted["id"]), COMPLETED)
-    told = fields(javascript.ask("status", endpoint="echo", job=submitted["id"]), COMPLETED)
-    assert (told["id"], told["output"]) == (submitted["id"], {"n": 2})
-    assert (told["completed"], told["succeeded"]) == (True, True)
+    reported = fields(javascript.ask("status", endpoint="echo", job=submitted["id"]), COMPLETED)
+    assert (reported["id"], reported["output"]) == (submitted["id"], {"n": 2})
+    assert (reported["completed"], reported["succeeded"]) == (True, True)
 
 
 def test_a_policy_a_webhook_v2_and_an_s3_config_are_taken(javascript: StockClient) -> None:
@@ -62,9 +62,9 @@ def test_a_policy_a_webhook_v2_and_an_s3_config_are_taken(javascript: StockClien
 
 
 def test_a_job_that_runs_reads_in_progress(javascript: StockClient, occupied: str) -> None:
-    told = fields(javascript.ask("status", endpoint="waits", job=occupied), INCOMPLETE)
-    assert (told["status"], told["started"], told["completed"]) == ("IN_PROGRESS", True, False)
-    assert type(told["delayTime"]) is int
+    reported = fields(javascript.ask("status", endpoint="waits", job=occupied), INCOMPLETE)
+    assert (reported["status"], reported["started"], reported["completed"]) == ("IN_PROGRESS", True, False)
+    assert type(reported["delayTime"]) is int
 
 
 @pytest.mark.parametrize(
@@ -80,39 +80,39 @@ def test_a_stream_ends_with_its_job(
 def test_a_long_stream_is_read_without_a_gap_or_a_repetition(javascript: StockClient, stack: Stack) -> None:
     """This SDK asks for the next part as soon as it has one."""
     job = stack.run("counts", {"count": 500})
-    told = javascript.ask("stream", endpoint="counts", job=job)
-    assert [chunk["output"]["number"] for chunk in told] == list(range(500))
+    reported = javascript.ask("stream", endpoint="counts", job=job)
+    assert [chunk["output"]["number"] for chunk in reported] == list(range(500))
 
 
 def test_the_stream_of_a_cancelled_job_ends(javascript: StockClient, stack: Stack, occupied: str) -> None:
     javascript.begin("stream", endpoint="waits", job=occupied)
     stack.http.post(f"/waits/cancel/{occupied}")
     assert javascript.answer() == []
-    told = fields(javascript.ask("status", endpoint="waits", job=occupied), COMPLETED)
-    assert (told["status"], told["completed"], told["succeeded"]) == ("CANCELLED", True, False)
+    reported = fields(javascript.ask("status", endpoint="waits", job=occupied), COMPLETED)
+    assert (reported["status"], reported["completed"], reported["succeeded"]) == ("CANCELLED", True, False)
 
 
 def test_cancel_tells_the_times_that_its_type_declares(javascript: StockClient, occupied: str) -> None:
-    told = fields(javascript.ask("cancel", endpoint="waits", job=occupied), CANCELLED)
-    assert (told["id"], told["status"]) == (occupied, "CANCELLED")
+    reported = fields(javascript.ask("cancel", endpoint="waits", job=occupied), CANCELLED)
+    assert (reported["id"], reported["status"]) == (occupied, "CANCELLED")
 
 
 def test_cancel_of_a_finished_job_tells_its_end(javascript: StockClient, stack: Stack) -> None:
     job = stack.runsync("echo", {"n": 4})["id"]
-    told = fields(javascript.ask("cancel", endpoint="echo", job=job), CANCELLED)
-    assert told["status"] == "COMPLETED"
+    reported = fields(javascript.ask("cancel", endpoint="echo", job=job), CANCELLED)
+    assert reported["status"] == "COMPLETED"
 
 
 def test_health(javascript: StockClient) -> None:
-    told = javascript.ask("health", endpoint="echo")
-    fields(told["jobs"], JOBS)
-    fields(told["workers"], WORKERS)
+    reported = javascript.ask("health", endpoint="echo")
+    fields(reported["jobs"], JOBS)
+    fields(reported["workers"], WORKERS)
 
 
 def test_a_purge_removes_what_waits(javascript: StockClient, stack: Stack, occupied: str) -> None:
     waiting = stack.run("waits", {})
-    told = fields(javascript.ask("purgeQueue", endpoint="waits"), PURGED)
-    assert told == {"removed": 1, "status": "completed"}
+    reported = fields(javascript.ask("purgeQueue", endpoint="waits"), PURGED)
+    assert reported == {"removed": 1, "status": "completed"}
     assert javascript.ask("status", endpoint="waits", job=waiting)["status"] == "CANCELLED"
     assert javascript.ask("status", endpoint="waits", job=occupied)["status"] == "IN_PROGRESS"
 

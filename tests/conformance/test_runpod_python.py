@@ -47,15 +47,15 @@ def sdk(request: pytest.FixtureRequest, python: StockClient, stack: Stack) -> Sd
 
 
 def test_a_job_is_run_and_its_output_read(sdk: Sdk, stack: Stack) -> None:
-    told = sdk.ask("run_to_end", "echo", given={"text": "hello"})
-    assert told["status"] == "COMPLETED"
-    assert told["output"] == {"text": "hello"}
-    assert stack.end_of("echo", told["id"])["output"] == {"text": "hello"}
+    reported = sdk.ask("run_to_end", "echo", given={"text": "hello"})
+    assert reported["status"] == "COMPLETED"
+    assert reported["output"] == {"text": "hello"}
+    assert stack.end_of("echo", reported["id"])["output"] == {"text": "hello"}
 
 
 def test_the_output_of_a_finished_job_can_be_read_again(python: StockClient, stack: Stack) -> None:
-    told = python.ask("run_to_end", endpoint="echo", key=stack.key, given={"n": 1})
-    assert told["again"] == told["output"] == {"n": 1}
+    reported = python.ask("run_to_end", endpoint="echo", key=stack.key, given={"n": 1})
+    assert reported["again"] == reported["output"] == {"n": 1}
 
 
 def test_run_sync_gives_the_output(python: StockClient, stack: Stack) -> None:
@@ -69,19 +69,19 @@ def test_an_input_that_the_sdk_wraps_twice_arrives_as_it_was_sent(python: StockC
 
 
 def test_a_stream_is_read_to_its_end(sdk: Sdk, stack: Stack) -> None:
-    told = sdk.ask("stream", "counts", job=stack.run("counts", {}))
-    assert told == {"chunks": NUMBERS, "status": "COMPLETED"}
+    reported = sdk.ask("stream", "counts", job=stack.run("counts", {}))
+    assert reported == {"chunks": NUMBERS, "status": "COMPLETED"}
 
 
 def test_the_stream_of_a_failed_job_ends(sdk: Sdk, stack: Stack) -> None:
-    told = sdk.ask("stream", "raises", job=stack.run("raises", {}))
-    assert told == {"chunks": [], "status": "FAILED"}
+    reported = sdk.ask("stream", "raises", job=stack.run("raises", {}))
+    assert reported == {"chunks": [], "status": "FAILED"}
 
 
 def test_the_stream_of_a_job_that_timed_out_ends(sdk: Sdk, stack: Stack, overdue: str) -> None:
     stack.end_of("overdue", overdue)
-    told = sdk.ask("stream", "overdue", job=overdue)
-    assert told == {"chunks": [], "status": "TIMED_OUT"}
+    reported = sdk.ask("stream", "overdue", job=overdue)
+    assert reported == {"chunks": [], "status": "TIMED_OUT"}
 
 
 def test_a_running_job_is_cancelled_and_its_stream_reader_let_go(
@@ -96,9 +96,9 @@ def test_a_running_job_is_cancelled_and_its_stream_reader_let_go(
 
 def test_cancel_tells_the_job_and_its_end(sdk: Sdk, stack: Stack) -> None:
     job = stack.run("waits", {})
-    told = sdk.ask("cancel", "waits", job=job)
-    assert told["told"]["id"] == job
-    assert told["told"]["status"] == told["status"] == "CANCELLED"
+    reported = sdk.ask("cancel", "waits", job=job)
+    assert reported["told"]["id"] == job
+    assert reported["told"]["status"] == reported["status"] == "CANCELLED"
 
 
 def test_a_failed_job_reads_failed_and_has_no_output(sdk: Sdk, stack: Stack) -> None:
@@ -113,10 +113,10 @@ def test_run_sync_of_a_failing_job_gives_none(python: StockClient, stack: Stack)
 
 
 def test_health_has_its_eleven_counters(sdk: Sdk) -> None:
-    told = sdk.ask("health", "echo")
-    assert set(told["jobs"]) == {"completed", "failed", "inProgress", "inQueue", "retried"}
-    assert set(told["workers"]) == {"idle", "initializing", "ready", "running", "throttled", "unhealthy"}
-    assert all(type(count) is int for part in told.values() for count in part.values())
+    reported = sdk.ask("health", "echo")
+    assert set(reported["jobs"]) == {"completed", "failed", "inProgress", "inQueue", "retried"}
+    assert set(reported["workers"]) == {"idle", "initializing", "ready", "running", "throttled", "unhealthy"}
+    assert all(type(count) is int for part in reported.values() for count in part.values())
 
 
 def test_a_purge_removes_what_waits_and_nothing_else(sdk: Sdk, stack: Stack, occupied: str) -> None:

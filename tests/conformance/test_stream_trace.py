@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from stoker.client.sse import RawEvent, read_events
+from stoker.client.sse import EventReader, RawEvent
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
@@ -44,16 +44,17 @@ class Yielding:
         assert self.stack.end_of("lines", self.job)["status"] == "COMPLETED"
 
     def poll(self, wait: int = 60_000) -> tuple[str, list[Any]]:
-        told = self.stack.http.get(f"/lines/stream/{self.job}?wait={wait}").json()
-        assert set(told) == {"status", "stream"}
-        return told["status"], [chunk["output"]["line"] for chunk in told["stream"]]
+        answered = self.stack.http.get(f"/lines/stream/{self.job}?wait={wait}").json()
+        assert set(answered) == {"status", "stream"}
+        return answered["status"], [chunk["output"]["line"] for chunk in answered["stream"]]
 
     @contextlib.contextmanager
     def events(self, after: str | None = None) -> Iterator[Iterator[RawEvent]]:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": after} if after else {})
         with self.stack.http.stream("GET", f"/lines/stream/{self.job}", headers=headers) as answer:
             assert answer.headers["content-type"] == "text/event-stream"
-            yield read_events(answer.iter_lines())
+            reader = EventReader()
+            yield (event for data in answer.iter_bytes() for event in reader.feed(data))
 
 
 def test_the_published_trace(stack: Stack, tmp_path: Path) -> None:

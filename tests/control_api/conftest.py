@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 # Tests have no packages here: the plane in memory is found beside this file.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fake_plane import KEY, FakePlane
 
 from stoker.control.api.app import make_app
-from stoker.control.api.seam import ApiSettings
+from stoker.control.api.settings import ApiSettings
 
 
 @pytest.fixture
@@ -25,12 +25,12 @@ def plane() -> FakePlane:
 
 
 @pytest.fixture
-def app(plane: FakePlane) -> FastAPI:
+def app(plane: FakePlane) -> ASGIApp:
     return make_app(plane, ApiSettings())
 
 
 @pytest.fixture
-async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+async def http(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
     headers = {"Authorization": f"Bearer {KEY}"}
     async with httpx.AsyncClient(transport=transport, base_url="http://stoker", headers=headers) as client:

@@ -1,35 +1,24 @@
-"""A plane in memory that answers the seam: jobs end when a test says so, and nothing runs by itself."""
+"""A plane in memory with the parts that HTTP calls: jobs end when a test says so, nothing runs by itself."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from stoker.control.access import ALL, Access, Caller
-from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound
-from stoker.control.inputs import check_input
-from stoker.control.types import (
-    AttemptLog,
-    Cursor,
-    Endpoint,
-    EndpointVersion,
-    GivenFile,
-    Health,
-    JobState,
-    JobView,
-    Listing,
-    LogEvent,
-    Once,
-    Page,
-    StoredChunk,
-    StreamEvent,
-    StreamPoll,
-    Submission,
-)
+from stoker.control.endpoints import Endpoints
+from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound, Unauthorized
+from stoker.control.jobs.artifacts import MemoryArtifacts
+from stoker.control.jobs.inputs import check_input
+from stoker.control.rules.access import ALL, Access, Caller
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Once, Submission
+from stoker.control.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
+from stoker.control.types import Endpoint, EndpointVersion, Health, JobView, Listing, Page, UploadedFile
 from stoker.wire import names
 
 KEY = "sk-right"
@@ -56,30 +45,23 @@ def endpoint(name: str, *, hosted: bool = False, schema: dict[str, object] | Non
     return Endpoint(name, ACCOUNT, name, 1, EndpointVersion("handler", schema=schema), hosted=hosted)
 
 
-@dataclass
-class FakeBook:
-    by_id: dict[str, Endpoint]
-
-    def find(self, account: str, endpoint: str) -> Endpoint:
-        if account != ACCOUNT or endpoint not in self.by_id:
-            raise NotFound(f"no endpoint {endpoint!r}")
-        return self.by_id[endpoint]
-
-
-def own_endpoints() -> dict[str, Endpoint]:
-    return {
-        "echo": endpoint("echo"),
-        "other-echo": endpoint("echo"),  # an alias
-        "text-to-image": endpoint("text-to-image", hosted=True, schema=IMAGE_SCHEMA),
-        "sized": endpoint("sized", schema=IMAGE_SCHEMA),
-    }
+def own_endpoints() -> Endpoints:
+    endpoints = Endpoints({"other-echo": "echo"})
+    endpoints.load(
+        [
+            endpoint("echo"),
+            endpoint("text-to-image", hosted=True, schema=IMAGE_SCHEMA),
+            endpoint("sized", schema=IMAGE_SCHEMA),
+        ]
+    )
+    return endpoints
 
 
 @dataclass
 class FakePlane:
     """`waits`, `held` and `submitted` tell what was asked; `raises` is raised by the next call."""
 
-    endpoints: FakeBook = field(default_factory=lambda: FakeBook(own_endpoints()))
+    endpoints: Endpoints = field(default_factory=own_endpoints)
     access: dict[str, Access] = field(default_factory=dict)  # of further keys
     jobs: dict[str, JobView] = field(default_factory=dict)
     keys: dict[str, tuple[Once, str]] = field(default_factory=dict)
@@ -103,6 +85,7 @@ class FakePlane:
     workers: int = 0
     patience: float = float("inf")  # nobody is held for longer
     rng: Random = field(default_factory=lambda: Random(1))
+    artifacts: MemoryArtifacts = field(default_factory=MemoryArtifacts)
 
     def add(self, **fields: object) -> JobView:
         """A stored job; `id` is drawn where it is not given."""
@@ -123,29 +106,39 @@ class FakePlane:
             self.chunks.setdefault(job, []).extend(chunks)
             self.changed.notify_all()
 
-    # -- the seam
+    # -- what HTTP calls
 
-    async def find_caller(self, token: str) -> Caller | None:
+    @property
+    def commands(self) -> FakePlane:
+        return self
+
+    queries = callers = uploaded_files = cluster = commands
+
+    async def find(self, authorization: str | None) -> Caller:
         self._may_raise()
+        token = re.sub("(?i)^bearer( |$)", "", (authorization or "").strip()).strip()
+        if not token:
+            raise Unauthorized("no token provided")
         access = ALL if token == KEY else self.access.get(token)
-        return None if access is None else Caller(ACCOUNT, "k1", access)
+        if access is None:
+            raise Unauthorized("invalid api key")
+        return Caller(ACCOUNT, "k1", access)
 
-    async def submit(self, account: str, endpoint: str, submission: Submission, *, sync: bool) -> JobView:
-        found = self.endpoints.find(account, endpoint)
+    async def submit(self, endpoint: Endpoint, submission: Submission, *, sync: bool) -> JobView:
         job = names.job_id(self.rng, sync=sync)
-        if found.run.schema is not None:
+        if endpoint.run.schema is not None:
             try:
-                check_input(found.run.schema, json.loads(submission.input))
+                check_input(endpoint.run.schema, json.loads(submission.input))
             except BadRequest as error:
-                raise (InvalidInput(str(error), job) if found.hosted else error) from None
+                raise (InvalidInput(str(error), job) if endpoint.hosted else error) from None
         if submission.once is not None:
             first = self._first_use(submission.once, job)
             if first != job:
                 return self.jobs[first]
         self.submitted.append(submission)
-        view = self.add(id=job, endpoint=found.id, sync=sync, webhook=submission.webhook)
+        view = self.add(id=job, endpoint=endpoint.id, sync=sync, webhook=submission.webhook)
         if self.ends_at_once is not None:
-            view = self.jobs[job] = replace(self.ends_at_once, id=job, endpoint=found.id)
+            view = self.jobs[job] = replace(self.ends_at_once, id=job, endpoint=endpoint.id)
         return view
 
     def _first_use(self, once: Once, job: str) -> str:
@@ -154,17 +147,22 @@ class FakePlane:
             raise KeyReused(f"Idempotency-Key {once.key} came with another request before")
         return first
 
-    async def run_sync(self, account: str, endpoint: str, submission: Submission, seconds: float) -> JobView:
-        view = await self.submit(account, endpoint, submission, sync=True)
-        return await self.wait(account, endpoint, view.id, seconds)
+    async def run_sync(
+        self, endpoint: Endpoint, submission: Submission, seconds: float, *, must_end: bool = False
+    ) -> JobView:
+        view = await self.submit(endpoint, submission, sync=True)
+        view = await self.wait(endpoint, view.id, seconds)
+        if must_end and not view.ended:
+            return await self.change(view.id, state=JobState.TIMED_OUT, error="stopped")
+        return view
 
-    async def view(self, account: str, endpoint: str, job: str) -> JobView:
+    async def view(self, endpoint: Endpoint, job: str) -> JobView:
         self._may_raise()
-        return self._find(account, endpoint, job)
+        return self._find(endpoint, job)
 
-    async def wait(self, account: str, endpoint: str, job: str, seconds: float) -> JobView:
+    async def wait(self, endpoint: Endpoint, job: str, seconds: float) -> JobView:
         self._hold(seconds)
-        view = self._find(account, endpoint, job)
+        view = self._find(endpoint, job)
         async with self.changed:
             try:
                 async with asyncio.timeout(min(seconds, self.patience)):
@@ -173,36 +171,34 @@ class FakePlane:
                 return view
         return self.jobs[job]
 
-    async def status(self, account: str, endpoint: str, job: str, ttl_ms: int | None = None) -> JobView:
+    async def status(self, endpoint: Endpoint, job: str, ttl_ms: int | None = None) -> JobView:
         self.ttls.append(ttl_ms)
-        return self._find(account, endpoint, job)
+        return self._find(endpoint, job)
 
-    async def cancel(self, account: str, endpoint: str, job: str) -> JobView:
-        view = self._find(account, endpoint, job)
+    async def cancel(self, endpoint: Endpoint, job: str) -> JobView:
+        view = self._find(endpoint, job)
         return view if view.ended else await self.change(job, state=JobState.CANCELLED)
 
-    async def retry(self, account: str, endpoint: str, job: str) -> JobView:
-        view = self._find(account, endpoint, job)
+    async def retry(self, endpoint: Endpoint, job: str) -> JobView:
+        view = self._find(endpoint, job)
         if view.state not in (JobState.FAILED, JobState.TIMED_OUT):
             raise BadRequest(f"only FAILED and TIMED_OUT jobs can be retried; job {job} is {view.state}")
         return await self.change(job, state=JobState.IN_QUEUE, output=None, error=None)
 
-    async def purge(self, account: str, endpoint: str) -> int:
-        found = self.endpoints.find(account, endpoint)
+    async def purge(self, endpoint: Endpoint) -> int:
         queued = [
             view.id
             for view in self.jobs.values()
-            if view.endpoint == found.id and view.state is JobState.IN_QUEUE
+            if view.endpoint == endpoint.id and view.state is JobState.IN_QUEUE
         ]
         for job in queued:
             await self.change(job, state=JobState.CANCELLED, reason="purged")
         return len(queued)
 
-    async def requests(self, account: str, endpoint: str, listing: Listing) -> Page:
+    async def requests(self, endpoint: Endpoint, listing: Listing) -> Page:
         """The cursor counts from the oldest job."""
-        found = self.endpoints.find(account, endpoint)
         self.listings.append(listing)
-        every = [(n, view) for n, view in enumerate(self.jobs.values(), 1) if view.endpoint == found.id]
+        every = [(n, view) for n, view in enumerate(self.jobs.values(), 1) if view.endpoint == endpoint.id]
         rows = [
             (n, view)
             for n, view in reversed(every)
@@ -213,15 +209,15 @@ class FakePlane:
         taken = rows[: listing.limit]
         return Page(tuple(view for _, view in taken), taken[-1][0] if len(rows) > len(taken) else None)
 
-    async def logs(self, account: str, endpoint: str, job: str) -> tuple[AttemptLog, ...]:
-        return self.written.get(self._find(account, endpoint, job).id, ())
+    async def logs(self, endpoint: Endpoint, job: str) -> tuple[AttemptLog, ...]:
+        return self.written.get(self._find(endpoint, job).id, ())
 
-    def running_workers(self, endpoint: str) -> int:
+    def ready_workers(self, endpoint: str) -> int:
         return self.workers
 
-    async def poll_stream(self, account: str, endpoint: str, job: str, seconds: float) -> StreamPoll:
+    async def poll_stream(self, endpoint: Endpoint, job: str, seconds: float) -> StreamPoll:
         self._hold(seconds)
-        self._find(account, endpoint, job)
+        self._find(endpoint, job)
         async with self.changed:
             try:
                 async with asyncio.timeout(min(seconds, self.patience)):
@@ -238,30 +234,36 @@ class FakePlane:
         self.advanced.append(cursor)
 
     async def follow(
-        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+        self, endpoint: Endpoint, job: str, after: tuple[int, int] | None
     ) -> AsyncIterator[StreamEvent]:
-        self.follows.append(after)
+        async with self.changed:
+            self.follows.append(after)
+            self.changed.notify_all()
         try:
             while True:
                 event = await self.events.get()
+                if event.kind == "stop":  # the service stops: no end is sent
+                    return
                 yield event
                 if event.kind == "end":
                     return
         finally:
             self.follow_closed.set()
 
-    async def keep_file(
-        self, account: str, endpoint: str, name: str, data: bytes, media_type: str
-    ) -> GivenFile:
-        found = self.endpoints.find(account, endpoint)
+    async def followed(self, count: int) -> None:
+        """Until so many jobs were followed."""
+        async with self.changed:
+            await self.changed.wait_for(lambda: len(self.follows) >= count)
+
+    async def keep(self, endpoint: Endpoint, name: str, data: bytes, media_type: str) -> UploadedFile:
         digest = hashlib.sha256(data).hexdigest()
-        return GivenFile(f"https://objects.test/{found.id}/{name}", len(data), digest, 86_400.0)
+        return UploadedFile(f"https://objects.test/{endpoint.id}/{name}", len(data), digest, 86_400.0)
 
     async def follow_logs(
-        self, account: str, endpoint: str, job: str, after: tuple[int, int] | None
+        self, endpoint: Endpoint, job: str, after: tuple[int, int] | None
     ) -> AsyncIterator[LogEvent]:
         self.follows.append(after)
-        view = self._find(account, endpoint, job)
+        view = self._find(endpoint, job)
         if view.ended:
             yield LogEvent("end", view.attempt, view=view)
             return
@@ -275,14 +277,12 @@ class FakePlane:
             if event.kind == "end":
                 return
 
-    async def health(self, account: str, endpoint: str) -> Health:
-        self.endpoints.find(account, endpoint)
+    async def health(self, endpoint: Endpoint) -> Health:
         return self.counted
 
-    def _find(self, account: str, endpoint: str, job: str) -> JobView:
-        found = self.endpoints.find(account, endpoint)
+    def _find(self, endpoint: Endpoint, job: str) -> JobView:
         view = self.jobs.get(job)
-        if view is None or view.endpoint != found.id:
+        if view is None or view.endpoint != endpoint.id:
             raise NotFound(f"no job {job!r}")
         return view
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.control.access import ALL, NOTHING, Access
+from stoker.control.rules.access import ALL, NOTHING, Access
 
 RIGHTS = st.sampled_from(["none", "read", "write"])
 NAMES = st.sampled_from(["echo", "other", "*"])
@@ -18,10 +18,10 @@ LADDER = ("none", "read", "write")
 
 @given(ACCESSES, NAMES)
 def test_who_may_change_may_look_and_nobody_may_more_than_all(access: Access, name: str) -> None:
-    assert access.manages(write=False) or not access.manages(write=True)
-    assert access.calls(name, write=False) or not access.calls(name, write=True)
-    assert ALL.manages(write=True)
-    assert ALL.calls(name, write=True)
+    assert access.may(write=False) or not access.may(write=True)
+    assert access.may(write=False, endpoint=name) or not access.may(write=True, endpoint=name)
+    assert ALL.may(write=True)
+    assert ALL.may(write=True, endpoint=name)
     assert ALL.keys
     assert not access.keys or access.scope == "all"
 
@@ -29,10 +29,10 @@ def test_who_may_change_may_look_and_nobody_may_more_than_all(access: Access, na
 @given(ACCESSES, NAMES)
 def test_looking_is_not_changing(access: Access, name: str) -> None:
     if access.scope == "read":
-        assert not access.manages(write=True)
-        assert not access.calls(name, write=True)
-        assert access.manages(write=False)
-        assert access.calls(name, write=False)
+        assert not access.may(write=True)
+        assert not access.may(write=True, endpoint=name)
+        assert access.may(write=False)
+        assert access.may(write=False, endpoint=name)
 
 
 @given(RIGHTS, RIGHTS, RIGHTS, NAMES, st.booleans())
@@ -43,17 +43,17 @@ def test_more_right_is_never_less(management: str, right: str, more: str, name: 
         Access("restricted", each, {name: each, "*": management})  # type: ignore[arg-type]
         for each in (right, more)
     )
-    assert strong.calls(name, write=write) or not weak.calls(name, write=write)
-    assert strong.manages(write=write) or not weak.manages(write=write)
+    assert strong.may(write=write, endpoint=name) or not weak.may(write=write, endpoint=name)
+    assert strong.may(write=write) or not weak.may(write=write)
 
 
 @given(ACCESSES)
 def test_what_is_stored_says_the_same(access: Access) -> None:
     again = Access.parse(access.stored())
     for write in (False, True):
-        assert again.manages(write=write) == access.manages(write=write)
+        assert again.may(write=write) == access.may(write=write)
         for name in ("echo", "other", "unnamed"):
-            assert again.calls(name, write=write) == access.calls(name, write=write)
+            assert again.may(write=write, endpoint=name) == access.may(write=write, endpoint=name)
     assert again.keys == access.keys
 
 
@@ -74,11 +74,33 @@ def test_a_key_from_before_there_were_scopes_may_everything() -> None:
 )
 def test_an_endpoint_that_is_not_named_is_as_the_star_says(name: str, write: bool, may: bool) -> None:
     access = Access("restricted", "none", {"*": "read", "echo": "write", "shown": "read", "hidden": "none"})
-    assert access.calls(name, write=write) is may
-    assert not access.manages(write=False)
+    assert access.may(write=write, endpoint=name) is may
+    assert not access.may(write=False)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "may"),
+    [
+        ("GET", "/pods/p1", True),
+        ("POST", "/pods/p1/stop", True),
+        ("PATCH", "/pods/p1", False),
+        ("DELETE", "/pods/p1", False),
+        ("POST", "/pods/p1/start", False),
+        ("GET", "/pods/p2", False),
+        ("POST", "/pods/p2/stop", False),
+        ("GET", "/pods", False),
+    ],
+)
+def test_a_pods_key_reads_and_stops_that_pod(method: str, path: str, may: bool) -> None:
+    access = Access.parse(Access("pod", pod="p1").stored())
+    assert access.asks(method, path) is may
+    assert not access.may(write=False)
+    assert not access.may(write=False, endpoint="echo")
+    assert not access.keys
+    assert not Access("restricted", pod="p1").asks(method, path)
 
 
 def test_nothing_is_nothing() -> None:
-    assert not NOTHING.manages(write=False)
-    assert not NOTHING.calls("echo", write=False)
+    assert not NOTHING.may(write=False)
+    assert not NOTHING.may(write=False, endpoint="echo")
     assert not NOTHING.keys

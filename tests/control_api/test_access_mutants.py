@@ -12,20 +12,28 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
 from test_mutants import survives
 
-from stoker.control import access
+from stoker.control.rules import access
 
 MUTANTS = {
     "reading is writing": ('(right == "read" and not write)', 'right == "read"'),
     "writing is not reading": ('right == "write" or', '(right == "write" and write) or'),
-    "read changes": ('self.scope == "all" or not write', "True"),
-    "read is nothing": ('self.scope == "all" or not write', 'self.scope == "all"'),
+    "read changes": ('(self.scope == "read" and not write)', 'self.scope == "read"'),
+    "read is nothing": (' or (self.scope == "read" and not write)', ""),
+    "a pod's key reads all": ('(self.scope == "read" and not write)', "not write"),
+    "a pod's key starts it": ('f"{own}/stop"', 'f"{own}/start"'),
+    "a pod's key is of any pod": ('f"/pods/{self.pod}"', 'path.removesuffix("/stop")'),
+    "a pod's key changes it": ('(("GET", own),', '(("PATCH", own), ("GET", own),'),
+    "any key is a pod's": ('self.scope == "pod" and (method', "(method"),
+    "a pod's key forgets its pod": ('"pod": self.pod}', '"pod": ""}'),
     "the star is not asked": ('self.endpoints.get("*", "none")', '"none"'),
     "the star is all": ('self.endpoints.get("*", "none")', '"write"'),
     "readers keep keys": ('return self.scope == "all"\n', 'return self.scope != "restricted"\n'),
     "restricted is all": (
-        'if self.scope == "restricted":\n            return',
-        "if False:\n            return",
+        'if self.scope != "restricted":\n            return self.scope == "all" or',
+        'if True:\n            return self.scope != "read" or',
     ),
+    "management is an endpoint": ("        if endpoint:\n", "        if True:\n"),
+    "an endpoint is management": ("        if endpoint:\n", "        if False:\n"),
     "rights are lost": ('"endpoints": dict(self.endpoints)', '"endpoints": {}'),
     "management is lost": ('"management": self.management', '"management": "none"'),
     "old keys may nothing": ('scope: Scope = "all"', 'scope: Scope = "restricted"'),

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.control.api.app import make_app
-from stoker.control.api.seam import ApiSettings
-from stoker.control.submissions import parse_submission
+from stoker.control.api.settings import ApiSettings
+from stoker.control.rules.submissions import parse_submission
 
 S3 = {"accessId": "a", "accessSecret": "hush", "bucketName": "b", "endpointUrl": "https://s3.example"}
 
@@ -72,6 +72,8 @@ BODIES = [
     (body(s3Config=S3 | {"accessSecret": 3}), ["s3Config.accessSecret is of type int"]),
     (body(s3Config=S3 | {"endpointUrl": "s3://x"}), ["s3Config.endpointUrl", "s3://x", "http or https URL"]),
     (body(s3Config=S3 | {"objectPath": 1}), ["s3Config.objectPath", "1", "a string"]),
+    (body(s3Config=S3 | {"objectPath": "x" * 1025}), ["s3Config.objectPath", "at most 1024 characters"]),
+    (body(s3Config=S3 | {"accessId": "x" * 1025}), ["s3Config.accessId has 1025 characters", "1024"]),
     (body(webhook="https://me:hush@x/"), ["webhook must not hold a user name or a password"]),
     (
         body(s3Config=S3 | {"endpointUrl": "https://hush@x/"}),
@@ -237,10 +239,21 @@ async def test_another_endpoints_job_is_a_404(http: httpx.AsyncClient, plane: Fa
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 async def test_a_wrong_method_is_a_405_in_our_shape(http: httpx.AsyncClient, method: str, path: str) -> None:
     response = await http.request("DELETE", path)
-    assert response.status_code == 405
-    assert method in response.headers["allow"]
-    assert response.json()["status"] == 405
-    assert method in response.json()["error"]
+    both = path.split("/")[3] in ("status", "status-sync", "stream")
+    allowed = "GET, POST" if both else method
+    assert (response.status_code, response.headers["allow"], response.json()["status"]) == (405, allowed, 405)
+    assert response.json()["error"] == f"DELETE is not allowed here; allowed: {allowed}"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"), [("/ping", "GET"), ("/docs", "GET, HEAD"), ("/openapi.json", "GET, HEAD")]
+)
+async def test_what_is_no_operation_tells_its_methods_too(
+    http: httpx.AsyncClient, path: str, allowed: str
+) -> None:
+    response = await http.delete(path)
+    assert (response.status_code, response.headers["allow"]) == (405, allowed)
+    assert response.json()["error"] == f"DELETE is not allowed here; allowed: {allowed}"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.control.config import ConfigError, check_aliases, device_prices, load_config, to_endpoints
-from stoker.control.config_sections import Config
+from stoker.control.config.config import ConfigError, check_aliases, device_prices, load_config, to_endpoints
+from stoker.control.config.sections import Config
 from stoker.wire.messages import Price
 
 

@@ -15,8 +15,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 from virtual_loop import VirtualLoop
 
 from stoker.control.api.app import make_app
-from stoker.control.api.seam import ApiSettings
-from stoker.control.types import AttemptLog, JobState, JobView, StoredChunk
+from stoker.control.api.settings import ApiSettings
+from stoker.control.rules.events import JobState
+from stoker.control.streams import AttemptLog, StoredChunk
+from stoker.control.types import JobView
 
 OPERATIONS = [
     "POST /v2/{endpoint_id}/run",
@@ -57,7 +59,7 @@ def full_plane() -> FakePlane:
 def described() -> Iterator[Described]:
     loop, plane = VirtualLoop(1, limit=10**9), full_plane()
     app = make_app(plane, ApiSettings(rate_limits=False))
-    made = Described(app.openapi(), app, KEY, loop.run_until_complete)
+    made = Described(app.otherwise.openapi(), app, KEY, loop.run_until_complete)
     yield made
     loop.bury()
     loop.close()

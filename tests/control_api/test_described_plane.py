@@ -19,7 +19,7 @@ from scripted_agent import ScriptedAgent
 from virtual_loop import VirtualLoop
 
 from stoker.control.api.app import make_app
-from stoker.control.api.seam import ApiSettings
+from stoker.control.api.settings import ApiSettings
 from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Assign, Chunk, Outcome, Progress
 
@@ -47,7 +47,7 @@ class Workshop:
         async with world(own, sized) as (self.world, tasks):
             agent = self.world.agent()
             await agent.connect(tasks)
-            await agent.staffed()
+            await agent.ready_workers()
             tasks.create_task(self._beats(agent))
             tasks.create_task(self._works(agent, tasks))
             self._ready.set()
@@ -80,9 +80,9 @@ class Workshop:
 
     async def _submitted(self, *, wait: bool) -> str:
         plane = self.world.plane
-        view = await plane.submit("default", "echo", one(), sync=False)
+        view = await plane.commands.submit(plane.endpoints.find("default", "echo"), one(), sync=False)
         if wait:
-            await plane.wait("default", "echo", view.id, 10)
+            await plane.queries.wait(plane.endpoints.find("default", "echo"), view.id, 10)
         return view.id
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ def workshop() -> Iterator[Workshop]:
 @pytest.fixture(scope="module")
 def described(workshop: Workshop) -> Described:
     app = make_app(workshop.world.plane, ApiSettings(rate_limits=False))
-    return Described(app.openapi(), app, workshop.world.key, workshop.run)
+    return Described(app.otherwise.openapi(), app, workshop.world.key, workshop.run)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

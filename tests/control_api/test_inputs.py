@@ -6,8 +6,8 @@ import pytest
 from fake_plane import IMAGE_SCHEMA
 
 from stoker.control.errors import BadRequest
-from stoker.control.inputs import KEPT_SCHEMAS, _compiled, check_input, check_schema
-from stoker.models.registry import MODELS
+from stoker.control.jobs.inputs import KEPT_SCHEMAS, _compiled, check_input, check_schema
+from stoker.models.hosted import MODELS
 
 OBJECT = {"type": "object"}
 

@@ -1,4 +1,4 @@
-"""The rate limits at the door: who counts, how long a place is taken, and what a refusal says."""
+"""The rate limits of operations: who counts, how long an admission lasts, and what a refusal says."""
 
 import asyncio
 import re
@@ -9,22 +9,23 @@ import httpx
 import pytest
 from asgi_caller import Caller
 from fake_plane import KEY, FakePlane
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
-from stoker.control.api import limits
+from stoker.control.api import calls
 from stoker.control.api.app import make_app
-from stoker.control.api.seam import ApiSettings, monotonic_ms
 from stoker.control.api.server import serve_http
+from stoker.control.api.settings import ApiSettings
+from stoker.control.auth.rate_limits import LIMITS, Limit
 from stoker.control.errors import Unavailable
-from stoker.control.rates import LIMITS, Limit
-from stoker.control.types import JobState, StreamEvent
+from stoker.control.rules.events import JobState
+from stoker.control.streams import StreamEvent
 
 
 class Clock:
     ms = 0
 
     def __call__(self) -> int:
-        return self.ms
+        return self.ms * 1_000_000
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def app(plane: FakePlane, clock: Clock) -> FastAPI:
-    return make_app(plane, ApiSettings(now_ms=clock))
+def app(plane: FakePlane, clock: Clock) -> ASGIApp:
+    return make_app(plane, ApiSettings(now_ns=clock))
 
 
 def told(response: httpx.Response) -> tuple[dict[str, int], dict[str, int]]:
@@ -118,23 +119,17 @@ async def test_limits_may_be_turned_off(plane: FakePlane) -> None:
         assert {(await http.post("/v2/echo/purge-queue")).status_code for _ in range(50)} == {200}
 
 
-def test_the_clock_counts_milliseconds() -> None:
-    before = monotonic_ms()
-    assert isinstance(before, int)
-    assert monotonic_ms() >= before
-
-
 # -- places: `/requests` takes two at once, so two that are held fill it
 
 
 class Crowd:
     """Callers that hold both places of `/requests`, by a plane that answers when the test says so."""
 
-    def __init__(self, app: FastAPI, plane: FakePlane) -> None:
+    def __init__(self, app: ASGIApp, plane: FakePlane) -> None:
         self.app, self.plane = app, plane
         self.may_answer = asyncio.Event()
         self.errors: list[Exception] = []
-        answer = plane.requests
+        answer = plane.queries.requests
 
         async def slow(*asked):  # type: ignore[no-untyped-def]
             await self.may_answer.wait()
@@ -142,7 +137,7 @@ class Crowd:
                 raise self.errors.pop()
             return await answer(*asked)
 
-        plane.requests = slow  # type: ignore[method-assign]
+        plane.queries.requests = slow  # type: ignore[method-assign]
 
     def come(self, count: int = 2) -> list[tuple[Caller, asyncio.Task[None]]]:
         callers = [Caller("GET", "/v2/echo/requests") for _ in range(count)]
@@ -150,7 +145,7 @@ class Crowd:
 
 
 @pytest.fixture
-def crowd(app: FastAPI, plane: FakePlane) -> Crowd:
+def crowd(app: ASGIApp, plane: FakePlane) -> Crowd:
     return Crowd(app, plane)
 
 
@@ -231,7 +226,7 @@ HELD = [("runsync", "POST"), ("status-sync/x", "GET"), ("stream/x", "GET")]
 def one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every operation has room for one."""
     small = {name: Limit(limit.window, 1) for name, limit in LIMITS.items()}
-    monkeypatch.setattr("stoker.control.rates.LIMITS", small)
+    monkeypatch.setattr("stoker.control.auth.rate_limits.LIMITS", small)
 
 
 def held_caller(path: str, method: str) -> Caller:
@@ -244,9 +239,9 @@ def held_caller(path: str, method: str) -> Caller:
 @pytest.mark.usefixtures("one_place")
 @pytest.mark.parametrize(("path", "method"), HELD)
 async def test_a_caller_that_leaves_while_it_is_held_gives_its_place_up(
-    app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch, path: str, method: str
+    app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch, path: str, method: str
 ) -> None:
-    monkeypatch.setattr(limits, "WATCH_AFTER_S", 0.0)
+    monkeypatch.setattr(calls, "WATCH_AFTER_S", 0.0)
     plane.add(id="x", state=JobState.IN_PROGRESS)
     first, second, third = (held_caller(path, method) for _ in range(3))
     tasks = [first.call(app)]
@@ -268,10 +263,10 @@ async def test_a_caller_that_leaves_while_it_is_held_gives_its_place_up(
 
 @pytest.mark.parametrize(("path", "method"), HELD)
 async def test_what_only_waits_for_a_caller_ends_when_it_leaves_and_a_submission_goes_on(
-    app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch, path: str, method: str
+    app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch, path: str, method: str
 ) -> None:
     """Or a caller that hangs up at once could have any number of waits under way."""
-    monkeypatch.setattr(limits, "WATCH_AFTER_S", 0.0)
+    monkeypatch.setattr(calls, "WATCH_AFTER_S", 0.0)
     plane.add(id="x", state=JobState.IN_PROGRESS)
     caller = held_caller(path, method)
     task = caller.call(app)
@@ -289,9 +284,9 @@ async def test_what_only_waits_for_a_caller_ends_when_it_leaves_and_a_submission
 @pytest.mark.usefixtures("one_place")
 @pytest.mark.parametrize(("path", "method"), HELD)
 async def test_an_answer_that_was_watched_arrives_and_gives_its_place_up_once(
-    app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch, path: str, method: str
+    app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch, path: str, method: str
 ) -> None:
-    monkeypatch.setattr(limits, "WATCH_AFTER_S", 0.0)
+    monkeypatch.setattr(calls, "WATCH_AFTER_S", 0.0)
     plane.add(id="x", state=JobState.IN_PROGRESS)
     for _ in range(3):
         caller = held_caller(path, method)
@@ -310,9 +305,9 @@ async def test_an_answer_that_was_watched_arrives_and_gives_its_place_up_once(
 
 @pytest.mark.usefixtures("one_place")
 async def test_a_caller_that_hangs_up_on_a_real_server_gives_its_place_up(
-    app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+    app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "WATCH_AFTER_S", 0.0)
+    monkeypatch.setattr(calls, "WATCH_AFTER_S", 0.0)
     plane.add(id="x", state=JobState.IN_PROGRESS)
     async with await serve_http(app, "127.0.0.1", 0, grace_s=0) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -321,7 +316,9 @@ async def test_a_caller_that_hangs_up_on_a_real_server_gives_its_place_up(
         await writer.drain()
         await plane.held.wait()
         plane.patience = 0.0  # whoever comes now is not held
-        async with httpx.AsyncClient(base_url=server.url, headers={"Authorization": KEY}) as caller:
+        async with httpx.AsyncClient(
+            base_url=server.url, headers={"Authorization": KEY}, timeout=60
+        ) as caller:
             assert (await caller.get(path)).status_code == 429
             writer.close()
             await writer.wait_closed()
@@ -333,7 +330,7 @@ async def test_a_caller_that_hangs_up_on_a_real_server_gives_its_place_up(
 
 @pytest.mark.usefixtures("one_place")
 async def test_an_event_stream_takes_its_place_until_its_reader_leaves(
-    app: FastAPI, plane: FakePlane
+    app: ASGIApp, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     events = {"Accept": "text/event-stream"}
@@ -352,10 +349,10 @@ async def test_an_event_stream_takes_its_place_until_its_reader_leaves(
 
 
 async def test_a_submission_that_takes_long_to_send_is_not_watched(
-    app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+    app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watch hears the caller's messages: before the body has come they are the body's."""
-    monkeypatch.setattr(limits, "WATCH_AFTER_S", 0.0)
+    monkeypatch.setattr(calls, "WATCH_AFTER_S", 0.0)
     caller = Caller("POST", "/v2/echo/runsync")
     caller.inbox.get_nowait()
     task = caller.call(app)

@@ -8,10 +8,12 @@ import httpx
 import pytest
 from asgi_caller import Caller
 from fake_plane import FakePlane
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from stoker.control.errors import Unavailable
-from stoker.control.types import AttemptLog, Health, JobState, JobView, Listing
+from stoker.control.rules.events import JobState
+from stoker.control.streams import AttemptLog
+from stoker.control.types import Health, JobView, Listing
 
 JSON = {"Content-Type": "application/json"}
 DONE = JobView("", "", JobState.COMPLETED, 0.0, worker="w", delay_ms=1, execution_ms=2, output=b'{"x":1}')
@@ -79,6 +81,22 @@ async def test_a_hosted_runsync_ends_completed_or_failed(
     # Only the synchronous result is told so: the record keeps the state.
     status = await http.get(f"/v2/text-to-image/status/{hosted.json()['id']}")
     assert status.json()["status"] == state.value
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/v2/text-to-image/runsync", "FAILED"),
+        ("/v2/text-to-image/runsync?wait=1000", "IN_QUEUE"),  # the caller asked for the record by then
+        ("/v2/echo/runsync", "IN_QUEUE"),
+    ],
+)
+async def test_a_hosted_runsync_has_an_end_when_its_wait_passes(
+    http: httpx.AsyncClient, plane: FakePlane, path: str, told: str
+) -> None:
+    plane.patience = 0.0
+    record = (await http.post(path, json={"input": {"prompt": "x"}})).json()
+    assert record["status"] == told
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -234,13 +252,13 @@ async def test_health(http: httpx.AsyncClient, plane: FakePlane) -> None:
     assert len(told["jobs"]) + len(told["workers"]) == 11
 
 
-async def test_the_probe_needs_no_key(app: FastAPI) -> None:
+async def test_the_probe_needs_no_key(app: ASGIApp) -> None:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://stoker") as stranger:
         assert (await stranger.get("/ping")).json() == {"status": "ok"}
 
 
-async def test_leaving_during_runsync_leaves_the_job_running(app: FastAPI, plane: FakePlane) -> None:
+async def test_leaving_during_runsync_leaves_the_job_running(app: ASGIApp, plane: FakePlane) -> None:
     caller = Caller("POST", "/v2/echo/runsync")
     caller.inbox.get_nowait()
     caller.inbox.put_nowait({"type": "http.request", "body": b'{"input":{}}', "more_body": False})
@@ -253,7 +271,7 @@ async def test_leaving_during_runsync_leaves_the_job_running(app: FastAPI, plane
     await request
 
 
-async def test_leaving_within_the_body_submits_nothing(app: FastAPI, plane: FakePlane) -> None:
+async def test_leaving_within_the_body_submits_nothing(app: ASGIApp, plane: FakePlane) -> None:
     caller = Caller("POST", "/v2/echo/run")
     caller.inbox.get_nowait()
     caller.inbox.put_nowait({"type": "http.request", "body": b'{"input":{}}', "more_body": True})
@@ -288,7 +306,7 @@ async def test_what_nobody_expected_is_logged_and_named_by_an_id(
     assert "the secret detail" in caplog.text
 
 
-async def test_a_request_that_is_cancelled_by_the_server_gets_a_503(app: FastAPI, plane: FakePlane) -> None:
+async def test_a_request_that_is_cancelled_by_the_server_gets_a_503(app: ASGIApp, plane: FakePlane) -> None:
     plane.add(id="x")
     caller = Caller("GET", "/v2/echo/status-sync/x")
     request = caller.call(app)
@@ -323,8 +341,8 @@ async def test_the_document_lists_every_answer(http: httpx.AsyncClient) -> None:
     assert (await http.get("/docs")).status_code == 200
 
 
-def test_no_middleware_that_wraps_responses(app: FastAPI) -> None:
-    assert app.user_middleware == []
+def test_no_middleware_that_wraps_responses(app: ASGIApp) -> None:
+    assert app.otherwise.user_middleware == []
     source = Path(__file__).parents[2] / "control" / "api"
     assert not [file.name for file in source.glob("*.py") if "BaseHTTPMiddleware" in file.read_text()]
 

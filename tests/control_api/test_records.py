@@ -6,8 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from stoker.control import records
-from stoker.control.types import AttemptLog, Health, JobState, JobView, Page, StoredChunk
+from stoker.control.jobs import records
+from stoker.control.rules.events import JobState
+from stoker.control.streams import AttemptLog, StoredChunk
+from stoker.control.types import Health, JobView, Page
 
 
 def view(state: JobState, **fields: Any) -> JobView:
@@ -48,6 +50,8 @@ def test_running() -> None:
 
 
 def test_running_with_progress() -> None:
+    delayed = view(JobState.IN_PROGRESS, reason="no such host")
+    assert wire(records.record(delayed))["reason"] == "no such host"
     running = view(JobState.IN_PROGRESS, delay_ms=1, execution_ms=2, progress=b'{"step": 3}')
     assert wire(records.record(running)) == {
         "id": "j",
@@ -187,7 +191,7 @@ def test_a_poll_always_has_a_stream() -> None:
 
 
 def test_health_names_the_devices_that_are_ill_where_there_are_some() -> None:
-    told = wire(records.health(Health(ill={"GPU-1": "Xid 79: the GPU has fallen off the bus"})))
+    told = wire(records.health(Health(unhealthy_devices={"GPU-1": "Xid 79: the GPU has fallen off the bus"})))
     assert told["devices"] == {"ill": {"GPU-1": "Xid 79: the GPU has fallen off the bus"}}
     assert len(told["workers"]) == 6
 

@@ -1,4 +1,4 @@
-"""What keys may do at endpoints: the door asks before the operation begins."""
+"""What keys may do at endpoints: the router checks before the operation begins."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import httpx
 import pytest
 from fake_plane import FakePlane
 
-from stoker.control.access import Access
-from stoker.control.types import JobState
+from stoker.control.rules.access import Access
+from stoker.control.rules.events import JobState
 
 READS = [("GET", "status/{job}"), ("GET", "stream/{job}"), ("GET", "health"), ("GET", "requests")]
 READS += [("GET", "logs/{job}"), ("GET", "status-sync/{job}?wait=1")]

@@ -2,29 +2,39 @@
 
 import asyncio
 import contextlib
+import json
 import signal
+import ssl
+import urllib.request
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from certificates import make_certificate
+from cryptography.hazmat.primitives import serialization
 from fake_plane import KEY, FakePlane
-from fastapi import FastAPI
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker.control.api.server import CannotListen, HttpServer, serve_http
-from stoker.control.types import JobState, StoredChunk, StreamEvent
+from stoker.control.auth.tls import NotLoopback, TlsFiles, TlsFilesUnusable
+from stoker.control.rules.events import JobState
+from stoker.control.streams import StoredChunk, StreamEvent
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 
 @pytest.fixture
-async def server(app: FastAPI) -> AsyncIterator[HttpServer]:
+async def server(app: ASGIApp) -> AsyncIterator[HttpServer]:
     async with await serve_http(app, "127.0.0.1", 0, grace_s=1) as running:
         yield running
 
 
 @pytest.fixture
 async def caller(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=server.url, headers=HEADERS) as client:
+    async with httpx.AsyncClient(base_url=server.url, headers=HEADERS, timeout=60) as client:
         yield client
 
 
@@ -56,6 +66,41 @@ async def test_a_poller_that_hangs_up_loses_nothing(server: HttpServer, plane: F
     while state.connections:  # noqa: ASYNC110 - until the server has heard of it, too
         await asyncio.sleep(0)
     await plane.emit(job, StoredChunk(1, 0, b"1"))
+    await asyncio.wait(asked)
+    assert plane.cursors == {}
+
+
+async def test_a_poller_that_closes_after_each_body_gets_each_chunk_once(
+    server: HttpServer, plane: FakePlane
+) -> None:
+    """A large body, too, which the socket takes in parts."""
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    sizes = [10, 70_000, 3_000_000, 10]
+    for n, size in enumerate(sizes):
+        await plane.emit(job, StoredChunk(1, n, b'"%s"' % (b"x" * size)))
+        answer = await asyncio.to_thread(poll_and_close, server.port, job)
+        assert [len(piece["output"]) for piece in answer["stream"]] == [size]
+    await plane.change(job, state=JobState.COMPLETED)
+    last = await asyncio.to_thread(poll_and_close, server.port, job)
+    assert last == {"status": "COMPLETED", "stream": []}
+
+
+def poll_and_close(port: int, job: str) -> Any:
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/v2/echo/stream/{job}", headers=HEADERS)
+    with urllib.request.urlopen(asked, timeout=60) as response:
+        return json.load(response)
+
+
+async def test_a_poller_that_leaves_in_the_middle_of_a_body_has_not_been_given_it(
+    server: HttpServer, plane: FakePlane
+) -> None:
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    await plane.emit(job, StoredChunk(1, 0, b'"%s"' % (b"x" * 50_000_000)))  # more than sockets hold
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+    writer.write(f"GET /v2/echo/stream/{job} HTTP/1.1\r\nHost: x\r\nAuthorization: {KEY}\r\n\r\n".encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    asked = list(server._server.server_state.tasks)
+    writer.transport.abort()
     await asyncio.wait(asked)
     assert plane.cursors == {}
 
@@ -92,11 +137,11 @@ async def test_a_reader_that_hangs_up_ends_the_following(caller: httpx.AsyncClie
 
 
 async def test_what_is_held_when_the_server_stops_is_told_to_come_back(
-    app: FastAPI, plane: FakePlane
+    app: ASGIApp, plane: FakePlane
 ) -> None:
     plane.add(id="x")
     server = await serve_http(app, "127.0.0.1", 0, grace_s=0)
-    async with httpx.AsyncClient(base_url=server.url, headers=HEADERS) as client:
+    async with httpx.AsyncClient(base_url=server.url, headers=HEADERS, timeout=60) as client:
         held = asyncio.create_task(client.get("/v2/echo/status-sync/x"))
         await plane.held.wait()
         await server.stop()
@@ -108,24 +153,24 @@ async def test_what_is_held_when_the_server_stops_is_told_to_come_back(
     await server.wait()
 
 
-async def test_a_port_that_is_taken_is_said_in_words(app: FastAPI, server: HttpServer) -> None:
+async def test_a_port_that_is_taken_is_said_in_words(app: ASGIApp, server: HttpServer) -> None:
     with pytest.raises(CannotListen, match=rf"cannot listen on 127\.0\.0\.1:{server.port}: Address already"):
         await serve_http(app, "127.0.0.1", server.port)
 
 
-async def test_an_address_that_is_none_is_said_in_words(app: FastAPI) -> None:
+async def test_an_address_that_is_none_is_said_in_words(app: ASGIApp) -> None:
     with pytest.raises(CannotListen, match=r"cannot listen on 256\.0\.0\.1:0"):
-        await serve_http(app, "256.0.0.1", 0)
+        await serve_http(app, "256.0.0.1", 0, behind_proxy=True)
 
 
-async def test_signals_are_left_alone(app: FastAPI) -> None:
+async def test_signals_are_left_alone(app: ASGIApp) -> None:
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = [signal.getsignal(number) for number in numbers]
     async with await serve_http(app, "127.0.0.1", 0):
         assert [signal.getsignal(number) for number in numbers] == before
 
 
-async def test_no_task_is_left(app: FastAPI) -> None:
+async def test_no_task_is_left(app: ASGIApp) -> None:
     before = asyncio.all_tasks()
     server = await serve_http(app, "127.0.0.1", 0)
     with contextlib.suppress(TimeoutError):
@@ -133,3 +178,68 @@ async def test_no_task_is_left(app: FastAPI) -> None:
             await server.wait()  # leaving `wait` does not end the server
     await server.stop()
     assert asyncio.all_tasks() == before
+
+
+# ---- who may come in without TLS
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "control.example", ""])
+async def test_no_keys_in_the_clear_beyond_loopback(app: ASGIApp, host: str) -> None:
+    with pytest.raises(NotLoopback, match=r"keys to .* in the clear: give --tls-cert .* --behind-proxy"):
+        await serve_http(app, host, 0)
+
+
+async def test_callers_are_served_over_tls(app: ASGIApp, tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    trusted = ssl.create_default_context(cafile=str(made.files.cert))
+    async with await serve_http(app, "127.0.0.1", 0, tls=made.files) as server:
+        assert server.url == f"https://127.0.0.1:{server.port}"
+        async with httpx.AsyncClient(verify=trusted, headers=HEADERS, timeout=60) as client:
+            assert (await client.get(f"{server.url}/v2/echo/health")).status_code == 200
+            with pytest.raises(httpx.RemoteProtocolError):
+                await client.get(f"http://127.0.0.1:{server.port}/ping")
+
+
+async def test_tls_files_that_are_none_are_said_in_words(app: ASGIApp, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    one, other = make_certificate(tmp_path).files, make_certificate(tmp_path / "other").files
+    with pytest.raises(TlsFilesUnusable, match=r"other/key\.pem are no certificate and its key: KEY_VALUES"):
+        await serve_http(app, "127.0.0.1", 0, tls=TlsFiles(one.cert, other.key))
+    with pytest.raises(TlsFilesUnusable, match=r"no\.pem cannot be read: No such file"):
+        await serve_http(app, "127.0.0.1", 0, tls=TlsFiles(one.cert, tmp_path / "no.pem"))
+
+
+async def test_nobody_is_asked_for_the_password_of_a_key(app: ASGIApp, tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    locked = serialization.load_pem_private_key(made.key, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    made.files.key.write_bytes(locked)
+    with pytest.raises(TlsFilesUnusable, match="is encrypted"):
+        await serve_http(app, "127.0.0.1", 0, tls=made.files)
+
+
+async def _who_asks(scope: Scope, receive: Receive, send: Send) -> None:
+    await JSONResponse([scope["scheme"], scope["client"][0]])(scope, receive, send)
+
+
+@pytest.mark.parametrize(
+    ("behind_proxy", "heard"), [(False, ["http", "127.0.0.1"]), (True, ["https", "198.51.100.7"])]
+)
+async def test_forwarded_headers_are_believed_from_a_proxy_only(behind_proxy: bool, heard: list[str]) -> None:
+    told = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
+    async with (
+        await serve_http(_who_asks, "127.0.0.1", 0, behind_proxy=behind_proxy) as server,
+        httpx.AsyncClient(headers=told, timeout=60) as client,
+    ):
+        assert (await client.get(server.url)).json() == heard
+
+
+async def test_a_proxy_in_front_may_come_from_beyond_loopback(app: ASGIApp) -> None:
+    async with (
+        await serve_http(app, "0.0.0.0", 0, behind_proxy=True) as server,
+        httpx.AsyncClient(headers=HEADERS, timeout=60) as client,
+    ):
+        assert (await client.get(f"http://127.0.0.1:{server.port}/v2/echo/health")).status_code == 200

@@ -9,14 +9,17 @@ import httpx
 import pytest
 from asgi_caller import Caller
 from fake_plane import FakePlane
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from stoker.control.api import turns
+from stoker.control.api.answers import WRITTEN
 from stoker.control.api.app import make_app
 from stoker.control.api.events import parse_event_id, render
-from stoker.control.api.seam import ApiSettings
+from stoker.control.api.settings import ApiSettings
 from stoker.control.errors import BadRequest
-from stoker.control.types import Cursor, JobState, JobView, LogEvent, StoredChunk, StreamEvent
+from stoker.control.rules.events import JobState
+from stoker.control.streams import Cursor, LogEvent, StoredChunk, StreamEvent
+from stoker.control.types import JobView
 
 EVENTS = {"Accept": "text/event-stream"}
 
@@ -55,7 +58,7 @@ async def test_the_end_of_a_cancelled_job_is_told_once_as_it_is_and_then_as_one_
 
 
 async def test_an_end_that_nobody_heard_is_told_again(
-    http: httpx.AsyncClient, app: FastAPI, plane: FakePlane
+    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.CANCELLED).id
     caller = Caller("GET", f"/v2/echo/stream/{job}")
@@ -83,7 +86,7 @@ async def test_an_empty_poll_is_held_until_there_is_something(
     assert (await held).json()["stream"] == [{"output": 0}]
 
 
-async def test_the_cursor_moves_only_after_the_answer_was_written(app: FastAPI, plane: FakePlane) -> None:
+async def test_the_cursor_moves_only_after_the_answer_was_written(app: ASGIApp, plane: FakePlane) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     await plane.emit(job, chunk(0))
     caller = Caller("GET", f"/v2/echo/stream/{job}")
@@ -97,7 +100,7 @@ async def test_the_cursor_moves_only_after_the_answer_was_written(app: FastAPI, 
 
 
 async def test_a_poll_that_comes_before_the_cursor_moved_is_not_given_the_same_chunks(
-    http: httpx.AsyncClient, app: FastAPI, plane: FakePlane
+    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane
 ) -> None:
     """The first caller has its whole body, asks again, and only then the cursor is stored."""
     job = plane.add(state=JobState.IN_PROGRESS).id
@@ -115,7 +118,7 @@ async def test_a_poll_that_comes_before_the_cursor_moved_is_not_given_the_same_c
 
 
 async def test_a_poll_waits_only_so_long_for_an_answer_that_nobody_reads(
-    http: httpx.AsyncClient, app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "PATIENCE_S", 0.0)
     job = plane.add(state=JobState.IN_PROGRESS).id
@@ -130,10 +133,10 @@ async def test_a_poll_waits_only_so_long_for_an_answer_that_nobody_reads(
 
 
 async def test_a_slow_store_gives_no_chunk_twice_however_long_it_takes(
-    http: httpx.AsyncClient, app: FastAPI, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "PATIENCE_S", 0.0)
-    job, stored, advance = plane.add(state=JobState.IN_PROGRESS).id, asyncio.Event(), plane.advance
+    job, stored, advance = plane.add(state=JobState.IN_PROGRESS).id, asyncio.Event(), plane.queries.advance
 
     async def slowly(*moved: Any) -> None:
         await stored.wait()
@@ -161,7 +164,7 @@ async def settled() -> None:
 
 
 async def test_chunks_for_a_caller_that_left_are_given_to_the_next(
-    http: httpx.AsyncClient, app: FastAPI, plane: FakePlane
+    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane
 ) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     caller = Caller("GET", f"/v2/echo/stream/{job}")
@@ -175,15 +178,52 @@ async def test_chunks_for_a_caller_that_left_are_given_to_the_next(
     assert plane.cursors == {job: Cursor(1, 0)}
 
 
+async def test_a_caller_that_leaves_with_the_last_byte_has_been_given_it(
+    http: httpx.AsyncClient, app: ASGIApp, plane: FakePlane
+) -> None:
+    """As curl and urllib do: a connection for each poll, closed as soon as the body is there."""
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    await plane.emit(job, chunk(0))
+    caller = LeavesWithTheLastByte("GET", f"/v2/echo/stream/{job}")
+    await caller.call(app)
+    assert plane.cursors == {job: Cursor(1, 0)}
+    await plane.change(job, state=JobState.COMPLETED)
+    assert (await http.get(f"/v2/echo/stream/{job}")).json() == {"status": "COMPLETED", "stream": []}
+
+
+class LeavesWithTheLastByte(Caller):
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message.get("body"):
+            self.leave()
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_the_server_says_whether_the_socket_took_the_body(
+    app: ASGIApp, plane: FakePlane, taken: bool
+) -> None:
+    async def wait() -> bool:
+        return taken
+
+    job = plane.add(state=JobState.IN_PROGRESS).id
+    await plane.emit(job, chunk(0))
+    caller = Caller("GET", f"/v2/echo/stream/{job}")
+    caller.scope["state"] = {WRITTEN: wait}
+    await caller.call(app)
+    assert plane.cursors == ({job: Cursor(1, 0)} if taken else {})
+
+
 async def test_a_cursor_that_cannot_be_stored_is_logged_and_the_answer_stands(
-    app: FastAPI, plane: FakePlane, caplog: pytest.LogCaptureFixture
+    app: ASGIApp, plane: FakePlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     await plane.emit(job, chunk(0))
     caller = Caller("GET", f"/v2/echo/stream/{job}")
+    caller.may_send = asyncio.Semaphore(2)
     request = caller.call(app)
     assert json.loads(await caller.text())["stream"] == [{"output": 0}]
     plane.raises = RuntimeError("no room")
+    caller.may_send.release()
     with caplog.at_level(logging.ERROR):
         await request
     assert "no room" in caplog.text
@@ -192,7 +232,7 @@ async def test_a_cursor_that_cannot_be_stored_is_logged_and_the_answer_stands(
 # -- events
 
 
-async def started(app: FastAPI, job: str, **headers: str) -> tuple[Caller, asyncio.Task[None]]:
+async def started(app: ASGIApp, job: str, **headers: str) -> tuple[Caller, asyncio.Task[None]]:
     caller = Caller("GET", f"/v2/echo/stream/{job}", EVENTS | headers)
     request = caller.call(app)
     head = await caller.sent.get()
@@ -201,7 +241,7 @@ async def started(app: FastAPI, job: str, **headers: str) -> tuple[Caller, async
     return caller, request
 
 
-async def test_events_arrive_as_they_happen_and_end_with_the_record(app: FastAPI, plane: FakePlane) -> None:
+async def test_events_arrive_as_they_happen_and_end_with_the_record(app: ASGIApp, plane: FakePlane) -> None:
     job = plane.add(state=JobState.IN_PROGRESS).id
     done = JobView(job, "echo", JobState.COMPLETED, 0.0, output=b"[]")
     caller, request = await started(app, job)
@@ -222,7 +262,7 @@ async def test_events_arrive_as_they_happen_and_end_with_the_record(app: FastAPI
 
 @pytest.mark.parametrize(("given", "after"), [("1-14", (1, 14)), ("2--1", (2, -1))])
 async def test_a_reader_that_comes_back_says_how_far_it_was(
-    app: FastAPI, plane: FakePlane, given: str, after: tuple[int, int]
+    app: ASGIApp, plane: FakePlane, given: str, after: tuple[int, int]
 ) -> None:
     job = plane.add().id
     caller, request = await started(app, job, **{"Last-Event-ID": given})
@@ -232,7 +272,7 @@ async def test_a_reader_that_comes_back_says_how_far_it_was(
     assert plane.follows == [after]
 
 
-async def test_a_reader_that_leaves_ends_the_following(app: FastAPI, plane: FakePlane) -> None:
+async def test_a_reader_that_leaves_ends_the_following(app: ASGIApp, plane: FakePlane) -> None:
     job = plane.add().id
     caller, request = await started(app, job)
     plane.events.put_nowait(StreamEvent("chunk", 1, 0, b"1"))
@@ -252,7 +292,7 @@ async def test_silence_is_broken_by_comments(plane: FakePlane) -> None:
 
 
 async def test_a_broken_stream_ends_without_an_end(
-    app: FastAPI, plane: FakePlane, caplog: pytest.LogCaptureFixture
+    app: ASGIApp, plane: FakePlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = plane.add().id
     caller, request = await started(app, job)
@@ -265,7 +305,7 @@ async def test_a_broken_stream_ends_without_an_end(
     assert all(not message["body"] for message in rest)
 
 
-async def test_a_server_that_stops_breaks_the_stream_off(app: FastAPI, plane: FakePlane) -> None:
+async def test_a_server_that_stops_breaks_the_stream_off(app: ASGIApp, plane: FakePlane) -> None:
     _, request = await started(app, plane.add().id)
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -301,7 +341,7 @@ def test_an_end_needs_its_record() -> None:
 
 
 async def test_a_large_output_is_not_fetched_to_find_out_whether_there_is_a_job(
-    app: FastAPI, plane: FakePlane
+    app: ASGIApp, plane: FakePlane
 ) -> None:
     plane.add(id="x", state=JobState.IN_PROGRESS)
     caller = Caller("GET", "/v2/echo/stream/x", {"accept": "text/event-stream"})

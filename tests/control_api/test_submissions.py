@@ -2,8 +2,7 @@
 
 import json
 
-from stoker.control.submissions import parse_submission, shown
-from stoker.control.types import S3Config, Submission
+from stoker.control.rules.submissions import S3Config, Submission, parse_submission, shown
 
 
 def parsed(**fields: object) -> Submission:

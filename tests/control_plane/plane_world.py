@@ -20,25 +20,29 @@ from scripted_agent import ScriptedAgent
 from virtual_loop import VirtualLoop
 from virtual_loop import run as run_story
 
-from stoker.control.artifacts import MemoryArtifacts
-from stoker.control.commit import InlineCommitter
-from stoker.control.errors import InDoubt, Unavailable
-from stoker.control.keys import create_join_token, create_key
+from stoker.control import store
+from stoker.control.config.settings import PlaneSettings
+from stoker.control.errors import Unavailable, UncertainCommit
+from stoker.control.jobs.artifacts import MemoryArtifacts
 from stoker.control.plane import Plane
-from stoker.control.settings import PlaneSettings
+from stoker.control.rules.submissions import Submission
+from stoker.control.rules.validation import AssignedWorker
 from stoker.control.store import Conn
-from stoker.control.types import Endpoint, EndpointVersion, Submission
+from stoker.control.store.database.commits import InlineCommitter
+from stoker.control.store.resources.keys import create_join_token, create_key
+from stoker.control.types import Endpoint, EndpointVersion
+from stoker.wire.messages import HeldWorker
 
 T = TypeVar("T")
 
 
 class FullableCommitter(InlineCommitter):
     """`full`: nothing can be stored, as on a full disk; reading goes on. `mistake`: one commit breaks.
-    `doubt`: the commit of this number from now is done, and its answer is lost."""
+    `uncertain`: the commit of this number from now is done, and its answer is lost."""
 
     full = False
     mistake = False
-    doubt = 0
+    uncertain = 0
 
     async def commit(self, fn: Callable[[Conn], T]) -> T:
         if self.mistake:
@@ -47,17 +51,18 @@ class FullableCommitter(InlineCommitter):
         if self.full:
             await asyncio.sleep(0)
             raise Unavailable("nothing was stored: the disk of the data folder is full; try again later")
-        before = self.doubt
+        before = self.uncertain
         done = await super().commit(fn)
-        self.doubt -= bool(self.doubt)
-        if self.doubt == 0 and before:
-            raise InDoubt("the database went away in the very moment of storing")
+        self.uncertain -= bool(self.uncertain)
+        if self.uncertain == 0 and before:
+            self.uncertain_commit.set()
+            raise UncertainCommit("the database went away in the very moment of storing")
         return done
 
 
 def endpoint(name: str = "echo", **changes: object) -> Endpoint:
-    fields = {"run": EndpointVersion("/h/echo.py:handler"), "workers_max": 1, **changes}
-    return Endpoint(id=name, account="default", name=name, version=1, **fields)  # type: ignore[arg-type]
+    fields = {"account": "default", "run": EndpointVersion("/h/echo.py:handler"), "workers_max": 1, **changes}
+    return Endpoint(id=name, name=name, version=1, **fields)  # type: ignore[arg-type]
 
 
 class World:
@@ -70,11 +75,12 @@ class World:
         self.moved = 0.0  # the wall clock, ahead of the loop's
         self.plane: Plane
         self.token = ""
+        self.kept: dict[str, str] = {}  # the credential that each node has on its disk
         self.key = ""
         self.posted: list[tuple[float, str, Any, dict[str, str]]] = []
         self.answers: list[int | Exception] = []
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], account: str) -> int:
         """A receiver of webhooks: what it got is in `posted`, what it answers comes from `answers`."""
         self.posted.append((self.now(), url, json.loads(body), dict(headers)))
         await asyncio.sleep(0)
@@ -83,22 +89,49 @@ class World:
             raise answer
         return answer
 
+    @property
+    def echo(self) -> Endpoint:
+        """The endpoint of this id, as it is now."""
+        return self.plane.endpoints.find("default", "echo")
+
     def now(self) -> float:
         return 1_000_000.0 + self.loop.time() + self.moved
 
     async def open(self, *endpoints: Endpoint) -> None:
         _, self.token = await self.commits.commit(lambda c: create_join_token(c, name="t", now=0.0))
         _, self.key = await self.commits.commit(lambda c: create_key(c, name="k", now=0.0))
+        for account in {one.account for one in endpoints} - {"default"}:
+            row = {"id": account, "at": 0.0}
+            await self.commits.commit(
+                lambda c, row=row: c.run("INSERT INTO accounts (id, created_at) VALUES (:id, :at)", row)
+            )
         self.plane = Plane(self.settings, self.commits, self.artifacts, self.now, Random(1), self.post)
         await self.plane.start(endpoints or (endpoint(),))
 
-    def agent(self, **kw: str) -> ScriptedAgent:
-        return ScriptedAgent(self.plane, self.token, **kw)
+    async def gave(self, node: str, *held: HeldWorker, slots: int = 1) -> None:
+        """An earlier control told this node to run these."""
+        given = {
+            one.worker: (node, AssignedWorker(one.endpoint, one.version, slots, one.devices)) for one in held
+        }
+        await self.commits.commit(lambda conn: store.give_workers(conn, given))
+
+    def brought_by(self, node: str) -> str:
+        return self.kept.get(node, self.token)
+
+    def keep(self, credential: str, node: str = "node-1") -> bool:
+        self.kept[node] = credential
+        return True
+
+    def agent(self, node: str = "node-1", **kw: str) -> ScriptedAgent:
+        return ScriptedAgent(self.plane, self.brought_by(node), node=node, kept=self.kept, **kw)
 
 
 @asynccontextmanager
-async def world(*endpoints: Endpoint) -> AsyncIterator[tuple[World, asyncio.TaskGroup]]:
+async def world(
+    *endpoints: Endpoint, settings: PlaneSettings | None = None
+) -> AsyncIterator[tuple[World, asyncio.TaskGroup]]:
     made = World()
+    made.settings = settings or made.settings
     await made.open(*endpoints)
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from stoker.control.plane import Plane
+from stoker.testing.memory_stream import MemoryStream, memory_pair
 from stoker.wire.messages import (
     PROTOCOL,
     Assign,
@@ -29,17 +30,27 @@ from stoker.wire.messages import (
     WorkerSpec,
     WorkerState,
 )
-from stoker.wire.streams import MemoryStream, StreamEnded, memory_pair
+from stoker.wire.streams import StreamEnded
 
 CPU = Device(uuid="CPU-0", kind="cpu", name="a processor")
 
 
 class ScriptedAgent:
-    """`heard` keeps every message; `until` reads on to the first that satisfies."""
+    """`token` is a join token until the agent has joined, and its credential then, which `kept` has by node
+    for whoever starts it again."""
 
-    def __init__(self, plane: Plane, token: str, *, node: str = "node-1", boot: str = "boot-1") -> None:
+    def __init__(
+        self,
+        plane: Plane,
+        token: str,
+        *,
+        node: str = "node-1",
+        boot: str = "boot-1",
+        kept: dict[str, str] | None = None,
+    ) -> None:
         self.plane = plane
         self.token = token
+        self.kept = {} if kept is None else kept
         self.node = node
         self.boot = boot
         self.number = 0
@@ -60,13 +71,11 @@ class ScriptedAgent:
         devices: Iterable[Device] = (CPU,),
         facts: Mapping[str, str] | None = None,
         pods: Iterable[HeldPod] = (),
+        comes_back: bool = True,
     ) -> FromControl:
-        """Says Hello; returns the answer, Welcome or Refusal."""
-        self.stream, theirs = memory_pair()
-        self.serving = tasks.create_task(self.plane.serve_node(theirs, "test"))
+        """Says Hello, and once more where it joined, if it `comes_back`; returns the answer."""
         hello = Hello(
             protocol=protocol,
-            join_token=self.token,
             node=self.node,
             name=self.node,
             boot=self.boot,
@@ -78,6 +87,16 @@ class ScriptedAgent:
             samples=tuple(samples),
             pods=tuple(pods),
         )
+        answer = await self.greet(tasks, hello)
+        if answer.credential is not None and comes_back:
+            self.token = self.kept[self.node] = answer.credential
+            await self.cut_off()
+            answer = await self.greet(tasks, hello)
+        return answer
+
+    async def greet(self, tasks: asyncio.TaskGroup, hello: Hello) -> FromControl:
+        self.stream, theirs = memory_pair()
+        self.serving = tasks.create_task(self.plane.nodes.serve(theirs, "test", self.token))
         await self.stream.send(FromAgent(hello=hello))
         return await self.hear()
 
@@ -96,6 +115,15 @@ class ScriptedAgent:
                 while True:
                     await self.hear()
 
+    async def cut_off(self) -> str:
+        """Why control ended the stream, once it has."""
+        try:
+            while True:
+                await self.hear()
+        except StreamEnded as ended:
+            await self.serving
+            return str(ended)
+
     async def report(self, *bodies: ReportBody) -> None:
         reports = []
         for body in bodies:
@@ -110,7 +138,7 @@ class ScriptedAgent:
     async def beat(self, number: int = 1, samples: Iterable[DeviceSample] = ()) -> None:
         await self.stream.send(FromAgent(beat=Beat(number, tuple(samples))))
 
-    async def staffed(self, count: int = 1) -> list[str]:
+    async def ready_workers(self, count: int = 1) -> list[str]:
         """Waits until so many workers are desired, and reports them ready."""
         while len(self.specs) < count:
             await self.hear()

@@ -5,7 +5,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.control.autoscale import UNMEASURED_START_S, ScaleMemory, ScalePolicy, ScaleSample, decide
+from stoker.control.scheduling.autoscale import (
+    UNMEASURED_START_S,
+    ScaleMemory,
+    ScalePolicy,
+    ScaleSample,
+    decide,
+)
 
 counts = st.integers(0, 50)
 seconds = st.floats(0, 1000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise, product
 from typing import Any
@@ -18,6 +19,7 @@ from stoker.control.billing import (
     Charge,
     HourRow,
     PriceList,
+    Space,
     bucket_start,
     by_hour,
     charge,
@@ -79,10 +81,55 @@ def test_space_costs_by_the_hour() -> None:
     assert space(95_890, 50, NOW_MS, NOW_MS) == 0
 
 
+DAY = [HourRow(480_000 + n, "gpu", 0, 1) for n in range(3)]
+BEGAN = 480_000 * 3_600.0
+
+
+def most(*spaces: Space, size: Any = "day") -> list[int]:
+    return [one.disk_gb for one in records(DAY, spaces, size)]
+
+
 def test_a_disk_counts_once_in_a_bucket() -> None:
-    day = [HourRow(480_000 + n, "gpu", "pod-1", 0, 50 - n, 1) for n in range(3)]
-    other = [HourRow(480_001, "gpu", "pod-2", 0, 20, 1)]
-    assert records(day + other, "day") == [BillRecord(480_000, "gpu", 0, 70, 4)]
+    disk = Space("gpu", BEGAN, BEGAN + 10_800, 50)
+    other = Space("gpu", BEGAN + 4_000, BEGAN + 4_001, 20)
+    assert records(DAY, [disk, other], "day") == [BillRecord(480_000, "gpu", 0, 70, 3)]
+    assert most(disk, other, size="hour") == [50, 70, 50]
+    assert most(replace(disk, name="another")) == [0]
+
+
+def test_disks_that_were_there_one_after_the_other_are_not_added() -> None:
+    first = Space("gpu", BEGAN, BEGAN + 1_200, 30)
+    second = Space("gpu", BEGAN + 1_200, BEGAN + 2_400, 100)
+    third = Space("gpu", BEGAN + 2_000, BEGAN + 2_001, 20)
+    assert most(first, second, third) == [120]
+    assert most(first, second, third, size="hour") == [120, 0, 0]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            lambda began, length, gb: Space("gpu", BEGAN + began, BEGAN + began + length, gb),
+            st.integers(-9_000, 12_000),
+            st.integers(1, 9_000),
+            st.integers(1, 100),
+        ),
+        max_size=8,
+    ),
+    st.sampled_from(["hour", "day"]),
+)
+def test_the_most_is_that_of_some_moment(spaces: list[Space], size: Any) -> None:
+    hours = [HourRow(479_990 + n, "gpu", 0, 1) for n in range(30)]
+    for made in records(hours, spaces, size):
+        first = made.hour * 3600
+        end = first + (3_600 if size == "hour" else 86_400)
+        moments = {first, *(int(one.began) for one in spaces)}
+        there = [
+            sum(one.gb for one in spaces if one.began <= at < one.ended)
+            for at in moments
+            if first <= at < end
+        ]
+        assert made.disk_gb == max(there)
 
 
 def calendar(hour: int, size: str) -> datetime:
@@ -120,9 +167,7 @@ rows = st.lists(
         HourRow,
         st.integers(490_000, 500_000),
         st.sampled_from(["a", "b", ""]),
-        st.sampled_from(["x", "y"]),
         st.integers(0, HOUR_MS),
-        st.integers(0, 100),
         st.integers(0, 10**15),
     ),
     max_size=60,
@@ -132,7 +177,7 @@ rows = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(rows, st.sampled_from(SIZES))
 def test_buckets_add_up_to_the_hours(found: list[HourRow], size: Any) -> None:
-    made = records(found, size)
+    made = records(found, [], size)
     keys = [(one.hour, one.name) for one in made]
     assert keys == sorted(set(keys))
     time, money = Counter[str](), Counter[str]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 
+from stoker.control import store
 from stoker.control.errors import NotFound, Unavailable
+from stoker.control.rules.submissions import Submission
 from stoker.control.store import expired_artifacts
-from stoker.control.types import Submission
 from stoker.wire import names
 from stoker.wire.messages import Artifact, Assign, Outcome, Ref
 
@@ -51,15 +53,15 @@ async def test_a_file_lives_as_long_as_its_url_and_no_longer() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         artifact = await uploads(w, assign := await agent.assigned())
         await agent.report(completed(assign, artifact))
-        await w.plane.wait("default", "echo", job.id, 10)
+        await w.plane.queries.wait(w.echo, job.id, 10)
         w.moved += 7 * DAY - 300
         await asyncio.sleep(TIDIED_S)
         with pytest.raises(NotFound):  # the record has gone long before
-            await w.plane.status("default", "echo", job.id)
+            await w.plane.queries.status(w.echo, job.id)
         assert kept(w) == [artifact.key]
         w.moved += 360
         await asyncio.sleep(TIDIED_S)
@@ -73,11 +75,11 @@ async def test_files_past_their_time_wait_for_an_object_store_that_is_down() -> 
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         artifact = await uploads(w, assign := await agent.assigned())
         await agent.report(completed(assign, artifact))
-        await w.plane.wait("default", "echo", job.id, 10)
+        await w.plane.queries.wait(w.echo, job.id, 10)
         w.artifacts.down = True
         w.moved += 7 * DAY + 60
         await asyncio.sleep(TIDIED_S)
@@ -92,24 +94,24 @@ async def test_spilled_payloads_go_with_their_record() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
+        await agent.ready_workers()
         big = Submission(input=b'"' + b"x" * 2_000_000 + b'"')
-        job = await w.plane.submit("default", "echo", big, sync=False)
+        job = await w.plane.commands.submit(w.echo, big, sync=False)
         assign = await agent.assigned()
         assert assign.grant is not None
         output = await w.artifacts.put_bytes(names.output_key(assign.grant.prefix), b'{"large":true}')
         await agent.report(completed(assign, output_ref=output))
-        view = await w.plane.wait("default", "echo", job.id, 10)
+        view = await w.plane.queries.wait(w.echo, job.id, 10)
         assert view.output == b'{"large":true}'
         assert assign.input_ref is not None
         assert kept(w) == sorted([assign.input_ref.key, output.key])
         w.moved += 29 * 60
         await asyncio.sleep(5)
-        assert (await w.plane.status("default", "echo", job.id)).output == b'{"large":true}'
+        assert (await w.plane.queries.status(w.echo, job.id)).output == b'{"large":true}'
         w.moved += 120
         await asyncio.sleep(5)
         with pytest.raises(NotFound):
-            await w.plane.status("default", "echo", job.id)
+            await w.plane.queries.status(w.echo, job.id)
         assert kept(w) == []
 
 
@@ -118,14 +120,14 @@ async def test_what_a_losing_attempt_uploaded_goes_and_the_winners_stays() -> No
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         await uploads(w, first := await agent.assigned(), "lost.png")
         await agent.report(Outcome(job.id, 1, first.worker, "lost", error="the worker died", retryable=True))
         won = await uploads(w, second := await agent.assigned(), "won.png")
         assert second.attempt == 2
         await agent.report(completed(second, won))
-        await w.plane.wait("default", "echo", job.id, 10)
+        await w.plane.queries.wait(w.echo, job.id, 10)
         await asyncio.sleep(5)
         assert kept(w) == [won.key]
         # And once more, by the report of an attempt that does not count any more.
@@ -140,7 +142,7 @@ async def test_an_object_store_that_hangs_holds_no_clock_up() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
+        await agent.ready_workers()
         hanging = asyncio.Event()
 
         async def hang(_: str) -> None:
@@ -149,11 +151,11 @@ async def test_an_object_store_that_hangs_holds_no_clock_up() -> None:
 
         w.artifacts.delete = hang  # type: ignore[method-assign]
         big = Submission(input=b'"' + b"x" * 2_000_000 + b'"', ttl_ms=10_000)
-        await w.plane.submit("default", "echo", big, sync=False)
+        await w.plane.commands.submit(w.echo, big, sync=False)
         await agent.completes(await agent.assigned())
         await asyncio.wait_for(hanging.wait(), 60)
         short = Submission(input=b"{}", ttl_ms=10_000)
-        job = await w.plane.submit("default", "echo", short, sync=False)
+        job = await w.plane.commands.submit(w.echo, short, sync=False)
         while not (message := await asyncio.wait_for(agent.hear(), 30)).cancels:
             pass
         assert (message.cancels[0].job, message.cancels[0].reason) == (job.id, "expired")
@@ -162,7 +164,7 @@ async def test_an_object_store_that_hangs_holds_no_clock_up() -> None:
 @story
 async def test_a_file_that_a_caller_gave_is_kept_for_a_day() -> None:
     async with world(endpoint(workers_min=1)) as (w, _):
-        given = await w.plane.keep_file("default", "echo", "my voice.wav", b"RIFF", "audio/wav")
+        given = await w.plane.uploaded_files.keep(w.echo, "my voice.wav", b"RIFF", "audio/wav")
         (key,) = kept(w)
         assert key.startswith("echo/given/")
         assert key.endswith("/0-my-voice.wav")
@@ -174,7 +176,9 @@ async def test_a_file_that_a_caller_gave_is_kept_for_a_day() -> None:
         await asyncio.sleep(TIDIED_S)
         assert kept(w) == []
         with pytest.raises(NotFound):
-            await w.plane.keep_file("default", "nobody", "a", b"x", "text/plain")
+            await w.plane.uploaded_files.keep(
+                w.plane.endpoints.find("default", "nobody"), "a", b"x", "text/plain"
+            )
 
 
 @story
@@ -182,8 +186,36 @@ async def test_a_file_that_the_store_did_not_take_leaves_nothing() -> None:
     async with world(endpoint(workers_min=1)) as (w, _):
         w.artifacts.down = True
         with pytest.raises(Unavailable):
-            await w.plane.keep_file("default", "echo", "a.wav", b"x", "audio/wav")
+            await w.plane.uploaded_files.keep(w.echo, "a.wav", b"x", "audio/wav")
         w.artifacts.down = False
         w.moved += DAY
         await asyncio.sleep(TIDIED_S)
         assert kept(w) == []
+
+
+class Told(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@story
+async def test_what_no_store_deletes_is_put_aside_once_and_holds_nothing_up() -> None:
+    told, log = Told(), logging.getLogger("stoker.control.sweeper")
+    log.addHandler(told)
+    try:
+        async with world(endpoint(workers_min=1)) as (w, _):
+            w.artifacts.blobs["stoker", "echo/job/1/0-a.png"] = b"x"
+            await w.commits.commit(lambda conn: store.note_orphans(conn, ["/", "echo/job/1/"]))
+            await asyncio.sleep(60)
+            assert kept(w) == []
+            assert await w.commits.read(lambda conn: store.leftovers(conn, w.now(), 10)) == ()
+            assert len(told.lines) == 1
+            w.moved += DAY
+            await asyncio.sleep(60)
+            assert len(told.lines) == 2, "it is told of again a day later"
+    finally:
+        log.removeHandler(told)

@@ -13,7 +13,7 @@ from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
 from stoker.control.errors import Unavailable
-from stoker.control.types import JobState
+from stoker.control.rules.events import JobState
 from stoker.wire.messages import FromAgent, FromControl, HeldAttempt, Refused
 from stoker.wire.streams import StreamEnded
 
@@ -29,16 +29,16 @@ async def test_a_draining_nodes_worker_gets_no_job_and_is_replaced_elsewhere_at_
     async with world(endpoint(workers_min=1)) as (w, tasks):
         first, second = w.agent(node="node-1"), w.agent(node="node-2")
         await first.connect(tasks)
-        await first.staffed()
+        await first.ready_workers()
         await second.connect(tasks)
         began = w.loop.time()
         await drains(first)
-        await second.staffed()
+        await second.ready_workers()
         assert w.loop.time() - began < 0.5
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assert (await second.assigned()).job == job.id
         assert first.assigns == []
-        assert (await w.plane.health("default", "echo")).ready == 1
+        assert (await w.plane.queries.health(w.echo)).ready == 1
 
 
 @story
@@ -46,12 +46,12 @@ async def test_what_it_hands_back_runs_elsewhere_and_is_no_retry() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         first, second = w.agent(node="node-1"), w.agent(node="node-2")
         await first.connect(tasks)
-        await first.staffed()
-        waiting = tasks.create_task(w.plane.run_sync("default", "echo", one(), 90))
+        await first.ready_workers()
+        waiting = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 90))
         assign = await first.assigned()
         await second.connect(tasks)
         await drains(first)
-        await second.staffed()
+        await second.ready_workers()
         began = w.loop.time()
         await first.report(Refused(assign.job, assign.attempt, "the agent is shutting down", leaving=True))
         again = await second.assigned()
@@ -68,21 +68,21 @@ async def test_what_a_node_could_hand_back_only_after_it_came_back_is_no_retry_e
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         await agent.leaves()
         await asyncio.sleep(20)
-        assert (await w.plane.status("default", "echo", job.id)).state is JobState.IN_QUEUE
+        assert (await w.plane.queries.status(w.echo, job.id)).state is JobState.IN_QUEUE
         again = w.agent(boot="boot-2")
         await again.connect(tasks, attempts=(HeldAttempt(job.id, 1, "", "reporting"),))
         await again.report(Refused(job.id, assign.attempt, "the agent is shutting down", leaving=True))
-        await again.staffed()
+        await again.ready_workers()
         second = await again.assigned()
         assert second.attempt == 2
         assert w.store.writer.raw.execute("SELECT failures, suspect FROM jobs").fetchall() == [(0, 0)]
         await again.completes(second)
-        view = await w.plane.wait("default", "echo", job.id, 30)
+        view = await w.plane.queries.wait(w.echo, job.id, 30)
         assert (view.state, view.retries) == (JobState.COMPLETED, 0)
 
 
@@ -92,9 +92,9 @@ async def test_a_job_that_waits_says_that_every_node_is_about_to_go() -> None:
         agent = w.agent()
         await agent.connect(tasks)
         await drains(agent)
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         await asyncio.sleep(2)
-        assert (await w.plane.status("default", "echo", job.id)).reason == ABOUT_TO_GO
+        assert (await w.plane.queries.status(w.echo, job.id)).reason == ABOUT_TO_GO
         assert agent.specs == {}
 
 
@@ -103,12 +103,12 @@ async def test_a_node_that_comes_back_is_no_longer_draining() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
+        await agent.ready_workers()
         await drains(agent)
         await agent.leaves()
         again = w.agent(boot="boot-2")
         await again.connect(tasks)
-        await again.staffed()
+        await again.ready_workers()
 
 
 # ---- control itself
@@ -117,8 +117,8 @@ async def test_a_node_that_comes_back_is_no_longer_draining() -> None:
 async def with_a_running_job(w: World, tasks: asyncio.TaskGroup) -> ScriptedAgent:
     agent = w.agent()
     await agent.connect(tasks)
-    await agent.staffed()
-    await w.plane.submit("default", "echo", one(), sync=False)
+    await agent.ready_workers()
+    await w.plane.commands.submit(w.echo, one(), sync=False)
     return agent
 
 
@@ -137,15 +137,15 @@ async def test_it_takes_no_more_jobs_and_says_when_to_come_back() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await with_a_running_job(w, tasks)
         assign = await agent.assigned()
-        queued = await w.plane.submit("default", "echo", one(2), sync=False)
+        queued = await w.plane.commands.submit(w.echo, one(2), sync=False)
         await w.plane.stop()
         with pytest.raises(Unavailable) as refused:
-            await w.plane.submit("default", "echo", one(), sync=False)
+            await w.plane.commands.submit(w.echo, one(), sync=False)
         assert refused.value.retry_after
         with pytest.raises(Unavailable):
-            await w.plane.run_sync("default", "echo", one(), 5)
-        assert (await w.plane.status("default", "echo", assign.job)).state is JobState.IN_PROGRESS
-        assert (await w.plane.status("default", "echo", queued.id)).state is JobState.IN_QUEUE
+            await w.plane.commands.run_sync(w.echo, one(), 5)
+        assert (await w.plane.queries.status(w.echo, assign.job)).state is JobState.IN_PROGRESS
+        assert (await w.plane.queries.status(w.echo, queued.id)).state is JobState.IN_QUEUE
 
 
 @story
@@ -157,7 +157,7 @@ async def test_agents_are_told_and_their_jobs_are_left_to_them() -> None:
         assert (await goodbye(agent)).stopping
         await stopped
         await asyncio.sleep(30)
-        assert (await w.plane.status("default", "echo", assign.job)).state is JobState.IN_PROGRESS
+        assert (await w.plane.queries.status(w.echo, assign.job)).state is JobState.IN_PROGRESS
 
 
 @story
@@ -165,7 +165,7 @@ async def test_what_is_being_committed_is_committed_and_claims_nothing() -> None
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = await with_a_running_job(w, tasks)
         assign = await agent.assigned()
-        queued = await w.plane.submit("default", "echo", one(2), sync=False)
+        queued = await w.plane.commands.submit(w.echo, one(2), sync=False)
         real = w.commits.commit
 
         async def slow(fn):  # type: ignore[no-untyped-def]
@@ -178,8 +178,8 @@ async def test_what_is_being_committed_is_committed_and_claims_nothing() -> None
         stopped = tasks.create_task(w.plane.stop())
         await goodbye(agent)
         await stopped
-        assert (await w.plane.status("default", "echo", assign.job)).state is JobState.COMPLETED
-        assert (await w.plane.status("default", "echo", queued.id)).state is JobState.IN_QUEUE
+        assert (await w.plane.queries.status(w.echo, assign.job)).state is JobState.COMPLETED
+        assert (await w.plane.queries.status(w.echo, queued.id)).state is JobState.IN_QUEUE
 
 
 @story
@@ -187,11 +187,11 @@ async def test_whoever_is_held_is_answered_with_the_job_as_it_stands() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        sync = tasks.create_task(w.plane.run_sync("default", "echo", one(), 300))
+        await agent.ready_workers()
+        sync = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 300))
         assign = await agent.assigned()
-        wait = tasks.create_task(w.plane.wait("default", "echo", assign.job, 300))
-        poll = tasks.create_task(w.plane.poll_stream("default", "echo", assign.job, 300))
+        wait = tasks.create_task(w.plane.queries.wait(w.echo, assign.job, 300))
+        poll = tasks.create_task(w.plane.queries.poll_stream(w.echo, assign.job, 300))
         events = tasks.create_task(_events(w, assign.job))
         await asyncio.sleep(0.1)
         began = w.loop.time()
@@ -200,11 +200,11 @@ async def test_whoever_is_held_is_answered_with_the_job_as_it_stands() -> None:
         assert (await sync).id == assign.job
         assert (await poll).view.state is JobState.IN_PROGRESS
         assert await events == []
-        for held in (w.plane.wait, w.plane.poll_stream):
+        for held in (w.plane.queries.wait, w.plane.queries.poll_stream):
             with pytest.raises(Unavailable):
-                await held("default", "echo", assign.job, 300)
+                await held(w.echo, assign.job, 300)
         assert w.loop.time() - began < 3
 
 
 async def _events(w: World, job: str) -> list[str]:
-    return [event.kind async for event in w.plane.follow("default", "echo", job, None)]
+    return [event.kind async for event in w.plane.queries.follow(w.echo, job, None)]

@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import endpoint
 
-from stoker.control.engine_fit import fitting, unfit
-from stoker.control.floor import Floor, FloorNode
-from stoker.control.needs import Needs
-from stoker.control.placement import Place, Room, place
-from stoker.control.staffing import Staffing
+from stoker.control.auth.secret_references import SecretValues
+from stoker.control.endpoints import Endpoints
+from stoker.control.resources.desired import DesiredVolumes
+from stoker.control.rules.needs import Needs
+from stoker.control.rules.placement import Placement, Room, place
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
+from stoker.control.scheduling.desired import DesiredWorkers
+from stoker.control.scheduling.engine_fit import fitting, unfit
+from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.types import QueueSample
 from stoker.wire.messages import Device
 
@@ -51,8 +55,8 @@ def test_one_node_refuses_and_another_takes_it() -> None:
     ]
     able = fitting("a/b:1", rooms)
     assert [sorted(room.unfit) for room in able] == [["GPU-1"], [], ["cpu"]]
-    assert place(able, Needs(compute="GPU")) == Place("b", ("GPU-1",))
-    assert place(able[:1], Needs()) == Place("a", ("cpu",))
+    assert place(able, Needs(compute="GPU")) == Placement("b", ("GPU-1",))
+    assert place(able[:1], Needs()) == Placement("a", ("cpu",))
     assert fitting("", rooms) == rooms
 
 
@@ -76,37 +80,41 @@ def test_what_cannot_take_the_image_has_a_reason_and_gets_nothing(rooms: list[Ro
         for device in room.devices:
             assert room.unfit.get(device.uuid) == unfit(device, room.facts)
     found = place(able, Needs())
-    if isinstance(found, Place):
+    if isinstance(found, Placement):
         assert found.devices[0] not in next(room for room in able if room.node == found.node).unfit
     else:
         assert all(device.uuid in room.unfit for room in able for device in room.devices)
 
 
-def staffed(*nodes: FloorNode, image: str = "a/b:1") -> tuple[Staffing, Floor, object]:
+def reconciled(*nodes: NodeState, image: str = "a/b:1") -> tuple[WorkerScaling, ClusterState, object]:
     wanted = endpoint()
     wanted = replace(wanted, run=replace(wanted.run, image=image))
-    floor = Floor()
-    floor.nodes = {node.node: node for node in nodes}
-    made = Staffing(floor, lambda: {wanted.id: wanted}, lambda node, desired: None, lambda: 0.0, Random(1))
-    made.staff({wanted.id: QueueSample(endpoint=wanted.id, queued=1)}, 0.0)
-    return made, floor, wanted
+    cluster = ClusterState()
+    cluster.nodes = {node.node: node for node in nodes}
+    endpoints = Endpoints({})
+    endpoints.load([wanted])
+    secrets, volumes = SecretValues(), DesiredVolumes(cluster)
+    desired = DesiredWorkers(cluster, lambda _: (), volumes.of_node, lambda *_: None, lambda: 0.0)
+    made = WorkerScaling(cluster, endpoints, desired, secrets.fill, volumes.rooms, lambda: 0.0, Random(1))
+    made.reconcile({wanted.id: QueueSample(endpoint=wanted.id, queued=1)}, 0.0)
+    return made, cluster, wanted
 
 
 def test_a_worker_starts_on_the_node_that_can() -> None:
-    staffing, floor, wanted = staffed(FloorNode("a", 1, (CPU,), NONE), FloorNode("b", 1, (CPU,), OLD))
-    assert [worker.node for worker in floor.workers.values()] == ["b"]
-    assert staffing.reason(wanted) == "starting"
+    scaling, cluster, wanted = reconciled(NodeState("a", 1, (CPU,), NONE), NodeState("b", 1, (CPU,), OLD))
+    assert [worker.node for worker in cluster.workers.values()] == ["b"]
+    assert scaling.reason(wanted) == "starting"
 
 
 def test_none_is_started_where_none_can_and_the_job_says_why() -> None:
-    staffing, floor, wanted = staffed(FloorNode("a", 1, (CPU,), NONE))
-    assert not floor.workers, "it would only crash and crash again"
-    assert staffing.reason(wanted) == (
+    scaling, cluster, wanted = reconciled(NodeState("a", 1, (CPU,), NONE))
+    assert not cluster.workers, "it would only crash and crash again"
+    assert scaling.reason(wanted) == (
         "no capacity: no node has a free device: "
         "node a has no container engine: there is no socket of docker or podman"
     )
 
 
 def test_a_plain_process_needs_no_engine() -> None:
-    _, floor, _ = staffed(FloorNode("a", 1, (CPU,), NONE), image="")
-    assert [worker.node for worker in floor.workers.values()] == ["a"]
+    _, cluster, _ = reconciled(NodeState("a", 1, (CPU,), NONE), image="")
+    assert [worker.node for worker in cluster.workers.values()] == ["a"]

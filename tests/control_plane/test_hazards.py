@@ -15,11 +15,12 @@ from plane_world import endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
 from stoker.control import store
-from stoker.control.errors import ControlError, NotFound, Unavailable
-from stoker.control.keys import create_key, revoke_key
-from stoker.control.node_session import MESSAGE_INPUTS, _slice
+from stoker.control.errors import ControlError, NotFound, Unauthorized, Unavailable
+from stoker.control.nodes.session import MESSAGE_INPUTS, _slice
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Submission
 from stoker.control.store import Conn
-from stoker.control.types import JobState, Submission
+from stoker.control.store.resources.keys import create_key, revoke_key
 from stoker.wire.messages import Assign, Chunk, Outcome, WorkerState, accepts_protocol
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 async def busy(agent: ScriptedAgent, tasks: asyncio.TaskGroup) -> None:
     await agent.connect(tasks)
-    await agent.staffed()
+    await agent.ready_workers()
 
 
 @story
@@ -35,7 +36,7 @@ async def test_a_stream_that_breaks_during_its_commit_still_ends_the_job_for_who
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await busy(agent, tasks)
-        waiting = tasks.create_task(w.plane.run_sync("default", "echo", one(), 90))
+        waiting = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 90))
         assign = await agent.assigned()
         real = w.commits.commit
 
@@ -59,7 +60,7 @@ async def test_a_killed_agent_is_replaced_while_its_last_report_is_still_being_s
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent(node="n1")
         await busy(agent, tasks)
-        await w.plane.submit("default", "echo", one(), sync=False)
+        await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         real, disk, turn = w.commits.commit, asyncio.Event(), asyncio.Lock()
 
@@ -86,9 +87,9 @@ async def test_a_job_that_was_queued_while_the_only_slot_was_reserved_in_vain_is
         agent = w.agent()
         await busy(agent, tasks)
         await asyncio.sleep(1)
-        assert w.plane.floor.free_slots("echo")
         slots = w.plane.dispatch.reserve(["echo"])
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        assert slots
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         w.plane.dispatch.settle(slots, ())
         async with asyncio.timeout(2):
             assert (await agent.assigned()).job == job.id
@@ -99,8 +100,8 @@ async def test_a_mark_that_nobody_looks_at_is_looked_at_within_two_seconds() -> 
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await busy(agent, tasks)
-        first = await w.plane.submit("default", "echo", one(), sync=False)
-        second = await w.plane.submit("default", "echo", one(), sync=False)
+        first = await w.plane.commands.submit(w.echo, one(), sync=False)
+        second = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         assert assign.job == first.id
         await agent.report(
@@ -116,14 +117,16 @@ async def test_a_worker_in_a_crash_loop_gives_its_device_back_when_nobody_needs_
     async with world(endpoint("a"), endpoint("b")) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        job = await w.plane.submit("default", "a", one(), sync=False)
+        job = await w.plane.commands.submit(w.plane.endpoints.find("default", "a"), one(), sync=False)
         while not agent.specs:
             await agent.hear()
         spec = next(iter(agent.specs.values()))
         await agent.report(WorkerState(spec.worker, "a", 1, "unhealthy", "crash loop: boom", ("boom",)))
         await asyncio.sleep(1)
-        assert (await w.plane.status("default", "a", job.id)).reason == "crash loop: boom"
-        await w.plane.cancel("default", "a", job.id)
+        assert (
+            await w.plane.queries.status(w.plane.endpoints.find("default", "a"), job.id)
+        ).reason == "crash loop: boom"
+        await w.plane.commands.cancel(w.plane.endpoints.find("default", "a"), job.id)
         async with asyncio.timeout(5):
             while agent.specs:
                 await agent.hear()
@@ -138,10 +141,10 @@ async def test_a_job_that_was_accepted_is_never_answered_with_try_again() -> Non
             raise Unavailable("the disk hiccups")
 
         w.commits.read = broken  # type: ignore[method-assign]
-        view = await w.plane.run_sync("default", "echo", one(), 1)
+        view = await w.plane.commands.run_sync(w.echo, one(), 1)
         w.commits.read = real  # type: ignore[method-assign]
         assert view.state is JobState.IN_QUEUE
-        assert (await w.plane.status("default", "echo", view.id)).state is JobState.IN_QUEUE
+        assert (await w.plane.queries.status(w.echo, view.id)).state is JobState.IN_QUEUE
 
 
 @story
@@ -149,7 +152,7 @@ async def test_who_waits_for_a_job_is_told_when_its_time_passes() -> None:
     async with world() as (w, _):
         began = w.loop.time()
         with pytest.raises(NotFound):
-            await w.plane.run_sync("default", "echo", Submission(input=b"{}", ttl_ms=10_000), 300)
+            await w.plane.commands.run_sync(w.echo, Submission(input=b"{}", ttl_ms=10_000), 300)
         assert w.loop.time() - began < 13
 
 
@@ -158,14 +161,14 @@ async def test_chunks_of_a_lost_attempt_are_void_also_when_the_next_emits_none()
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await busy(agent, tasks)
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         first = await agent.assigned()
         await agent.report(Chunk(job.id, 1, 0, b"0"))
-        while not (await w.plane.poll_stream("default", "echo", job.id, 5)).chunks:
+        while not (await w.plane.queries.poll_stream(w.echo, job.id, 5)).chunks:
             pass
 
         async def listen() -> list[str]:
-            return [event.kind async for event in w.plane.follow("default", "echo", job.id, (1, 0))]
+            return [event.kind async for event in w.plane.queries.follow(w.echo, job.id, (1, 0))]
 
         listening = tasks.create_task(listen())
         await agent.report(Outcome(job.id, 1, first.worker, "lost", error="died"))
@@ -177,9 +180,9 @@ async def test_chunks_of_a_lost_attempt_are_void_also_when_the_next_emits_none()
 async def test_expiry_keeps_up_with_any_number() -> None:
     async with world() as (w, _):
         for _ in range(1_200):
-            await w.plane.submit("default", "echo", Submission(input=b"{}", ttl_ms=10_000), sync=False)
+            await w.plane.commands.submit(w.echo, Submission(input=b"{}", ttl_ms=10_000), sync=False)
         await asyncio.sleep(12)
-        assert (await w.plane.health("default", "echo")).in_queue == 0
+        assert (await w.plane.queries.health(w.echo)).in_queue == 0
 
 
 @story
@@ -194,7 +197,7 @@ async def test_an_object_that_cannot_be_deleted_holds_no_other_up() -> None:
             await real(key)
 
         w.artifacts.delete = picky  # type: ignore[method-assign]
-        await w.commits.commit(lambda c: store.note_leftovers(c, ["bad", "good/1"]))
+        await w.commits.commit(lambda c: store.note_orphans(c, ["bad", "good/1"]))
         await asyncio.sleep(3)
         with pytest.raises(NotFound):
             await w.artifacts.get(kept)
@@ -212,15 +215,15 @@ async def test_a_job_whose_outcome_cannot_be_stored_is_given_out_again() -> None
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "apply_reports", picky)
             await agent.completes(await agent.assigned(), b'"poison"')
             again = await agent.assigned()
         assert (again.job, again.attempt) == (job.id, 2)
         await agent.completes(again)
-        assert (await w.plane.wait("default", "echo", job.id, 10)).output == b'{"ok":true}'
+        assert (await w.plane.queries.wait(w.echo, job.id, 10)).output == b'{"ok":true}'
 
 
 @story
@@ -237,14 +240,13 @@ async def test_a_mistake_in_a_background_pass_ends_nothing() -> None:
 async def test_a_revoked_key_lives_five_seconds_and_strangers_are_not_remembered() -> None:
     async with world() as (w, _):
         record, token = await w.commits.commit(lambda c: create_key(c, name="x", now=0.0))
-        assert (await w.plane.find_caller(token)).account == "default"
+        assert (await w.plane.callers.find(token)).account == "default"
         await w.commits.commit(lambda c: revoke_key(c, record.id, 1.0))
         w.moved = -3_600.0  # a wall clock that is set back
         await asyncio.sleep(5.1)
-        assert await w.plane.find_caller(token) is None
-        assert await w.plane.find_caller("sk_" + "x" * 1_000_000) is None
-        for n in range(100):
-            await w.plane.find_caller(f"sk_nobody_{n}")
+        for stranger in (token, "sk_" + "x" * 1_000_000, *(f"sk_nobody_{n}" for n in range(100))):
+            with pytest.raises(Unauthorized):
+                await w.plane.callers.find(stranger)
         assert len(w.plane.callers._known) <= 1
 
 
@@ -255,8 +257,8 @@ def test_assigns_leave_in_slices_that_a_message_can_hold() -> None:
     assert 0 < sum(len(a.input or b"") for a in taken) <= MESSAGE_INPUTS
     assert rest
     huge = Assign("h", 1, "w", input=b"x" * (MESSAGE_INPUTS + 1))
-    assert _slice([huge, *assigns]) == ((huge,), assigns)
-    assert _slice([]) == ((), [])
+    assert _slice([huge, *assigns]) == ([huge], assigns)
+    assert _slice([]) == ([], [])
 
 
 def test_the_protocol_before_is_spoken_and_no_other() -> None:

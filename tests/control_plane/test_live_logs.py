@@ -14,25 +14,28 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
-from stoker.control import records
-from stoker.control.live_logs import LINGER_S, RING_LINES
-from stoker.control.log_following import LAST_LINES_S
-from stoker.control.types import JobState, LogEvent
+from stoker.control.jobs import records
+from stoker.control.jobs.live_logs import LINGER_S, RING_LINES
+from stoker.control.jobs.log_following import LAST_LINES_S
+from stoker.control.rules.events import JobState
+from stoker.control.streams import LogEvent
+from stoker.testing.memory_stream import MemoryStream, memory_logs
 from stoker.wire.messages import AttemptKey, LogHello, LogLines, Outcome
-from stoker.wire.streams import MemoryStream, StreamEnded, memory_logs
+from stoker.wire.streams import StreamEnded
 
 
 class Lines:
     """The agent's stream for logs."""
 
     def __init__(self, w: World, tasks: asyncio.TaskGroup, agent: ScriptedAgent, session: int) -> None:
-        self.hello = LogHello(agent.token, agent.node, session)
+        self.hello = LogHello(agent.node, session)
+        self.token = agent.token
         self.stream, theirs = memory_logs()
         self.serving = tasks.create_task(self._serve(w, theirs))
 
     async def _serve(self, w: World, stream: MemoryStream[Any, Any]) -> None:
         with contextlib.suppress(StreamEnded):
-            await w.plane.serve_logs(stream, "test")
+            await w.plane.live_logs.serve(stream, "test", self.token)
 
     async def begin(self) -> Lines:
         await self.stream.send(LogLines(self.hello))
@@ -52,7 +55,7 @@ class Reader:
         self.task = tasks.create_task(self._read(w, job, after))
 
     async def _read(self, w: World, job: str, after: tuple[int, int] | None) -> None:
-        async for event in w.plane.follow_logs("default", "echo", job, after):
+        async for event in w.plane.queries.follow_logs(w.echo, job, after):
             self.seen.append(told(event))
             self.moved.set()
 
@@ -86,16 +89,16 @@ class Scene:
         welcome = (await self.agent.connect(self.tasks)).welcome
         assert welcome is not None
         self.session = welcome.session
-        await self.agent.staffed()
+        await self.agent.ready_workers()
         self.lines = await Lines(self.w, self.tasks, self.agent, self.session).begin()
         return self
 
     async def job(self) -> AttemptKey:
-        submitted = await self.w.plane.submit("default", "echo", one(), sync=False)
+        submitted = await self.w.plane.commands.submit(self.w.echo, one(), sync=False)
         assign = await self.agent.assigned()
         assert assign.job == submitted.id
         self.worker = assign.worker
-        return assign.key
+        return AttemptKey(assign.job, assign.attempt)
 
     def reader(self, key: AttemptKey, after: tuple[int, int] | None = None) -> Reader:
         return Reader(self.w, self.tasks, key.job, after)
@@ -192,7 +195,7 @@ async def test_a_slow_reader_costs_no_more_than_the_ring(s: Scene) -> None:
 async def test_of_a_job_that_has_ended_there_is_its_tail(s: Scene) -> None:
     key = await s.job()
     await s.ends(key, "four", "five", first=3)
-    await s.w.plane.wait("default", "echo", key.job, 10)
+    await s.w.plane.queries.wait(s.w.echo, key.job, 10)
     reader, again = s.reader(key), s.reader(key, (1, 3))
     await reader.until("end", "COMPLETED")
     await again.until("end", "COMPLETED")
@@ -207,11 +210,12 @@ async def test_a_new_attempt_begins_with_a_reset(s: Scene) -> None:
     await s.lines.wanted()
     await s.lines.print(key, 0, "one", over=True)
     await s.ends(key, "one", end="lost")
-    second = await s.agent.assigned()
-    while (wanted := await s.lines.wanted()) != (second.key,):
-        assert second.key not in wanted
-    await s.lines.print(second.key, 0, "anew", over=True)
-    await s.ends(second.key, "anew")
+    assign = await s.agent.assigned()
+    second = AttemptKey(assign.job, assign.attempt)
+    while (wanted := await s.lines.wanted()) != (second,):
+        assert second not in wanted
+    await s.lines.print(second, 0, "anew", over=True)
+    await s.ends(second, "anew")
     await reader.until("end", "COMPLETED")
     assert reader.seen == [(1, 0, "one"), ("reset", 2), (2, 0, "anew"), ("end", "COMPLETED")]
 
@@ -219,11 +223,12 @@ async def test_a_new_attempt_begins_with_a_reset(s: Scene) -> None:
 @live
 async def test_a_job_that_waits_is_followed_once_it_runs(s: Scene) -> None:
     first = await s.job()
-    waiting = await s.w.plane.submit("default", "echo", one(2), sync=False)
+    waiting = await s.w.plane.commands.submit(s.w.echo, one(2), sync=False)
     reader = s.reader(AttemptKey(waiting.id, 1))
     await asyncio.sleep(3)
     await s.ends(first)
-    key = (await s.agent.assigned()).key
+    assign = await s.agent.assigned()
+    key = AttemptKey(assign.job, assign.attempt)
     assert await s.lines.wanted() == (key,)
     await s.lines.print(key, 0, "begun")
     await reader.until(1, 0, "begun")
@@ -261,13 +266,14 @@ async def test_an_agent_without_a_stream_of_logs_has_its_tail_told_at_the_end(s:
 async def test_lines_of_a_stranger_are_refused(s: Scene) -> None:
     s.lines.stream.end("another one comes")
     await s.lines.serving
-    for hello in (
-        LogHello("jt_wrong", s.agent.node, s.session),
-        LogHello(s.agent.token, s.agent.node, s.session + 1),
-        LogHello(s.agent.token, "node-2", s.session),
-        None,
+    for token, hello in (
+        (s.w.token, LogHello(s.agent.node, s.session)),
+        (s.agent.token, LogHello(s.agent.node, s.session + 1)),
+        (s.agent.token, LogHello("node-2", s.session)),
+        (s.agent.token, None),
     ):
         stranger = Lines(s.w, s.tasks, s.agent, s.session)
+        stranger.token = token
         await stranger.stream.send(LogLines(hello, "j", 1, 0, ("a line",)))
         with pytest.raises(StreamEnded):
             await stranger.wanted()
@@ -298,7 +304,7 @@ async def test_control_that_stops_lets_its_readers_go_without_an_end(s: Scene) -
     await s.w.plane.stop()
     await reader.task
     assert reader.seen == []
-    assert (await s.w.plane.view("default", "echo", key.job)).state is JobState.IN_PROGRESS
+    assert (await s.w.plane.queries.view(s.w.echo, key.job)).state is JobState.IN_PROGRESS
 
 
 @story
@@ -309,8 +315,8 @@ async def test_the_record_of_a_failure_shows_its_last_lines_and_that_of_a_succes
         for end, state in (("failed", JobState.FAILED), ("completed", JobState.COMPLETED)):
             key = await s.job()
             await s.ends(key, *printed, end=end)
-            view = await w.plane.wait("default", "echo", key.job, 10)
+            view = await w.plane.queries.wait(w.echo, key.job, 10)
             assert view.state is state
             shown = tuple(printed[-20:]) if end == "failed" else ()
-            assert view.logs == (await w.plane.status("default", "echo", key.job)).logs == shown
+            assert view.logs == (await w.plane.queries.status(w.echo, key.job)).logs == shown
             assert records.record(view).get("logs", []) == list(shown)

@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from mutants import load, mutant
+from mutants import examples_last, first_failure, load, mutant
 
-from stoker.control import autoscale, billing, placement, pod, rollout, secret_references, volume
+from stoker.control import billing
+from stoker.control.auth import secret_references
+from stoker.control.rules import placement
+from stoker.control.rules import pods as rules
+from stoker.control.rules import volumes as volume
+from stoker.control.scheduling import autoscale, cluster_state, rollout
 
 MUTANTS = {
     "billing": {
@@ -44,11 +49,19 @@ MUTANTS = {
         "February is short": ("29 if leap else 28", "28"),
         "the last day is the next month": ("if first + length > day:", "if first + length >= day:"),
         "a year is one too early": ("while _new_year(year + 1) <= day:", "while _new_year(year + 1) < day:"),
-        "a disk counts each hour": (
-            "max(most.get(row.resource, 0), row.disk_gb)",
-            "most.get(row.resource, 0) + row.disk_gb",
+        "what ended is still there": ("(space.ended, -space.gb)", "(space.ended, 0)"),
+        "disks of all are one": (
+            "max(accumulate(gb for _, gb in sorted(found)))",
+            "max(gb for _, gb in found)",
         ),
-        "disks of all are one": ("sum(disks[key].values())", "max(disks[key].values())"),
+        "begins come before ends": (
+            "for _, gb in sorted(found)",
+            "for _, gb in sorted(found, key=lambda c: (c[0], -c[1]))",
+        ),
+        "what was there before is not counted": (
+            "first = int(space.began // HOUR_S)",
+            "first = -int(-space.began // HOUR_S)",
+        ),
         "the last hour wins": ("billed[1] += row.nano_usd", "billed[1] = row.nano_usd"),
     },
     "autoscale": {
@@ -124,6 +137,7 @@ MUTANTS = {
         "one more for each job": ("/ (sample.each * (1 + patience / job))", "/ 1"),
     },
     "rollout": {
+        "the shortest idle stop": ("(-_ease(hand), hand.name)", "(_ease(hand), hand.name)"),
         "an old one goes before a new one can": (
             'if hand.state == "ready")\n    leaving',
             "if True)\n    leaving",
@@ -165,7 +179,7 @@ MUTANTS = {
         ),
     },
     "placement": {
-        "an ill device is used": ("and device.uuid not in room.ill and", "and"),
+        "an ill device is used": ("and device.uuid not in room.unhealthy and", "and"),
         "a drained node is used": ("if room.closed or _node_lacks", "if _node_lacks"),
         "a later type wins": (
             "for wish in _wishes(needs):\n        found",
@@ -214,18 +228,25 @@ MUTANTS = {
         "an engine that cannot is asked": ("if device.uuid in room.unfit or takes", "if takes"),
         "nothing is for ever": ('word = "no capacity" if all(', 'word = "no capacity" if not all('),
         "every name is enough": ("if count == 1 or not devices:", "if True:"),
+    },
+    "cluster_state": {
         "the cold worker first": ("load, -worker.last_used", "load, worker.last_used"),
-        "shares before spreading": ("return worker.busy + given[name], load", "return 0, load"),
-        "what is given does not count": ("return worker.busy + given[name]", "return worker.busy"),
-        "what runs does not count": ("return worker.busy + given[name]", "return given[name]"),
-        "the room decides": ("return worker.busy + given[name]", "return -worker.slot.free"),
+        "shares before spreading": ("return worker.jobs + given[worker.worker], load", "return 0, load"),
+        "what is given does not count": ("return worker.jobs + given[worker.worker]", "return worker.jobs"),
+        "what runs does not count": (
+            "return worker.jobs + given[worker.worker]",
+            "return given[worker.worker]",
+        ),
+        "the room decides": ("return worker.jobs + given[worker.worker]", "return -worker.free"),
         "warm before an idle node": ("load, -worker.last_used", "-worker.last_used, load"),
-        "large nodes seem busy": ("jobs[node] / max(nodes[node].devices, 1)", "jobs[node]"),
-        "a node fills up": ("jobs[worker.slot.node] += 1", "pass"),
-        "one slot for two jobs": ("< worker.slot.free:", "<= worker.slot.free:"),
+        "large nodes seem busy": (
+            "jobs[worker.node] / max(loads[worker.node].devices, 1)",
+            "jobs[worker.node]",
+        ),
+        "a node fills up": ("jobs[worker.node] += 1", "pass"),
+        "one slot for two jobs": ("< worker.free:", "<= worker.free:"),
         "more than is asked for": ("len(order) < most", "len(order) <= most"),
-        "the first to come wins": (", -worker.last_used, name\n", ", -worker.last_used, str(given)\n"),
-        "the shortest idle stop": ("(-workers[w], w)", "(workers[w], w)"),
+        "the first to come wins": ("-worker.last_used, worker.worker\n", "-worker.last_used, str(given)\n"),
     },
     "pod": {
         "a late word counts": (
@@ -249,7 +270,7 @@ MUTANTS = {
         ),
         "a stopped pod is restarted": ('if pod.wish != "RUNNING":\n', "if False:\n"),
         "what was removed from outside is thought removed by the node": (
-            'Seen() if pod.seen.state == "gone" else pod.seen',
+            'Reported() if pod.seen.state == "gone" else pod.seen',
             "pod.seen",
         ),
         "a deleted pod is forgotten before it is gone": ('or self.seen.state == "gone")', "or True)"),
@@ -261,8 +282,8 @@ MUTANTS = {
         "a first place is a move": ("elsewhere = bool(pod.node) and ", "elsewhere = "),
         "a stop is told as an end by itself": ('and pod.wish == "RUNNING":\n', "and True:\n"),
         "every word is the start": ('and before != "running":', "and True:"),
-        "an old word is told of a new container": (
-            "return self.seen if current else Seen()",
+        "an old report counts for a new container": (
+            "return self.seen if current else Reported()",
             "return self.seen",
         ),
         "what ended reads RUNNING": ('or seen.state in ENDED else "RUNNING"', 'else "RUNNING"'),
@@ -313,7 +334,8 @@ MODULES = {
     "billing": billing,
     "rollout": rollout,
     "placement": placement,
-    "pod": pod,
+    "cluster_state": cluster_state,
+    "pod": rules,
     "secret_references": secret_references,
     "volume": volume,
 }
@@ -322,16 +344,16 @@ MODULES = {
 def survives(name: str, module: types.ModuleType) -> bool:
     """Whether every test of this module passes with the given one in its place."""
     path = Path(__file__).with_name(f"test_{name}.py")
-    tests = load(f"tests_of_{name}", path, path.read_text())
-    for word in vars(module):
-        if hasattr(tests, word) and not word.startswith("_"):
-            setattr(tests, word, getattr(module, word))
-    try:
-        for word, test in list(vars(tests).items()):
-            if word.startswith("test_"):
+    with first_failure():
+        tests = load(f"tests_of_{name}", path, path.read_text())
+        for word in vars(module):
+            if hasattr(tests, word) and not word.startswith("_"):
+                setattr(tests, word, getattr(module, word))
+        try:
+            for test in examples_last(tests):
                 test()
-    except Exception:
-        return False
+        except Exception:
+            return False
     return True
 
 

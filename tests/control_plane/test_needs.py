@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
-from stoker.control.floor import FloorPod
-from stoker.control.needs import Needs
+from stoker.control.rules.needs import Needs
+from stoker.control.scheduling.cluster_state import PlacedPod
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Device, HeldWorker, WorkerState
 
@@ -34,9 +34,9 @@ async def devices_of(agent: ScriptedAgent, seconds: float = 3.0) -> list[tuple[s
 
 
 async def why(w: World, name: str = "echo") -> str:
-    job = await w.plane.submit("default", name, one(), sync=False)
+    job = await w.plane.commands.submit(w.plane.endpoints.find("default", name), one(), sync=False)
     await asyncio.sleep(3)
-    return (await w.plane.status("default", name, job.id)).reason or ""
+    return (await w.plane.queries.status(w.plane.endpoints.find("default", name), job.id)).reason or ""
 
 
 @story
@@ -63,7 +63,7 @@ async def test_one_worker_gets_two_gpus_of_one_node_and_holds_both() -> None:
         await devices_of(other)
         waits = await why(w)
         assert waits == "" or "no node has 2 free GPUs" in waits
-        assert (await w.plane.health("default", "echo")).reason == (
+        assert (await w.plane.queries.health(w.echo)).reason == (
             "throttled: no node has 2 free GPUs: node a has none free; node b has 1 in all"
         )
 
@@ -83,6 +83,7 @@ async def test_what_a_node_held_before_control_came_counts_by_its_share() -> Non
     async with world(needing(workers=3, share=0.4)) as (w, tasks):
         agent = w.agent(node="a")
         held = [HeldWorker(f"w{n}", "echo", 1, "ready", ("GPU-0",)) for n in range(2)]
+        await w.gave("a", *held)
         await agent.connect(tasks, devices=H200S, facts=SHARES, workers=held)
         assert await devices_of(agent, 8) == [("GPU-0",), ("GPU-0",), ("GPU-1",)]
         assert {"w0", "w1"} < agent.specs.keys()
@@ -92,11 +93,11 @@ async def test_what_a_node_held_before_control_came_counts_by_its_share() -> Non
 async def test_a_pods_gpu_is_not_given_to_a_worker() -> None:
     async with world(needing(workers=2)) as (w, tasks):
         agent = w.agent(node="a")
-        w.plane.floor.pods["p"] = FloorPod("p", "a", ("GPU-0",))
+        w.plane.cluster.pods["p"] = PlacedPod("p", "a", ("GPU-0",))
         await agent.connect(tasks, devices=H200S)
         assert await devices_of(agent) == [("GPU-1",)]
-        del w.plane.floor.pods["p"]
-        w.plane.staffing.wake.set()
+        del w.plane.cluster.pods["p"]
+        w.plane.scaling.wake.set()
         assert await devices_of(agent) == [("GPU-0",), ("GPU-1",)]
 
 

@@ -13,9 +13,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
-from stoker.control.errors import InvalidInput, NotFound
-from stoker.control.types import EndpointVersion, JobState, Submission
-from stoker.wire.messages import Chunk, HeldAttempt, HeldWorker, Outcome, Price, Progress, Refused, Released
+from stoker.control.errors import InvalidInput, NotFound, Unauthorized
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Submission
+from stoker.control.types import EndpointVersion
+from stoker.wire.messages import (
+    Cancel,
+    Chunk,
+    HeldAttempt,
+    HeldWorker,
+    Outcome,
+    Price,
+    Progress,
+    Refused,
+    Released,
+)
 
 SCHEMA = {"type": "object", "required": ["x"], "properties": {"x": {"type": "integer"}}}
 
@@ -25,8 +37,8 @@ async def test_a_job_goes_down_and_its_result_comes_back() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         assert (await agent.connect(tasks)).welcome is not None
-        await agent.staffed()
-        waiting = tasks.create_task(w.plane.run_sync("default", "echo", one(), 90))
+        await agent.ready_workers()
+        waiting = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 90))
         assign = await agent.assigned()
         assert assign.input == b'{"x":1}'
         assert assign.grant is not None
@@ -42,14 +54,14 @@ async def test_demand_starts_a_worker_and_idleness_stops_it() -> None:
     async with world() as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        job = await w.plane.submit("default", "echo", one(), sync=False)
-        assert (await w.plane.status("default", "echo", job.id)).reason in {
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
+        assert (await w.plane.queries.status(w.echo, job.id)).reason in {
             "starting",
             "no capacity: no node is connected",
         }
-        await agent.staffed()
+        await agent.ready_workers()
         await agent.completes(await agent.assigned())
-        assert (await w.plane.wait("default", "echo", job.id, 10)).ended
+        assert (await w.plane.queries.wait(w.echo, job.id, 10)).ended
         while agent.specs:
             await agent.hear()
 
@@ -59,8 +71,8 @@ async def test_one_slot_takes_queued_jobs_one_after_the_other_in_order() -> None
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        jobs = [(await w.plane.submit("default", "echo", one(n), sync=False)).id for n in range(5)]
+        await agent.ready_workers()
+        jobs = [(await w.plane.commands.submit(w.echo, one(n), sync=False)).id for n in range(5)]
         seen = []
         for _ in jobs:
             assign = await agent.assigned()
@@ -75,13 +87,49 @@ async def test_a_slot_is_released_before_the_outcome_while_the_upload_runs() -> 
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        first, second = [await w.plane.submit("default", "echo", one(n), sync=False) for n in (1, 2)]
+        await agent.ready_workers()
+        first, second = [await w.plane.commands.submit(w.echo, one(n), sync=False) for n in (1, 2)]
         assign = await agent.assigned()
         await agent.report(Released(assign.job, 1))
         assert (await agent.assigned()).job == second.id
         await agent.completes(assign)
-        assert (await w.plane.wait("default", "echo", first.id, 10)).state is JobState.COMPLETED
+        assert (await w.plane.queries.wait(w.echo, first.id, 10)).state is JobState.COMPLETED
+
+
+@story
+async def test_a_wait_that_must_end_stops_a_frozen_job() -> None:
+    """It may be tried again, and what the worker says at last changes nothing."""
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.ready_workers()
+        began = w.loop.time()
+        view = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 30, must_end=True))
+        frozen = await agent.assigned()
+        stops: list[Cancel] = []
+        while not stops:
+            stops += (await agent.hear()).cancels
+        assert (await view).state is JobState.TIMED_OUT
+        assert "within the 30 s" in ((await view).error or "")
+        assert 30 <= w.loop.time() - began < 31
+        assert [one.job for one in stops] == [frozen.job]
+        assert (await w.plane.commands.retry(w.echo, frozen.job)).state is JobState.IN_QUEUE
+        await agent.completes(frozen, b'"late"')
+        again = await agent.assigned()
+        assert (again.job, again.attempt) == (frozen.job, 2)
+        await agent.completes(again, b'"fresh"')
+        assert (await w.plane.queries.wait(w.echo, frozen.job, 10)).output == b'"fresh"'
+
+
+@story
+async def test_a_queued_job_whose_wait_must_end_is_given_to_nobody() -> None:
+    async with world() as (w, tasks):
+        view = await w.plane.commands.run_sync(w.echo, one(), 300, must_end=True)
+        assert (view.state, view.worker) == (JobState.TIMED_OUT, None)
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.listen(30)
+        assert not agent.assigns
 
 
 @story
@@ -89,21 +137,21 @@ async def test_a_broken_stream_requeues_after_five_seconds_and_a_stale_outcome_c
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         first = await agent.assigned()
         left = w.loop.time()
         await agent.leaves()
         other = w.agent(node="node-2", boot="boot-9")
         await other.connect(tasks)
-        await other.staffed()
+        await other.ready_workers()
         second = await other.assigned()
         assert 5.0 <= w.loop.time() - left < 8.0
         assert (second.job, second.attempt) == (job.id, 2)
         await agent.connect(tasks, attempts=[HeldAttempt(first.job, 1, first.worker, "reporting")])
         await agent.completes(first, b'"stale"')
         await other.completes(second, b'"fresh"')
-        assert (await w.plane.wait("default", "echo", job.id, 10)).output == b'"fresh"'
+        assert (await w.plane.queries.wait(w.echo, job.id, 10)).output == b'"fresh"'
 
 
 @story
@@ -111,8 +159,8 @@ async def test_an_agent_that_comes_back_in_time_keeps_its_work() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         await agent.leaves()
         spec = agent.specs[assign.worker]
@@ -122,7 +170,7 @@ async def test_an_agent_that_comes_back_in_time_keeps_its_work() -> None:
         assert answer.welcome is not None
         assert [key.job for key in answer.welcome.keep] == [job.id]
         await agent.completes(assign)
-        assert (await w.plane.wait("default", "echo", job.id, 10)).attempt == 1
+        assert (await w.plane.queries.wait(w.echo, job.id, 10)).attempt == 1
 
 
 @story
@@ -130,16 +178,16 @@ async def test_cancel_ends_the_job_at_once_and_tells_the_agent() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
-        assert (await w.plane.cancel("default", "echo", job.id)).state is JobState.CANCELLED
+        assert (await w.plane.commands.cancel(w.echo, job.id)).state is JobState.CANCELLED
         while not (message := await agent.hear()).cancels:
             pass
         assert message.cancels[0].job == job.id
         await agent.completes(assign)
-        assert (await w.plane.status("default", "echo", job.id)).state is JobState.CANCELLED
-        again = await w.plane.submit("default", "echo", one(), sync=False)
+        assert (await w.plane.queries.status(w.echo, job.id)).state is JobState.CANCELLED
+        again = await w.plane.commands.submit(w.echo, one(), sync=False)
         assert (await agent.assigned()).job == again.id
 
 
@@ -148,13 +196,13 @@ async def test_a_lost_worker_is_tried_again_three_times_at_most() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         for attempt in (1, 2, 3):
             assign = await agent.assigned()
             assert assign.attempt == attempt
             await agent.report(Outcome(assign.job, attempt, assign.worker, "lost", error="killed by SIGKILL"))
-        view = await w.plane.wait("default", "echo", job.id, 60)
+        view = await w.plane.queries.wait(w.echo, job.id, 60)
         assert view.state is JobState.FAILED
         assert view.error is not None
         assert "SIGKILL" in view.error
@@ -171,12 +219,12 @@ async def test_a_job_costs_what_the_version_that_runs_it_costs() -> None:
     async with world(old) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        [worker] = await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        [worker] = await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assert (await agent.assigned()).prices == first.prices
-        w.plane.staffing.know("echo", {1: first})
+        w.plane.scaling.know("echo", {1: first})
         w.plane.endpoints.put(replace(old, version=2, run=second))
-        again = await w.plane.submit("default", "echo", one(), sync=False)
+        again = await w.plane.commands.submit(w.echo, one(), sync=False)
         await agent.report(Outcome(job.id, 1, worker, "completed", b"1"))
         assign = await agent.assigned()
         assert (assign.job, assign.worker, assign.prices) == (again.id, worker, first.prices)
@@ -188,13 +236,13 @@ async def test_a_refused_assign_goes_back_to_the_queue_uncounted() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         await agent.report(Refused(assign.job, assign.attempt, "the worker is stopping"))
         again = await agent.assigned()
         await agent.completes(again)
-        view = await w.plane.wait("default", "echo", job.id, 60)
+        view = await w.plane.queries.wait(w.echo, job.id, 60)
         assert (view.state, view.retries) == (JobState.COMPLETED, 0)
 
 
@@ -203,23 +251,23 @@ async def test_pollers_get_each_chunk_once_and_the_end_with_the_last() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
-        polling = tasks.create_task(w.plane.poll_stream("default", "echo", job.id, 30))
+        polling = tasks.create_task(w.plane.queries.poll_stream(w.echo, job.id, 30))
         await agent.report(Progress(job.id, 1, b'"half"'), Chunk(job.id, 1, 0, b"0"))
         poll = await polling
         assert [chunk.value for chunk in poll.chunks] == [b"0"]
-        await w.plane.advance(job.id, poll.cursor)
+        await w.plane.queries.advance(job.id, poll.cursor)
         await agent.report(
             Chunk(job.id, 1, 1, b"1"), Outcome(job.id, 1, assign.worker, "completed", b"null", execution_ms=1)
         )
-        await w.plane.wait("default", "echo", job.id, 10)
-        poll = await w.plane.poll_stream("default", "echo", job.id, 30)
+        await w.plane.queries.wait(w.echo, job.id, 10)
+        poll = await w.plane.queries.poll_stream(w.echo, job.id, 30)
         assert [chunk.value for chunk in poll.chunks] == [b"1"]
         assert poll.view.ended
-        await w.plane.advance(job.id, poll.cursor)
-        assert (await w.plane.poll_stream("default", "echo", job.id, 30)).chunks == ()
+        await w.plane.queries.advance(job.id, poll.cursor)
+        assert (await w.plane.queries.poll_stream(w.echo, job.id, 30)).chunks == ()
 
 
 @story
@@ -227,14 +275,14 @@ async def test_a_follower_hears_a_reset_when_a_new_attempt_begins() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         events: list[tuple[str, int, int]] = []
 
         chunk_heard = asyncio.Event()
 
         async def listen() -> None:
-            async for event in w.plane.follow("default", "echo", job.id, None):
+            async for event in w.plane.queries.follow(w.echo, job.id, None):
                 events.append((event.kind, event.attempt, event.n))  # heard one by one
                 chunk_heard.set()
 
@@ -280,8 +328,8 @@ async def test_a_silent_node_loses_its_jobs_after_a_minute() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         await agent.assigned()
         silent = w.loop.time()
         other = w.agent(node="node-2")
@@ -293,7 +341,7 @@ async def test_a_silent_node_loses_its_jobs_after_a_minute() -> None:
                 await asyncio.sleep(5)
 
         beating = tasks.create_task(beats())
-        await other.staffed()
+        await other.ready_workers()
         assert (await other.assigned()).job == job.id
         assert 55 <= w.loop.time() - silent <= 75
         beating.cancel()
@@ -305,15 +353,15 @@ async def test_a_clock_that_is_set_forward_leaves_no_place_that_is_none() -> Non
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
+        await agent.ready_workers()
         for number in range(13):  # control must have watched for a minute
             await asyncio.sleep(5)
             await agent.beat(number)
         await asyncio.sleep(1)
-        assert w.plane.floor.workers
+        assert w.plane.cluster.workers
         w.moved += 100.0
         await asyncio.sleep(3)
-        assert not w.plane.floor.workers
+        assert not w.plane.cluster.workers
 
 
 @story
@@ -321,10 +369,10 @@ async def test_a_hosted_models_bad_input_is_refused_before_it_is_stored() -> Non
     run = EndpointVersion("m:h", schema=SCHEMA)
     async with world(endpoint("model", hosted=True, run=run)) as (w, _):
         with pytest.raises(InvalidInput) as refused:
-            await w.plane.submit("default", "model", one('"a"'), sync=True)
+            await w.plane.commands.submit(w.plane.endpoints.find("default", "model"), one('"a"'), sync=True)
         assert "x" in str(refused.value)
         with pytest.raises(NotFound):
-            await w.plane.status("default", "model", refused.value.job)
+            await w.plane.queries.status(w.plane.endpoints.find("default", "model"), refused.value.job)
 
 
 @story
@@ -332,9 +380,9 @@ async def test_a_large_input_lies_in_the_object_store_and_its_time_ends_it() -> 
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
+        await agent.ready_workers()
         big = Submission(input=b'"' + b"x" * 2_000_000 + b'"', ttl_ms=10_000)
-        job = await w.plane.submit("default", "echo", big, sync=False)
+        job = await w.plane.commands.submit(w.echo, big, sync=False)
         assign = await agent.assigned()
         assert assign.input is None
         assert assign.input_ref is not None
@@ -343,7 +391,7 @@ async def test_a_large_input_lies_in_the_object_store_and_its_time_ends_it() -> 
             pass
         assert message.cancels[0].reason == "expired"
         with pytest.raises(NotFound):
-            await w.plane.status("default", "echo", job.id)
+            await w.plane.queries.status(w.echo, job.id)
         await asyncio.sleep(2)
         with pytest.raises(NotFound):
             await w.artifacts.get(assign.input_ref)
@@ -352,5 +400,6 @@ async def test_a_large_input_lies_in_the_object_store_and_its_time_ends_it() -> 
 @story
 async def test_keys_are_known_unknown_and_remembered() -> None:
     async with world() as (w, _):
-        assert (await w.plane.find_caller(w.key)).account == "default"
-        assert await w.plane.find_caller("sk_no_such") is None
+        assert (await w.plane.callers.find(w.key)).account == "default"
+        with pytest.raises(Unauthorized, match="invalid api key"):
+            await w.plane.callers.find("sk_no_such")

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.control.pod import (
-    ACTIONS,
+from stoker.control.rules.pods import (
     ENDED,
+    Action,
     Pod,
     PodBody,
-    Reading,
     Refusal,
-    Seen,
+    Reported,
+    ShownState,
     act,
+    after_hello,
+    after_report,
     changed,
-    held,
     placed,
-    reads,
-    told,
+    shown_state,
 )
 from stoker.wire.messages import HeldPod, PodState, PortMapping
 
@@ -31,7 +32,7 @@ STATES = ("creating", "running", "exited", "failed", "gone")
 
 def says(pod: Pod, state: str, at: float = 5.0, **more: object) -> Pod:
     """The pod after its node's answer to what is wanted now."""
-    after = told(pod, PodState("p", pod.version, pod.restarts, state, **more), at)  # type: ignore[arg-type]
+    after = after_report(pod, PodState("p", pod.version, pod.restarts, state, **more), at)  # type: ignore[arg-type]
     assert after is not None
     return after
 
@@ -43,7 +44,7 @@ def does(pod: Pod, action: str, at: float = 6.0) -> Pod:
 
 
 def reading(pod: Pod, *, connected: bool = True) -> tuple[str, str]:
-    found = reads(pod, connected=connected)
+    found = shown_state(pod, connected=connected)
     return found.desired, found.status
 
 
@@ -92,7 +93,7 @@ def test_when_it_started_is_kept_from_the_first_word_of_it() -> None:
 
 def test_a_locked_pod_can_only_be_started() -> None:
     locked = replace(does(POD, "stop"), body=replace(POD.body, locked=True))
-    for action in ACTIONS:
+    for action in get_args(Action):
         assert isinstance(act(locked, action, 9.0), Refusal) == (action != "start")
 
 
@@ -163,12 +164,12 @@ def test_what_it_reads_while_its_node_is_away() -> None:
     assert reading(does(running, "stop"), connected=False) == ("EXITED", "ERROR")
     assert reading(says(does(running, "stop"), "exited"), connected=False) == ("EXITED", "EXITED")
     assert reading(does(running, "delete"), connected=False) == ("TERMINATED", "TERMINATED")
-    assert reads(running, connected=False).reason.startswith("node node-1 is not connected")
+    assert shown_state(running, connected=False).reason.startswith("node node-1 is not connected")
 
 
 def test_why_is_said_in_the_nodes_words_or_in_ours() -> None:
     def why(pod: Pod) -> str:
-        return reads(pod, connected=True).reason
+        return shown_state(pod, connected=True).reason
 
     assert why(says(POD, "exited", exit_code=3)) == "its container ended by itself with exit code 3"
     assert why(says(POD, "exited", exit_code=0)) == "its container ended by itself with exit code 0"
@@ -185,11 +186,11 @@ def test_why_is_said_in_the_nodes_words_or_in_ours() -> None:
 
 def test_what_a_hello_does_not_name_is_not_there() -> None:
     running = says(POD, "running", ports=PORTS)
-    assert held(running, HeldPod("p", 1, 0, "running")) == running
-    assert held(running, None).seen == Seen()
-    exited = held(running, HeldPod("p", 1, 0, "exited"))
+    assert after_hello(running, HeldPod("p", 1, 0, "running")) == running
+    assert after_hello(running, None).seen == Reported()
+    exited = after_hello(running, HeldPod("p", 1, 0, "exited"))
     assert (reading(exited), exited.seen.ports) == (("EXITED", "EXITED"), ())
-    assert held(running, HeldPod("p", 1, 1, "running")).seen == Seen(1, 1, "running")
+    assert after_hello(running, HeldPod("p", 1, 1, "running")).seen == Reported(1, 1, "running")
 
 
 def test_ports_are_told_only_while_it_runs() -> None:
@@ -202,7 +203,7 @@ def test_ports_are_told_only_while_it_runs() -> None:
 # ---- in any order -------------------------------------------------------------------------------
 
 _EVENTS = st.one_of(
-    st.sampled_from(ACTIONS),
+    st.sampled_from(get_args(Action)),
     st.tuples(st.sampled_from(STATES), st.integers(0, 3), st.integers(0, 3)),
     st.tuples(st.sampled_from(STATES)),
     st.booleans(),
@@ -235,27 +236,27 @@ def _after(pod: Pod, event: object, now: float) -> Pod:
             return pod if isinstance(after, Refusal) else after
         case (state, version, restarts):
             answer = PodState("p", version, restarts, str(state))  # type: ignore[arg-type]
-            after_told = told(pod, answer, now)
+            reported = after_report(pod, answer, now)
             current = (version, restarts) == (pod.version, pod.restarts)
-            assert (after_told is None) != current
-            return pod if after_told is None else after_told
+            assert (reported is None) != current
+            return pod if reported is None else reported
         case (state,):
             return says(pod, str(state), now)
         case True:
-            return held(pod, HeldPod("p", pod.version, pod.restarts, "running"))
+            return after_hello(pod, HeldPod("p", pod.version, pod.restarts, "running"))
         case False:
             body = replace(pod.body, image=f"image:{now}")
             after_change = changed(pod, body, "p", now)
             assert isinstance(after_change, Pod)
             return after_change
         case _:
-            return held(pod, None)
+            return after_hello(pod, None)
 
 
 def _check(pod: Pod) -> None:
     for connected in (True, False):
-        found = reads(pod, connected=connected)
-        assert isinstance(found, Reading)
+        found = shown_state(pod, connected=connected)
+        assert isinstance(found, ShownState)
         assert (found.desired == "TERMINATED") == (pod.wish == "TERMINATED")
         if pod.wish == "EXITED":
             assert found.desired == "EXITED"

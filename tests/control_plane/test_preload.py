@@ -12,8 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import endpoint, story, world
 
-from stoker.control.config import ConfigError, load_config, to_endpoints
-from stoker.control.store.endpoints import _open
+from stoker.control.config.config import ConfigError, load_config, to_endpoints
+from stoker.control.store.resources.endpoints import _open
 from stoker.control.types import EndpointVersion
 
 NAMES = ("torch", "diffusers.FluxPipeline")
@@ -60,5 +60,5 @@ async def test_its_agent_is_told() -> None:
     async with world(endpoint(workers_min=1, run=run)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        (worker,) = await agent.staffed()
+        (worker,) = await agent.ready_workers()
         assert agent.specs[worker].preload == NAMES

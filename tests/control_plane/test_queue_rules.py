@@ -18,27 +18,29 @@ from scripted_agent import ScriptedAgent
 
 from stoker.control import store
 from stoker.control.errors import BadRequest, KeyReused, NotFound
-from stoker.control.types import Counted, JobState, Listing, NewJob, Once, Submission
-from stoker.control.views import COUNT_MOST, RECOUNT_S
+from stoker.control.jobs.queries import COUNT_MOST, RECOUNT_S
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Once, Submission
+from stoker.control.types import Counted, Listing, NewJob
 from stoker.wire.messages import Assign, Chunk, Outcome, Ref, WorkerState
 
 
-async def staffed(w: World, tasks: asyncio.TaskGroup) -> ScriptedAgent:
+async def agent_with_workers(w: World, tasks: asyncio.TaskGroup) -> ScriptedAgent:
     agent = w.agent()
     await agent.connect(tasks)
-    await agent.staffed()
+    await agent.ready_workers()
     return agent
 
 
 async def running(w: World, tasks: asyncio.TaskGroup, given: Submission) -> tuple[ScriptedAgent, Assign]:
-    agent = await staffed(w, tasks)
-    await w.plane.submit("default", "echo", given, sync=False)
+    agent = await agent_with_workers(w, tasks)
+    await w.plane.commands.submit(w.echo, given, sync=False)
     return agent, await agent.assigned()
 
 
 async def gone(w: World, job: str) -> None:
     with pytest.raises(NotFound):
-        await w.plane.status("default", "echo", job)
+        await w.plane.queries.status(w.echo, job)
 
 
 async def stopped(agent: ScriptedAgent) -> Any:
@@ -54,10 +56,10 @@ async def stopped(agent: ScriptedAgent) -> Any:
 @story
 async def test_a_ttl_that_passes_in_the_queue_ends_the_record_and_who_waits_is_told() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
-        job = await w.plane.submit("default", "echo", Submission(b"{}", ttl_ms=10_000), sync=False)
+        job = await w.plane.commands.submit(w.echo, Submission(b"{}", ttl_ms=10_000), sync=False)
         began = w.loop.time()
         with pytest.raises(NotFound):
-            await w.plane.wait("default", "echo", job.id, 300)
+            await w.plane.queries.wait(w.echo, job.id, 300)
         assert 10.0 <= w.loop.time() - began < 12.0
         await gone(w, job.id)
 
@@ -72,17 +74,17 @@ async def test_a_ttl_that_passes_while_it_runs_stops_the_work_and_a_late_result_
         await agent.completes(assign)
         await asyncio.sleep(1)
         await gone(w, assign.job)
-        assert (await w.plane.health("default", "echo")).completed == 0
+        assert (await w.plane.queries.health(w.echo)).completed == 0
 
 
 @story
 async def test_an_endpoints_ttl_holds_where_the_job_has_none() -> None:
     async with world(endpoint(workers_max=0, ttl_ms=20_000)) as (w, _):
-        short = await w.plane.submit("default", "echo", Submission(b"{}", ttl_ms=10_000), sync=False)
-        long = await w.plane.submit("default", "echo", one(), sync=False)
+        short = await w.plane.commands.submit(w.echo, Submission(b"{}", ttl_ms=10_000), sync=False)
+        long = await w.plane.commands.submit(w.echo, one(), sync=False)
         w.moved += 15
         await gone(w, short.id)
-        await w.plane.status("default", "echo", long.id)
+        await w.plane.queries.status(w.echo, long.id)
         w.moved += 6
         await gone(w, long.id)
 
@@ -91,8 +93,8 @@ async def test_an_endpoints_ttl_holds_where_the_job_has_none() -> None:
 async def test_asking_for_the_status_with_a_ttl_shortens_it_and_stops_the_work_then() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent, assign = await running(w, tasks, one())
-        assert (await w.plane.status("default", "echo", assign.job, 6_000)).state is JobState.IN_PROGRESS
-        await w.plane.status("default", "echo", assign.job, 60_000)  # lengthens nothing
+        assert (await w.plane.queries.status(w.echo, assign.job, 6_000)).state is JobState.IN_PROGRESS
+        await w.plane.queries.status(w.echo, assign.job, 60_000)  # lengthens nothing
         assert (await stopped(agent)).job == assign.job
         await gone(w, assign.job)
 
@@ -104,12 +106,12 @@ async def test_asking_for_the_status_with_a_ttl_shortens_it_and_stops_the_work_t
 async def test_an_asynchronous_result_is_kept_thirty_minutes_and_a_synchronous_one_a_minute() -> None:
     for sync, kept in ((False, 1_800), (True, 60)):
         async with world(endpoint(workers_min=1)) as (w, tasks):
-            agent = await staffed(w, tasks)
-            job = await w.plane.submit("default", "echo", one(), sync=sync)
+            agent = await agent_with_workers(w, tasks)
+            job = await w.plane.commands.submit(w.echo, one(), sync=sync)
             await agent.completes(await agent.assigned())
-            await w.plane.wait("default", "echo", job.id, 10)
+            await w.plane.queries.wait(w.echo, job.id, 10)
             w.moved += kept - 5
-            assert (await w.plane.status("default", "echo", job.id)).ended
+            assert (await w.plane.queries.status(w.echo, job.id)).ended
             w.moved += 10
             await gone(w, job.id)
 
@@ -123,21 +125,21 @@ async def test_a_failed_job_is_run_again_with_the_same_id_and_input() -> None:
         agent, first = await running(w, tasks, one(7))
         await agent.report(Chunk(first.job, 1, 0, b'"old"'))
         await agent.report(Outcome(first.job, 1, first.worker, "failed", error="no"))
-        assert (await w.plane.wait("default", "echo", first.job, 10)).state is JobState.FAILED
-        view = await w.plane.retry("default", "echo", first.job)
+        assert (await w.plane.queries.wait(w.echo, first.job, 10)).state is JobState.FAILED
+        view = await w.plane.commands.retry(w.echo, first.job)
         assert (view.id, view.state) == (first.job, JobState.IN_QUEUE)
         second = await agent.assigned()
         assert (second.job, second.attempt, second.input) == (first.job, 2, b'{"x":7}')
         await agent.report(Chunk(second.job, 2, 0, b'"new"'))
         await agent.completes(second)
-        done = await w.plane.wait("default", "echo", first.job, 10)
+        done = await w.plane.queries.wait(w.echo, first.job, 10)
         assert (done.state, done.output, done.error, done.retries) == (
             JobState.COMPLETED,
             b'{"ok":true}',
             None,
             1,
         )
-        poll = await w.plane.poll_stream("default", "echo", first.job, 1)
+        poll = await w.plane.queries.poll_stream(w.echo, first.job, 1)
         assert [chunk.value for chunk in poll.chunks] == [b'"new"']
 
 
@@ -146,13 +148,13 @@ async def test_only_failed_and_timed_out_jobs_can_be_retried() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent, assign = await running(w, tasks, one())
         with pytest.raises(BadRequest, match="IN_PROGRESS"):
-            await w.plane.retry("default", "echo", assign.job)
+            await w.plane.commands.retry(w.echo, assign.job)
         await agent.completes(assign)
-        await w.plane.wait("default", "echo", assign.job, 10)
+        await w.plane.queries.wait(w.echo, assign.job, 10)
         with pytest.raises(BadRequest, match="COMPLETED"):
-            await w.plane.retry("default", "echo", assign.job)
+            await w.plane.commands.retry(w.echo, assign.job)
         with pytest.raises(NotFound):
-            await w.plane.retry("default", "echo", "no-such-job")
+            await w.plane.commands.retry(w.echo, "no-such-job")
 
 
 @story
@@ -160,9 +162,9 @@ async def test_a_retry_keeps_the_old_ttl() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent, assign = await running(w, tasks, Submission(b"{}", ttl_ms=100_000))
         await agent.report(Outcome(assign.job, 1, assign.worker, "timed_out", error="late"))
-        await w.plane.wait("default", "echo", assign.job, 10)
+        await w.plane.queries.wait(w.echo, assign.job, 10)
         w.moved += 60
-        await w.plane.retry("default", "echo", assign.job)
+        await w.plane.commands.retry(w.echo, assign.job)
         again = await agent.assigned()
         assert 30 < again.ttl_s <= 40
         w.moved += 45
@@ -178,7 +180,7 @@ async def test_a_handlers_error_is_tried_again_as_often_as_its_endpoint_says() -
         again = await agent.assigned()
         assert (again.job, again.attempt) == (assign.job, 2)
         await agent.report(Outcome(again.job, 2, again.worker, "failed", error="second"))
-        view = await w.plane.wait("default", "echo", assign.job, 10)
+        view = await w.plane.queries.wait(w.echo, assign.job, 10)
         assert (view.state, view.error, view.retries) == (JobState.FAILED, "second", 1)
 
 
@@ -189,7 +191,7 @@ async def test_infrastructure_failures_are_tried_again_as_often_as_the_endpoint_
         await agent.report(Outcome(assign.job, 1, assign.worker, "lost", error="worker died: SIGKILL"))
         again = await agent.assigned()
         await agent.report(Outcome(again.job, 2, again.worker, "lost", error="worker died: SIGKILL"))
-        view = await w.plane.wait("default", "echo", assign.job, 10)
+        view = await w.plane.queries.wait(w.echo, assign.job, 10)
         assert (view.state, view.attempt) == (JobState.FAILED, 2)
         assert "worker died" in (view.error or "")
 
@@ -203,7 +205,7 @@ async def test_a_job_that_backs_off_says_so_and_why() -> None:
             if attempt == 1:
                 await agent.assigned()
         await asyncio.sleep(0.1)
-        view = await w.plane.status("default", "echo", assign.job)
+        view = await w.plane.queries.status(w.echo, assign.job)
         assert view.state is JobState.IN_QUEUE
         assert view.reason is not None
         assert "backing off" in view.reason
@@ -217,16 +219,16 @@ async def test_a_job_that_backs_off_says_so_and_why() -> None:
 async def test_a_purge_cancels_what_waits_and_releases_who_waits_for_it() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent, first = await running(w, tasks, one())
-        waits = [tasks.create_task(w.plane.run_sync("default", "echo", one(n), 300)) for n in range(3)]
-        while (await w.plane.health("default", "echo")).in_queue < 3:  # noqa: ASYNC110
+        waits = [tasks.create_task(w.plane.commands.run_sync(w.echo, one(n), 300)) for n in range(3)]
+        while (await w.plane.queries.health(w.echo)).in_queue < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        assert await w.plane.purge("default", "echo") == 3
+        assert await w.plane.commands.purge(w.echo) == 3
         for view in await asyncio.gather(*waits):
             assert (view.state, view.reason) == (JobState.CANCELLED, "purged")
-        assert (await w.plane.health("default", "echo")).in_queue == 0
+        assert (await w.plane.queries.health(w.echo)).in_queue == 0
         await agent.completes(first)
-        assert (await w.plane.wait("default", "echo", first.job, 10)).state is JobState.COMPLETED
-        assert await w.plane.purge("default", "echo") == 0
+        assert (await w.plane.queries.wait(w.echo, first.job, 10)).state is JobState.COMPLETED
+        assert await w.plane.commands.purge(w.echo) == 0
 
 
 # ---- idempotency --------------------------------------------------------------------------------------
@@ -240,32 +242,32 @@ def once(x: int, key: str = "k-1") -> Submission:
 @story
 async def test_one_key_is_one_job_and_the_second_caller_gets_the_same_result() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = await staffed(w, tasks)
-        calls = [tasks.create_task(w.plane.run_sync("default", "echo", once(1), 60)) for _ in range(3)]
+        agent = await agent_with_workers(w, tasks)
+        calls = [tasks.create_task(w.plane.commands.run_sync(w.echo, once(1), 60)) for _ in range(3)]
         await agent.completes(await agent.assigned())
         views = await asyncio.gather(*calls)
         assert len({view.id for view in views}) == 1
         assert {view.output for view in views} == {b'{"ok":true}'}
-        late = await w.plane.run_sync("default", "echo", once(1), 60)
+        late = await w.plane.commands.run_sync(w.echo, once(1), 60)
         assert late.id == views[0].id
         with pytest.raises(KeyReused):
-            await w.plane.submit("default", "echo", once(2), sync=False)
-        assert (await w.plane.health("default", "echo")).completed == 1
+            await w.plane.commands.submit(w.echo, once(2), sync=False)
+        assert (await w.plane.queries.health(w.echo)).completed == 1
 
 
 @story
 async def test_a_key_whose_job_has_gone_says_so_and_runs_nothing() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
-        agent = await staffed(w, tasks)
-        call = tasks.create_task(w.plane.run_sync("default", "echo", once(1), 60))
+        agent = await agent_with_workers(w, tasks)
+        call = tasks.create_task(w.plane.commands.run_sync(w.echo, once(1), 60))
         await agent.completes(await agent.assigned())
         await call
         w.moved += 100
         with pytest.raises(NotFound, match="Idempotency-Key"):
-            await w.plane.run_sync("default", "echo", once(1), 60)
+            await w.plane.commands.run_sync(w.echo, once(1), 60)
         w.moved += 86_400
-        again = tasks.create_task(w.plane.run_sync("default", "echo", once(1), 60))
-        await agent.staffed()
+        again = tasks.create_task(w.plane.commands.run_sync(w.echo, once(1), 60))
+        await agent.ready_workers()
         await agent.completes(await agent.assigned())
         assert (await again).state is JobState.COMPLETED
 
@@ -275,8 +277,8 @@ async def test_a_large_input_that_came_twice_is_kept_once() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         given = json.dumps({"x": "y" * 2_000_000}).encode()
         large = Submission(given, once=Once("k", b"f"))
-        first = await w.plane.submit("default", "echo", large, sync=False)
-        second = await w.plane.submit("default", "echo", large, sync=False)
+        first = await w.plane.commands.submit(w.echo, large, sync=False)
+        second = await w.plane.commands.submit(w.echo, large, sync=False)
         assert first.id == second.id
         while len(w.artifacts.blobs) > 1:  # noqa: ASYNC110
             await asyncio.sleep(0.5)
@@ -293,10 +295,10 @@ def submitted() -> list[object]:
 async def test_who_waits_holds_nothing_of_what_was_submitted() -> None:
     async with world(endpoint(workers_max=0)) as (w, tasks):
         before = submitted()
-        waits = [tasks.create_task(w.plane.run_sync("default", "echo", one(n), 60)) for n in range(3)]
+        waits = [tasks.create_task(w.plane.commands.run_sync(w.echo, one(n), 60)) for n in range(3)]
         await asyncio.sleep(1)
         assert len(submitted()) == len(before)
-        await w.plane.purge("default", "echo")
+        await w.plane.commands.purge(w.echo)
         await asyncio.gather(*waits)
 
 
@@ -304,7 +306,7 @@ async def test_who_waits_holds_nothing_of_what_was_submitted() -> None:
 async def test_a_large_input_whose_job_was_never_stored_is_deleted_within_an_hour() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         given = json.dumps({"x": "y" * 2_000_000}).encode()
-        kept = await w.plane.submit("default", "echo", Submission(given), sync=False)
+        kept = await w.plane.commands.submit(w.echo, Submission(given), sync=False)
         put = w.artifacts.put_bytes
 
         async def dies(key: str, data: bytes) -> Ref:
@@ -313,7 +315,7 @@ async def test_a_large_input_whose_job_was_never_stored_is_deleted_within_an_hou
 
         w.artifacts.put_bytes = dies  # type: ignore[method-assign,assignment]
         with pytest.raises(RuntimeError):
-            await w.plane.submit("default", "echo", Submission(given), sync=False)
+            await w.plane.commands.submit(w.echo, Submission(given), sync=False)
         await asyncio.sleep(10)
         assert len(w.artifacts.blobs) == 2
         w.moved += 3_600
@@ -328,14 +330,14 @@ async def test_a_large_input_whose_job_was_never_stored_is_deleted_within_an_hou
 @story
 async def test_requests_are_listed_newest_first_page_by_page() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
-        jobs = [(await w.plane.submit("default", "echo", one(n), sync=False)).id for n in range(5)]
-        await w.plane.cancel("default", "echo", jobs[1])
-        first = await w.plane.requests("default", "echo", Listing(limit=3))
+        jobs = [(await w.plane.commands.submit(w.echo, one(n), sync=False)).id for n in range(5)]
+        await w.plane.commands.cancel(w.echo, jobs[1])
+        first = await w.plane.queries.requests(w.echo, Listing(limit=3))
         assert [view.id for view in first.views] == jobs[:1:-1]
         assert first.cursor is not None
-        rest = await w.plane.requests("default", "echo", Listing(limit=3, before=first.cursor))
+        rest = await w.plane.queries.requests(w.echo, Listing(limit=3, before=first.cursor))
         assert ([view.id for view in rest.views], rest.cursor) == ([jobs[1], jobs[0]], None)
-        cancelled = await w.plane.requests("default", "echo", Listing(JobState.CANCELLED))
+        cancelled = await w.plane.queries.requests(w.echo, Listing(JobState.CANCELLED))
         assert [view.id for view in cancelled.views] == [jobs[1]]
         assert first.views[0].reason
 
@@ -347,7 +349,7 @@ async def test_an_output_over_the_bound_is_given_as_its_address() -> None:
         data = json.dumps("y" * (21 << 20)).encode()
         ref = await w.artifacts.put_bytes(f"echo/{assign.job}/1/output.json", data)
         await agent.report(Outcome(assign.job, 1, assign.worker, "completed", output_ref=ref))
-        view = await w.plane.wait("default", "echo", assign.job, 10)
+        view = await w.plane.queries.wait(w.echo, assign.job, 10)
         place = json.loads(view.output or b"null")
         assert (place["size"], place["sha256"]) == (ref.size, ref.sha256)
         assert ref.key in place["output_url"]
@@ -362,29 +364,29 @@ async def test_pieces_over_a_megabyte_come_in_order_and_a_page_has_a_bound() -> 
             ref = await w.artifacts.put_bytes(f"echo/{assign.job}/1/chunk-{n}.json", data)
             await agent.report(Chunk(assign.job, 1, n, b"", ref))
         await agent.completes(assign)
-        await w.plane.wait("default", "echo", assign.job, 10)
+        await w.plane.queries.wait(w.echo, assign.job, 10)
         seen, states = [], []
         while not states or states[-1] is not JobState.COMPLETED:
-            poll = await w.plane.poll_stream("default", "echo", assign.job, 1)
+            poll = await w.plane.queries.poll_stream(w.echo, assign.job, 1)
             assert sum(len(chunk.value) for chunk in poll.chunks) <= 20 << 20
             seen += [json.loads(chunk.value)[0] for chunk in poll.chunks]
             states.append(poll.view.state)
-            await w.plane.advance(assign.job, poll.cursor)
+            await w.plane.queries.advance(assign.job, poll.cursor)
         assert seen == ["0", "1", "2", "3"]
         assert states == [JobState.IN_PROGRESS, JobState.COMPLETED]
-        events = [e async for e in w.plane.follow("default", "echo", assign.job, (1, 1))]
+        events = [e async for e in w.plane.queries.follow(w.echo, assign.job, (1, 1))]
         assert [(e.kind, e.n, e.value[1:2]) for e in events[:-1]] == [("chunk", 2, b"2"), ("chunk", 3, b"3")]
 
 
 @story
 async def test_pollers_are_told_of_a_cancel_once() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
-        job = await w.plane.submit("default", "echo", one(), sync=False)
-        await w.plane.cancel("default", "echo", job.id)
-        first = await w.plane.poll_stream("default", "echo", job.id, 1)
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
+        await w.plane.commands.cancel(w.echo, job.id)
+        first = await w.plane.queries.poll_stream(w.echo, job.id, 1)
         assert (first.view.state, first.told) == (JobState.CANCELLED, False)
-        await w.plane.advance(job.id, first.cursor)
-        assert (await w.plane.poll_stream("default", "echo", job.id, 1)).told
+        await w.plane.queries.advance(job.id, first.cursor)
+        assert (await w.plane.queries.poll_stream(w.echo, job.id, 1)).told
 
 
 @story
@@ -392,21 +394,21 @@ async def test_cancelling_a_finished_job_returns_its_record_unchanged() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent, assign = await running(w, tasks, one())
         await agent.completes(assign)
-        done = await w.plane.wait("default", "echo", assign.job, 10)
-        assert await w.plane.cancel("default", "echo", assign.job) == done
+        done = await w.plane.queries.wait(w.echo, assign.job, 10)
+        assert await w.plane.commands.cancel(w.echo, assign.job) == done
 
 
 # ---- why it waits -------------------------------------------------------------------------------------
 
 
 async def reason(w: World, job: str) -> str:
-    return (await w.plane.status("default", "echo", job)).reason or ""
+    return (await w.plane.queries.status(w.echo, job)).reason or ""
 
 
 @story
 async def test_a_queued_job_says_why_it_waits() -> None:
     async with world(endpoint(workers_max=2)) as (w, tasks):
-        job = (await w.plane.submit("default", "echo", one(), sync=False)).id
+        job = (await w.plane.commands.submit(w.echo, one(), sync=False)).id
         await asyncio.sleep(2)
         assert await reason(w, job) == "no capacity: no node is connected"
         agent = w.agent()
@@ -415,6 +417,10 @@ async def test_a_queued_job_says_why_it_waits() -> None:
             await agent.hear()
         assert await reason(w, job) == "starting"
         ((name, spec),) = agent.specs.items()
+        failed = ("starting", "NoWeights: none of them is here\nTraceback")
+        await agent.report(WorkerState(name, spec.endpoint, spec.version, *failed))
+        await asyncio.sleep(0.1)
+        assert await reason(w, job) == "starting again: NoWeights: none of them is here"
         crash = "crash loop: ModuleNotFoundError: no module named torch"
         await agent.report(WorkerState(name, spec.endpoint, spec.version, "unhealthy", crash))
         await asyncio.sleep(0.1)
@@ -425,10 +431,10 @@ async def test_a_queued_job_says_why_it_waits() -> None:
 async def test_a_low_priority_job_says_that_it_starts_no_worker() -> None:
     async with world() as (w, tasks):
         await w.agent().connect(tasks)
-        low = await w.plane.submit("default", "echo", Submission(b"{}", low_priority=True), sync=False)
+        low = await w.plane.commands.submit(w.echo, Submission(b"{}", low_priority=True), sync=False)
         await asyncio.sleep(3)
         assert (await reason(w, low.id)).startswith("low priority: it starts no worker")
-        assert not w.plane.floor.workers
+        assert not w.plane.cluster.workers
 
 
 @story
@@ -436,12 +442,12 @@ async def test_a_job_says_that_every_device_is_taken() -> None:
     async with world(endpoint(workers_max=40)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        jobs = [(await w.plane.submit("default", "echo", one(n), sync=False)).id for n in range(20)]
-        await agent.staffed(16)
+        jobs = [(await w.plane.commands.submit(w.echo, one(n), sync=False)).id for n in range(20)]
+        await agent.ready_workers(16)
         await asyncio.sleep(1)
         full = "throttled: no node has a free device: node node-1 has none free"
         assert await reason(w, jobs[-1]) == f"every worker is busy; {full}"
-        assert (await w.plane.health("default", "echo")).throttled > 0
+        assert (await w.plane.queries.health(w.echo)).throttled > 0
 
 
 # ---- counts and polls -------------------------------------------------------------------------------
@@ -457,24 +463,24 @@ async def test_a_long_queue_is_counted_once_for_all_who_ask_at_once() -> None:
             limits.append(limit)
             return replace(count(conn, name, limit), exact=limit > COUNT_MOST)
 
-        await w.plane.submit("default", "echo", one(), sync=False)
+        await w.plane.commands.submit(w.echo, one(), sync=False)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "count_jobs", counted)
-            found = await asyncio.gather(*(w.plane.health("default", "echo") for _ in range(50)))
+            found = await asyncio.gather(*(w.plane.queries.health(w.echo) for _ in range(50)))
             assert {health.in_queue for health in found} == {1}
             assert sum(limit > COUNT_MOST for limit in limits) == 1
             await asyncio.sleep(RECOUNT_S)
-            await w.plane.health("default", "echo")
+            await w.plane.queries.health(w.echo)
         assert sum(limit > COUNT_MOST for limit in limits) == 2
 
 
 @story
 async def test_a_poll_that_was_held_in_vain_tells_the_state_of_now() -> None:
     async with world(endpoint(workers_max=1)) as (w, tasks):
-        job = await w.plane.submit("default", "echo", one(), sync=False)
-        poll = tasks.create_task(w.plane.poll_stream("default", "echo", job.id, 8))
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
+        poll = tasks.create_task(w.plane.queries.poll_stream(w.echo, job.id, 8))
         await asyncio.sleep(1)
-        agent = await staffed(w, tasks)
+        agent = await agent_with_workers(w, tasks)
         await agent.assigned()
         assert not poll.done()
         told = await poll

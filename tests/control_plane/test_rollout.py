@@ -6,7 +6,7 @@ from math import ceil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.control.rollout import Hand, make_room, plan
+from stoker.control.scheduling.rollout import Hand, make_room, plan
 
 
 def old(name: str, jobs: int = 0, idle_for: float = 0.0, **more: object) -> Hand:

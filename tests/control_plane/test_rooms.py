@@ -1,12 +1,12 @@
-"""What the floor tells placement of its nodes: what each device is held by, and why a node is closed."""
+"""What placement learns of nodes from the cluster state: what holds each device, and why a node is closed."""
 
 from __future__ import annotations
 
 import pytest
 
-from stoker.control.floor import Floor, FloorNode, FloorPod, FloorWorker
-from stoker.control.needs import Needs
-from stoker.control.placement import NoPlace, Place, Room, after, place
+from stoker.control.rules.needs import Needs
+from stoker.control.rules.placement import NoPlacement, Placement, Room, after, place
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedPod, PlacedWorker
 from stoker.wire.messages import Device, DeviceSample
 
 GPU, OTHER, CPU = (
@@ -16,62 +16,62 @@ GPU, OTHER, CPU = (
 )
 
 
-def floor(*nodes: FloorNode) -> Floor:
-    made = Floor()
+def cluster(*nodes: NodeState) -> ClusterState:
+    made = ClusterState()
     made.nodes = {node.node: node for node in nodes}
     return made
 
 
-def worker(name: str, *devices: str, node: str = "n", needs: Needs | None = None) -> FloorWorker:
-    state = FloorWorker(name, "e", 1, node, 1, "ready", devices=devices)
+def worker(name: str, *devices: str, node: str = "n", needs: Needs | None = None) -> PlacedWorker:
+    state = PlacedWorker(name, "e", 1, node, 1, "ready", devices=devices)
     state.needs = needs or Needs()
     return state
 
 
-def only(made: Floor) -> Room:
+def only(made: ClusterState) -> Room:
     (room,) = made.rooms()
     return room
 
 
 def test_workers_and_pods_hold_their_part_of_each_of_their_devices() -> None:
-    made = floor(FloorNode("n", 1, (GPU, OTHER)))
+    made = cluster(NodeState("n", 1, (GPU, OTHER)))
     assert only(made).held == {}
     made.add_worker(worker("w1", "GPU-0", needs=Needs(share=0.25)))
     made.add_worker(worker("w2", "GPU-0", needs=Needs(share=0.5)))
-    made.pods["p"] = FloorPod("p", "n", ("GPU-1", "GPU-0"), Needs(gpu_count=2, share=0.25))
-    made.pods["q"] = FloorPod("q", "another", ("GPU-1",))
+    made.pods["p"] = PlacedPod("p", "n", ("GPU-1", "GPU-0"), Needs(gpu_count=2, share=0.25))
+    made.pods["q"] = PlacedPod("q", "another", ("GPU-1",))
     assert only(made).held == {"GPU-0": 1.0, "GPU-1": 0.25}
     made.remove_worker("w2")
     assert only(made).held == {"GPU-0": 0.5, "GPU-1": 0.25}
 
 
 def test_a_worker_of_which_nothing_is_known_holds_all_of_its_device() -> None:
-    made = floor(FloorNode("n", 1, (GPU,)))
+    made = cluster(NodeState("n", 1, (GPU,)))
     made.add_worker(worker("w1", "GPU-0", "GPU-gone"))
     assert only(made).held == {"GPU-0": 1.0}
 
 
 def test_a_pod_holds_its_devices_while_its_node_is_away() -> None:
-    made = floor(FloorNode("n", 1, (GPU,)))
-    made.pods["p"] = FloorPod("p", "n", ("GPU-0",))
+    made = cluster(NodeState("n", 1, (GPU,)))
+    made.pods["p"] = PlacedPod("p", "n", ("GPU-0",))
     made.remove_node("n", 1)
     assert made.rooms() == []
-    made.nodes["n"] = FloorNode("n", 2, (GPU,))
+    made.nodes["n"] = NodeState("n", 2, (GPU,))
     assert only(made).held == {"GPU-0": 1.0}
 
 
 def test_processors_are_held_by_the_node_s_own_count() -> None:
-    made = floor(FloorNode("n", 1, (CPU,), {"vcpus": "8"}))
+    made = cluster(NodeState("n", 1, (CPU,), {"vcpus": "8"}))
     made.add_worker(worker("w1", "cpu", needs=Needs(vcpus=2)))
     assert only(made).held == {"cpu": 0.25}
 
 
 def test_a_node_tells_why_it_is_closed_and_which_devices_are_ill() -> None:
-    node = FloorNode("n", 1, (GPU, OTHER), {"cuda": "12.8"})
+    node = NodeState("n", 1, (GPU, OTHER), {"cuda": "12.8"})
     node.note([DeviceSample("GPU-1", ill="Xid 79")])
-    made = floor(node)
+    made = cluster(node)
     room = only(made)
-    assert (room.closed, room.ill, room.facts) == ("", {"GPU-1": "Xid 79"}, {"cuda": "12.8"})
+    assert (room.closed, room.unhealthy, room.facts) == ("", {"GPU-1": "Xid 79"}, {"cuda": "12.8"})
     node.drained = True
     assert only(made).closed == "is drained"
     node.draining = True
@@ -80,10 +80,10 @@ def test_a_node_tells_why_it_is_closed_and_which_devices_are_ill() -> None:
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_what_is_placed_is_taken_for_the_next(share: float) -> None:
-    rooms = floor(FloorNode("n", 1, (GPU, OTHER), {"gpu_sharing": "yes"}), FloorNode("m", 1, ())).rooms()
+    rooms = cluster(NodeState("n", 1, (GPU, OTHER), {"gpu_sharing": "yes"}), NodeState("m", 1, ())).rooms()
     needs, places = Needs(share=share), []
-    while isinstance(found := place(rooms, needs), Place):
+    while isinstance(found := place(rooms, needs), Placement):
         places.append(found.devices[0])
         rooms = after(rooms, found, needs)
     assert places == ["GPU-0", "GPU-1"] if share == 1.0 else ["GPU-0", "GPU-0", "GPU-1", "GPU-1"]
-    assert isinstance(found, NoPlace)
+    assert isinstance(found, NoPlacement)

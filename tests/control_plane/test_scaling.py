@@ -13,8 +13,11 @@ from plane_world import World, endpoint, one, story, world
 from working_agent import WorkingAgent, gpus
 
 from stoker.control import store
-from stoker.control.types import Endpoint, JobState, Listing, Submission
-from stoker.wire.messages import HeldWorker
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Submission
+from stoker.control.sweeper import STAFF_PAUSE_S
+from stoker.control.types import Endpoint, Listing
+from stoker.wire.messages import HeldWorker, WorkerState
 
 JOB_S = 8.0
 COLD_S = 10.0
@@ -31,14 +34,14 @@ async def working(
 async def burst(w: World, count: int) -> float:
     """Submits so many jobs at once; the seconds until all have succeeded."""
     began = w.loop.time()
-    jobs = [(await w.plane.submit("default", "echo", one(n), sync=False)).id for n in range(count)]
+    jobs = [(await w.plane.commands.submit(w.echo, one(n), sync=False)).id for n in range(count)]
     for job in jobs:
         await succeeds(w, job)
     return w.loop.time() - began
 
 
 async def succeeds(w: World, job: str) -> None:
-    while (view := await w.plane.wait("default", "echo", job, 60)).state is not JobState.COMPLETED:
+    while (view := await w.plane.queries.wait(w.echo, job, 60)).state is not JobState.COMPLETED:
         assert not view.ended, view
 
 
@@ -53,16 +56,16 @@ async def until(told: Callable[[], bool], within: float) -> None:
 
 async def change(w: World, **fields: object) -> None:
     """What a change over the management API does: stored, known, and looked at."""
-    found = w.plane.endpoints.by_id("echo")
+    found = w.plane.endpoints.by_id.get("echo")
     assert found is not None
     changed = replace(found, **fields)  # type: ignore[arg-type]
     stored = await w.commits.commit(lambda conn: store.put_endpoint(conn, changed, w.now()))
     w.plane.endpoints.load([stored])
-    w.plane.staffing.wake.set()
+    w.plane.scaling.wake.set()
 
 
 async def new_version(w: World) -> None:
-    found = w.plane.endpoints.by_id("echo")
+    found = w.plane.endpoints.by_id.get("echo")
     assert found is not None
     await change(w, run=replace(found.run, env={"VERSION": str(found.version + 1)}))
 
@@ -142,7 +145,7 @@ async def test_the_first_job_starts_one_worker_and_a_long_wait_the_others() -> N
 async def test_low_priority_jobs_start_nothing_and_use_what_others_started() -> None:
     async with world(by_delay(), endpoint("other")) as (w, tasks):
         agent = await working(w, tasks)
-        low = await w.plane.submit("default", "echo", Submission(b"{}", low_priority=True), sync=False)
+        low = await w.plane.commands.submit(w.echo, Submission(b"{}", low_priority=True), sync=False)
         await asyncio.sleep(60)
         assert not agent.held
         await burst(w, 1)
@@ -156,9 +159,43 @@ async def test_what_finds_no_place_is_throttled() -> None:
         agent = await working(w, tasks, places=2, job_s=60.0)
         work = tasks.create_task(burst(w, 5))
         await asyncio.sleep(40)
-        assert (await w.plane.health("default", "echo")).throttled == 3
+        assert (await w.plane.queries.health(w.echo)).throttled == 3
         assert agent.most == 2
         work.cancel()
+
+
+@story
+async def test_room_that_a_worker_leaves_is_used_at_once() -> None:
+    """A handler that did not stop is killed, and the next job waits for its device."""
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks, devices=gpus(1))
+        (worker,) = await agent.ready_workers()
+        await agent.listen(5)
+        await agent.report(WorkerState(worker, "echo", 1, "stopping", "a job did not stop"))
+        await agent.listen(STAFF_PAUSE_S / 5)
+        assert not agent.specs
+        before = w.loop.time()
+        await agent.report(WorkerState(worker, "echo", 1, "gone"))
+        while not agent.specs:
+            await agent.hear()
+        assert w.loop.time() - before < STAFF_PAUSE_S / 5
+
+
+@story
+async def test_who_says_again_and_again_that_there_is_room_is_looked_at_no_more_often() -> None:
+    async with world(endpoint(workers_min=2, workers_max=2)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks, devices=gpus(1))
+        await agent.ready_workers()
+        await agent.listen(5)
+        before = w.loop.time()
+        for _ in range(20):
+            (worker,) = agent.specs
+            await agent.report(WorkerState(worker, "echo", 1, "gone"))
+            while not agent.specs.keys() - {worker}:
+                await agent.hear()
+        assert w.loop.time() - before > 8 * STAFF_PAUSE_S
 
 
 # ---- settings that change while it runs
@@ -243,7 +280,7 @@ async def test_a_new_version_that_does_not_start_leaves_the_old_one_at_work() ->
         assert await burst(w, 4) <= 2 * JOB_S + 1
         work = tasks.create_task(burst(w, 9))
         await asyncio.sleep(1)
-        waiting = (await w.plane.requests("default", "echo", Listing())).views
+        waiting = (await w.plane.queries.requests(w.echo, Listing())).views
         whys = {view.reason for view in waiting if view.reason}
         assert any(
             "the new version does not start, the old one stays: crash loop: it is broken" in why
@@ -283,7 +320,7 @@ async def test_a_node_that_comes_back_keeps_its_old_workers_until_they_are_repla
     async with world(by_count(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        (name,) = await agent.staffed()
+        (name,) = await agent.ready_workers()
         await new_version(w)
         await agent.leaves()
         again = w.agent(boot="boot-2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.control.secret_references import Filled, UnknownSecret, fill, find
+from stoker.control.auth.secret_references import Filled, UnknownSecret, fill, find
 
 NAME = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 PLAIN = st.text(max_size=12).filter(

@@ -11,36 +11,40 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, one, story, world
 
-from stoker.agent.fake_host import FakeSampler, MemoryScratch
-from stoker.agent.fake_objects import FakeObjects
-from stoker.agent.fake_spawner import FakeSpawner, Start
-from stoker.agent.node import Agent, AgentSettings
-from stoker.agent.outbox_disk import MemoryDisk
-from stoker.control.types import JobState
-from stoker.wire.streams import AgentStream, memory_pair
+from stoker.agent.node import Agent, AgentParts, AgentSettings
+from stoker.control.rules.events import JobState
+from stoker.testing.fake_host import FakeSampler, MemoryScratch
+from stoker.testing.fake_objects import FakeObjects
+from stoker.testing.fake_spawner import FakeSpawner, Start
+from stoker.testing.memory_disk import MemoryDisk
+from stoker.testing.memory_stream import memory_pair
+from stoker.wire.streams import AgentStream
 
 
 def agent_of(w: World, tasks: asyncio.TaskGroup, spawner: FakeSpawner) -> Agent:
     async def connect() -> AgentStream:
         ours, theirs = memory_pair()
-        tasks.create_task(w.plane.serve_node(theirs, "test"))
+        tasks.create_task(w.plane.nodes.serve(theirs, "test", w.brought_by("node-1")))
         return ours
 
     return Agent(
-        AgentSettings("node-1", "host", w.token),
-        connect,
-        spawner,
-        FakeObjects(),
-        FakeSampler(),
-        MemoryScratch(),
-        MemoryDisk(),
-        Random(3),
+        AgentSettings("node-1", "host"),
+        AgentParts(
+            connect=connect,
+            spawner=spawner,
+            objects=FakeObjects(),
+            sampler=FakeSampler(),
+            scratch=MemoryScratch(),
+            outbox_disk=MemoryDisk(),
+            rng=Random(3),
+            keep_credential=w.keep,
+        ),
     )
 
 
 async def said(w: World, job: str, words: str) -> None:
     """Virtual time costs nothing: it is polled."""
-    while (await w.plane.status("default", "echo", job)).reason != words:  # noqa: ASYNC110
+    while (await w.plane.queries.status(w.echo, job)).reason != words:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
 
 
@@ -51,13 +55,13 @@ async def test_a_job_whose_worker_is_never_ready_says_so_and_runs_once_that_is_r
         spawner = FakeSpawner({"echo": Start(ready_s=None)})
         agent = agent_of(w, tasks, spawner)
         running = tasks.create_task(agent.run())
-        job = (await w.plane.submit("default", "echo", one(), sync=False)).id
+        job = (await w.plane.commands.submit(w.echo, one(), sync=False)).id
         async with asyncio.timeout(100):
             await said(w, job, "starting")
             await said(w, job, "crash loop: the worker was not ready within 10 s")
         spawner.starts["echo"] = Start()
         async with asyncio.timeout(100):
-            while (view := await w.plane.status("default", "echo", job)).state != JobState.COMPLETED:  # noqa: ASYNC110
+            while (view := await w.plane.queries.status(w.echo, job)).state != JobState.COMPLETED:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert view.retries == 0, "no attempt was made while there was no worker"
         agent.stop()
@@ -71,7 +75,7 @@ async def test_a_job_whose_worker_is_unfit_says_which_check_failed() -> None:
         spawner = FakeSpawner({"echo": Start(setup_error=why)})
         agent = agent_of(w, tasks, spawner)
         running = tasks.create_task(agent.run())
-        job = (await w.plane.submit("default", "echo", one(), sync=False)).id
+        job = (await w.plane.commands.submit(w.echo, one(), sync=False)).id
         async with asyncio.timeout(100):
             await said(w, job, "crash loop: fitness check licence: OSError: no licence")
         agent.stop()

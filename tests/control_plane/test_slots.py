@@ -28,7 +28,7 @@ async def tells(agent: ScriptedAgent, worker: str, slots: int | None) -> None:
 
 async def submit(w: World, jobs: int) -> None:
     for n in range(jobs):
-        await w.plane.submit("default", "echo", one(n), sync=False)
+        await w.plane.commands.submit(w.echo, one(n), sync=False)
 
 
 async def assigned(agent: ScriptedAgent, jobs: int) -> list[Assign]:
@@ -47,7 +47,7 @@ async def test_three_jobs_go_to_three_workers_and_the_fourth_to_the_warmest() ->
     async with world(several(3)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        workers = await agent.staffed(3)
+        workers = await agent.ready_workers(3)
         seen = []
         for _ in range(4):
             await submit(w, 1)
@@ -64,6 +64,7 @@ async def test_jobs_that_wait_already_spread_over_the_workers_that_come() -> Non
         await submit(w, 3)
         agent = w.agent()
         held = [HeldWorker(f"w{n}", "echo", 1, "ready", ("CPU-0",), 4) for n in range(3)]
+        await w.gave(agent.node, *held, slots=4)
         await agent.connect(tasks, workers=held)
         assert sorted(assign.worker for assign in await assigned(agent, 3)) == ["w0", "w1", "w2"]
 
@@ -93,7 +94,7 @@ async def test_a_worker_that_tells_no_number_has_that_of_its_endpoint() -> None:
     async with world(several(1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
+        await agent.ready_workers()
         await submit(w, 6)
         await assigned(agent, 4)
         await gets_no_more(agent)
@@ -104,13 +105,16 @@ async def test_hello_tells_how_many_slots_a_worker_has() -> None:
     async with world(several(1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        (worker,) = await agent.staffed()
+        (worker,) = await agent.ready_workers()
         await submit(w, 6)
         running = await assigned(agent, 4)
         await agent.leaves()
-        held = HeldWorker(worker, "echo", 1, "ready", ("CPU-0",), 5)
+        held = HeldWorker(worker, "echo", 1, "ready", ("CPU-0",), 3)
         attempts = [HeldAttempt(a.job, a.attempt, worker, "running") for a in running]
         await agent.connect(tasks, workers=[held], attempts=attempts)
+        await gets_no_more(agent)
+        await agent.completes(running[0])
+        await agent.completes(running[1])
         await agent.assigned()
         await gets_no_more(agent)
 
@@ -123,7 +127,7 @@ async def test_a_change_of_slots_does_not_make_a_worker_seem_busy() -> None:
         agent = w.agent()
         await agent.connect(tasks)
         await submit(w, 1)
-        (worker,) = await agent.staffed()
+        (worker,) = await agent.ready_workers()
         await agent.completes(await agent.assigned())
         idle = w.loop.time()
         await asyncio.sleep(4.0)

@@ -13,7 +13,7 @@ from plane_world import endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
 from stoker.control.errors import Unavailable
-from stoker.control.types import JobState
+from stoker.control.rules.events import JobState
 from stoker.wire.messages import HeldAttempt, HeldWorker, Refused
 from stoker.wire.streams import StreamEnded
 
@@ -32,16 +32,16 @@ async def heard_out(agent: ScriptedAgent) -> tuple[list[int], str]:
 @story
 async def test_nothing_is_accepted_and_the_queue_is_kept() -> None:
     async with world() as (w, _):
-        kept = await w.plane.submit("default", "echo", one(), sync=False)
+        kept = await w.plane.commands.submit(w.echo, one(), sync=False)
         w.commits.full = True
         with pytest.raises(Unavailable, match="is full"):
-            await w.plane.submit("default", "echo", one(), sync=False)
+            await w.plane.commands.submit(w.echo, one(), sync=False)
         with pytest.raises(Unavailable, match="is full"):
-            await w.plane.run_sync("default", "echo", one(), 10)
+            await w.plane.commands.run_sync(w.echo, one(), 10)
         with pytest.raises(Unavailable, match="is full"):
-            await w.plane.cancel("default", "echo", kept.id)
-        assert (await w.plane.status("default", "echo", kept.id)).state is JobState.IN_QUEUE
-        assert (await w.plane.health("default", "echo")).in_queue == 1
+            await w.plane.commands.cancel(w.echo, kept.id)
+        assert (await w.plane.queries.status(w.echo, kept.id)).state is JobState.IN_QUEUE
+        assert (await w.plane.queries.health(w.echo)).in_queue == 1
 
 
 @story
@@ -62,12 +62,12 @@ async def test_a_beat_that_cannot_be_stored_ends_the_session_whole() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
+        await agent.ready_workers()
         w.commits.full = True
         await agent.beat()
         assert "is full" in (await heard_out(agent))[1]
         await agent.serving
-        assert not w.plane.floor.workers, "nothing is claimed for a node that is not connected"
+        assert not w.plane.cluster.workers, "nothing is claimed for a node that is not connected"
 
 
 @story
@@ -75,8 +75,8 @@ async def test_an_outcome_is_kept_by_its_agent_until_it_is_stored() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        [worker] = await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        [worker] = await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
         await agent.beat()  # what came before may have been acknowledged with the Assign
         while not (await agent.hear()).ack:
@@ -88,7 +88,7 @@ async def test_an_outcome_is_kept_by_its_agent_until_it_is_stored() -> None:
         assert "is full" in reason
         assert all(ack <= number for ack in acks)
         await asyncio.sleep(20)  # the broken stream's time passes: the job cannot be requeued either
-        assert (await w.plane.status("default", "echo", job.id)).state is JobState.IN_PROGRESS
+        assert (await w.plane.queries.status(w.echo, job.id)).state is JobState.IN_PROGRESS
         w.commits.full = False
         spec = agent.specs[worker]
         held = HeldWorker(worker, spec.endpoint, spec.version, "ready")
@@ -98,7 +98,7 @@ async def test_an_outcome_is_kept_by_its_agent_until_it_is_stored() -> None:
         assert answer.welcome is not None
         assert answer.welcome.stop == ()
         await agent.completes(assign)
-        view = await w.plane.wait("default", "echo", job.id, 60)
+        view = await w.plane.queries.wait(w.echo, job.id, 60)
         assert (view.state, view.attempt, view.retries) == (JobState.COMPLETED, 1, 0)
 
 
@@ -107,8 +107,8 @@ async def test_a_claim_that_failed_is_made_again() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        job = await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        job = await w.plane.commands.submit(w.echo, one(), sync=False)
         first = await agent.assigned()
         await agent.report(Refused(first.job, 1, "no room"))
         while not ((await agent.hear()).ack or agent.assigns):
@@ -120,7 +120,7 @@ async def test_a_claim_that_failed_is_made_again() -> None:
         again = await asyncio.wait_for(agent.assigned(), 30)
         assert (again.job, again.attempt) == (job.id, 2)
         await agent.completes(again)
-        assert (await w.plane.wait("default", "echo", job.id, 10)).state is JobState.COMPLETED
+        assert (await w.plane.queries.wait(w.echo, job.id, 10)).state is JobState.COMPLETED
 
 
 @story
@@ -128,10 +128,10 @@ async def test_a_session_that_fails_leaves_no_ghost_that_jobs_are_given_to() -> 
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
+        await agent.ready_workers()
         w.commits.mistake = True
         await agent.beat()
         assert (await heard_out(agent))[1] == "control failed in this session"
         await asyncio.wait_for(agent.serving, 10)
-        assert not w.plane.floor.workers
-        assert not w.plane.nodes.connected()
+        assert not w.plane.cluster.workers
+        assert not w.plane.sessions.connected()

@@ -17,8 +17,10 @@ from plane_world import endpoint, one, story, world
 from scripted_agent import ScriptedAgent
 
 from stoker.control import store
-from stoker.control.errors import InDoubt
-from stoker.control.types import JobState, Listing, Submission
+from stoker.control.errors import UncertainCommit
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Submission
+from stoker.control.types import Listing
 from stoker.wire.messages import HeldAttempt, HeldWorker
 from stoker.wire.streams import StreamEnded
 
@@ -38,13 +40,13 @@ async def test_a_claim_that_nobody_heard_of_is_given_out_again_at_once() -> None
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
+        await agent.ready_workers()
         await asyncio.sleep(1.3)  # between two passes of the sweeper
-        w.commits.doubt = 1
+        w.commits.uncertain = 1
         began = w.loop.time()
-        with pytest.raises(InDoubt):
-            await w.plane.submit("default", "echo", one(), sync=False)
-        (view,) = (await w.plane.requests("default", "echo", Listing())).views
+        with pytest.raises(UncertainCommit):
+            await w.plane.commands.submit(w.echo, one(), sync=False)
+        (view,) = (await w.plane.queries.requests(w.echo, Listing())).views
         assert view.state is JobState.IN_PROGRESS
         await back(agent, tasks)
         assign = await agent.assigned()
@@ -57,14 +59,37 @@ async def test_an_end_that_nobody_heard_of_is_told_to_who_waits() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        waiting = tasks.create_task(w.plane.run_sync("default", "echo", one(), 90))
+        await agent.ready_workers()
+        waiting = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 90))
         assign = await agent.assigned()
-        w.commits.doubt = 1
+        w.commits.uncertain = 1
         await agent.completes(assign)
         began = w.loop.time()
         assert (await waiting).output == b'{"ok":true}'
         assert w.loop.time() - began < 1
+
+
+@story
+async def test_whoever_waits_goes_on_waiting_when_a_commit_is_in_doubt() -> None:
+    """Each uncertain commit wakes all who wait; this job has not ended, so its caller waits on."""
+    async with world(endpoint(workers_min=1)) as (w, tasks):
+        agent = w.agent()
+        await agent.connect(tasks)
+        await agent.ready_workers()
+        waiting = tasks.create_task(w.plane.commands.run_sync(w.echo, one(), 90))
+        assign = await agent.assigned()
+        polling = tasks.create_task(w.plane.queries.wait(w.echo, assign.job, 90))
+        await asyncio.sleep(1.3)  # between two passes of the sweeper
+        for _ in range(2):
+            w.commits.uncertain = 1
+            with pytest.raises(UncertainCommit):
+                await w.plane.commands.submit(w.echo, one(), sync=False)
+        await asyncio.sleep(10)
+        assert not waiting.done()
+        assert not polling.done()
+        await back(agent, tasks, HeldAttempt(assign.job, 1, assign.worker, "running"))
+        await agent.completes(assign)
+        assert (await waiting).output == (await polling).output == b'{"ok":true}'
 
 
 @story
@@ -73,10 +98,10 @@ async def test_an_end_that_was_stored_after_the_doubt_is_told_to_who_reads_the_s
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
-        events = w.plane.follow("default", "echo", assign.job, None)
+        events = w.plane.queries.follow(w.echo, assign.job, None)
         end = tasks.create_task(anext(events))
         await asyncio.sleep(1.3)  # between two passes of the sweeper
         commit, late = w.commits.commit, []
@@ -84,14 +109,14 @@ async def test_an_end_that_was_stored_after_the_doubt_is_told_to_who_reads_the_s
         async def broken(fn: Callable[[store.Conn], Any]) -> Any:
             w.commits.commit = commit  # type: ignore[method-assign]
             late.append(fn)
-            raise InDoubt("the database went away in the very moment of storing")
+            raise UncertainCommit("the database went away in the very moment of storing")
 
         w.commits.commit = broken  # type: ignore[method-assign]
         await agent.completes(assign)
         while not late:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await commit(late.pop())
-        await back(agent, tasks)
+        await back(agent, tasks, HeldAttempt(assign.job, assign.attempt, assign.worker, "reporting"))
         await agent.completes(assign)  # it was not acknowledged
         assert (await asyncio.wait_for(end, 30)).kind == "end"
         await events.aclose()
@@ -102,12 +127,12 @@ async def test_a_cancel_that_nobody_heard_of_stops_the_work() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        await w.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        await w.plane.commands.submit(w.echo, one(), sync=False)
         assign = await agent.assigned()
-        w.commits.doubt = 1
-        with pytest.raises(InDoubt):
-            await w.plane.cancel("default", "echo", assign.job)
+        w.commits.uncertain = 1
+        with pytest.raises(UncertainCommit):
+            await w.plane.commands.cancel(w.echo, assign.job)
         welcome = await back(agent, tasks, HeldAttempt(assign.job, 1, assign.worker, "running"))
         assert [key.job for key in welcome.stop] == [assign.job]
 
@@ -116,7 +141,7 @@ async def test_a_cancel_that_nobody_heard_of_stops_the_work() -> None:
 async def test_a_large_input_is_kept_while_its_job_may_be_stored() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         given = json.dumps({"x": "y" * 2_000_000}).encode()
-        w.commits.doubt = 2  # the first notes the input
-        with pytest.raises(InDoubt):
-            await w.plane.submit("default", "echo", Submission(given), sync=False)
+        w.commits.uncertain = 2  # the first notes the input
+        with pytest.raises(UncertainCommit):
+            await w.plane.commands.submit(w.echo, Submission(given), sync=False)
         assert len(w.artifacts.blobs) == 1

@@ -12,15 +12,17 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, story, world
 
-from stoker.agent.device_health import Answered, Lost, Missed
-from stoker.agent.fake_host import FakeSampler, MemoryScratch
-from stoker.agent.fake_objects import FakeObjects
-from stoker.agent.fake_spawner import FakeSpawner
-from stoker.agent.node import Agent, AgentSettings
-from stoker.agent.outbox_disk import MemoryDisk
-from stoker.control.types import JobState, Submission
+from stoker.agent.devices.health import Answered, Lost, Missed
+from stoker.agent.node import Agent, AgentParts, AgentSettings
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Submission
+from stoker.testing.fake_host import FakeSampler, MemoryScratch
+from stoker.testing.fake_objects import FakeObjects
+from stoker.testing.fake_spawner import FakeSpawner
+from stoker.testing.memory_disk import MemoryDisk
+from stoker.testing.memory_stream import memory_pair
 from stoker.wire.messages import Device, DeviceSample, HeldWorker
-from stoker.wire.streams import AgentStream, memory_pair
+from stoker.wire.streams import AgentStream
 
 GPUS = tuple(Device(f"GPU-{n}", "gpu", "H200", n) for n in range(2))
 XID = "Xid 79: the GPU has fallen off the bus"
@@ -36,19 +38,23 @@ class Host:
         self.spawner = FakeSpawner()
         self.stream: AgentStream
         self.agent = Agent(
-            AgentSettings("node-1", "host", w.token),
-            self._connect,
-            self.spawner,
-            FakeObjects(),
-            self.sampler,
-            MemoryScratch(),
-            MemoryDisk(),
-            Random(1),
+            AgentSettings("node-1", "host"),
+            AgentParts(
+                connect=self._connect,
+                spawner=self.spawner,
+                objects=FakeObjects(),
+                sampler=self.sampler,
+                scratch=MemoryScratch(),
+                outbox_disk=MemoryDisk(),
+                rng=Random(1),
+                keep_credential=w.keep,
+            ),
         )
 
     async def _connect(self) -> AgentStream:
         self.stream, theirs = memory_pair()
-        self._tasks.create_task(self._w.plane.serve_node(theirs, "test"))
+        brought = self._w.brought_by("node-1")
+        self._tasks.create_task(self._w.plane.nodes.serve(theirs, "test", brought))
         return self.stream
 
     def on(self) -> list[str]:
@@ -68,7 +74,7 @@ async def hosted(devices: tuple[Device, ...] = GPUS, **fields: object) -> AsyncI
 
 
 async def submit(w: World, script: bytes) -> str:
-    return (await w.plane.submit("default", "echo", Submission(script), sync=False)).id
+    return (await w.plane.commands.submit(w.echo, Submission(script), sync=False)).id
 
 
 async def until_runs_on(host: Host, *devices: str) -> None:
@@ -83,27 +89,27 @@ async def test_an_xid_moves_the_work_to_another_device() -> None:
         job = await submit(w, b'{"run_s": 30}')
         await until_runs_on(host, "GPU-0")
         before = w.loop.time()
-        host.sampler.hear("GPU-0", 79)
+        host.sampler.report_xid("GPU-0", 79)
         await until_runs_on(host, "GPU-1")
         assert w.loop.time() - before < 3
-        view = await w.plane.wait("default", "echo", job, 100)
+        view = await w.plane.queries.wait(w.echo, job, 100)
         assert (view.state, view.attempt, view.retries) == (JobState.COMPLETED, 2, 1)
-        assert dict((await w.plane.health("default", "echo")).ill) == {"GPU-0": XID}
+        assert dict((await w.plane.queries.health(w.echo)).unhealthy_devices) == {"GPU-0": XID}
         assert "GPU-0" not in host.on()
 
 
 @story
 async def test_a_job_says_that_its_device_is_ill_when_there_is_no_other() -> None:
     async with hosted(GPUS[:1]) as (w, host):
-        host.sampler.hear("GPU-0", 79)
+        host.sampler.report_xid("GPU-0", 79)
         job = await submit(w, b"{}")
         await asyncio.sleep(3)
-        view = await w.plane.view("default", "echo", job)
+        view = await w.plane.queries.view(w.echo, job)
         assert view.reason == (
             "throttled: no node has a free device: node node-1 has none free; "
             f"device GPU-0 is out of placement: {XID}"
         )
-        assert (await w.plane.health("default", "echo")).throttled == 1
+        assert (await w.plane.queries.health(w.echo)).throttled == 1
         assert not host.spawner.spawned
 
 
@@ -112,10 +118,10 @@ async def test_a_job_that_waits_beside_busy_workers_says_it_too() -> None:
     async with hosted(workers_max=2) as (w, host):
         await submit(w, b'{"run_s": 100}')
         await until_runs_on(host, "GPU-0")
-        host.sampler.hear("GPU-1", 48)
+        host.sampler.report_xid("GPU-1", 48)
         waiting = await submit(w, b"{}")
         await asyncio.sleep(3)
-        reason = (await w.plane.view("default", "echo", waiting)).reason or ""
+        reason = (await w.plane.queries.view(w.echo, waiting)).reason or ""
         assert reason.startswith("every worker is busy; throttled: no node has a free device: ")
         assert "node node-1 has none free; device GPU-1 is out of placement" in reason
         assert host.on() == ["GPU-0"]
@@ -124,14 +130,14 @@ async def test_a_job_that_waits_beside_busy_workers_says_it_too() -> None:
 @story
 async def test_a_device_that_answers_again_is_used_again() -> None:
     async with hosted(GPUS[:1]) as (w, host):
-        host.sampler.seen["GPU-0"] = Missed()
+        host.sampler.health["GPU-0"] = Missed()
         await asyncio.sleep(30)
         job = await submit(w, b"{}")
         await asyncio.sleep(3)
-        assert "does not tell how it is" in ((await w.plane.view("default", "echo", job)).reason or "")
-        del host.sampler.seen["GPU-0"]
-        assert (await w.plane.wait("default", "echo", job, 60)).state is JobState.COMPLETED
-        assert not (await w.plane.health("default", "echo")).ill
+        assert "does not report its state" in ((await w.plane.queries.view(w.echo, job)).reason or "")
+        del host.sampler.health["GPU-0"]
+        assert (await w.plane.queries.wait(w.echo, job, 60)).state is JobState.COMPLETED
+        assert not (await w.plane.queries.health(w.echo)).unhealthy_devices
 
 
 @story
@@ -140,11 +146,11 @@ async def test_what_fell_ill_while_control_was_away_is_known_with_the_hello() ->
         await asyncio.sleep(3)
         assert host.on() == ["GPU-0"]
         host.stream.end("cut")
-        host.sampler.seen["GPU-0"] = Lost("the GPU is lost")
-        host.sampler.hear("GPU-0", 79)
+        host.sampler.health["GPU-0"] = Lost("the GPU is lost")
+        host.sampler.report_xid("GPU-0", 79)
         await asyncio.sleep(3)
         assert host.on() == ["GPU-1"]
-        workers = w.plane.floor.of_endpoint("echo")
+        workers = w.plane.cluster.of_endpoint("echo")
         assert [worker.devices for worker in workers] == [("GPU-1",)]
 
 
@@ -155,9 +161,9 @@ async def test_a_worker_that_is_held_on_an_ill_device_is_not_kept() -> None:
         agent = w.agent()
         await agent.connect(tasks, workers=[held], samples=[DeviceSample("CPU-0", ill="lost")])
         await asyncio.sleep(5)
-        assert w.plane.floor.free_slots("echo") == []
+        assert w.plane.dispatch.reserve(["echo"]) == []
         assert not agent.specs
-        assert (await w.plane.health("default", "echo")).throttled == 1
+        assert (await w.plane.queries.health(w.echo)).throttled == 1
 
 
 @story
@@ -166,15 +172,15 @@ async def test_memory_that_a_kill_left_keeps_the_device_out() -> None:
         job = await submit(w, b'{"run_s": 500, "ignore_cancel": true, "ignore_term": true}')
         await until_runs_on(host, "GPU-0")
         host.sampler.memory["GPU-0"] = (12 << 30) + (300 << 20)
-        await w.plane.cancel("default", "echo", job)
+        await w.plane.commands.cancel(w.echo, job)
         waiting = await submit(w, b"{}")
         await asyncio.sleep(30)
-        reason = (await w.plane.view("default", "echo", waiting)).reason or ""
+        reason = (await w.plane.queries.view(w.echo, waiting)).reason or ""
         assert reason.endswith(
             "device GPU-0 is out of placement: 12.3 GiB still in use after its worker ended"
         )
         host.sampler.memory["GPU-0"] = 1
-        assert (await w.plane.wait("default", "echo", waiting, 60)).state is JobState.COMPLETED
+        assert (await w.plane.queries.wait(w.echo, waiting, 60)).state is JobState.COMPLETED
 
 
 @story
@@ -182,11 +188,11 @@ async def test_a_reset_that_is_due_lets_the_job_end_and_places_no_other() -> Non
     async with hosted() as (w, host):
         first = await submit(w, b'{"run_s": 30}')
         await until_runs_on(host, "GPU-0")
-        host.sampler.seen["GPU-0"] = Answered(remap_pending=True)
+        host.sampler.health["GPU-0"] = Answered(remap_pending=True)
         await asyncio.sleep(10)
         second = await submit(w, b"{}")
-        assert (await w.plane.wait("default", "echo", second, 10)).state is JobState.COMPLETED
-        view = await w.plane.wait("default", "echo", first, 60)
+        assert (await w.plane.queries.wait(w.echo, second, 10)).state is JobState.COMPLETED
+        view = await w.plane.queries.wait(w.echo, first, 60)
         assert (view.state, view.attempt) == (JobState.COMPLETED, 1)
         await asyncio.sleep(10)
         assert "GPU-0" not in host.on()

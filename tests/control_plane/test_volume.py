@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.control.needs import Needs
-from stoker.control.placement import NoPlace, Room, place
-from stoker.control.volume import GB, Volume, fitting, grown, unfit
+from stoker.control.rules.needs import Needs
+from stoker.control.rules.placement import NoPlacement, Room, place
+from stoker.control.rules.volumes import GB, Volume, fitting, grown, unfit
 from stoker.wire.messages import Device
 
 VOLUME = Volume("v1", "default", "data", "EU-RO-1", 10, 0.0)
@@ -57,7 +57,7 @@ def test_rooms_are_closed_and_the_refusal_is_a_sentence() -> None:
     fit = fitting("v1", VOLUME, rooms)
     assert [bool(one.closed) for one in fit] == [True, True, False]
     refused = place(fit[:2], Needs())
-    assert isinstance(refused, NoPlace)
+    assert isinstance(refused, NoPlacement)
     assert refused.why.startswith("no capacity: ")
     assert "node a has no place for volume v1" in refused.why
     assert "node b is in data center US-TX-1" in refused.why

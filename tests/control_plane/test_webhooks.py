@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections import Counter
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import World, endpoint, story, world
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from stoker.control import store
-from stoker.control.types import Submission
-from stoker.control.webhooks import AT_ONCE, full
+from stoker.control.jobs.webhooks import AT_ONCE
+from stoker.control.rules.submissions import Submission
 from stoker.outbound.errors import UrlRefused
 from stoker.wire.messages import Outcome
 
@@ -39,11 +36,11 @@ async def ended(w: World, tasks: asyncio.TaskGroup, end: str, **fields: Any) -> 
     """A job with a webhook that an agent ends so; the agent stays connected."""
     agent = w.agent()
     await agent.connect(tasks)
-    await agent.staffed()
-    job = await w.plane.submit("default", "echo", HOOKED, sync=False)
+    await agent.ready_workers()
+    job = await w.plane.commands.submit(w.echo, HOOKED, sync=False)
     assign = await agent.assigned()
     await agent.report(Outcome(assign.job, 1, assign.worker, end, execution_ms=7, **fields))
-    await w.plane.wait("default", "echo", job.id, 30)
+    await w.plane.queries.wait(w.echo, job.id, 30)
     return job.id
 
 
@@ -81,16 +78,16 @@ async def test_after_three_failures_nothing_is_sent_any_more_and_the_job_is_as_i
         job = await ended(w, tasks, "completed", output=b"1")
         await asyncio.sleep(120)
         assert len(w.posted) == 3
-        assert (await w.plane.status("default", "echo", job)).output == b"1"
+        assert (await w.plane.queries.status(w.echo, job)).output == b"1"
 
 
 @story
 async def test_failed_timed_out_cancelled_and_purged_jobs_are_told_too() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
-        cancelled = await w.plane.submit("default", "echo", HOOKED, sync=False)
-        await w.plane.cancel("default", "echo", cancelled.id)
-        purged = await w.plane.submit("default", "echo", HOOKED, sync=False)
-        assert await w.plane.purge("default", "echo") == 1
+        cancelled = await w.plane.commands.submit(w.echo, HOOKED, sync=False)
+        await w.plane.commands.cancel(w.echo, cancelled.id)
+        purged = await w.plane.commands.submit(w.echo, HOOKED, sync=False)
+        assert await w.plane.commands.purge(w.echo) == 1
         bodies = {body["id"]: body for _, _, body, _ in await posted(w, 2)}
         assert bodies[cancelled.id]["status"] == "CANCELLED"
         assert (bodies[purged.id]["status"], bodies[purged.id]["reason"]) == ("CANCELLED", "purged")
@@ -106,13 +103,13 @@ async def test_a_receiver_can_check_the_signature_and_a_forger_cannot_make_one()
     async with world(endpoint(workers_max=0)) as (w, _):
         kept: list[tuple[bytes, dict[str, str]]] = []
 
-        async def post(_: str, body: bytes, headers: Any) -> int:
+        async def post(_: str, body: bytes, headers: Any, __: str) -> int:
             kept.append((body, dict(headers)))
             return 200
 
         w.plane.webhooks._post = post
-        job = await w.plane.submit("default", "echo", HOOKED, sync=False)
-        await w.plane.cancel("default", "echo", job.id)
+        job = await w.plane.commands.submit(w.echo, HOOKED, sync=False)
+        await w.plane.commands.cancel(w.echo, job.id)
         while not kept:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         ((body, headers),) = kept
@@ -138,8 +135,8 @@ def _fresh(headers: dict[str, str]) -> dict[str, str]:
 async def test_a_webhook_outlives_the_record_and_a_new_control_process_delivers_it() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         w.answers = [500]
-        job = await w.plane.submit("default", "echo", HOOKED, sync=False)
-        await w.plane.cancel("default", "echo", job.id)
+        job = await w.plane.commands.submit(w.echo, HOOKED, sync=False)
+        await w.plane.commands.cancel(w.echo, job.id)
         await posted(w, 1)
         w.moved += 2_000  # its retention has passed, and so has the time of the next try
         assert [body["id"] for _, _, body, _ in await posted(w, 2)] == [job.id] * 2
@@ -151,10 +148,10 @@ async def test_a_large_input_and_output_are_put_back_into_the_body() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
+        await agent.ready_workers()
         large = {"x": "y" * 2_000_000}
         given = Submission(input=json.dumps(large).encode(), webhook=URL)
-        await w.plane.submit("default", "echo", given, sync=False)
+        await w.plane.commands.submit(w.echo, given, sync=False)
         assign = await agent.assigned()
         assert assign.input_ref is not None
         ref = await w.artifacts.put_bytes(f"echo/{assign.job}/1/output.json", json.dumps(large).encode())
@@ -168,8 +165,8 @@ async def test_a_store_of_objects_that_is_down_does_not_use_up_a_try() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent = w.agent()
         await agent.connect(tasks)
-        await agent.staffed()
-        await w.plane.submit("default", "echo", HOOKED, sync=False)
+        await agent.ready_workers()
+        await w.plane.commands.submit(w.echo, HOOKED, sync=False)
         assign = await agent.assigned()
         ref = await w.artifacts.put_bytes(f"echo/{assign.job}/1/output.json", b'"large"')
         w.artifacts.down = True
@@ -181,26 +178,9 @@ async def test_a_store_of_objects_that_is_down_does_not_use_up_a_try() -> None:
         assert body["output"] == "large"
 
 
-@given(st.lists(st.sampled_from("abcdefgh"), max_size=200))
-def test_places_are_shared_out_so_that_one_is_left_for_whoever_has_none(wanted: list[str]) -> None:
-    places = Counter[str]()
-    for receiver in wanted:
-        if places.total() < AT_ONCE and receiver not in full(places):
-            places[receiver] += 1
-        assert places[receiver] <= AT_ONCE // 2
-    assert "new" not in full(places)
-    if len(places) < 5:
-        assert places.total() < AT_ONCE
-
-
-def test_one_receiver_alone_gets_half_of_the_places() -> None:
-    assert full({"a": AT_ONCE // 2 - 1}) == []
-    assert full({"a": AT_ONCE // 2}) == ["a"]
-
-
 async def cancelled(w: World, given: Submission = HOOKED) -> str:
-    job = await w.plane.submit("default", "echo", given, sync=False)
-    await w.plane.cancel("default", "echo", job.id)
+    job = await w.plane.commands.submit(w.echo, given, sync=False)
+    await w.plane.commands.cancel(w.echo, job.id)
     return job.id
 
 
@@ -208,9 +188,9 @@ async def cancelled(w: World, given: Submission = HOOKED) -> str:
 async def test_webhooks_that_wait_for_the_object_store_hold_no_other_up() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         large = Submission(input=json.dumps("x" * 1_100_000).encode(), webhook=URL)
-        waiting = [await w.plane.submit("default", "echo", large, sync=False) for _ in range(AT_ONCE + 8)]
+        waiting = [await w.plane.commands.submit(w.echo, large, sync=False) for _ in range(AT_ONCE + 8)]
         w.artifacts.down = True
-        await w.plane.purge("default", "echo")
+        await w.plane.commands.purge(w.echo)
         await asyncio.sleep(5)
         job, began = await cancelled(w), w.now()
         ((at, _, body, _),) = await posted(w, 1)
@@ -225,14 +205,14 @@ async def test_webhooks_that_wait_for_the_object_store_hold_no_other_up() -> Non
 async def test_a_webhook_whose_payload_was_altered_or_lost_does_not_stay_for_ever() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
         large = Submission(input=json.dumps("x" * 1_100_000).encode(), webhook=URL)
-        lost = await w.plane.submit("default", "echo", large, sync=False)
+        lost = await w.plane.commands.submit(w.echo, large, sync=False)
         assert len(w.artifacts.blobs) == 1
         w.artifacts.blobs.clear()
-        altered = await w.plane.submit("default", "echo", large, sync=False)
+        altered = await w.plane.commands.submit(w.echo, large, sync=False)
         (key,) = w.artifacts.blobs
         w.artifacts.blobs[key] = b"1"
         for job in (lost, altered):
-            await w.plane.cancel("default", "echo", job.id)
+            await w.plane.commands.cancel(w.echo, job.id)
         await asyncio.sleep(60)
         assert await w.commits.read(store.next_webhook_at) is None
         assert w.posted == []
@@ -279,7 +259,7 @@ async def test_a_slow_look_at_the_outbox_sends_nothing_twice() -> None:
             await asyncio.sleep(1)
             return found
 
-        async def post(_: str, body: bytes, __: Any) -> int:
+        async def post(_: str, body: bytes, *__: Any) -> int:
             await asyncio.sleep(0.5)
             sent.append(json.loads(body)["id"])
             return 200
@@ -297,7 +277,7 @@ async def test_receivers_that_hang_hold_no_other_up_however_much_waits_for_them(
     async with world(endpoint(workers_max=0)) as (w, _):
         quick: list[str] = []
 
-        async def post(url: str, body: bytes, _: Any) -> int:
+        async def post(url: str, body: bytes, *_: Any) -> int:
             if "slow" in url:
                 await asyncio.sleep(10)
                 return 500
@@ -306,10 +286,64 @@ async def test_receivers_that_hang_hold_no_other_up_however_much_waits_for_them(
 
         w.plane.webhooks._post = post
         slow = [Submission(input=b"{}", webhook=f"https://slow-{n}.test/") for n in range(3)]
-        jobs = [await w.plane.submit("default", "echo", one, sync=False) for one in [*slow * AT_ONCE, HOOKED]]
+        jobs = [await w.plane.commands.submit(w.echo, one, sync=False) for one in [*slow * AT_ONCE, HOOKED]]
         began = w.loop.time()
-        await w.plane.purge("default", "echo")
+        await w.plane.commands.purge(w.echo)
         while not quick:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         assert w.loop.time() - began < 2
         assert quick == [jobs[-1].id]
+
+
+@story
+async def test_an_account_whose_receivers_all_hang_holds_no_other_account_up() -> None:
+    """Each under a host name of its own, as a wildcard in the name service makes them."""
+    async with world(endpoint(), endpoint("theirs", account="other")) as (w, _):
+        told: list[str] = []
+
+        async def post(url: str, body: bytes, _: Any, account: str) -> int:
+            if "slow" in url:
+                assert account == "other"
+                await asyncio.sleep(10)
+                return 500
+            told.append(json.loads(body)["id"])
+            return 200
+
+        w.plane.webhooks._post = post
+        for n in range(4 * AT_ONCE):
+            slow = Submission(input=b"{}", webhook=f"https://slow-{n}.test/")
+            await w.plane.commands.submit(w.plane.endpoints.find("other", "theirs"), slow, sync=False)
+        await w.plane.commands.purge(w.plane.endpoints.find("other", "theirs"))
+        await asyncio.sleep(1)
+        for _ in range(20):
+            began = w.loop.time()
+            job = await cancelled(w)
+            while job not in told:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            assert w.loop.time() - began < 2
+
+
+@story
+async def test_large_deliveries_that_hang_hold_no_other_accounts_up() -> None:
+    async with world(endpoint(), endpoint("theirs", account="other")) as (w, _):
+        told: list[str] = []
+
+        async def post(url: str, *_: Any) -> int:
+            if "slow" in url:
+                await asyncio.sleep(10)
+                return 500
+            told.append(url)
+            return 200
+
+        w.plane.webhooks._post = post
+        large = json.dumps("x" * 1_100_000).encode()
+        for n in range(8):
+            slow = Submission(input=large, webhook=f"https://slow-{n}.test/")
+            await w.plane.commands.submit(w.plane.endpoints.find("other", "theirs"), slow, sync=False)
+        await w.plane.commands.purge(w.plane.endpoints.find("other", "theirs"))
+        await asyncio.sleep(1)
+        await cancelled(w, Submission(input=large, webhook=URL))
+        began = w.loop.time()
+        while not told:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        assert w.loop.time() - began < 2

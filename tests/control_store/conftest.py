@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 from memory_store import memory_store
 
 from stoker.control import store
-from stoker.control.commit import run_batch
-from stoker.control.secrets import random_secrets
-from stoker.control.store.schema import metadata
+from stoker.control.store.database.commits import run_batch
+from stoker.control.store.database.schema import metadata
+from stoker.control.store.database.secrets import random_secrets
 from stoker.control.types import (
     Changed,
     Claimed,
@@ -102,6 +102,9 @@ class Bench:
 
     def cancel(self, now: float, job: str) -> tuple[JobView | None, Changed | None]:
         return self.do(lambda conn: store.cancel(conn, ACCOUNT, E, job, now))
+
+    def end_wait(self, now: float, job: str, why: str = "too slow") -> tuple[JobView | None, Changed | None]:
+        return self.do(lambda conn: store.end_wait(conn, ACCOUNT, E, job, now, why))
 
     def retry(self, now: float, job: str) -> tuple[JobView | None, Changed | None]:
         return self.do(lambda conn: store.retry(conn, ACCOUNT, E, job, now))

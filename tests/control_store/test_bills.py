@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -13,11 +14,11 @@ from hypothesis import strategies as st
 
 from stoker.control import store
 from stoker.control.billing import HOUR_MS, PriceList, records
-from stoker.control.needs import Needs
-from stoker.control.pod import Pod, PodBody
-from stoker.control.store.volumes import add_volume, delete_volume, put_volume
+from stoker.control.rules.needs import Needs
+from stoker.control.rules.pods import Pod, PodBody
+from stoker.control.rules.volumes import Volume
+from stoker.control.store.resources.volumes import add_volume, delete_volume, put_volume
 from stoker.control.types import EndpointVersion
-from stoker.control.volume import Volume
 from stoker.wire.messages import Device, Price, Report, ReportBody, Span, Usage
 
 HOUR = 490_000
@@ -64,16 +65,67 @@ def span(n: int = 1, began: int = 0, ended: int = 2_000, **fields: Any) -> Usage
 def read(bench: Any, kind: str = "endpoint", **fields: Any) -> list[tuple[int, str, int, int, int]]:
     query = store.BillQuery("default", kind, fields.pop("hours", ALWAYS), **fields)
     rows = store.read_bills(bench.store.writer, query)
-    return sorted((r.hour - HOUR, r.name, r.billed_ms, r.disk_gb, r.nano_usd) for r in rows)
+    found = records(rows, store.read_spaces(bench.store.writer, query), "hour")
+    return sorted((r.hour - HOUR, r.name, r.billed_ms, r.disk_gb, r.nano_usd) for r in found)
 
 
 def test_a_span_told_twice_is_billed_once(bench: Any) -> None:
     join(bench)
     report(bench, span(), span())
-    report(bench, span(), span(ended=9_000))  # n says which one it is
+    report(bench, span())
     report(bench, span(2, 2_000, 3_000), span(1, boot="b2"))
     assert read(bench, by="resource") == [(0, "echo", 5_000, 0, 25_000)]
     assert bench.rows("SELECT count(*), sum(billed_ms), sum(nano_usd) FROM usage") == [(3, 5_000, 25_000)]
+
+
+@pytest.mark.parametrize("ends", list(permutations([2_000, 9_000, 1_800_500])), ids=str)
+def test_of_a_span_that_is_told_with_several_ends_the_longest_stands(bench: Any, ends: list[int]) -> None:
+    """In any order: a copy of an agent's disk may have it as it was before it grew."""
+    join(bench)
+    for ended in ends:
+        report(bench, span(ended=ended), span(ended=ended))
+    report(bench, span(2, 1_800_500, 1_801_000))
+    assert read(bench, by="worker") == [(0, "w1", 1_800_000, 0, 9_000_000), (1, "w1", 1_000, 0, 5_000)]
+    told = bench.rows("SELECT n, ended_ms, billed_ms, nano_usd FROM usage ORDER BY n")
+    assert [tuple(row) for row in told] == [
+        (1, NOW_MS + 1_800_500, 1_800_500, 9_002_500),
+        (2, NOW_MS + 1_801_000, 500, 2_500),
+    ]
+
+
+OTHERS: dict[str, Any] = {
+    "began_ms": NOW_MS - 1_000,
+    "state": "idle",
+    "kind": "pod",
+    "endpoint": "another",
+    "devices": ("g0", "g1"),
+}
+
+
+@pytest.mark.parametrize("field", OTHERS)
+def test_a_span_that_differs_in_more_than_its_end_changes_nothing(bench: Any, field: str) -> None:
+    bench.put_endpoint("another")
+    join(bench)
+    if field == "kind":
+        pod(bench)
+    owner = {"owner": "p1", "endpoint": "p1"} if field == "kind" else {}
+    bench.put_endpoint("p1")
+    report(bench, span(**owner), replace(span(ended=9_000), **owner, **{field: OTHERS[field]}))
+    assert bench.rows("SELECT ended_ms, billed_ms, nano_usd FROM usage") == [(NOW_MS + 2_000, 2_000, 10_000)]
+    assert sum(row[4] for row in read(bench) + read(bench, "pod")) == 10_000
+
+
+def test_a_span_that_grows_keeps_the_price_of_what_is_known(bench: Any) -> None:
+    join(bench)
+    report(bench, span())
+    session, grown = bench.sessions["n1"], [Report(2, span(ended=3_000))]
+    dear = PriceList(device_second=50_000)
+    bench.do(
+        lambda conn: store.apply_reports(
+            conn, node="n1", session=session, reports=grown, now=NOW, prices=dear
+        )
+    )
+    assert read(bench) == [(0, "", 3_000, 0, 10_000 + 50_000)]
 
 
 def test_a_span_that_crosses_hours_is_split(bench: Any) -> None:
@@ -230,6 +282,35 @@ def test_a_volume_is_billed_by_its_size_while_it_is(bench: Any) -> None:
     assert read(bench, "volume", by="resource") == [(0, "v1", 0, 200, 240_000)]
 
 
+def test_what_is_told_of_space_is_the_most_that_there_was_at_once(bench: Any) -> None:
+    def volume(name: str, size: int, began: float, ended: float | None = None) -> None:
+        bench.do(lambda conn: add_volume(conn, Volume(name, "default", name, "EU-RO-1", size, began)))
+        if ended is not None:
+            bench.do(lambda conn: delete_volume(conn, name, ended))
+
+    volume("v1", 30, NOW, NOW + 600.0)
+    volume("v2", 100, NOW + 600.0)
+    volume("v3", 20, NOW + 700.0, NOW + 800.0)
+    for at in (NOW + 60.0, NOW + 120.0, NOW + 900.0):
+        bench.do(lambda conn, at=at: store.bill_volumes(conn, PRICES, at))
+    assert [row[3] for row in read(bench, "volume")] == [120]
+    assert {row[1]: row[3] for row in read(bench, "volume", by="resource")} == {"v1": 30, "v2": 100, "v3": 20}
+    assert [tuple(row) for row in bench.rows("SELECT count(*) FROM spaces")] == [(3,)], (
+        "one row for each size"
+    )
+
+
+def test_a_pod_that_grows_is_not_counted_twice(bench: Any) -> None:
+    made = pod(bench)
+    bench.do(lambda conn: store.bill_pods(conn, PRICES, NOW + 60.0))
+    bench.do(lambda conn: store.put_pod(conn, replace(made, body=replace(made.body, disk_gb=60))))
+    bench.do(lambda conn: store.bill_pods(conn, PRICES, NOW + 120.0))
+    assert [row[3] for row in read(bench, "pod", by="gpu_type", gpu_types=("H200",))] == [80]
+    assert [tuple(row) for row in bench.rows("SELECT gb FROM spaces ORDER BY began")] == [(70,), (80,)]
+    early = store.BillQuery("default", "pod", (0, HOUR), gpu_types=("L4",), resource="p1")
+    assert store.read_spaces(bench.store.writer, early) == []
+
+
 def test_an_outage_of_days_is_made_up_for(bench: Any) -> None:
     pod(bench)
     bench.do(lambda conn: store.bill_pods(conn, PRICES, NOW + 3 * 86_400.0))
@@ -281,12 +362,12 @@ def test_every_cut_of_a_bill_adds_up_to_its_spans(new_bench: Callable[[], Any], 
             query = store.BillQuery("default", "endpoint", ALWAYS, by=by)
             rows = store.read_bills(bench.store.writer, query)
             for size in ("hour", "day", "week", "month", "year"):
-                made = records(rows, size)  # type: ignore[arg-type]
+                made = records(rows, [], size)  # type: ignore[arg-type]
                 assert sum(one.billed_ms for one in made) == time
                 assert sum(one.nano_usd for one in made) == money + outputs
                 if size != "hour":
                     by_day = store.read_bills(bench.store.writer, query, days=True)
-                    assert records(by_day, size) == made  # type: ignore[arg-type]
+                    assert records(by_day, [], size) == made  # type: ignore[arg-type]
     finally:
         bench.store.close()
 

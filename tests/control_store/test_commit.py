@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from stoker.control.commit import Committer, InlineCommitter
 from stoker.control.errors import Unavailable
-from stoker.control.keys import create_key, list_keys
 from stoker.control.store import Conn, view
+from stoker.control.store.database.commits import Committer, InlineCommitter
+from stoker.control.store.resources.keys import create_key, list_keys
 
 SQLITE_ONLY = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 """Tests of what only a file does; test_postgres.py has the likes of them for a server."""

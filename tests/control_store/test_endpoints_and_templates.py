@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.control import store
-from stoker.control.types import JobState, Template
+from stoker.control.rules.events import JobState
+from stoker.control.types import Template
 
 ACCOUNT, E = "default", "echo"
 ENV = {"TOKEN": "hunter2"}

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from stoker.control import store
-from stoker.control.commit import run_batch
 from stoker.control.errors import KeyReused
-from stoker.control.types import JobState, NewJob, Once
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Once
+from stoker.control.store.database.commits import run_batch
+from stoker.control.types import NewJob
 
 KEY = Once("order-7", b"\x00" * 32)
 OTHER = Once("order-7", b"\x01" * 32)

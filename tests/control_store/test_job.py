@@ -11,8 +11,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.control import job as machine
-from stoker.control.types import TERMINAL, JobState
+from stoker.control.rules import machine
+from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.rules.policy import MAX_GIVEN
 
 FRESH = {"created_at": 100.0, "ttl_at": 10_000.0}
 
@@ -353,6 +354,21 @@ def test_a_cancel_does_not_undo_an_end() -> None:
     assert machine.step(job, machine.CancelAsked(111.0)) == (job, ())
 
 
+def test_a_wait_that_is_over_times_the_job_out_and_stops_the_node() -> None:
+    job, commands = machine.step(play(claimed()), machine.WaitOver(105.0, "too slow"))
+    assert job.state == machine.TimedOut(105.0, "too slow")
+    assert commands == (machine.CancelOnNode("n1", 1, "cancelled"), machine.Publish(JobState.TIMED_OUT))
+    assert machine.step(job, ended("completed")) == (job, ())
+    assert machine.step(job, machine.RetryAsked(110.0))[0].name is JobState.IN_QUEUE
+
+
+def test_a_wait_that_is_over_undoes_no_end() -> None:
+    for job in (play(claimed(), ended("completed")), play(machine.CancelAsked(104.0))):
+        assert machine.step(job, machine.WaitOver(111.0, "too slow")) == (job, ())
+    late = machine.WaitOver(10_000.0, "too slow")
+    assert machine.step(play(), late) == (play(), ())
+
+
 def test_expiry_stops_running_work() -> None:
     job, commands = machine.step(play(claimed()), machine.Expired(10_000.0))
     assert job.state == machine.Gone()
@@ -401,6 +417,8 @@ def _event(kind: str, at: float, node: str, attempt: int, end: str, yes: bool) -
             return machine.CancelAsked(at)
         case "purge":
             return machine.Purged(at)
+        case "wait_over":
+            return machine.WaitOver(at, "why")
         case "reopen":
             return machine.RetryAsked(at)
         case "shorten":
@@ -415,7 +433,7 @@ KINDS = st.sampled_from(
     + ["lose", "drop", "resume", "refuse"] * 2
     + ["end"] * 3
     + ["reopen"] * 2
-    + ["cancel", "purge", "shorten", "expire"]
+    + ["cancel", "purge", "wait_over", "shorten", "expire"]
 )
 ENDS = st.sampled_from(["lost", "lost", "lost", "failed", "completed", "timed_out", "cancelled"])
 STEPS = st.lists(st.tuples(KINDS, GAPS, NODES, st.integers(-1, 1), ENDS, st.booleans()), max_size=40)
@@ -454,9 +472,9 @@ def _check(job: Any, event: Any, after: Any, commands: tuple[Any, ...]) -> None:
         assert after.state == job.state or reopened or isinstance(after.state, machine.Gone)
     if after.name in TERMINAL:
         assert after.reason in (None, machine.PURGED)
-    if machine.holder(job) is not None and after.name is JobState.CANCELLED and hasattr(event, "at"):
+    if machine.holder(job) is not None and after.name in TERMINAL:
         stops = [one for one in commands if isinstance(one, machine.CancelOnNode)]
-        assert bool(stops) == isinstance(event, machine.CancelAsked | machine.Purged)
+        assert bool(stops) == isinstance(event, machine.CancelAsked | machine.Purged | machine.WaitOver)
     if isinstance(event, machine.Ended) and after != job:
         assert machine.holder(job) == event.node
         assert job.attempt == event.attempt
@@ -470,7 +488,7 @@ def _check_counts(job: Any, after: Any, reopened: bool) -> None:
     assert raised in ((0, 0), (1, 0), (0, 1))
     assert after.failures < job.max_attempts
     assert after.handler_failures <= job.handler_retries
-    assert 0 <= after.given <= machine.MAX_GIVEN
+    assert 0 <= after.given <= MAX_GIVEN
     assert (after.given_before, after.first_attempt) == (job.given_before, job.first_attempt)
 
 

@@ -6,14 +6,27 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from stoker.control import store
-from stoker.control.types import Cursor, JobState, S3Config
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import S3Config
+from stoker.control.store.database.schema import spans
+from stoker.control.streams import Cursor
 from stoker.wire.messages import Artifact, Chunk, Progress, Ref, Refused, Span, Uploading
 
 ARTIFACT = Artifact("echo/job-1/1/0-a.png", 10, "ab", "image/png")
 EXECUTION = Span("execution", "device_ms", 7, 70)
 OUTPUT = Span("output", "output_pixel", 100, 2_000)
+
+
+def job_spans(bench: Any, job: str) -> tuple[tuple[int, Span], ...]:
+    """The bill of one job, with the attempt of each span."""
+    found = select(spans).where(spans.c.job == job).order_by(spans.c.attempt, spans.c.kind, spans.c.unit)
+    return tuple(
+        (row.attempt, Span(row.kind, row.unit, row.quantity, row.nano_usd))
+        for row in bench.store.writer.execute(found)
+    )
 
 
 # ---- submit and claim -------------------------------------------------------------------------------
@@ -129,7 +142,7 @@ def test_a_resent_outcome_changes_nothing_and_orphans_nothing(bench: Any) -> Non
     assert again.stale == (bench.key(claimed),)
     assert bench.view(12.0, claimed.job) == before
     assert bench.counters() == {"completed": 1}
-    assert store.job_spans(bench.store.writer, claimed.job) == ((1, EXECUTION),)
+    assert job_spans(bench, claimed.job) == ((1, EXECUTION),)
 
 
 def test_a_stale_attempt_changes_nothing_and_its_uploads_are_orphans(bench: Any) -> None:
@@ -144,7 +157,7 @@ def test_a_stale_attempt_changes_nothing_and_its_uploads_are_orphans(bench: Any)
     assert reported.chunks == ()
     assert reported.stale == (bench.key(first),)
     assert reported.orphans == (ARTIFACT,)
-    assert store.job_spans(bench.store.writer, first.job) == ()
+    assert job_spans(bench, first.job) == ()
     assert bench.view(13.0, first.job).state is JobState.IN_PROGRESS
     (changed,) = bench.report(14.0, bench.done(second), node="n2").changed
     assert changed.losers == ("echo/job-1/1/",)
@@ -254,7 +267,7 @@ def test_an_outcome_after_a_cancel_is_billed_once_and_not_delivered(bench: Any) 
     reported = bench.report(12.0, outcome, outcome)
     assert reported.changed == ()
     assert reported.orphans[0] == ARTIFACT
-    assert store.job_spans(bench.store.writer, claimed.job) == ((1, EXECUTION),)
+    assert job_spans(bench, claimed.job) == ((1, EXECUTION),)
     view = bench.view(12.0, claimed.job)
     assert (view.state, view.output) == (JobState.CANCELLED, None)
     assert view.execution_ms == outcome.execution_ms > 0
@@ -271,7 +284,7 @@ def test_an_attempt_that_its_node_stopped_is_billed_and_not_delivered(bench: Any
     assert reported.changed[0].view == bench.view(12.0, claimed.job)
     assert reported.changed[0].view.output_ref is None
     assert (reported.orphans, bench.leftovers()) == ((ARTIFACT,), (ref.key,))
-    assert store.job_spans(bench.store.writer, claimed.job) == ((1, EXECUTION),)
+    assert job_spans(bench, claimed.job) == ((1, EXECUTION),)
 
 
 # ---- streams ----------------------------------------------------------------------------------------
@@ -329,6 +342,21 @@ def test_uploading_is_noted(bench: Any) -> None:
     claimed = bench.running(10.0)
     bench.report(11.0, Uploading(claimed.job, 1))
     assert bench.rows("SELECT uploading FROM jobs") == [(1,)]
+
+
+def test_why_a_result_is_not_uploaded_yet_is_shown_until_it_is(bench: Any) -> None:
+    claimed = bench.running(10.0)
+    bench.report(11.0, Uploading(claimed.job, 1), Uploading(claimed.job, 1, "no such host"))
+    assert bench.view(11.0, claimed.job).reason == "no such host"
+    bench.report(12.0, bench.done(claimed))
+    assert bench.view(12.0, claimed.job).reason is None
+
+
+def test_an_attempt_does_not_show_what_the_one_before_waited_for(bench: Any) -> None:
+    claimed = bench.running(10.0)
+    bench.report(11.0, Uploading(claimed.job, 1, "no such host"), bench.lost(claimed))
+    bench.claim(12.0, bench.slot())
+    assert bench.view(12.0, claimed.job).reason is None
 
 
 def test_the_cursor_moves_forward_only(bench: Any) -> None:
@@ -396,7 +424,7 @@ def test_bills_and_counters_outlive_jobs(bench: Any) -> None:
     bench.report(11.0, bench.done(claimed, spans=(EXECUTION, OUTPUT)))
     bench.expire(1e9)
     assert bench.rows("SELECT count(*) FROM jobs") == [(0,)]
-    assert store.job_spans(bench.store.writer, claimed.job) == ((1, EXECUTION), (1, OUTPUT))
+    assert job_spans(bench, claimed.job) == ((1, EXECUTION), (1, OUTPUT))
     assert bench.counters() == {"completed": 1}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stoker.control import keys
-from stoker.control.access import ALL, Access, Caller
+from stoker.control.rules.access import ALL, Access, Caller
+from stoker.control.store.resources import keys
 
 
 def test_a_key_is_found_until_it_is_revoked(bench: Any) -> None:
@@ -57,8 +57,6 @@ def test_join_tokens_are_no_keys_and_may_run_out(bench: Any) -> None:
     )
     conn = bench.store.writer
     assert token.startswith("jt_")
-    assert keys.refuses(conn, token, "n1", 9.0) is None
-    assert "has expired" in (keys.refuses(conn, token, "n1", 10.0) or "")
     for disguised in (token, token.replace("jt_", "sk_")):
         assert keys.find_caller(conn, disguised, 1.0) is None
     assert keys.list_keys(conn) == ()
@@ -76,42 +74,6 @@ def test_a_key_tells_what_it_may_do_until_it_expires(bench: Any) -> None:
     assert keys.list_keys(conn) == (record,)
     assert keys.get_key(conn, "default", record.id) == record
     assert keys.get_key(conn, "another", record.id) is None
-
-
-def test_a_token_for_one_node_is_spent_by_the_first_that_joins(bench: Any) -> None:
-    _, token = bench.do(
-        lambda conn: keys.create_join_token(conn, name="host", now=1.0, uses=1, expires_at=9.0)
-    )
-    for node in ("n1", "n2"):
-        bench.node(node, 2.0)
-    bench.do(lambda conn: keys.join(conn, token, "n1", 3.0))
-    with pytest.raises(keys.JoinRefused, match="used as often as it may be"):
-        bench.do(lambda conn: keys.join(conn, token, "n2", 3.0))
-    bench.do(lambda conn: keys.join(conn, token, "n1", 10.0))
-    (record,) = keys.list_keys(bench.store.writer, "join")
-    assert (record.uses_left, record.last_used_at) == (0, 10.0)
-
-
-def test_a_revoked_token_lets_nobody_come_back(bench: Any) -> None:
-    record, token = bench.do(lambda conn: keys.create_join_token(conn, name="hosts", now=1.0))
-    bench.node("n1", 2.0)
-    bench.do(lambda conn: keys.join(conn, token, "n1", 3.0))
-    conn = bench.store.writer
-    assert keys.joined(conn, token, "n1")
-    assert not keys.joined(conn, token, "n2"), "it joined with no token"
-    bench.do(lambda conn: keys.revoke_key(conn, record.id, 4.0))
-    assert not keys.joined(conn, token, "n1")
-    assert "revoked" in (keys.refuses(conn, token, "n1", 5.0) or "")
-
-
-def test_a_node_that_takes_another_token_spends_it(bench: Any) -> None:
-    make = keys.create_join_token
-    _, first = bench.do(lambda conn: make(conn, name="first", now=1.0))
-    _, second = bench.do(lambda conn: make(conn, name="second", now=2.0, uses=2))
-    bench.node("n1", 2.0)
-    for token in (first, second, second):
-        bench.do(lambda conn, token=token: keys.join(conn, token, "n1", 3.0))
-    assert [record.uses_left for record in keys.list_keys(bench.store.writer, "join")] == [None, 1]
 
 
 def test_what_is_changed_is_the_own_account_s(bench: Any) -> None:

@@ -1,4 +1,4 @@
-"""Broken copies of what recognises keys and tokens: each is a mistake that the tests of them must see."""
+"""Broken copies of the modules that check keys, tokens and credentials: their tests must notice each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import load, mutant
 
-from stoker.control import keys
+from stoker.control.nodes import joining
 from stoker.control.store import open_store
+from stoker.control.store.resources import keys
 
 FOLDER = Path(__file__).parent
 
-MUTANTS = {
+KEYS = {
     "a revoked key opens": (
         "keys.c.kind == kind, keys.c.revoked_at.is_(None))",
         "keys.c.kind == kind)",
@@ -35,18 +36,6 @@ MUTANTS = {
         "Caller(row.account, row.id, Access.parse(row.access))",
         "Caller(row.account, row.id, ALL)",
     ),
-    "uses are not counted": ("uses_left=keys.c.uses_left - 1", "uses_left=keys.c.uses_left"),
-    "a spent token opens": ("if row.uses_left == 0", "if row.uses_left == -1"),
-    "coming back spends": ("if row.id != _join_key(conn, node):\n        spent", "if row:\n        spent"),
-    "the node forgets its token": ("join_key=row.id, account", 'join_key="", account'),
-    "coming back is refused": (
-        "if row.id == _join_key(conn, node):\n        return None",
-        "if False:\n        return None",
-    ),
-    "an expired token lets in": (
-        '        return f"join token {row.id} has expired: {another}"',
-        "        return None",
-    ),
     "another account's key is changed": (
         "changed = update(keys).where(keys.c.id == key, keys.c.account == account,",
         "changed = update(keys).where(keys.c.id == key,",
@@ -57,31 +46,74 @@ MUTANTS = {
     ),
 }
 
+JOINING = {
+    "another node's credential will do": ("known.credential == brought.id or", "True or"),
+    "an unused one of another node will do": ("brought.node == node and not known.used", "not known.used"),
+    "one that was not used is good for ever": ("not known.used and known.revoked_at is None", "True"),
+    "it is good once the node was turned out": (" and known.revoked_at is None\n\n", "\n\n"),
+    "another token takes an id": (
+        "if known.join_key == brought.id and not known.used:",
+        "if not known.used:",
+    ),
+    "the join token goes on": (
+        "known.join_key == brought.id and not known.used:",
+        "known.join_key == brought.id:",
+    ),
+    "an old token lets in who was turned out": ("brought.created_at <= known.revoked_at", "False"),
+    "an expired token lets in": ("brought.expires_at <= now", "brought.expires_at < 0"),
+    "a spent token lets in": ("brought.uses_left == 0", "brought.uses_left == -1"),
+    "uses are not counted": ("uses_left=key_rows.c.uses_left - 1", "uses_left=key_rows.c.uses_left"),
+    "the lost credential stays good": ("    _forget_unused(conn, node, but=brought.id)\n", ""),
+    "a full disk gets more and more": (
+        "        _forget_unused(conn, node, newest=UNUSED_MOST - 1)\n",
+        "        pass\n",
+    ),
+    "who was turned out kept one": ("        _forget_unused(conn, node)\n", "        pass\n"),
+    "the one that came does not speak": (
+        ".values(credential=brought.id)",
+        ".values(credential=nodes.c.credential)",
+    ),
+    "a credential is never used": (
+        "    note_use(conn, {brought.id: now})\n    _forget_unused(",
+        "    _forget_unused(",
+    ),
+    "any credential speaks": ("bool(row.id == known.credential)", "True"),
+    "what was revoked is forgotten": ("key_rows.c.revoked_at.is_(None), ", ""),
+    "nobody is turned out": ("key_rows.c.revoked_at.is_not(None)", "key_rows.c.revoked_at == 0.0"),
+}
 
+MUTANTS = [(keys, "keys", *pair) for pair in KEYS.items()]
+MUTANTS += [(joining, "joining", *pair) for pair in JOINING.items()]
 BENCHES = load("benches", FOLDER / "conftest.py", (FOLDER / "conftest.py").read_text())
 
 
-def survives(module: ModuleType) -> bool:
-    """Whether every test that takes nothing but a bench passes with the given module in its place."""
-    path = FOLDER / "test_keys.py"
-    found = load("tests_of_keys", path, path.read_text())
-    found.keys = module  # type: ignore[attr-defined]
-    for word, test in vars(found).items():
-        if word.startswith("test_") and set(test.__annotations__) == {"bench", "return"}:
-            bench = BENCHES.Bench(open_store(":memory:"))
-            try:
-                test(bench)
-            except (Exception, pytest.fail.Exception):
-                return False
-            finally:
-                bench.store.close()
+def survives(module: ModuleType, name: str) -> bool:
+    """Whether every test of `test_{name}.py` that takes at most a bench passes with `module` in its place."""
+    path = FOLDER / f"test_{name}.py"
+    tests = load(f"tests_of_{name}", path, path.read_text())
+    setattr(tests, name, module)
+    for test in [value for key, value in vars(tests).items() if key.startswith("test_")]:
+        fixtures = test.__annotations__.keys() - {"return"}
+        if not fixtures <= {"bench"}:
+            continue
+        bench = BENCHES.Bench(open_store(":memory:"))
+        try:
+            test(*[bench for _ in fixtures])
+        except (Exception, pytest.fail.Exception):
+            return False
+        finally:
+            bench.store.close()
     return True
 
 
-@pytest.mark.parametrize(("old", "new"), [pytest.param(*pair, id=words) for words, pair in MUTANTS.items()])
-def test_a_mutant_is_killed(old: str, new: str) -> None:
-    assert not survives(mutant(keys, old, new))
+@pytest.mark.parametrize(
+    ("module", "name", "old", "new"),
+    [pytest.param(module, name, *pair, id=mistake) for module, name, mistake, pair in MUTANTS],
+)
+def test_a_mutant_is_killed(module: ModuleType, name: str, old: str, new: str) -> None:
+    assert not survives(mutant(module, old, new), name)
 
 
-def test_the_original_lives() -> None:
-    assert survives(keys)
+@pytest.mark.parametrize(("module", "name"), [(keys, "keys"), (joining, "joining")])
+def test_the_original_lives(module: ModuleType, name: str) -> None:
+    assert survives(module, name)

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from stoker.control import store
-from stoker.control.store import orders as store_orders
-from stoker.control.store import samples as store_samples
-from stoker.control.store import views as store_views
-from stoker.control.types import AttemptLog, Counted, JobState, Listing, Page
+from stoker.control.rules.events import JobState
+from stoker.control.store.billing import samples as store_samples
+from stoker.control.store.jobs import orders as store_orders
+from stoker.control.store.jobs import queries as store_views
+from stoker.control.streams import AttemptLog
+from stoker.control.types import Counted, Listing, Page
 from stoker.wire.messages import Ref
 
 

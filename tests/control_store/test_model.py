@@ -21,18 +21,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from stoker.control import job as machine
 from stoker.control import store
 from stoker.control.errors import KeyReused
-from stoker.control.store import abandoned as store_leftovers
-from stoker.control.store import idempotency as store_idempotency
-from stoker.control.store import nodes as store_nodes
-from stoker.control.store import orders as store_orders
-from stoker.control.store import reports as store_reports
-from stoker.control.store import webhooks as store_webhooks
-from stoker.control.store.statements import STATEMENTS
-from stoker.control.store.webhooks import delivery_id
-from stoker.control.types import TERMINAL, JobState, Once
+from stoker.control.rules import machine
+from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.rules.submissions import Once
+from stoker.control.store.database.statements import STATEMENTS
+from stoker.control.store.jobs import idempotency as store_idempotency
+from stoker.control.store.jobs import orders as store_orders
+from stoker.control.store.jobs import orphans as store_leftovers
+from stoker.control.store.jobs import reports as store_reports
+from stoker.control.store.jobs import webhooks as store_webhooks
+from stoker.control.store.jobs.webhooks import delivery_id
+from stoker.control.store.nodes import nodes as store_nodes
 from stoker.wire.messages import AttemptKey, Chunk, Outcome, Ref, Refused
 
 NODES = st.sampled_from(["n1", "n2"])
@@ -79,6 +80,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.told: Counter[str] = Counter()  # the webhooks that must be there, by id
         self.logs: set[tuple[str, int]] = set()
         self.stopped: dict[str, tuple[str, int]] = {}  # cancelled attempts that were not heard of since
+        self.reopened: set[str] = set()
         self.keys: dict[str, tuple[int, str, float]] = {}
         self.spilled: dict[str, str] = {}  # all that was ever uploaded, and its job
         self.named: set[str] = set()  # of those, the ones that a row has ever named
@@ -95,7 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.jobs[job], commands = machine.step(before, event)
         after = self.jobs[job]
         if job in self.hooked and after.name in TERMINAL and after.state != before.state:
-            self.told[delivery_id(job, after.attempt, after.name)] += 1
+            self.told[delivery_id(job, after.attempt, after.name, after.state.at)] += 1
         return commands
 
     def upload(self, job: str, name: str) -> Ref:
@@ -113,7 +115,8 @@ class StoreMachine(RuleBasedStateMachine):
     def order(self, job: str) -> tuple[bool, bool, float]:
         state = self.jobs[job].state
         due = state.not_before if isinstance(state, machine.Queued) else 0.0
-        return job in self.low, self.jobs[job].attempt == 0, due
+        new = self.jobs[job].attempt == 0 and job not in self.reopened
+        return job in self.low, new, due
 
     def pick(self, number: int) -> str:
         """The jobs that a node holds are the likelier ones: the rest is dead, or waits."""
@@ -268,6 +271,23 @@ class StoreMachine(RuleBasedStateMachine):
         if changed is not None:
             self.check_cancelled(changed, commands)
 
+    def stop(self, number: int) -> None:
+        if number % 2:
+            self.cancel(number)
+        else:
+            self.end_wait(number)
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=PICK)
+    def end_wait(self, number: int) -> None:
+        self.now += 0.1  # nobody waits for no time
+        job = self.pick(number)
+        _, changed = self.bench.end_wait(self.now, job)
+        commands = self.tell(job, machine.WaitOver(self.now, "too slow"))
+        assert (changed is not None) == bool(commands)
+        if changed is not None:
+            self.check_cancelled(changed, commands)
+
     def check_cancelled(self, changed: Any, commands: tuple[Any, ...]) -> None:
         stops = [(one.node, one.attempt) for one in commands if isinstance(one, machine.CancelOnNode)]
         told = [] if changed.cancel is None else [(changed.cancel[0], changed.cancel[1].attempt)]
@@ -301,6 +321,9 @@ class StoreMachine(RuleBasedStateMachine):
         job = ended[number % len(ended)] if ended and failed else self.pick(number)
         view, changed = self.bench.retry(self.now, job)
         commands = self.tell(job, machine.RetryAsked(self.now))
+        if commands:
+            self.stopped.pop(job, None)
+            self.reopened.add(job)
         assert (changed is not None) == bool(commands)
         assert view == self.bench.view(self.now, job)
 
@@ -373,8 +396,8 @@ def _row(job: str, known: Any) -> tuple[Any, ...]:
         known.handler_failures,
         known.refused,
         int(suspect),
-        # A cancelled job's node may still report what it had cost: the machine has no use for that.
-        _ANY if known.name is JobState.CANCELLED else machine.holder(known),
+        # A stopped job's node may still report what it had cost: the machine has no use for that.
+        _ANY if known.name in (JobState.CANCELLED, JobState.TIMED_OUT) else machine.holder(known),
         state.not_before if isinstance(state, machine.Queued) else _ANY,
         known.expires_at,
         known.ttl_at,
@@ -447,7 +470,7 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
         (1, lambda: walker.refuse(number(), rng.choice([0, 0, 1]), rng.random() < 0.5)),
         (2, lambda: walker.stream_breaks(node())),
         (3, lambda: walker.hello(node(), rng.randint(0, 3))),
-        (1, lambda: walker.cancel(number())),
+        (1, lambda: walker.stop(number())),
         (2, lambda: walker.retry(number(), True)),
         (1, lambda: walker.purge(rng.randint(1, 3), rng.choice([0, 0, 1]))),
         (1, lambda: walker.shorten(number(), rng.choice([1.0, 50.0, 4e3]))),

@@ -11,8 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import load, mutant
 
-from stoker.control import job as machine
-from stoker.control import job_policy as policy
+from stoker.control.rules import machine, policy
 
 MUTANTS = {
     "a fourth attempt": ("MAX_ATTEMPTS = 3", "MAX_ATTEMPTS = 4"),
@@ -88,6 +87,11 @@ MUTANTS = {
         '_may(job, "reopen") or at >= job.expires_at',
         '_may(job, "reopen")',
     ),
+    "what is gone times out": (
+        '_may(job, "wait_over") or event.at >= job.expires_at',
+        '_may(job, "wait_over")',
+    ),
+    "a wait that is over cancels": ("TimedOut(event.at, event.why)", "Cancelled(event.at)"),
     "a purge takes what runs": ('"purge": Move(frozenset({_Q})', '"purge": Move(frozenset({_Q, _P})'),
     "a purge does not say so": ("PURGED if purged else None", "None"),
     "a cancel says it was a purge": ("PURGED if purged else None", "PURGED"),
@@ -110,7 +114,7 @@ def _survives() -> bool:
         "tests_of_a_mutant",
         path,
         path.read_text(encoding="utf-8").replace(
-            "from stoker.control import job as machine", "import sys; machine = sys.modules['mutant']"
+            "from stoker.control.rules import machine", "import sys; machine = sys.modules['mutant']"
         ),
     )
     checks = [value for name, value in vars(tests).items() if name.startswith("test_")]

@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from stoker.control import store
-from stoker.control.secrets import FILE, VARIABLE, SecretKeyError, Secrets, load_secrets, random_secrets
-from stoker.control.store.schema import SCHEMA_VERSION, metadata
-from stoker.control.types import EndpointVersion, S3Config
+from stoker.control.rules.submissions import S3Config
+from stoker.control.store.database.schema import SCHEMA_VERSION, metadata
+from stoker.control.store.database.secrets import (
+    FILE,
+    VARIABLE,
+    SecretKeyError,
+    Secrets,
+    load_secrets,
+    random_secrets,
+)
+from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Price
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from stoker.control import store
-from stoker.control.types import Cursor, JobState, S3Config
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import S3Config
+from stoker.control.streams import Cursor
 from stoker.wire.messages import Artifact, Chunk, Progress, Ref, Refused
 
 OUTPUT = Ref("echo/job-1/1/output.json", 2_000_000, "cd")
@@ -246,8 +248,9 @@ def test_a_job_that_backs_off_says_how_long_and_why(bench: Any) -> None:
     (claimed,) = bench.claim(12.0, bench.slot())
     bench.report(13.0, bench.lost(claimed))
     view = bench.view(13.2, claimed.job)
-    assert view.reason == "backing off for 2 s after attempt 2: worker died: killed by SIGKILL"
+    assert view.reason == "backing off until 00:00:15 UTC after attempt 2: worker died: killed by SIGKILL"
     assert view.not_before == 15.0
+    assert bench.view(14.9, claimed.job).reason == view.reason, "it counts nothing down"
     assert bench.view(15.0, claimed.job).reason is None
     bench.claim(15.0, bench.slot())
     assert bench.view(15.0, claimed.job).reason is None
@@ -256,7 +259,7 @@ def test_a_job_that_backs_off_says_how_long_and_why(bench: Any) -> None:
 def test_a_refused_job_says_so_while_it_backs_off(bench: Any) -> None:
     claimed = bench.running(10.0)
     bench.report(11.0, Refused(claimed.job, 1, "draining"))
-    reason = "backing off for 1 s after attempt 1: the agent refused it: draining"
+    reason = "backing off until 00:00:12 UTC after attempt 1: the agent refused it: draining"
     assert bench.view(11.0, claimed.job).reason == reason
 
 

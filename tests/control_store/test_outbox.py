@@ -6,8 +6,9 @@ import base64
 from typing import Any
 
 from stoker.control import store
-from stoker.control.store.webhooks import delivery_id
-from stoker.control.types import Delivery, JobState
+from stoker.control.rules.events import JobState
+from stoker.control.store.jobs.webhooks import delivery_id
+from stoker.control.types import Delivery
 from stoker.wire.messages import Ref
 
 URL = "https://caller.example/hook"
@@ -57,8 +58,18 @@ def test_each_reported_end_is_noted_with_its_record(bench: Any) -> None:
         assert (shown.delay_ms, shown.execution_ms, shown.worker) == (3, 7, "w1")
         assert (shown.created_at, shown.webhook, told.url, told.tries) == (10.0, URL, URL, 0)
         assert (told.input, told.input_ref) == (b'{"x":1}', None)
-        assert told.id == delivery_id(claimed.job, 1, view.state)
+        assert told.id == delivery_id(claimed.job, 1, view.state, 11.5)
         tried(bench, told, 12.0, True)
+
+
+def test_a_job_that_times_out_in_the_queue_twice_is_told_twice(bench: Any) -> None:
+    """Its caller's wait was over, it was tried again, and nobody took it before that wait was over, too."""
+    job = bench.submit(10.0, webhook=URL)[0].id
+    bench.end_wait(20.0, job)
+    assert bench.retry(21.0, job)[1] is not None
+    bench.end_wait(30.0, job)
+    ids = [row[0] for row in bench.rows("SELECT id FROM webhooks")]
+    assert len(set(ids)) == 2
 
 
 def test_a_job_without_a_webhook_notes_nothing(bench: Any) -> None:
@@ -224,12 +235,10 @@ def test_of_receivers_that_are_full_none_is_given(bench: Any) -> None:
         bench.submit(10.0, webhook=url)
         bench.cancel(10.0 + bench.drawn, f"job-{bench.drawn}")
     first, other, last = due(bench)
-    assert [told.receiver for told in (first, other, last)] == [
-        "caller.example",
-        "other.example:8443",
-        "caller.example",
-    ]
+    theirs, others = ("default", "caller.example"), ("default", "other.example:8443")
+    assert [told.whose for told in (first, other, last)] == [theirs, others, theirs]
     read = bench.store.writer
-    assert store.due_webhook(read, 1e6, (), ["caller.example"]) == other
-    assert store.due_webhook(read, 1e6, {first.id}, ["other.example:8443"]) == last
-    assert store.due_webhook(read, 1e6, (), ["other.example:8443", "caller.example"]) is None
+    assert store.due_webhook(read, 1e6, (), lambda _: ["caller.example"]) == other
+    assert store.due_webhook(read, 1e6, {first.id}, lambda _: ["other.example:8443"]) == last
+    assert store.due_webhook(read, 1e6, (), lambda _: ["other.example:8443", "caller.example"]) is None
+    assert store.due_webhook(read, 1e6, (), lambda account: None if account == "default" else ()) is None

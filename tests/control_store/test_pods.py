@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.control import store
-from stoker.control.pod import Pod, PodBody, Seen, WantedPod
+from stoker.control.rules.pods import Pod, PodBody, Reported, WantedPod
 from stoker.wire.messages import HeldPod, PodState, PortMapping, RegistryAuth
 
 BODY = PodBody(
@@ -37,7 +37,9 @@ def read(bench: Any, pod: str = "p1", account: str = "default") -> Pod | None:
     return bench.do(lambda conn: store.get_pod(conn, account, pod))
 
 
-def told(bench: Any, state: str, node: str = "n1", version: int = 1, **more: object) -> tuple[WantedPod, ...]:
+def reported(
+    bench: Any, state: str, node: str = "n1", version: int = 1, **more: object
+) -> tuple[WantedPod, ...]:
     news = PodState("p1", version, 0, state, **more)  # type: ignore[arg-type]
     return bench.report(7.0, news, node=node).pods
 
@@ -45,7 +47,7 @@ def told(bench: Any, state: str, node: str = "n1", version: int = 1, **more: obj
 def test_a_pod_comes_back_as_it_was(bench: Any) -> None:
     added(bench)
     assert read(bench) == POD
-    seen = Seen(1, 0, "exited", "because", 3, (PortMapping(22, 10341, "tcp"),))
+    seen = Reported(1, 0, "exited", "because", 3, (PortMapping(22, 10341, "tcp"),))
     changed = replace(POD, wish="EXITED", version=2, restarts=3, seen=seen, started_at=6.5, change="Words")
     stored = bench.do(lambda conn: store.put_pod(conn, changed))
     assert stored == replace(changed, revision=1)
@@ -68,12 +70,12 @@ def test_what_was_asked_for_is_sealed(bench: Any) -> None:
 def test_a_report_reaches_the_pod_of_its_node_and_version(bench: Any) -> None:
     bench.node("n2", 1.0)
     added(bench)
-    assert told(bench, "running", node="n2") == ()
-    assert told(bench, "running", version=2) == ()
-    (running,) = told(bench, "running", started_ms=6_000)
+    assert reported(bench, "running", node="n2") == ()
+    assert reported(bench, "running", version=2) == ()
+    (running,) = reported(bench, "running", started_ms=6_000)
     assert running.pod == read(bench)
     assert (running.pod.seen.state, running.pod.started_at, running.pod.revision) == ("running", 6.0, 1)
-    (again,) = told(bench, "running", started_ms=6_000)
+    (again,) = reported(bench, "running", started_ms=6_000)
     assert again.pod == replace(running.pod, revision=2)
 
 
@@ -82,13 +84,13 @@ def test_a_deleted_pod_is_known_until_its_node_says_gone(bench: Any) -> None:
     bench.do(lambda conn: store.put_pod(conn, replace(POD, wish="TERMINATED")))
     assert read(bench) is None
     assert [pod.id for pod in bench.do(lambda conn: store.list_pods(conn, "default"))] == ["p1"]
-    (gone,) = told(bench, "gone")
+    (gone,) = reported(bench, "gone")
     assert gone.pod.forgotten
     assert bench.do(lambda conn: store.list_pods(conn, "default")) == ()
-    assert told(bench, "running") == ()
+    assert reported(bench, "running") == ()
     (back,) = bench.do(lambda conn: store.reconcile_pods(conn, "n1", [HeldPod("p1", 1, 0, "running")]))
     assert (back.pod.wish, back.pod.forgotten) == ("TERMINATED", False)
-    (gone,) = told(bench, "gone")
+    (gone,) = reported(bench, "gone")
     assert gone.pod.forgotten
 
 

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 from stoker.control import store
-from stoker.control.commit import Committer, run_batch
-from stoker.control.errors import InDoubt, Unavailable
-from stoker.control.keys import create_key, list_keys
-from stoker.control.secrets import FILE, SecretKeyError, random_secrets
+from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.store import Conn
-from stoker.control.store import postgres as store_postgres
+from stoker.control.store.database import postgres as store_postgres
+from stoker.control.store.database.commits import Committer, run_batch
+from stoker.control.store.database.secrets import FILE, SecretKeyError, random_secrets
+from stoker.control.store.resources.keys import create_key, list_keys
 
 HIDDEN = "hidden-password"
 
@@ -192,7 +192,7 @@ async def test_a_commit_that_got_no_answer_is_in_doubt(committer: Committer, pos
         named("a")(conn)
         postgres.kill()
 
-    with pytest.raises(InDoubt, match="may be stored, or not"):
+    with pytest.raises(UncertainCommit, match="may be stored, or not"):
         await committer.commit(killer)
     postgres.start()
     assert await committer.read(names) == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stoker.control.store.statements import POSTGRESQL, SQLITE, STATEMENTS, written
+from stoker.control.store.database.statements import POSTGRESQL, SQLITE, STATEMENTS, written
 
 
 def test_macros_read_as_each_database_has_it() -> None:

@@ -8,6 +8,7 @@ class Handler:
 
     def setup(self, device):
         self.device = device
+        self.serves = f"a count of jobs\0 on {device.kind}"
 
     def run(self, job):
         self.jobs += 1

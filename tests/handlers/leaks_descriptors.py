@@ -9,8 +9,8 @@ KEPT = []
 def handler(job):
     if job.input == "pid":
         return os.getpid()
-    few = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
     try:
         while True:
             KEPT.append(os.open("/dev/null", os.O_RDONLY))

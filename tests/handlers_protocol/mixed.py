@@ -36,7 +36,8 @@ def handler(job):
         case "progress":
             for step in range(3):
                 runpod.serverless.progress_update(job, {"step": step})
-                time.sleep(0.3)
+            while not os.path.exists(given["go"]):
+                time.sleep(0.01)
             return "done"
         case "sleep":
             time.sleep(given["s"])

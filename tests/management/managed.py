@@ -15,26 +15,28 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from plane_world import World
 
 from stoker.control.api.app import make_app
-from stoker.control.api.management.app import make_management_app
-from stoker.control.api.seam import ApiSettings
-from stoker.control.management import Management
+from stoker.control.api.settings import ApiSettings
+from stoker.control.config.settings import PlaneSettings
+from stoker.control.management_api.app import make_management_app
 from stoker.control.plane import Plane
-from stoker.control.settings import PlaneSettings
+from stoker.control.resources import Management
 from stoker.control.types import Endpoint
 
 V2 = "http://stoker/v2"
+STRICT = {"Prefer": "handling=strict"}
+"""As Stoker's own client asks: names that nobody knows are refused."""
 
 
 @dataclass
 class Managed:
     world: World
-    app: FastAPI
+    app: ASGIApp
     http: httpx.AsyncClient
     running: asyncio.Task[None] | None = field(default=None)
 

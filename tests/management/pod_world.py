@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from scripted_agent import ScriptedAgent
 from virtual_loop import VirtualLoop
 from virtual_loop import run as run_story
 
-from stoker.control.settings import PlaneSettings
+from stoker.control.config.settings import PlaneSettings
 from stoker.wire.messages import Device, PodSpec
 
 IMAGE = "ghcr.io/example/notebook:1.2"
@@ -49,6 +50,13 @@ async def heard(agent: ScriptedAgent, pod: str) -> PodSpec:
     """What the node was told of it last."""
     await agent.listen(0.1)
     return agent.pods[pod]
+
+
+def asked(spec: PodSpec) -> PodSpec:
+    """Without what its environment says of its place, and without its own key."""
+    env = {name: value for name, value in spec.env.items() if not name.startswith("RUNPOD_")}
+    key = spec.env.get("RUNPOD_API_KEY")
+    return replace(spec, env=env, hidden=tuple(one for one in spec.hidden if one != key))
 
 
 async def told(api: Managed, pod: str, **query: Any) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from managed import Managed
+from managed import STRICT, Managed
 
-from stoker.control.management import audit
+from stoker.control.resources import audit
 
 TEMPLATE = {"name": "t", "imageName": "ghcr.io/example/worker:1", "env": {"TOKEN": "hunter2"}}
 
@@ -30,7 +30,7 @@ async def test_changes_and_refusals_are_in_it_and_looking_is_not(api: Managed) -
     path = f"/templates/{made['id']}"
     by_reader = {"Authorization": reader["key"]}
     await api.http.get(path)
-    await api.http.patch(path, json={"nonsense": 1})
+    await api.http.patch(path, headers=STRICT, json={"nonsense": 1})
     await api.http.delete(path + "?why=hunter2", headers=by_reader)
     await api.http.get("/keys", headers=by_reader)
     await api.http.delete(path)
@@ -110,10 +110,10 @@ async def test_a_change_whose_line_cannot_be_ended_is_still_in_it(
     assert "not in the audit log: POST /v1/templates" in caplog.text
 
 
-async def test_strangers_do_not_fill_the_store(
+async def test_calls_with_unknown_keys_do_not_fill_the_store(
     api: Managed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(audit, "STRANGERS_PER_MINUTE", 3)
+    monkeypatch.setattr(audit, "UNKNOWN_PER_MINUTE", 3)
     api.world.moved -= api.world.now() % 60  # a minute begins: none of them ends among these calls
     for minute in (1, 2):
         for _ in range(5):

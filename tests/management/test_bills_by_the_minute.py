@@ -10,7 +10,7 @@ from managed import Managed, managed
 from plane_world import endpoint, story
 
 from stoker.control.billing import PriceList
-from stoker.control.settings import PlaneSettings
+from stoker.control.config.settings import PlaneSettings
 from stoker.wire.messages import Device, Usage
 
 GPU = Device("GPU-0", "gpu", "NVIDIA GeForce RTX 4090", 0, memory_total=24 << 30)
@@ -62,12 +62,12 @@ async def test_a_volume_and_a_stopped_pod_pay_for_their_space() -> None:
 
 
 @story
-async def test_what_is_told_again_is_billed_once() -> None:
+async def test_what_is_reported_again_is_billed_once() -> None:
     async with managed(endpoint(workers_min=1), settings=SETTINGS) as api, asyncio.TaskGroup() as tasks:
         api.run()
         agent = api.world.agent()
         await agent.connect(tasks, devices=(GPU,), facts=FACTS)
-        (worker,) = await agent.staffed()
+        (worker,) = await agent.ready_workers()
         now = int(api.world.now() * 1000)
         span = Usage(worker, "b1", 1, "worker", "running", now, now + 2_000, "echo", 1, ("GPU-0",))
         await agent.report(span, span)

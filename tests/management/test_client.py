@@ -19,7 +19,7 @@ FACTS = {"containers": "docker 28.0.1", "vcpus": "16"}
 
 def client(api: Managed, key: str | None = None) -> AsyncClient:
     transport = httpx.ASGITransport(api.app)
-    return AsyncClient("http://stoker", key or api.world.key, transport=transport, resends=0)
+    return AsyncClient("https://stoker", key or api.world.key, transport=transport, resends=0)
 
 
 async def is_made_changed_and_deleted(
@@ -85,7 +85,7 @@ async def test_secrets_bills_and_the_audit_log(api: Managed) -> None:
             assert await stoker.manage.bills(kind, bucketSize="hour") == []
 
 
-async def test_a_refusal_is_the_api_s_sentence(api: Managed) -> None:
+async def test_a_refusal_is_the_message_of_the_api(api: Managed) -> None:
     async with client(api) as stoker:
         with pytest.raises(ApiError, match="nonsense is not a known field") as refused:
             await stoker.manage.templates.create({"name": "t", "imageName": IMAGE, "nonsense": 1})
@@ -103,7 +103,7 @@ def test_what_is_safe_to_send_twice_is_sent_again() -> None:
         return httpx.Response(503, headers={"Retry-After": "1"}, json={"error": "full"})
 
     with Client(
-        "http://stoker/v2", "sk-1", transport=httpx.MockTransport(service), resends=1, sleep=lambda _: None
+        "https://stoker/v2", "sk-1", transport=httpx.MockTransport(service), resends=1, sleep=lambda _: None
     ) as stoker:
         pods = stoker.manage.pods
         calls = [

@@ -66,17 +66,113 @@ async def test_every_operation_is_named_with_its_answers(document: dict[str, Any
 
 async def test_what_holds_for_all(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.")
-    assert document["info"] == {"title": "Stoker management API", "version": "0.1.0"}
+    info = document["info"]
+    assert (info["title"], info["version"]) == ("Stoker management API", "0.1.0")
+    assert "Stoker-Ignored" in info["description"]
     assert document["servers"] == [{"url": "/v1"}]
-    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    assert document["components"]["securitySchemes"]["ApiKey"]["scheme"] == "bearer"
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             where = f"{method} {path}"
-            assert operation["security"] == [{"key": []}], where
+            assert operation["security"] == [{"ApiKey": []}], where
             assert "422" not in operation["responses"], where
             assert operation["summary"], where
             assert operation["tags"], where
     assert "ValidationError" not in str(document["components"]["schemas"].keys())
+
+
+PUBLISHED_IDS = {
+    "POST /pods": "CreatePod",
+    "GET /pods": "ListPods",
+    "GET /pods/{podId}": "GetPod",
+    "PATCH /pods/{podId}": "UpdatePod",
+    "DELETE /pods/{podId}": "DeletePod",
+    "POST /pods/{podId}/start": "StartPod",
+    "POST /pods/{podId}/stop": "StopPod",
+    "POST /pods/{podId}/reset": "ResetPod",
+    "POST /pods/{podId}/restart": "RestartPod",
+    "POST /endpoints": "CreateEndpoint",
+    "GET /endpoints": "ListEndpoints",
+    "GET /endpoints/{endpointId}": "GetEndpoint",
+    "PATCH /endpoints/{endpointId}": "UpdateEndpoint",
+    "DELETE /endpoints/{endpointId}": "DeleteEndpoint",
+    "POST /templates": "CreateTemplate",
+    "GET /templates": "ListTemplates",
+    "GET /templates/{templateId}": "GetTemplate",
+    "PATCH /templates/{templateId}": "UpdateTemplate",
+    "DELETE /templates/{templateId}": "DeleteTemplate",
+    "POST /networkvolumes": "CreateNetworkVolume",
+    "GET /networkvolumes": "ListNetworkVolumes",
+    "GET /networkvolumes/{networkVolumeId}": "GetNetworkVolume",
+    "PATCH /networkvolumes/{networkVolumeId}": "UpdateNetworkVolume",
+    "DELETE /networkvolumes/{networkVolumeId}": "DeleteNetworkVolume",
+    "POST /containerregistryauth": "CreateContainerRegistryAuth",
+    "GET /containerregistryauth": "ListContainerRegistryAuths",
+    "GET /containerregistryauth/{containerRegistryAuthId}": "GetContainerRegistryAuth",
+    "DELETE /containerregistryauth/{containerRegistryAuthId}": "DeleteContainerRegistryAuth",
+    "GET /billing/pods": "PodBilling",
+    "GET /billing/endpoints": "EndpointBilling",
+    "GET /billing/networkvolumes": "NetworkVolumeBilling",
+}
+PUBLISHED_SHAPES = {
+    "POST /pods": ("PodCreateInput", "Pod"),
+    "GET /pods": ("", "Pods"),
+    "PATCH /pods/{podId}": ("PodUpdateInput", "Pod"),
+    "POST /endpoints": ("EndpointCreateInput", "Endpoint"),
+    "GET /endpoints": ("", "Endpoints"),
+    "PATCH /endpoints/{endpointId}": ("EndpointUpdateInput", "Endpoint"),
+    "POST /templates": ("TemplateCreateInput", "Template"),
+    "GET /templates": ("", "Templates"),
+    "PATCH /templates/{templateId}": ("TemplateUpdateInput", "Template"),
+    "POST /networkvolumes": ("NetworkVolumeCreateInput", "NetworkVolume"),
+    "GET /networkvolumes": ("", "NetworkVolumes"),
+    "POST /containerregistryauth": ("ContainerRegistryAuthCreateInput", "ContainerRegistryAuth"),
+    "GET /containerregistryauth": ("", "ContainerRegistryAuths"),
+    "GET /billing/pods": ("", "BillingRecords"),
+    "GET /billing/endpoints": ("", "BillingRecords"),
+}
+
+
+async def test_generated_clients_keep_their_names(document: dict[str, Any]) -> None:
+    told = {
+        f"{method.upper()} {path}": one
+        for path, methods in document["paths"].items()
+        for method, one in methods.items()
+    }
+    assert {name: told[name]["operationId"] for name in PUBLISHED_IDS} == PUBLISHED_IDS
+    ids = [one["operationId"] for one in told.values()]
+    assert len(set(ids)) == len(ids)
+    for name, (asked, answered) in PUBLISHED_SHAPES.items():
+        success = told[name]["responses"]["201" if name == "POST /pods" else "200"]
+        assert _ref(success["content"]["application/json"]["schema"]) == answered, name
+        if asked:
+            assert _ref(told[name]["requestBody"]["content"]["application/json"]["schema"]) == asked
+    shapes = document["components"]["schemas"]
+    assert {"Machine", "SavingsPlan", "BillingRecord"} <= shapes.keys()
+    assert not [name for name in shapes if name.endswith("Response")]
+    assert {one for one in _refs(document) if one not in shapes} == set()
+
+
+def _ref(schema: dict[str, Any]) -> str:
+    return str(schema["$ref"]).rpartition("/")[2]
+
+
+def _refs(node: Any) -> set[str]:
+    if isinstance(node, list):
+        return {ref for one in node for ref in _refs(one)}
+    if not isinstance(node, dict):
+        return set()
+    found = {_ref(node)} if "$ref" in node else set()
+    return found | {ref for one in node.values() for ref in _refs(one)}
+
+
+async def test_a_change_shows_no_default(document: dict[str, Any]) -> None:
+    """What a change leaves out stays as it is."""
+    changes = {n: one for n, one in document["components"]["schemas"].items() if n.endswith("UpdateInput")}
+    assert len(changes) == 5
+    for name, schema in changes.items():
+        assert not [field for field, one in schema["properties"].items() if "default" in one], name
+        assert "required" not in schema
 
 
 async def test_every_body_is_shown_by_an_example(document: dict[str, Any]) -> None:

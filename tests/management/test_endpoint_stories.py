@@ -9,7 +9,6 @@ from typing import Any
 
 from managed import V2, Managed, managed
 from plane_world import story
-from scripted_agent import ScriptedAgent
 from working_agent import WorkingAgent
 
 from stoker.control import store
@@ -64,7 +63,7 @@ async def told_workers(api: Managed, made: dict[str, Any]) -> list[dict[str, Any
 
 
 @story
-async def test_a_worker_that_does_not_start_shows_its_last_words_until_it_does() -> None:
+async def test_a_worker_that_does_not_start_shows_its_last_lines_until_it_does() -> None:
     async with at_work(cold_s=60.0) as (api, agent):
         made = await endpoint(api, workersMin=1)
         await asyncio.sleep(1.0)
@@ -92,6 +91,21 @@ async def test_it_serves_a_moment_after_it_was_made() -> None:
         assert (await told_workers(api, made))[0]["status"] == "IDLE"
         await run(api, made, "run")
         assert (await told_workers(api, made))[0]["status"] == "RUNNING"
+
+
+@story
+async def test_where_no_kind_of_computer_was_asked_for_the_one_that_it_runs_on_is_told() -> None:
+    async with at_work() as (api, _), asyncio.TaskGroup() as tasks:
+        made = await api.made("/endpoints", templateId=await template(api), workersMin=1)
+        assert made["computeType"] == "CPU", "there is only a CPU"
+        wants_a_gpu = await api.made("/endpoints", templateId=made["templateId"], gpuTypeIds=["NVIDIA A40"])
+        assert wants_a_gpu["computeType"] == "GPU"
+        await asyncio.sleep(5.0)
+        gpus = api.world.agent(node="node-2")
+        await gpus.connect(tasks, devices=[Device("GPU-0", "gpu", "NVIDIA A40")])
+        found = {one["id"]: one["computeType"] for one in (await api.http.get("/endpoints")).json()}
+        assert found == {made["id"]: "CPU", wants_a_gpu["id"]: "GPU", "echo": "GPU"}, "its worker stays"
+        gpus.stream.end("the test is over")
 
 
 @story
@@ -127,7 +141,7 @@ async def test_it_is_deleted_under_load_and_nothing_is_left() -> None:
         assert open_jobs(api) == 0
         assert (await api.http.get(f"{V2}/{made['id']}/health")).status_code == 404
         await asyncio.sleep(30.0)
-        assert (agent.held, api.plane.floor.of_endpoint(made["id"])) == ({}, [])
+        assert (agent.held, api.plane.cluster.of_endpoint(made["id"])) == ({}, [])
         assert (await api.http.delete(f"/templates/{made['templateId']}")).status_code == 204
 
 
@@ -136,7 +150,7 @@ async def test_a_job_that_comes_with_the_deletion_is_not_forgotten() -> None:
     async with at_work() as (api, _):
         large = {"input": {"text": "x" * 1_100_000}}  # put aside before it is stored, which takes a while
         said: set[str] = set()
-        for turns in range(0, 30, 2):
+        for turns in range(30):
             made = await api.made("/endpoints", templateId=await template(api), workersMax=0)
             coming = asyncio.create_task(api.http.post(f"{V2}/{made['id']}/run", json=large))
             for _ in range(turns):
@@ -160,14 +174,14 @@ async def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_process
 
 
 @story
-async def test_what_a_node_tells_of_may_be_named_and_goes_on_when_it_is_away() -> None:
+async def test_what_a_node_reported_may_be_named_also_when_it_is_away() -> None:
     told = {"gpuTypeIds": ["A new GPU"], "dataCenterIds": ["HERE-1"], "minCudaVersion": "14.1"}
     async with managed() as api, asyncio.TaskGroup() as tasks:
         made = await endpoint(api)
         path = f"/endpoints/{made['id']}"
         for field, value in told.items():
             assert (await api.http.patch(path, json={field: value})).status_code == 400
-        agent = ScriptedAgent(api.plane, api.world.token)
+        agent = api.world.agent()
         gpu = Device(uuid="GPU-1", kind="gpu", name="A new GPU")
         await agent.connect(tasks, devices=[gpu], facts={"data_center": "HERE-1", "cuda": "14.1"})
         changed = await api.http.patch(path, json=told)

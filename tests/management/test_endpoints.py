@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from managed import V2, Managed, managed
 
-from stoker.control.settings import PlaneSettings
+from stoker.control.config.settings import PlaneSettings
 
 IMAGE = "ghcr.io/example/worker:1.2"
 
@@ -22,7 +22,7 @@ async def made(api: Managed, **fields: Any) -> dict[str, Any]:
     return await api.made("/endpoints", **{"templateId": await template(api), **fields})
 
 
-async def test_defaults_are_told(api: Managed) -> None:
+async def test_defaults_are_shown(api: Managed) -> None:
     told = await made(api, name="e")
     defaults = {
         "name": "e",
@@ -126,7 +126,7 @@ async def test_a_bound_template_is_kept_and_hidden_from_plain_lists(api: Managed
     assert (await api.http.delete(path)).status_code == 204
 
 
-async def test_what_is_included_is_asked_for(api: Managed) -> None:
+async def test_what_is_included_is_requested(api: Managed) -> None:
     told = await made(api)
     path = f"/endpoints/{told['id']}"
     assert not {"template", "workers"} & (await api.http.get(path)).json().keys()
@@ -145,7 +145,7 @@ async def test_it_survives_another_control_process(api: Managed) -> None:
 async def test_a_cpu_endpoint_is_one(api: Managed) -> None:
     told = await made(api, computeType="CPU", cpuFlavorIds=["cpu3c", "cpu5g"], vcpuCount=8)
     assert (told["computeType"], told["instanceIds"]) == ("CPU", ["cpu3c-8-16", "cpu5g-8-32"])
-    stored = api.plane.endpoints.by_id(told["id"])
+    stored = api.plane.endpoints.by_id.get(told["id"])
     assert stored is not None
     assert (stored.run.needs.compute, stored.run.needs.vcpus) == ("CPU", 8)
 
@@ -171,18 +171,18 @@ async def test_a_deleted_endpoints_jobs_end(api: Managed) -> None:
     row = api.world.store.writer.run("SELECT state, reason FROM jobs WHERE id = :id", {"id": job}).fetchone()
     assert tuple(row) == ("CANCELLED", "the endpoint was deleted")
     again = await api.http.delete(f"/endpoints/{told['id']}")
-    assert (again.status_code, "nothing to delete" in again.json()["message"]) == (400, True)
+    assert (again.status_code, "was deleted" in again.json()["message"]) == (404, True)
     assert (await api.http.get("/endpoints")).json()[0]["id"] == "echo"
 
 
-async def test_a_load_balancing_endpoint_is_told_of_and_takes_no_jobs(api: Managed) -> None:
+async def test_a_load_balancing_endpoint_is_listed_and_takes_no_jobs(api: Managed) -> None:
     told = await made(api, type="LOAD_BALANCER")
     assert told["type"] == "LOAD_BALANCER"
     refused = await api.http.post(f"{V2}/{told['id']}/run", json={"input": {}})
     assert (refused.status_code, "load balancing is not served yet" in refused.text) == (400, True)
 
 
-async def test_a_place_on_the_nodes_lies_below_the_roots(tmp_path: Path) -> None:
+async def test_a_local_path_must_be_in_the_roots(tmp_path: Path) -> None:
     handler = tmp_path / "roots" / "echo.py"
     handler.parent.mkdir()
     handler.write_text("")
@@ -192,7 +192,7 @@ async def test_a_place_on_the_nodes_lies_below_the_roots(tmp_path: Path) -> None
     async with managed(settings=settings) as api:
         made_from = await template(api, imageName="local:roots/echo.py:handler")
         told = await api.made("/endpoints", templateId=made_from)
-        stored = api.plane.endpoints.by_id(told["id"])
+        stored = api.plane.endpoints.by_id.get(told["id"])
         assert stored is not None
         assert stored.run.handler == f"{handler}:handler"
         for image in (
@@ -241,7 +241,7 @@ async def test_another_template_is_taken_at_once(api: Managed) -> None:
     assert (await api.http.delete(f"/templates/{told['templateId']}")).status_code == 204
 
 
-async def test_a_secret_is_told_by_its_name_alone(api: Managed) -> None:
+async def test_a_secret_is_shown_by_its_name_alone(api: Managed) -> None:
     answer = await api.http.put("/secrets/db", json={"value": "hunter2"})
     assert answer.status_code == 200
     env = {"URL": "pg://{{ STOKER_SECRET_db }}@host"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from plane_world import World, story, world
+from scripted_agent import ScriptedAgent
 
-from stoker.control.keys import create_join_token, revoke_key
+from stoker.control.store.resources.keys import create_join_token, revoke_key
 from stoker.wire.messages import FromControl
 
 
@@ -35,26 +36,53 @@ async def test_one_token_lets_one_node_in_however_many_come_at_once() -> None:
 
 
 @story
-async def test_the_node_that_spent_a_token_comes_back_with_it_until_it_is_revoked() -> None:
+async def test_joining_opens_no_session() -> None:
+    """Nobody sees a node connected that is about to come back with its credential."""
     async with world() as (w, tasks):
-        key = await token_for(w, 1, w.now() + 60.0)
+        await token_for(w, 1)
         agent = w.agent(node="n1")
-        assert (await agent.connect(tasks)).welcome is not None
-        await agent.leaves()
-        await asyncio.sleep(100)
-        assert "has expired" in reason(await w.agent(node="n2").connect(tasks))
-        again = w.agent(node="n1", boot="boot-2")
-        assert (await again.connect(tasks)).welcome is not None
-
-        await w.commits.commit(lambda conn: revoke_key(conn, key, w.now()))
-        await again.beat()
-        assert not again.serving.done(), "its session goes on"
-        await again.leaves()
-        assert "revoked" in reason(await w.agent(node="n1", boot="boot-3").connect(tasks))
+        credential = await joins(agent, tasks)
+        assert await agent.cut_off() == "the node joined"
+        assert w.plane.cluster.nodes == {}
+        known = await w.plane.management.nodes.get("default", "n1")
+        assert (known.state, [device.device.uuid for device in known.devices]) == ("silent", ["CPU-0"])
+        agent.token = credential
+        answer = await agent.connect(tasks)
+        assert answer.welcome is not None
+        assert answer.welcome.session == 1
+        assert answer.credential is None
+        assert (await w.plane.management.nodes.get("default", "n1")).state == "connected"
 
 
 @story
-async def test_a_refused_node_spends_nothing_and_a_stranger_learns_nothing() -> None:
+async def test_a_node_whose_credential_was_lost_gets_another_until_its_token_is_revoked() -> None:
+    async with world() as (w, tasks):
+        key = await token_for(w, 1, w.now() + 60.0)
+        lost = await joins(w.agent(node="n1"), tasks)
+        await asyncio.sleep(100)
+        assert "has expired" in reason(await w.agent(node="n2").connect(tasks))
+        kept = await joins(w.agent(node="n1", boot="boot-2"), tasks)
+        again = w.agent(node="n1", boot="boot-3")
+        await w.commits.commit(lambda conn: revoke_key(conn, key, w.now()))
+        again.token = w.token
+        assert "revoked" in reason(await again.connect(tasks))
+        again.token = kept
+        assert (await again.connect(tasks)).welcome is not None
+        again.token = lost
+        assert "not known, or was revoked" in reason(await again.connect(tasks))
+
+
+async def joins(agent: ScriptedAgent, tasks: asyncio.TaskGroup) -> str:
+    """Says Hello once, and does not come back; the credential that it got."""
+    answer = await agent.connect(tasks, comes_back=False)
+    assert answer.credential is not None
+    assert answer.credential not in repr(answer), "it is a secret"
+    assert answer.welcome is None
+    return answer.credential
+
+
+@story
+async def test_a_refused_node_spends_nothing_and_an_unknown_caller_learns_nothing() -> None:
     async with world() as (w, tasks):
         await token_for(w, 2)
         assert (await w.agent(node="n1").connect(tasks)).welcome is not None
@@ -65,3 +93,44 @@ async def test_a_refused_node_spends_nothing_and_a_stranger_learns_nothing() -> 
         assert "this join token is not known" in reason(await stranger.connect(tasks))
         assert (await w.agent(node="n2").connect(tasks)).welcome is not None, "one use was left"
         assert (await w.agent(node="n3").connect(tasks)).welcome is None
+
+
+@story
+async def test_another_token_takes_no_nodes_id_while_its_agent_restarts() -> None:
+    """Whoever joins as a node that is away is refused, and the true agent is taken in when it is back."""
+    async with world() as (w, tasks):
+        await token_for(w, 1)
+        agent = w.agent(node="n1")
+        assert (await agent.connect(tasks)).welcome is not None
+        credential = agent.token
+        await agent.leaves()
+        await token_for(w, 5)
+        for brought in (w.token, credential.replace("nk_", "nk_0")):
+            thief = w.agent(node="n1", boot="thief")
+            thief.token = brought
+            assert (await thief.connect(tasks)).welcome is None
+        another = w.agent(node="n2")
+        another.token = credential
+        assert "is not node n2's: it is that of node n1" in reason(await another.connect(tasks))
+        again = w.agent(node="n1", boot="boot-2")
+        again.token = credential
+        assert (await again.connect(tasks)).welcome is not None
+
+
+@story
+async def test_a_node_whose_credential_is_revoked_is_disconnected() -> None:
+    async with world() as (w, tasks):
+        await token_for(w, 1)
+        agent = w.agent(node="n1")
+        assert (await agent.connect(tasks)).welcome is not None
+        credential = agent.token
+        await w.commits.commit(lambda conn: revoke_key(conn, credential.split("_")[1], w.now()))
+        assert "its credential was revoked" in await agent.cut_off()
+        again = w.agent(node="n1", boot="boot-2")
+        again.token = credential
+        assert "remove the file node_credential" in reason(await again.connect(tasks))
+        await asyncio.sleep(1)
+        await token_for(w, 1)
+        anew = w.agent(node="n1", boot="boot-3")
+        anew.token = w.token
+        assert (await anew.connect(tasks)).welcome is not None

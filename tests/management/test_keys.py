@@ -10,6 +10,8 @@ import pytest
 from managed import V2, Managed, managed
 from plane_world import endpoint, story
 
+from stoker.control.errors import Unauthorized
+
 FUTURE = "2036-01-01T00:00:00Z"
 RESTRICTED = {"scope": "restricted", "management": "none", "endpoints": {"*": "read"}}
 
@@ -62,7 +64,7 @@ async def test_a_join_token_is_made_and_listed_apart(api: Managed) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"name": ""}, "name"),
+        ({"name": 5}, "name"),
         ({"maxUses": 1}, 'maxUses is for kind "join"; got 1'),
         ({"kind": "join", "maxUses": 0}, "maxUses"),
         ({"kind": "join", "access": {"scope": "read"}}, "access is for API keys"),
@@ -77,6 +79,8 @@ async def test_a_join_token_is_made_and_listed_apart(api: Managed) -> None:
         ({"access": {"scope": "restricted", "endpoints": {"nope": "read"}}}, "there is no nope"),
         ({"access": {"scope": "restricted", "endpoints": {"echo": "own"}}}, "access.endpoints.echo"),
         ({"key": "sk_mine"}, "key is not a known field"),
+        ({"acces": {"scope": "read"}}, "acces is not a known field"),
+        ({"access": {"scope": "restricted", "endpoint": {}}}, "access.endpoint is not a known field"),
     ],
 )
 async def test_what_is_no_key_is_refused_by_the_name_of_its_field(
@@ -127,7 +131,7 @@ async def test_management_rights_part_looking_from_changing(api: Managed) -> Non
     assert refused.headers["www-authenticate"] == "Bearer"
 
 
-async def test_rights_at_endpoints_are_asked_at_their_door(api: Managed) -> None:
+async def test_rights_at_endpoints_are_checked_there(api: Managed) -> None:
     rights = {"*": "none", "echo": "read"}
     key = await api.made("/keys", access={"scope": "restricted", "endpoints": rights})
     assert (await api.http.get(V2 + "/echo/health", headers=by(key))).status_code == 200
@@ -143,11 +147,12 @@ async def test_a_key_ends_when_it_expires_though_it_was_just_used() -> None:
     async with managed(endpoint()) as api:
         end = datetime.fromtimestamp(api.world.now() + 3.0, UTC).isoformat()
         key = await api.made("/keys", expiresAt=end)
-        assert await api.plane.find_caller(key["key"]) is not None
+        assert (await api.plane.callers.find(key["key"])).key
         await asyncio.sleep(2.9)
-        assert await api.plane.find_caller(key["key"]) is not None
+        assert (await api.plane.callers.find(key["key"])).key
         await asyncio.sleep(0.2)
-        assert await api.plane.find_caller(key["key"]) is None
+        with pytest.raises(Unauthorized):
+            await api.plane.callers.find(key["key"])
 
 
 async def test_what_was_read_before_a_key_was_revoked_is_not_remembered(
@@ -163,10 +168,11 @@ async def test_what_was_read_before_a_key_was_revoked_is_not_remembered(
             assert (await api.http.delete(f"/keys/{key['id']}")).status_code == 204
             return found
 
-    await api.plane.find_caller(api.world.key)
+    await api.plane.callers.find(api.world.key)
     monkeypatch.setattr(callers, "_commits", Slow())
-    assert await api.plane.find_caller(key["key"]) is not None
-    assert await api.plane.find_caller(key["key"]) is None
+    assert (await api.plane.callers.find(key["key"])).key
+    with pytest.raises(Unauthorized):
+        await api.plane.callers.find(key["key"])
 
 
 @story

@@ -11,8 +11,8 @@ from managed import Managed, managed
 from plane_world import endpoint, story
 
 from stoker.control import store
-from stoker.control.errors import InDoubt, Unavailable
-from stoker.control.store.node_records import drained_nodes
+from stoker.control.errors import Unavailable, UncertainCommit
+from stoker.control.store.nodes.records import drained_nodes
 
 IMAGE = "ghcr.io/a/b:1"
 VOLUME = {"name": "v", "size": 1, "dataCenterId": "EU-RO-1"}
@@ -41,11 +41,12 @@ async def operations(api: Managed) -> list[tuple[str, str, dict[str, Any] | None
 
 def memory(api: Managed) -> dict[str, Any]:
     managed = api.management
+    secrets = managed.secrets._values.by_account.values()
     return {
-        "endpoints": dict(api.plane.endpoints.all()),
-        "volumes": dict(managed.volumes._known),
-        "secrets": {name: value for own in managed.secrets._values.values() for name, value in own.items()},
-        "drained": set(api.plane.floor.drained),
+        "endpoints": dict(api.plane.endpoints.by_id),
+        "volumes": dict(managed.volumes.desired.known),
+        "secrets": {name: value for own in secrets for name, value in own.items()},
+        "drained": set(api.plane.cluster.drained),
     }
 
 
@@ -59,7 +60,9 @@ def stored(api: Managed) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("error", [Unavailable("the disk is full"), InDoubt("the database went away")])
+@pytest.mark.parametrize(
+    "error", [Unavailable("the disk is full"), UncertainCommit("the database went away")]
+)
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_commit_of_an_operation_fails(error: Exception, number: int) -> None:
     """The first commit begins the line of the audit log; the second is the operation's."""
@@ -86,7 +89,7 @@ def join(conn: Any) -> None:
 
 
 def failing(api: Managed, number: int, error: Exception) -> Callable[..., Any]:
-    """From now on, the commit of this number of this task's fails; one that is in doubt is done."""
+    """From now on, the commit of this number of this task's fails; an uncertain one is done."""
     left, commits, mine = number, api.world.commits, asyncio.current_task()
 
     async def commit(fn: Any) -> Any:
@@ -94,8 +97,9 @@ def failing(api: Managed, number: int, error: Exception) -> Callable[..., Any]:
         left -= asyncio.current_task() is mine
         if left == 0:
             left = -1
-            if isinstance(error, InDoubt):
+            if isinstance(error, UncertainCommit):
                 await type(commits).commit(commits, fn)
+                commits.uncertain_commit.set()
             raise error
         return await type(commits).commit(commits, fn)
 

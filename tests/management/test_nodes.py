@@ -15,8 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from plane_world import endpoint, one, story
 from scripted_agent import ScriptedAgent
 
-from stoker.control.floor import FloorPod
-from stoker.control.types import EndpointVersion, JobState
+from stoker.control.rules.events import JobState
+from stoker.control.scheduling.cluster_state import PlacedPod
+from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Device, DeviceSample, FromAgent, HeldWorker, WorkerState
 
 GPUS = (
@@ -50,9 +51,9 @@ async def reason(api: Managed, job: str) -> str:
 
 
 @story
-async def test_a_node_tells_its_devices_and_what_holds_them() -> None:
+async def test_a_node_shows_its_devices_and_what_holds_them() -> None:
     async with joined("node-1", workers_min=1) as (api, (agent,)):
-        await agent.staffed()
+        await agent.ready_workers()
         await agent.beat(samples=[DeviceSample("GPU-0", memory_used=5, utilisation=7, power=99.5)])
         await asyncio.sleep(1)
         (node,) = (await api.http.get("/nodes")).json()
@@ -64,6 +65,8 @@ async def test_a_node_tells_its_devices_and_what_holds_them() -> None:
             "id": "node-1",
             "state": "connected",
             "drained": False,
+            "credentialId": node["credentialId"],
+            "revoked": False,
             "leaving": False,
             "dataCenterId": "EU-RO-1",
             "labels": {"tier": "gold"},
@@ -86,13 +89,13 @@ async def test_a_node_tells_its_devices_and_what_holds_them() -> None:
 
 
 @story
-async def test_ill_devices_slices_and_pods_are_told() -> None:
+async def test_unhealthy_devices_slices_and_pods_are_shown() -> None:
     async with managed() as api, asyncio.TaskGroup() as tasks:
         api.run()
         agent = api.world.agent(node="node-1")
         ill = [DeviceSample("GPU-0", ill="Xid 79")]
         await agent.connect(tasks, devices=GPUS, samples=ill)
-        api.plane.floor.pods["pod-1"] = FloorPod("pod-1", "node-1", ("MIG-1",))
+        api.plane.cluster.pods["pod-1"] = PlacedPod("pod-1", "node-1", ("MIG-1",))
         gpu, mig = (await told(api, "node-1"))["devices"]
         assert (gpu["ill"], gpu["heldBy"]) == ("Xid 79", [])
         assert (mig["kind"], mig["parentId"]) == ("mig", "GPU-1")
@@ -104,10 +107,10 @@ async def test_ill_devices_slices_and_pods_are_told() -> None:
 @story
 async def test_a_drained_nodes_idle_worker_stops_and_others_start_elsewhere() -> None:
     async with joined("node-1", "node-2", workers_min=1) as (api, (first, second)):
-        await first.staffed()
+        await first.ready_workers()
         answer = await api.http.post("/nodes/node-1/drain")
         assert (answer.status_code, answer.json()["drained"]) == (200, True)
-        await second.staffed()
+        await second.ready_workers()
         await first.listen(2)
         assert first.specs == {}
         again = await api.http.post("/nodes/node-1/drain")
@@ -118,15 +121,15 @@ async def test_a_drained_nodes_idle_worker_stops_and_others_start_elsewhere() ->
 @story
 async def test_a_drained_nodes_busy_worker_finishes_its_job_and_gets_no_other() -> None:
     async with joined("node-1", workers_min=1) as (api, (agent,)):
-        await agent.staffed()
-        first = await api.plane.submit("default", "echo", one(), sync=False)
+        await agent.ready_workers()
+        first = await api.plane.commands.submit(api.world.echo, one(), sync=False)
         assign = await agent.assigned()
         await api.http.post("/nodes/node-1/drain")
         await agent.listen(1)
         assert agent.specs == {}, "an agent lets a worker that is not named finish"
-        second = await api.plane.submit("default", "echo", one(), sync=False)
+        second = await api.plane.commands.submit(api.world.echo, one(), sync=False)
         await agent.completes(assign)
-        assert (await api.plane.wait("default", "echo", first.id, 10)).state is JobState.COMPLETED
+        assert (await api.plane.queries.wait(api.world.echo, first.id, 10)).state is JobState.COMPLETED
         await agent.listen(5)
         assert await reason(api, second.id) == "no capacity: every connected node is drained"
         health = (await api.http.get(f"{V2}/echo/health")).json()
@@ -135,10 +138,21 @@ async def test_a_drained_nodes_busy_worker_finishes_its_job_and_gets_no_other() 
         assert agent.assigns == []
         await agent.report(WorkerState(assign.worker, "echo", 1, "gone"))
         await api.http.post("/nodes/node-1/resume")
-        await agent.staffed()
+        await agent.ready_workers()
         await agent.completes(await agent.assigned())
-        assert (await api.plane.wait("default", "echo", second.id, 10)).state is JobState.COMPLETED
+        assert (await api.plane.queries.wait(api.world.echo, second.id, 10)).state is JobState.COMPLETED
         assert "reason" not in (await api.http.get(f"{V2}/echo/health")).json()
+
+
+@story
+async def test_a_revoked_node_is_disconnected_and_reports_it() -> None:
+    async with joined("node-1") as (api, (agent,)):
+        answer = await api.http.post("/nodes/node-1/revoke")
+        assert (answer.status_code, answer.json()["revoked"]) == (200, True)
+        assert "its credential was revoked" in await agent.cut_off()
+        assert (await told(api, "node-1"))["state"] == "silent"
+        again = await api.http.post("/nodes/node-1/revoke")
+        assert (again.status_code, again.json()["revoked"]) == (200, True)
 
 
 @story
@@ -166,7 +180,7 @@ async def test_a_node_stays_drained_over_its_own_return_and_over_a_restart_of_co
         assert (await told(api, "node-1"))["drained"] is True
         await other.report(WorkerState("w1", "echo", 1, "gone"))
         await api.http.post("/nodes/node-1/resume")
-        await other.staffed()
+        await other.ready_workers()
         other.stream.end("the test is over")
 
 
@@ -187,7 +201,7 @@ async def test_a_node_is_forgotten_only_when_it_is_gone() -> None:
         gone = await api.http.delete("/nodes/node-1")
         assert (gone.status_code, gone.content) == (204, b"")
         assert (await api.http.get("/nodes")).json() == []
-        assert "node-1" not in api.plane.floor.drained, "if it comes back, it is a new one"
+        assert "node-1" not in api.plane.cluster.drained, "if it comes back, it is a new one"
 
 
 @story
@@ -226,7 +240,7 @@ async def test_a_drained_node_is_not_one_that_leaves() -> None:
         await asyncio.sleep(1)
         node = await told(api, "node-1")
         assert (node["leaving"], node["drained"]) == (True, False)
-        job = await api.plane.submit("default", "echo", one(), sync=False)
+        job = await api.plane.commands.submit(api.world.echo, one(), sync=False)
         await asyncio.sleep(3)
         assert await reason(api, job.id) == "no capacity: every connected node is about to go"
 
@@ -235,7 +249,7 @@ async def test_a_drained_node_is_not_one_that_leaves() -> None:
 async def test_a_worker_that_is_too_many_is_throttled_with_its_reason() -> None:
     run = EndpointVersion("/h/echo.py:handler")
     async with joined("node-1", workers_min=2, workers_max=2, run=run) as (api, (agent,)):
-        await agent.staffed()
+        await agent.ready_workers()
         await asyncio.sleep(3)
         health = (await api.http.get(f"{V2}/echo/health")).json()
         assert health["workers"]["throttled"] == 1
@@ -249,13 +263,13 @@ async def test_a_worker_that_is_too_many_is_throttled_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("GET", ""), ("POST", "/drain"), ("POST", "/resume"), ("DELETE", "")]
+    ("method", "path"),
+    [("GET", ""), ("POST", "/drain"), ("POST", "/resume"), ("POST", "/revoke"), ("DELETE", "")],
 )
 async def test_a_node_that_there_is_not(api: Managed, method: str, path: str) -> None:
     unknown = await api.http.request(method, f"/nodes/nobody{path}")
     assert (unknown.status_code, unknown.json()["error"]) == (404, "no node 'nobody'")
     bad = await api.http.request(method, f"/nodes/A%20B{path}")
-    assert bad.status_code == 400
-    assert "nodeId" in bad.json()["error"]
+    assert (bad.status_code, bad.json()["error"]) == (404, "no node 'A B'")
     keyless = await api.http.request(method, f"/nodes/nobody{path}", headers={"authorization": ""})
     assert keyless.status_code == 401

@@ -89,7 +89,7 @@ async def test_late_news_of_an_older_version_or_start_is_ignored() -> None:
 
 
 @once
-async def test_a_node_tells_nothing_of_another_nodes_pods() -> None:
+async def test_a_node_reports_nothing_about_another_nodes_pods() -> None:
     async with joined("node-1", "node-2") as (api, (one, two), _):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
         own, other = (one, two) if (await told(api, pod))["machineId"] == "node-1" else (two, one)
@@ -100,7 +100,7 @@ async def test_a_node_tells_nothing_of_another_nodes_pods() -> None:
 
 
 @story
-async def test_the_pod_of_a_silent_node_keeps_its_wish_and_says_so() -> None:
+async def test_the_pod_of_a_silent_node_keeps_its_wish_and_shows_that() -> None:
     async with joined("node-1") as (api, (agent,), tasks):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
         spec = await heard(agent, pod)
@@ -137,7 +137,7 @@ async def test_what_a_hello_does_not_hold_is_not_there() -> None:
         found = await told(api, kept)
         assert (state(found), found["portMappings"]) == (("RUNNING", "RUNNING"), {"22": 10341})
         assert state(await told(api, lost)) == ("RUNNING", "PROVISIONING")
-        assert api.plane.floor.pods.keys() == {kept, lost}
+        assert api.plane.cluster.pods.keys() == {kept, lost}
 
 
 @story
@@ -167,12 +167,12 @@ async def test_another_control_process_finds_everything_again() -> None:
 @story
 async def test_a_commit_in_doubt_is_found_by_the_nodes_next_hello() -> None:
     async with joined("node-1") as (api, _, tasks):
-        api.world.commits.doubt = 2  # the audit's is the first
+        api.world.commits.uncertain = 2  # the audit's is the first
         await refused(api, "/pods", 503, imageName=IMAGE)
         (pod,) = (await api.http.get("/pods")).json()
         again = api.world.agent()
         await again.connect(tasks, devices=(*GPUS, CPU), facts=FACTS)
         spec = await heard(again, pod["id"])
         assert (spec.wish, spec.devices) == ("RUNNING", ("GPU-0",))
-        assert pod["id"] in api.plane.floor.pods
+        assert pod["id"] in api.plane.cluster.pods
         again.stream.end("the test is over")

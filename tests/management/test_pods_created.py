@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from pod_world import FACTS, IMAGE, does, heard, joined, once, refused, state, told
+from pod_world import FACTS, IMAGE, asked, does, heard, joined, once, refused, state, told
 
 from stoker.wire.messages import PodPort, PodSpec, PortMapping
 
 
 @once
-async def test_a_pod_is_created_placed_and_told_to_its_node() -> None:
+async def test_a_pod_is_created_placed_and_sent_to_its_node() -> None:
     async with joined("node-1") as (api, (agent,), _):
         answer = await api.http.post("/pods", json={"imageName": IMAGE})
         assert answer.status_code == 201
@@ -33,7 +33,7 @@ async def test_a_pod_is_created_placed_and_told_to_its_node() -> None:
             made["lastStatusChange"],
         )
         spec = await heard(agent, made["id"])
-        assert spec == PodSpec(
+        assert asked(spec) == PodSpec(
             made["id"],
             1,
             "RUNNING",
@@ -46,7 +46,7 @@ async def test_a_pod_is_created_placed_and_told_to_its_node() -> None:
 
 
 @once
-async def test_a_pod_that_runs_tells_its_ports_and_since_when() -> None:
+async def test_a_pod_that_runs_shows_its_ports_and_since_when() -> None:
     async with joined(
         "node-1", facts=FACTS | {"public_ip": "100.65.0.119", "memory_bytes": "62500000000"}
     ) as (api, (agent,), _):
@@ -129,7 +129,7 @@ async def test_every_field_is_accepted_and_does_its_part() -> None:
         spec = await heard(agent, made["id"])
         assert spec.entrypoint == ("/bin/sh",)
         assert spec.command == ("-c", "sleep 1")
-        assert spec.env == {"MODE": "fast", "_A1": ""}
+        assert asked(spec).env == {"MODE": "fast", "_A1": ""}
         assert set(spec.devices) == {"GPU-0", "GPU-1"}
         assert spec.ports == (PodPort(80, "http"), PodPort(5000, "udp"))
         assert (spec.disk_bytes, spec.volume_bytes, spec.volume_path) == (10_000_000_000, 0, "/data")
@@ -139,7 +139,7 @@ async def test_every_field_is_accepted_and_does_its_part() -> None:
 
 
 @once
-async def test_a_pod_on_cpus_has_the_cpus_that_it_asked_for() -> None:
+async def test_a_pod_on_cpus_has_the_cpus_that_it_requested() -> None:
     async with joined("node-1") as (api, (agent,), _):
         made = await api.made(
             "/pods", imageName=IMAGE, computeType="CPU", vcpuCount=12, cpuFlavorIds=["cpu3c"]
@@ -173,11 +173,11 @@ async def test_ports_may_be_one_text() -> None:
 
 WRONG = (
     ({"ports": ["0/tcp"]}, "ports"),
-    ({"ports": ["65536/tcp"]}, "ports"),
+    ({"ports": ["1000000/tcp"]}, "ports"),
     ({"ports": "22/sctp"}, "ports"),
     ({"ports": ["22/tcp", "22/tcp"]}, "ports names 22/tcp twice"),
     ({"ports": [f"{n}/tcp" for n in range(1, 52)]}, "ports holds at most 50"),
-    ({"env": {"1A": "x"}}, "env"),
+    ({"env": {"A=B": "x"}}, "env"),
     ({"env": {f"A{n}": "x" for n in range(51)}}, "env"),
     ({"env": {"A": 5}}, "env"),
     ({"env": {"A": "{{ STOKER_SECRET_none }}"}}, "env.A names the secret 'none'"),
@@ -208,8 +208,7 @@ WRONG = (
     ({"imageName": "local:/srv/x.py:handler"}, "imageName"),
     ({"imageName": ""}, "imageName"),
     ({"imageName": None}, "imageName is required"),
-    ({"countryCodes": ["NLD"]}, "countryCodes"),
-    ({"sise": 4}, "sise is not a known field"),
+    ({"minCudaVersion": "1.0"}, "minCudaVersion"),
 )
 
 
@@ -222,4 +221,4 @@ async def test_whatever_is_wrong_is_named_and_nothing_is_stored() -> None:
         assert (await api.http.get("/pods")).json() == []
         await agent.listen(0.1)
         assert agent.pods == {}
-        assert api.plane.floor.pods == {}
+        assert api.plane.cluster.pods == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pod_world import FACTS, IMAGE, heard, joined, once, refused, told
+from pod_world import FACTS, IMAGE, asked, heard, joined, once, refused, told
 
 from stoker.wire.messages import RegistryAuth
 
@@ -67,7 +67,7 @@ async def test_secrets_and_registry_auths_reach_the_node_and_nobody_else() -> No
         assert made["env"] == {"A": reference}
         assert made["containerRegistryAuthId"] == auth["id"]
         spec = await heard(agent, made["id"])
-        assert (spec.env, spec.hidden) == ({"A": "pre-hush"}, ("hush",))
+        assert (asked(spec).env, asked(spec).hidden) == ({"A": "pre-hush"}, ("hush",))
         assert spec.registry == RegistryAuth("u", "p")
         assert f"pod {made['id']}" in await refused(
             api, f"/containerregistryauth/{auth['id']}", method="DELETE"
@@ -75,13 +75,13 @@ async def test_secrets_and_registry_auths_reach_the_node_and_nobody_else() -> No
 
 
 @once
-async def test_the_machine_is_told_when_it_is_asked_for() -> None:
+async def test_the_machine_is_shown_when_it_is_requested() -> None:
     async with joined("node-1", facts=FACTS | {"public_ip": "10.1.1.1"}) as (api, _, _):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
         assert "machine" not in await told(api, pod)
-        api.management.pods.price = lambda pod: 740_000_000
+        api.management.pods._price = lambda pod: 740_000_000
         found = await told(api, pod, includeMachine=True)
-        gpu = {"id": "NVIDIA GeForce RTX 4090", "count": 1, "displayName": "RTX 4090"}
+        gpu = {"id": "NVIDIA GeForce RTX 4090", "count": 1, "displayName": "RTX 4090", "securePrice": 0.74}
         assert found["machine"] == {
             "costPerHr": 0.74,
             "currentPricePerGpu": 0.74,
@@ -93,16 +93,16 @@ async def test_the_machine_is_told_when_it_is_asked_for() -> None:
             "gpuTypeId": "NVIDIA GeForce RTX 4090",
             "supportPublicIp": True,
         }
-        assert (found["costPerHr"], found["adjustedCostPerHr"]) == ("0.74", 0.74)
+        assert (found["costPerHr"], found["adjustedCostPerHr"]) == (0.74, 0.74)
 
 
 @once
-async def test_workers_are_listed_as_pods_when_they_are_asked_for() -> None:
+async def test_workers_are_listed_as_pods_when_they_are_requested() -> None:
     async with joined("node-1") as (api, (agent,), _):
         pod = (await api.made("/pods", imageName=IMAGE, name="a pod"))["id"]
         template = (await api.made("/templates", name="t", imageName="worker:1"))["id"]
         endpoint = (await api.made("/endpoints", name="e", templateId=template, workersMin=1))["id"]
-        (worker,) = await agent.staffed()
+        (worker,) = await agent.ready_workers()
         everything = {"includeWorkers": True}
         for query, wanted in (
             ({}, [pod, worker]),
@@ -151,6 +151,8 @@ async def test_lists_are_filtered_by_every_parameter() -> None:
             ({"computeType": "CPU"}, [cpu]),
             ({"cpuFlavorId": ["cpu3c", "cpu3g"]}, [cpu]),
             ({"cpuFlavorId": "cpu3c"}, []),
+            ({"cpuFlavorId": "cpu9"}, []),
+            ({"id": "X!"}, []),
             ({"dataCenterId": ["EU-RO-1", "US-TX-1"]}, [gpu, cpu]),
             ({"dataCenterId": "US-TX-1"}, []),
             ({"desiredStatus": "RUNNING"}, [gpu, cpu]),
@@ -169,7 +171,7 @@ async def test_lists_are_filtered_by_every_parameter() -> None:
             answer = await api.http.get("/pods", params=query)
             assert answer.status_code == 200, answer.text
             assert {pod["id"] for pod in answer.json()} == set(wanted), query
-        for query in ({"computeType": "TPU"}, {"desiredStatus": "x"}, {"id": "X!"}, {"includeMachine": "2"}):
+        for query in ({"computeType": "TPU"}, {"desiredStatus": "x"}, {"includeMachine": "2"}):
             answer = await api.http.get("/pods", params=query)
             assert answer.status_code == 400
             assert next(iter(query)) in answer.json()["error"]

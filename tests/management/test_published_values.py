@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from managed import Managed
 
-from stoker.control.management.catalog import CUDA_VERSIONS, DATA_CENTERS, ENDPOINT_CPU_FLAVORS, GPU_TYPES
+from stoker.control.resources.catalog import CUDA_VERSIONS, DATA_CENTERS, ENDPOINT_CPU_FLAVORS, GPU_TYPES
 
 IMAGE = "runpod/pytorch:2.1.0-py3.10-cuda11.8.0-devel-ubuntu22.04"
 

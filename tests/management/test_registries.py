@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from managed import Managed, managed
 
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest
-from stoker.control.secrets import random_secrets
-from stoker.control.settings import PlaneSettings
-from stoker.control.store.opening import open_store
-from stoker.control.store.registries import Registry, add_registry, registry_login
+from stoker.control.store.database.opening import open_store
+from stoker.control.store.database.secrets import random_secrets
+from stoker.control.store.resources.registries import Registry, add_registry, registry_login
 from stoker.wire.messages import RegistryAuth
 
 AUTHS = "/containerregistryauth"
@@ -50,11 +50,9 @@ async def test_it_is_used_for_pulls_after_a_restart_too(api: Managed) -> None:
     ("changes", "said"),
     [
         ({"name": None}, "name: "),
-        ({"name": ""}, "name: "),
         ({"username": 7}, "username: "),
         ({"password": 7}, "password: "),
         ({"password": ""}, "password: "),
-        ({"email": "x"}, "email is not a known field"),
     ],
 )
 async def test_a_bad_body_names_the_field_and_never_the_password(api: Managed, changes, said) -> None:
@@ -82,9 +80,9 @@ async def test_a_name_is_had_once(api: Managed) -> None:
 async def test_ids_that_are_none(api: Managed) -> None:
     for bad in ("A B", "-x", "x" * 64):
         for method in ("GET", "DELETE"):
-            assert (await api.http.request(method, f"{AUTHS}/{bad}")).status_code == 400
+            assert (await api.http.request(method, f"{AUTHS}/{bad}")).status_code == 404
     assert (await api.http.get(f"{AUTHS}/unknown")).status_code == 404
-    assert (await api.http.delete(f"{AUTHS}/unknown")).status_code == 400
+    assert (await api.http.delete(f"{AUTHS}/unknown")).status_code == 404
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
@@ -121,7 +119,7 @@ async def test_those_of_the_file_are_seen_used_and_left_alone() -> None:
         assert answer.status_code == 400
 
 
-async def test_nothing_ever_tells_the_password(api: Managed, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_ever_shows_the_password(api: Managed, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     told = [await api.http.post(AUTHS, json=ASKED) for _ in range(2)]
     path = f"{AUTHS}/{told[0].json()['id']}"
@@ -145,7 +143,7 @@ def test_the_file_holds_no_clear_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "username"])
-async def test_a_password_in_a_wrong_place_is_not_repeated_either(api: Managed, field: str) -> None:
+async def test_a_password_in_a_wrong_field_is_not_repeated_either(api: Managed, field: str) -> None:
     for wrong, words in (({"password": PASSWORD}, "an object"), ([PASSWORD], "a list")):
         answer = await api.http.post(AUTHS, json=ASKED | {field: wrong})
         assert answer.json()["error"] == f"{field}: Input should be a valid string; got {words}"

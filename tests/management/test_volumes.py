@@ -12,8 +12,8 @@ from plane_world import endpoint, story
 from scripted_agent import ScriptedAgent
 from sqlalchemy import update
 
-from stoker.control.store.schema import volumes
-from stoker.control.store.volumes import REMEMBERED_S, list_volumes
+from stoker.control.store.database.schema import volumes
+from stoker.control.store.resources.volumes import REMEMBERED_S, list_volumes
 from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Desired, RegistryAuth, VolumeSpec, VolumeUsed
 
@@ -71,11 +71,9 @@ async def test_sizes_that_may_be(api: Managed, size: int, method: str) -> None:
         ({"size": 1.5}, "size: "),
         ({"size": "50"}, "size: "),
         ({"size": None}, "size: "),
-        ({"name": ""}, "name: "),
-        ({"name": "x" * 192}, "name: "),
+        ({"name": 5}, "name: "),
         ({"dataCenterId": "MARS-1"}, "dataCenterId must hold names out of: EU-RO-1,"),
         ({"dataCenterId": 7}, "dataCenterId: "),
-        ({"id": "x"}, "id is not a known field"),
     ],
 )
 async def test_a_bad_body_names_the_field(api: Managed, changes: dict[str, Any], said: str) -> None:
@@ -97,8 +95,7 @@ async def test_every_field_is_required(api: Managed, field: str) -> None:
     [
         ({"size": 49}, "size may only grow: volume"),
         ({"size": 4001}, "size: "),
-        ({"dataCenterId": "EU-RO-1"}, "dataCenterId is not a known field"),
-        ({"name": ""}, "name: "),
+        ({"name": 5}, "name: "),
     ],
 )
 async def test_a_bad_change_changes_nothing(api: Managed, changes: dict[str, Any], said: str) -> None:
@@ -117,7 +114,7 @@ async def test_ids_that_are_none(api: Managed) -> None:
             answer = await api.http.request(
                 method, f"{VOLUMES}/{bad}", json={} if method == "PATCH" else None
             )
-            assert answer.status_code == 400, method
+            assert answer.status_code == (400 if method == "DELETE" else 404), method
     assert (await api.http.get(f"{VOLUMES}/unknown")).status_code == 404
     assert (await api.http.patch(f"{VOLUMES}/unknown", json={})).status_code == 404
     answer = await api.http.delete(f"{VOLUMES}/unknown")
@@ -181,7 +178,7 @@ class Node:
 
 
 @story
-async def test_a_node_with_a_root_hears_of_every_volume_and_its_end() -> None:
+async def test_a_node_with_a_root_receives_every_volume_and_its_deletion() -> None:
     async with managed() as api, asyncio.TaskGroup() as tasks:
         api.run()
         first = await api.made(VOLUMES, **ASKED)
@@ -202,7 +199,7 @@ async def test_a_node_with_a_root_hears_of_every_volume_and_its_end() -> None:
 
 
 @story
-async def test_a_node_that_was_away_hears_of_the_end_for_a_month() -> None:
+async def test_a_node_that_was_away_receives_the_deletion_for_a_month() -> None:
     async with managed() as api, asyncio.TaskGroup() as tasks:
         made = await api.made(VOLUMES, **ASKED)
         await api.http.delete(f"{VOLUMES}/{made['id']}")
@@ -230,7 +227,7 @@ async def test_it_is_forgotten_after_a_month_once_it_is_billed(api: Managed) -> 
 
 
 @story
-async def test_what_is_measured_is_told() -> None:
+async def test_what_is_measured_is_reported() -> None:
     async with managed() as api, asyncio.TaskGroup() as tasks:
         made = await api.made(VOLUMES, **ASKED)
         path = f"{VOLUMES}/{made['id']}"
@@ -335,7 +332,8 @@ async def test_a_pod_keeps_its_volume_its_registry_auth_and_its_secret() -> None
         assert pod["env"] == {"DB": "pg://{{ RUNPOD_SECRET_db }}"}
         await node.hears()
         (spec,) = node.agent.pods.values()
-        assert (spec.volume, spec.env["DB"], spec.hidden) == (volume["id"], "pg://hunter3", ("hunter3",))
+        assert (spec.volume, spec.env["DB"]) == (volume["id"], "pg://hunter3")
+        assert set(spec.hidden) == {"hunter3", spec.env["RUNPOD_API_KEY"]}
         assert spec.registry == RegistryAuth("me", "hunter2")
 
         used = [f"{VOLUMES}/{volume['id']}", f"/containerregistryauth/{registry['id']}", "/secrets/db"]

@@ -1,10 +1,10 @@
 """A device beside the CPU, on a machine that has none: what mixes the two up fails here as it does on a GPU.
 
     with another_device() as name:           "elsewhere:0"
-        module.to(name)(tensor.to(name))     computed on the CPU, and told to be on `name`
+        module.to(name)(tensor.to(name))     computed on the CPU, and reported as on `name`
         tensor.to(name) + other              raises: two devices
 
-Only where tensors are is told apart. What is computed, and by which kernel, is the CPU's.
+Only the device of a tensor is distinguished. The CPU and its kernels compute.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class _Made(TorchFunctionMode):
     """`torch.tensor` copies within itself, out of the other mode's sight."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = dict(kwargs or {})
-        if func is torch.tensor and given.get("device") is not None:
-            return func(*args, **given | {"device": None}).to(given["device"])
-        return func(*args, **given)
+        arguments = dict(kwargs or {})
+        if func is torch.tensor and arguments.get("device") is not None:
+            return func(*args, **arguments | {"device": None}).to(arguments["device"])
+        return func(*args, **arguments)
 
 
 def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -95,13 +95,13 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     leaves = tree_leaves((args, kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     lying = {id(tensor.here): tensor for tensor in tensors if isinstance(tensor, Elsewhere)}
-    asked = next((leaf for leaf in leaves if isinstance(leaf, torch.device)), None)
-    _check(func, tensors, asked, kwargs.get("generator"))
+    requested = next((leaf for leaf in leaves if isinstance(leaf, torch.device)), None)
+    _check(func, tensors, requested, kwargs.get("generator"))
     args, kwargs = tree_map_only(torch.device, _of_cpu, (args, kwargs))
     args, kwargs = tree_map_only(Elsewhere, lambda tensor: tensor.here, (args, kwargs))
     made = func(*args, **kwargs)
-    if asked is not None:
-        goes = asked.type == TYPE
+    if requested is not None:
+        goes = requested.type == TYPE
     else:
         goes = isinstance(tensors[0], Elsewhere) if func is aten.copy_.default else bool(lying)
     if not goes:
@@ -111,10 +111,10 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     )
 
 
-def _check(func: Any, tensors: list[torch.Tensor], asked: torch.device | None, generator: Any) -> None:
+def _check(func: Any, tensors: list[torch.Tensor], requested: torch.device | None, generator: Any) -> None:
     """As CUDA does: all on one device, but for numbers, moves and indices."""
-    if generator is not None and asked is not None and asked.type != generator.device.type:
-        raise RuntimeError(f"{func} on {asked} is given a generator of {generator.device}")
+    if generator is not None and requested is not None and requested.type != generator.device.type:
+        raise RuntimeError(f"{func} on {requested} is given a generator of {generator.device}")
     if func in MOVES or func in INDICES:
         return
     devices = {tensor.device.type for tensor in tensors if tensor.dim() > 0}

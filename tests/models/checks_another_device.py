@@ -21,10 +21,11 @@ import torch
 from another_device import Elsewhere, another_device
 from PIL import Image
 
-from stoker.models.talking_video import loading, memory, pipeline, sizes
+from stoker.models.talking_video import loading, memory, pipeline
+from stoker.models.talking_video.audio.speech import EncodedSpeech, Samples, TwoSpeakers
 from stoker.models.talking_video.handler import TalkingVideo
-from stoker.models.talking_video.profiles import PROFILES
-from stoker.models.talking_video.speech import EncodedSpeech, Samples, TwoVoices
+from stoker.models.talking_video.sampling.profiles import PROFILES
+from stoker.models.talking_video.video import sizes
 from stoker.models.text_to_image import previews
 from stoker.models.text_to_image.handler import TextToImage
 from stoker.worker import Job
@@ -35,14 +36,14 @@ SIDE, FRAMES = 32, 7
 
 @dataclass(frozen=True)
 class Gpu:
-    """As a worker is told of one."""
+    """The device as a worker gets it."""
 
     torch_device: str
     kind: str = "gpu"
 
 
 def made_inputs(folder: Path) -> dict[str, str]:
-    """A picture and half a second of a tone."""
+    """An image and half a second of a tone."""
     Image.linear_gradient("L").convert("RGB").save(folder / "face.png")
     tone = np.sin(np.arange(8_000) / 5) * 9_000
     with wave.open(str(folder / "voice.wav"), "wb") as out:
@@ -62,9 +63,9 @@ def a_video(name: str, folder: Path) -> None:
     model = TalkingVideo()
     model.setup(Gpu(name))  # type: ignore[arg-type]
     model.profile = replace(model.profile, steps=1, shrink=2)
-    lies_there(model.talker.network, model.talker.autoencoder, model.talker.text_encoder)
-    given = {"prompt": "somebody speaks", "size": "480p", **made_inputs(folder)}
-    job = LocalJob(model.run, given).run()
+    lies_there(model.pipeline.network, model.pipeline.autoencoder, model.pipeline.text_encoder)
+    job_input = {"prompt": "somebody speaks", "size": "480p", **made_inputs(folder)}
+    job = LocalJob(model.run, job_input).run()
     assert job.error is None, job.error
     assert job.files[0].path.stat().st_size > 1000
 
@@ -74,34 +75,36 @@ def lies_there(*modules: Any) -> None:
         assert all(isinstance(one, Elsewhere) for one in module.parameters())
 
 
-def talker_of(name: str, placement: memory.Placement) -> Any:
+def video_pipeline_of(name: str, placement: memory.Placement) -> Any:
     folder = Path(os.environ["STOKER_WEIGHTS_DIR"]) / "talk-tiny"
     return loading.load(folder, name, PROFILES["tiny"], memory.Plan(placement))
 
 
-def talked(talker: Any, masks: torch.Tensor | None = None) -> None:
-    scene = pipeline.see(talker, "two people", torch.zeros(3, SIDE, SIDE), masks)
+def talked(video_pipeline: Any, masks: torch.Tensor | None = None) -> None:
+    scene = pipeline.encode_scene(video_pipeline, "two people", torch.zeros(3, SIDE, SIDE), masks)
     samples = Samples(np.linspace(-1, 1, FRAMES * 640, dtype=np.float32), 0.0, 0.5)
-    one = EncodedSpeech(talker.speech_encoder, samples, FRAMES)
-    speech = one if masks is None else TwoVoices(one, one)
-    shown = list(pipeline.talk(talker, scene, speech, PROFILES["tiny"], "480p", 1, lambda step: True))
+    one = EncodedSpeech(video_pipeline.speech_encoder, samples, FRAMES)
+    speech = one if masks is None else TwoSpeakers(one, one)
+    shown = list(
+        pipeline.generate(video_pipeline, scene, speech, PROFILES["tiny"], "480p", 1, lambda step: True)
+    )
     assert sum(len(frames.pixels) for frames in shown) == FRAMES
     assert all(frames.pixels.device.type == "cpu" for frames in shown)
 
 
 def a_video_with_encoders_that_come_to_work(name: str, folder: Path) -> None:
-    talker = talker_of(name, memory.Placement.IN_TURN)
-    talked(talker)
-    assert not any(isinstance(one, Elsewhere) for one in talker.text_encoder.parameters())
+    video_pipeline = video_pipeline_of(name, memory.Placement.IN_TURN)
+    talked(video_pipeline)
+    assert not any(isinstance(one, Elsewhere) for one in video_pipeline.text_encoder.parameters())
 
 
 def a_video_of_two(name: str, folder: Path) -> None:
     masks = torch.zeros(2, SIDE, SIDE)
     masks[0, :, : SIDE // 2] = masks[1, :, SIDE // 2 :] = 1.0
-    talked(talker_of(name, memory.Placement.RESIDENT), masks)
+    talked(video_pipeline_of(name, memory.Placement.RESIDENT), masks)
 
 
-def a_picture(name: str, folder: Path) -> None:
+def an_image(name: str, folder: Path) -> None:
     """The handler's whole job, previews and both kinds of guidance."""
     previews._FIT_SIDE, previews._FIT_PROMPTS = 256, ("a red flower",)  # type: ignore[misc]
     model = TextToImage()
@@ -115,7 +118,7 @@ def a_picture(name: str, folder: Path) -> None:
 
 
 def a_forgotten_move(name: str, folder: Path) -> None:
-    talked(replace(talker_of(name, memory.Placement.RESIDENT), device="cpu"))
+    talked(replace(video_pipeline_of(name, memory.Placement.RESIDENT), device="cpu"))
 
 
 def a_generator_of_the_cpu(name: str, folder: Path) -> None:
@@ -126,7 +129,7 @@ CHECKS: tuple[Callable[[str, Path], None], ...] = (
     a_video,
     a_video_with_encoders_that_come_to_work,
     a_video_of_two,
-    a_picture,
+    an_image,
     a_forgotten_move,
     a_generator_of_the_cpu,
 )
@@ -134,6 +137,7 @@ CHECKS: tuple[Callable[[str, Path], None], ...] = (
 
 def main(folder: Path) -> None:
     os.environ["STOKER_WEIGHTS_DIR"] = str(folder / "weights")
+    os.environ["STOKER_PIPELINE"] = "flux-tiny,talk-tiny"
     torch.set_num_threads(1)
     found: dict[str, str | None] = {}
     with another_device() as name:

@@ -61,10 +61,10 @@ def model(weights_dir: Path) -> Any:
 
 @pytest.fixture
 def paint(model: Any, tmp_path: Path) -> Callable[..., LocalJob]:
-    """Run one job: a small picture, unless the input says otherwise."""
+    """Run one job: a small image, unless the input says otherwise."""
 
-    def run(**given: Any) -> LocalJob:
-        return LocalJob(model.run, {"prompt": "a lighthouse", **SMALL, **given}).run()
+    def run(**overrides: Any) -> LocalJob:
+        return LocalJob(model.run, {"prompt": "a lighthouse", **SMALL, **overrides}).run()
 
     return run
 
@@ -72,9 +72,9 @@ def paint(model: Any, tmp_path: Path) -> Callable[..., LocalJob]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The files of flux-tiny in a folder of this test's own."""
-    place = tmp_path / "models" / "flux-tiny"
-    tiny.build(place)
-    return place
+    weights_folder = tmp_path / "models" / "flux-tiny"
+    tiny.build(weights_folder)
+    return weights_folder
 
 
 @pytest.fixture

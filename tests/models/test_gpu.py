@@ -9,6 +9,7 @@ from PIL import Image
 
 from stoker.models.text_to_image import flux, metadata, previews, tiny
 from stoker.models.text_to_image.handler import TextToImage
+from stoker.models.text_to_image.recipes import Drawing
 from stoker.models.text_to_image.request import ImageRequest
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
@@ -17,7 +18,7 @@ INPUT = {"prompt": "a lighthouse", "width": 512, "height": 512, "num_inference_s
 
 
 @pytest.mark.gpu
-def test_a_picture_on_a_gpu(gpu: Device, weights_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_on_a_gpu(gpu: Device, weights_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(weights_dir))
     monkeypatch.setenv("STOKER_PIPELINE", "flux-tiny")
     handler = TextToImage()
@@ -25,8 +26,8 @@ def test_a_picture_on_a_gpu(gpu: Device, weights_dir: Path, monkeypatch: pytest.
     assert_it_is_on_the_gpu(handler)
     first, again, other = (LocalJob(handler.run, INPUT | {"seed": seed}).run() for seed in (1, 1, 2))
     assert (first.error, again.error, other.error) == (None, None, None)
-    pictures = [job.files[0].path.read_bytes() for job in (first, again, other)]
-    assert pictures[0] == pictures[1] != pictures[2]
+    images = [job.files[0].path.read_bytes() for job in (first, again, other)]
+    assert images[0] == images[1] != images[2]
     made = metadata.read(first.files[0].path)
     assert made is not None
     assert made["device"] == "cuda"
@@ -45,17 +46,17 @@ def assert_it_is_on_the_gpu(handler: TextToImage) -> None:
 
 
 def colours(path: Path) -> int:
-    """How many different ones there are: a picture of NaN or of nothing has one."""
+    """How many different ones there are: an image of NaN or of nothing has one."""
     with Image.open(path) as image:
         found = image.getcolors(maxcolors=image.width * image.height)
     return len(found or ())
 
 
 @pytest.mark.slow
-def test_the_number_format_of_a_gpu_makes_previews_and_a_picture(
+def test_the_number_format_of_a_gpu_makes_previews_and_an_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All but the device: bfloat16 from the fit of the previews to the picture. A CPU is slow at it."""
+    """All but the device: bfloat16 from the fit of the previews to the image. A CPU is slow at it."""
     import torch
 
     monkeypatch.setattr(previews, "_FIT_SIDE", 256)
@@ -70,7 +71,7 @@ def test_the_number_format_of_a_gpu_makes_previews_and_a_picture(
         return True
 
     request = ImageRequest.parse(INPUT | {"width": 256, "height": 256})
-    image = flux.generate(pipe, request, seed=1, text_tokens=16, on_step=on_step)
+    image = flux.generate(pipe, request, Drawing(4, 3.5), seed=1, text_tokens=16, on_step=on_step)
     image.save(tmp_path / "image.png")
     assert (image.size, shown) == ((256, 256), [1, 2, 3, 4])
     assert colours(tmp_path / "image.png") > 100

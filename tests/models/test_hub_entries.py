@@ -1,15 +1,16 @@
-"""`flux-1-dev` and `flux-1-schnell` from a folder of the hub's shape to a picture, by way of the lock.
+"""`flux-1-dev` and `flux-1-schnell` from a folder of the hub's shape to an image, by way of the lock.
 
 The folders have the names, the layout and the number formats of the two repositories: a transformer in three
 bfloat16 shards and a T5 in two, each with an index, slow and fast tokenizer files, schnell without guidance
-and without dynamic shifting. The numbers are those of flux-tiny, so that the picture is known beforehand.
+and without dynamic shifting. The numbers are those of flux-tiny, so that the image is known beforehand.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ import pytest
 from PIL import Image
 
 from stoker.models import weights
-from stoker.models.registry import pipeline
+from stoker.models.registry import NoWeights, pipeline
 from stoker.models.text_to_image import flux, metadata, tiny, tiny_weights
 from stoker.models.text_to_image.handler import TextToImage
+from stoker.models.text_to_image.recipes import Drawing
 from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import Entry, Lock, LockedFile, WeightsRefused, lock_from_folder, read_lock, verify
 from stoker.worker import Device
@@ -31,7 +33,9 @@ NAMES = ("flux-1-dev", "flux-1-schnell")
 INPUT = {"prompt": "a lighthouse", "width": 256, "height": 256, "num_inference_steps": 2, "seed": 1}
 INPUT |= {"image_format": "png"}
 
-BESIDE = (
+RECORDED = ("num_inference_steps", "guidance_scale", "true_cfg_scale", "negative_prompt")
+
+OTHER_FILES = (
     ".gitattributes",
     "LICENSE.md",
     "README.md",
@@ -115,8 +119,8 @@ def spiece() -> bytes:
     return model.getvalue()
 
 
-def add_what_lies_beside(folder: Path) -> None:
-    for name in BESIDE:
+def add_other_files(folder: Path) -> None:
+    for name in OTHER_FILES:
         (folder / name).write_bytes(tiny.safetensors_bytes({}) if name.endswith("tensors") else b"beside")
 
 
@@ -138,14 +142,14 @@ def loaded(home: Path, model: TextToImage) -> Mapping[str, Loaded]:
     handlers = {}
     with pytest.MonkeyPatch.context() as patch:
         as_installed(patch, home, home / "weights.lock")
-        for asked in (*NAMES, ""):
-            patch.setenv("STOKER_PIPELINE", asked)
-            handler, said = TextToImage(), list[str]()
+        for requested in (*NAMES, ""):
+            patch.setenv("STOKER_PIPELINE", requested)
+            handler, message = TextToImage(), list[str]()
             patch.setattr(
-                "stoker.models.text_to_image.handler.log.warning", lambda *a, to=said: to.append(a[0] % a[1:])
+                "stoker.models.selection.log.warning", lambda *a, to=message: to.append(a[0] % a[1:])
             )
             handler.setup(Device())
-            handlers[asked] = Loaded(handler, said)
+            handlers[requested] = Loaded(handler, message)
     return handlers
 
 
@@ -161,8 +165,8 @@ def as_installed(patch: pytest.MonkeyPatch, home: Path, lock: Path) -> None:
     patch.setattr("stoker.models.weights.lock.lock_path", lambda: lock)
 
 
-def painted(handler: TextToImage, **given: object) -> LocalJob:
-    job = LocalJob(handler.run, INPUT | given).run()
+def painted(handler: TextToImage, **overrides: object) -> LocalJob:
+    job = LocalJob(handler.run, INPUT | overrides).run()
     assert job.error is None
     return job
 
@@ -174,7 +178,7 @@ def pixels(job: LocalJob) -> bytes:
 
 @pytest.mark.parametrize("name", NAMES)
 class TestEntry:
-    def test_from_a_folder_to_a_picture(self, name: str, loaded: Mapping[str, Loaded], home: Path) -> None:
+    def test_from_a_folder_to_an_image(self, name: str, loaded: Mapping[str, Loaded], home: Path) -> None:
         handler = loaded[name].handler
         job = painted(handler)
         made = metadata.read(job.files[0].path)
@@ -192,6 +196,28 @@ class TestEntry:
         same = pixels(painted(handler)) == pixels(painted(handler, guidance=2.0))
         assert same == (name == "flux-1-schnell")
 
+    def test_what_is_left_out_is_the_pipelines_own(
+        self, name: str, loaded: Mapping[str, Loaded], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By what diffusers' pipeline is called with: as the two model pages show it."""
+        handler, called = loaded[name].handler, list[dict[str, Any]]()
+        call = type(handler.pipe).__call__
+
+        def noted(pipe: Any, **overrides: Any) -> Any:
+            called.append({key: overrides[key] for key in RECORDED if key in overrides})
+            return call(pipe, **(overrides | {"num_inference_steps": 1}))
+
+        monkeypatch.setattr(type(handler.pipe), "__call__", noted)
+        overrides = {key: value for key, value in INPUT.items() if key != "num_inference_steps"}
+        for more in ({}, {"negative_prompt": "rocks"}, {"negative_prompt": "rocks", "guidance": 7.5}):
+            assert LocalJob(handler.run, overrides | more).run().error is None
+        page = {"num_inference_steps": 28, "guidance_scale": 3.5}
+        excluded = {"negative_prompt": "rocks", "true_cfg_scale": 1.5}
+        expected = [page, page | excluded, page | excluded | {"guidance_scale": 7.5}]
+        if name == "flux-1-schnell":
+            expected = [{"num_inference_steps": 4, "guidance_scale": 0.0}] * 3
+        assert called == expected
+
     def test_each_shard_is_read_and_no_number_lost(
         self, name: str, loaded: Mapping[str, Loaded], model: TextToImage
     ) -> None:
@@ -207,11 +233,11 @@ class TestEntry:
             assert bool(lacks) == (name == "flux-1-schnell" and part == "transformer")
             assert all(torch.equal(held[parameter], known[parameter]) for parameter in held)
 
-    def test_asked_for_by_name_it_runs_on_a_cpu_and_says_so(
+    def test_requested_by_name_it_runs_on_a_cpu_with_a_warning(
         self, name: str, loaded: Mapping[str, Loaded]
     ) -> None:
-        [sentence] = loaded[name].warned
-        assert sentence.startswith(f"the pipeline {name} is made for a GPU, and this worker was given none")
+        [warning] = loaded[name].warned
+        assert warning.startswith(f"the pipeline {name} is made for a GPU, and this worker has none")
 
     def test_with_unknown_digests_it_refuses_to_load(
         self, name: str, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -233,18 +259,77 @@ class TestEntry:
         assert here == {file.path for file in read_lock().entry(name).files}
 
 
-def test_unasked_a_cpu_gets_the_small_one(loaded: Mapping[str, Loaded]) -> None:
-    assert loaded[""].handler.pipeline.name == "flux-tiny"
-    assert loaded[""].warned == []
+def test_unasked_what_was_fetched_is_taken(loaded: Mapping[str, Loaded]) -> None:
+    assert loaded[""].handler.pipeline.name == "flux-1-dev"
 
 
-def test_the_picture_of_dev_is_that_of_the_small_pipeline(
+class TestWhichIsTaken:
+    """By a worker with a GPU; how its model is loaded is not looked at."""
+
+    @pytest.fixture
+    def taken(self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], TextToImage]:
+        as_installed(monkeypatch, tmp_path, home / "weights.lock")
+        monkeypatch.delenv("STOKER_PIPELINE", raising=False)
+        monkeypatch.setattr(flux, "load", lambda folder, device: folder)
+        monkeypatch.setattr("stoker.models.text_to_image.previews.fit", lambda *_: None)
+
+        def take() -> TextToImage:
+            handler = TextToImage()
+            handler.setup(Device("GPU-1", "gpu", "a GPU"))
+            return handler
+
+        return take
+
+    def test_the_only_one_that_was_fetched(
+        self, taken: Callable[[], TextToImage], tmp_path: Path, home: Path
+    ) -> None:
+        shutil.copytree(home / "flux-1-schnell", tmp_path / "flux-1-schnell")
+        handler = taken()
+        assert handler.pipe == tmp_path / "flux-1-schnell"
+        assert handler.serves.startswith("flux-1-schnell (FLUX.1-schnell")
+
+    def test_half_of_a_better_one_is_passed_over(
+        self, taken: Callable[[], TextToImage], tmp_path: Path, home: Path
+    ) -> None:
+        for name in NAMES:
+            shutil.copytree(home / name, tmp_path / name)
+        (tmp_path / "flux-1-dev" / "model_index.json").unlink()
+        assert taken().pipeline.name == "flux-1-schnell"
+
+    def test_without_any_the_start_fails_and_names_the_commands(
+        self, taken: Callable[[], TextToImage], tmp_path: Path, home: Path
+    ) -> None:
+        shutil.copytree(home / "flux-1-dev", tmp_path / "flux-1-dev")
+        (tmp_path / "flux-1-dev" / "model_index.json").unlink()
+        with pytest.raises(NoWeights) as caught:
+            taken()
+        message = str(caught.value)
+        assert "model_index.json: is missing. Get them with: stoker weights fetch flux-1-dev" in message
+        assert "flux-1-schnell: not fetched. Get them with: stoker weights fetch flux-1-schnell" in message
+        assert not (tmp_path / "flux-tiny").exists()
+
+    def test_made_up_ones_are_served_if_they_are_requested(
+        self,
+        taken: Callable[[], TextToImage],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setenv("STOKER_PIPELINE", "flux-tiny")
+        handler = taken()
+        assert handler.pipe == tmp_path / "flux-tiny"
+        assert "flux-tiny, whose weights are made up" in handler.serves
+        assert f"text-to-image runs {handler.serves}" in caplog.text
+
+
+def test_the_image_of_dev_is_that_of_the_small_pipeline(
     loaded: Mapping[str, Loaded], model: TextToImage
 ) -> None:
     """With as long a prompt; but for a rounding, since numbers from another file lie otherwise in memory."""
     known = flux.generate(
         model.pipe,
         ImageRequest.parse(INPUT),
+        Drawing(steps=2, guidance=3.5),
         seed=1,
         text_tokens=pipeline("flux-1-dev").text_tokens,
         on_step=lambda _: True,
@@ -259,7 +344,7 @@ class TestWhatLiesBeside:
     def whole(self, tmp_path: Path) -> Path:
         """A whole repository, with the files that the pipeline does not need."""
         flux_shaped(tmp_path / "hub" / "flux-1-dev", guided=True)
-        add_what_lies_beside(tmp_path / "hub" / "flux-1-dev")
+        add_other_files(tmp_path / "hub" / "flux-1-dev")
         return tmp_path / "hub" / "flux-1-dev"
 
     @pytest.fixture
@@ -267,25 +352,25 @@ class TestWhatLiesBeside:
         return lock_from_folder(read_lock().entry("flux-1-dev"), whole)
 
     def test_it_is_not_locked(self, locked: Entry) -> None:
-        assert {file.path for file in locked.files}.isdisjoint(BESIDE)
+        assert {file.path for file in locked.files}.isdisjoint(OTHER_FILES)
         assert not locked.unknown
 
     def test_it_is_not_fetched_and_what_is_fetched_verifies(
         self, locked: Entry, whole: Path, tmp_path: Path
     ) -> None:
-        place = tmp_path / "here" / "flux-1-dev"
-        weights.fetch(locked, place, mirror=whole.parent)
-        verify(locked, place)
-        assert not any((place / name).exists() for name in BESIDE)
+        folder_of_entry = tmp_path / "here" / "flux-1-dev"
+        weights.fetch(locked, folder_of_entry, mirror=whole.parent)
+        verify(locked, folder_of_entry)
+        assert not any((folder_of_entry / name).exists() for name in OTHER_FILES)
 
     def test_in_the_folder_itself_each_is_refused_by_name(self, locked: Entry, whole: Path) -> None:
         with pytest.raises(WeightsRefused) as caught:
             verify(locked, whole)
-        assert {problem.path for problem in caught.value.problems} == set(BESIDE)
+        assert {problem.path for problem in caught.value.problems} == set(OTHER_FILES)
 
     def test_a_download_restricted_to_the_list_verifies(self, locked: Entry, whole: Path) -> None:
         """As the hub's library leaves it in a folder: with its notes of what it brought."""
-        for name in BESIDE:
+        for name in OTHER_FILES:
             (whole / name).unlink()
         notes = whole / ".cache" / "huggingface"
         (notes / "download" / "vae").mkdir(parents=True)
@@ -300,12 +385,12 @@ class TestWhatLiesBeside:
         for file in locked.files:
             (snapshot / file.path).parent.mkdir(parents=True, exist_ok=True)
             (snapshot / file.path).symlink_to(whole / file.path)
-        place = tmp_path / "here" / "flux-1-dev"
-        place.parent.mkdir()
-        place.symlink_to(snapshot)
-        verify(locked, place)
+        folder_of_entry = tmp_path / "here" / "flux-1-dev"
+        folder_of_entry.parent.mkdir()
+        folder_of_entry.symlink_to(snapshot)
+        verify(locked, folder_of_entry)
 
-    def test_notes_that_are_a_link_elsewhere_are_a_stranger(
+    def test_metadata_that_is_a_link_elsewhere_is_refused(
         self, locked: Entry, whole: Path, tmp_path: Path
     ) -> None:
         (whole / ".cache").mkdir()

@@ -44,8 +44,8 @@ def test_loading_copies_no_weight(folder: Path, tmp_path: Path) -> None:
     size = (large / "transformer" / "diffusion_pytorch_model.safetensors").stat().st_size
     assert size > 100 << 20
     command = [sys.executable, "-P", "-c", _LOAD, str(folder), str(large)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-    loaded, read = json.loads(told.stdout.splitlines()[-1])
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    loaded, read = json.loads(printed.stdout.splitlines()[-1])
     print(f"{size >> 20} MiB of weights: {loaded >> 20} MiB of its own after loading, {read >> 20} once read")
     assert loaded < size / 5
     assert read < size / 5

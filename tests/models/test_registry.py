@@ -5,20 +5,32 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stoker.models.registry import MODELS, PIPELINES, UnknownPipeline, choose_pipeline, pipeline
-from stoker.models.talking_video.profiles import PROFILES
+from stoker.models.hosted import MODELS
+from stoker.models.registry import PIPELINES, NoWeights, UnknownPipeline, choose_pipeline, pipeline
+from stoker.models.talking_video.sampling.profiles import PROFILES
+from stoker.models.weights import read_lock
 
 _LIGHT = """
 import sys
-import stoker.models.registry, stoker.models.declaration, stoker.models.weights
+import stoker.models.registry, stoker.models.declaration, stoker.models.weights, stoker.models.selection
 from stoker.models.text_to_image import declaration, request, tiny
-from stoker.models.talking_video import chunks, declaration, memory, profiles, request, schedule, sizes, tiny
+from stoker.models.talking_video import declaration, memory, request
+from stoker.models.talking_video.sampling import chunks, profiles, schedule
+from stoker.models.talking_video.tiny import tiny
+from stoker.models.talking_video.video import sizes
 heavy = {"torch", "diffusers", "transformers", "accelerate", "huggingface_hub"} & set(sys.modules)
 assert not heavy, heavy
 """
+
+
+def lacking(here: set[str]) -> Callable[[str], str]:
+    return lambda name: "" if name in here else f"{name} is not fetched"
 
 
 def test_declarations_and_weights_import_no_model_library() -> None:
@@ -31,12 +43,11 @@ def test_the_image_model_is_hosted() -> None:
     assert json.loads(json.dumps([dict(model.schema), list(model.prices)]))[1] == [
         {"metric": "output_pixels", "nano_usd": 20}
     ]
-    assert not pipeline(model.default_pipeline).wants_gpu
 
 
 def test_the_handler_reference_leads_to_a_handler() -> None:
     from stoker.models.text_to_image.handler import TextToImage
-    from stoker.worker.registration import register
+    from stoker.worker.setup.registration import register
 
     register(TextToImage)
     module, _, name = MODELS["text-to-image"].handler.partition(":")
@@ -44,12 +55,14 @@ def test_the_handler_reference_leads_to_a_handler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "kind", "here", "chosen"),
+    ("requested", "kind", "here", "chosen"),
     [
         (None, "cpu", set(), "flux-tiny"),
-        (None, "cpu", {"flux-1-dev"}, "flux-tiny"),
-        (None, "gpu", set(), "flux-tiny"),
+        (None, "cpu", {"flux-1-schnell"}, "flux-1-schnell"),
         (None, "gpu", {"flux-1-dev"}, "flux-1-dev"),
+        (None, "gpu", {"flux-1-schnell"}, "flux-1-schnell"),
+        (None, "gpu", {"flux-1-schnell", "flux-1-dev"}, "flux-1-dev"),
+        ("infinitetalk", "gpu", {"flux-1-schnell"}, "flux-1-schnell"),
         (None, "mig", {"flux-1-dev"}, "flux-1-dev"),
         ("", "gpu", {"flux-1-dev"}, "flux-1-dev"),
         ("flux-1-schnell", "gpu", set(), "flux-1-schnell"),
@@ -57,25 +70,72 @@ def test_the_handler_reference_leads_to_a_handler() -> None:
         ("flux-1-schnell, talk-tiny", "gpu", {"infinitetalk"}, "talk-tiny"),
     ],
 )
-def test_which_pipeline_is_chosen(asked: str | None, kind: str, here: set[str], chosen: str) -> None:
+def test_which_pipeline_is_chosen(requested: str | None, kind: str, here: set[str], chosen: str) -> None:
     model = MODELS[pipeline(chosen).model]
-    assert choose_pipeline(model, asked, kind, here.__contains__).name == chosen
+    assert choose_pipeline(model, requested, kind, lacking(here)).name == chosen
 
 
 @pytest.mark.parametrize(
-    ("asked", "kind", "here", "chosen"),
+    ("requested", "kind", "here", "chosen"),
     [
         (None, "cpu", set(), "talk-tiny"),
-        (None, "cpu", {"infinitetalk"}, "talk-tiny"),
-        (None, "gpu", set(), "talk-tiny"),
+        (None, "cpu", {"infinitetalk"}, "infinitetalk"),
+        (None, "gpu", {"infinitetalk-fast"}, "infinitetalk-fast"),
+        ("talk-tiny", "gpu", set(), "talk-tiny"),
         (None, "gpu", {"infinitetalk"}, "infinitetalk"),
         (None, "mig", {"infinitetalk", "infinitetalk-fast"}, "infinitetalk"),
         ("infinitetalk-fast", "gpu", {"infinitetalk-fast"}, "infinitetalk-fast"),
         ("flux-1-dev", "gpu", {"infinitetalk"}, "infinitetalk"),
     ],
 )
-def test_which_video_pipeline_is_chosen(asked: str | None, kind: str, here: set[str], chosen: str) -> None:
-    assert choose_pipeline(MODELS["talking-video"], asked, kind, here.__contains__).name == chosen
+def test_which_video_pipeline_is_chosen(
+    requested: str | None, kind: str, here: set[str], chosen: str
+) -> None:
+    assert choose_pipeline(MODELS["talking-video"], requested, kind, lacking(here)).name == chosen
+
+
+@pytest.mark.parametrize("kind", ["gpu", "mig"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_gpu_without_weights_gets_none_that_are_made_up(model: str, kind: str) -> None:
+    *real, made_up = MODELS[model].pipelines
+    with pytest.raises(NoWeights) as caught:
+        choose_pipeline(MODELS[model], None, kind, lacking(set()))
+    message = str(caught.value)
+    assert all(f"{name}: {name} is not fetched" in message for name in real)
+    assert f"only where STOKER_PIPELINE={made_up} asks for them" in message
+
+
+@given(
+    model=st.sampled_from(sorted(MODELS)),
+    kind=st.sampled_from(["cpu", "gpu", "mig"]),
+    here=st.sets(st.sampled_from(sorted(PIPELINES))),
+)
+def test_fetched_weights_are_better_than_made_up_ones(model: str, kind: str, here: set[str]) -> None:
+    real = [name for name in MODELS[model].pipelines if not PIPELINES[name].made_up]
+    try:
+        chosen = choose_pipeline(MODELS[model], None, kind, lacking(here))
+    except NoWeights:
+        assert kind != "cpu"
+        assert not here & set(real)
+        return
+    assert chosen.model == model
+    assert chosen.made_up == (not here & set(real))
+    assert not chosen.made_up or kind == "cpu"
+
+
+def test_what_is_made_up_is_what_stoker_makes_itself() -> None:
+    lock = read_lock()
+    for name, entry in PIPELINES.items():
+        assert entry.made_up == lock.entry(entry.weights).is_built
+        assert ("whose weights are made up" in entry.description) == entry.made_up
+        assert entry.output_fields.get("made_up_weights", False) == entry.made_up
+        assert entry.description.startswith(name)
+
+
+def test_each_pipeline_stands_behind_its_model_and_the_last_is_made_up() -> None:
+    for model in MODELS.values():
+        assert set(model.pipelines) == {entry.name for entry in PIPELINES.values() if entry.model == model.id}
+        assert [PIPELINES[name].made_up for name in model.pipelines] == [False, False, True]
 
 
 def test_every_pipeline_of_the_video_model_has_a_profile() -> None:
@@ -88,11 +148,10 @@ def test_the_video_model_is_hosted() -> None:
     model = MODELS["talking-video"]
     assert model.schema["required"] == ["prompt", "image", "audio", "size"]
     assert [price["nano_usd"] for price in model.prices] == [250_000_000, 500_000_000]
-    assert not pipeline(model.default_pipeline).wants_gpu
 
 
 def test_an_unknown_pipeline_is_answered_with_the_known() -> None:
     with pytest.raises(
         UnknownPipeline, match="no pipeline 'sdxl'; registered are flux-1-dev, flux-1-schnell"
     ):
-        choose_pipeline(MODELS["text-to-image"], "sdxl", "cpu", lambda _: True)
+        choose_pipeline(MODELS["text-to-image"], "sdxl", "cpu", lacking(set()))

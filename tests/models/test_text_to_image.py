@@ -15,6 +15,7 @@ from PIL import Image
 from stoker.models.registry import pipeline
 from stoker.models.text_to_image import flux, handler, metadata, previews
 from stoker.models.text_to_image.handler import TextToImage
+from stoker.models.text_to_image.recipes import Drawing
 from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import read_lock
 from stoker.worker import Device
@@ -23,14 +24,14 @@ from stoker.worker.testing import LocalJob
 Paint = Callable[..., LocalJob]
 
 
-def picture(job: LocalJob) -> bytes:
+def image_bytes(job: LocalJob) -> bytes:
     assert job.error is None
     data: bytes = job.output["image_url"].read_bytes()
     return data
 
 
 def opened(path: Path) -> Image.Image:
-    """The picture in a file, read to its end, so that nothing stays open."""
+    """The image in a file, read to its end, so that nothing stays open."""
     with Image.open(path) as image:
         image.load()
         return image
@@ -47,21 +48,21 @@ def decoded(chunk: dict[str, Any]) -> Image.Image:
 @pytest.mark.parametrize("image_format", ["png", "jpeg"])
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(paint: Paint, image_format: str) -> None:
     first, again, other = (paint(seed=seed, image_format=image_format) for seed in (1, 1, 2))
-    assert picture(first) == picture(again)
-    assert picture(first) != picture(other)
+    assert image_bytes(first) == image_bytes(again)
+    assert image_bytes(first) != image_bytes(other)
 
 
 @pytest.mark.parametrize(
     "change",
     [{"prompt": "a fox"}, {"guidance": 2.0}, {"num_inference_steps": 3}, {"negative_prompt": "rocks"}],
 )
-def test_every_parameter_reaches_the_picture(paint: Paint, change: dict[str, Any]) -> None:
+def test_every_parameter_reaches_the_image(paint: Paint, change: dict[str, Any]) -> None:
     plain, changed = paint(image_format="png"), paint(image_format="png", **change)
     assert opened(plain.files[0].path).tobytes() != opened(changed.files[0].path).tobytes()
 
 
 def test_an_empty_negative_prompt_is_none(paint: Paint) -> None:
-    assert picture(paint()) == picture(paint(negative_prompt="  "))
+    assert image_bytes(paint()) == image_bytes(paint(negative_prompt="  "))
 
 
 def test_a_negative_prompt_doubles_the_forwards(paint: Paint, model: TextToImage) -> None:
@@ -75,14 +76,14 @@ def test_a_negative_prompt_doubles_the_forwards(paint: Paint, model: TextToImage
 
 
 def test_a_prompt_of_any_length_is_read_as_far_as_the_model_reads(paint: Paint) -> None:
-    assert picture(paint(prompt="a fox " * 6_000)) == picture(paint(prompt="a fox " * 1_000_000))
+    assert image_bytes(paint(prompt="a fox " * 6_000)) == image_bytes(paint(prompt="a fox " * 1_000_000))
 
 
-def test_minus_one_draws_a_seed_and_tells_it(paint: Paint) -> None:
+def test_minus_one_draws_a_seed_and_reports_it(paint: Paint) -> None:
     first, second = paint(seed=-1), paint(seed=-1)
     assert first.output["seed"] != second.output["seed"]
     assert 0 <= first.output["seed"] < 2**32
-    assert picture(first) == picture(paint(seed=first.output["seed"]))
+    assert image_bytes(first) == image_bytes(paint(seed=first.output["seed"]))
 
 
 def test_the_largest_seed_works(paint: Paint) -> None:
@@ -106,8 +107,8 @@ def test_the_default_is_1024_squared_in_jpeg(model: TextToImage) -> None:
 
 
 @pytest.mark.parametrize("image_format", ["png", "jpeg"])
-def test_the_file_tells_how_it_was_made(paint: Paint, image_format: str) -> None:
-    job = paint(image_format=image_format, seed=7, guidance=3.5)
+def test_the_file_has_metadata_about_its_making(paint: Paint, image_format: str) -> None:
+    job = paint(image_format=image_format, seed=7, guidance=2.5, negative_prompt="rocks")
     made = metadata.read(job.files[0].path)
     assert made is not None
     versions = made.pop("versions")
@@ -115,17 +116,19 @@ def test_the_file_tells_how_it_was_made(paint: Paint, image_format: str) -> None
     assert made == {
         "seed": 7,
         "steps": 2,
-        "guidance": 3.5,
+        "guidance": 2.5,
+        "negative_prompt_factor": 1.5,
         "width": 256,
         "height": 256,
         "pipeline": "flux-tiny",
+        "made_up_weights": True,
         "profile": "exact",
         "weights": f"sha256:{read_lock().entry('flux-tiny').digest}",
         "device": "cpu",
     }
 
 
-def test_a_file_of_somebody_else_tells_nothing(tmp_path: Path) -> None:
+def test_a_file_from_another_program_has_no_metadata(tmp_path: Path) -> None:
     for name in ("plain.png", "plain.jpeg"):
         Image.new("RGB", (8, 8)).save(tmp_path / name)
         assert metadata.read(tmp_path / name) is None
@@ -155,8 +158,8 @@ def test_one_step_has_one_preview(paint: Paint) -> None:
     assert [chunk["preview"]["step"] for chunk in paint(num_inference_steps=1).chunks] == [1]
 
 
-def test_the_last_preview_looks_like_the_picture(model: TextToImage) -> None:
-    """Rough: fitted to other pictures, yet far nearer to its own picture than a plain grey is."""
+def test_the_last_preview_looks_like_the_image(model: TextToImage) -> None:
+    """Rough: fitted to other images, yet far nearer to its own image than a plain grey is."""
     job = LocalJob(
         model.run, {"prompt": "a red flower on a table", "width": 512, "height": 512, "seed": 0}
     ).run()
@@ -167,7 +170,7 @@ def test_the_last_preview_looks_like_the_picture(model: TextToImage) -> None:
     assert sum((a - b) ** 2 for a, b in pairs) < 0.8 * sum((mean - b) ** 2 for _, b in pairs)
 
 
-def test_cancel_between_steps_ends_it_without_a_picture(model: TextToImage) -> None:
+def test_cancel_between_steps_ends_it_without_an_image(model: TextToImage) -> None:
     decodes = []
     hook = model.pipe.vae.decoder.register_forward_hook(lambda *_: decodes.append(1))
     job = LocalJob(
@@ -182,13 +185,13 @@ def test_cancel_between_steps_ends_it_without_a_picture(model: TextToImage) -> N
 
 
 def test_after_a_cancel_the_next_job_is_as_if_nothing_had_been(paint: Paint, model: TextToImage) -> None:
-    before = picture(paint())
+    before = image_bytes(paint())
     job = LocalJob(model.run, {"prompt": "x", "num_inference_steps": 50}, on_progress=lambda _: job.cancel())
     job.run()
-    assert picture(paint()) == before
+    assert image_bytes(paint()) == before
 
 
-def test_the_picture_is_the_one_that_diffusers_makes(model: TextToImage, paint: Paint) -> None:
+def test_the_image_is_the_one_that_diffusers_makes(model: TextToImage, paint: Paint) -> None:
     """The noise drawn here and the latents decoded here change nothing against the bare pipeline."""
     import torch
 
@@ -197,7 +200,7 @@ def test_the_picture_is_the_one_that_diffusers_makes(model: TextToImage, paint: 
         width=256,
         height=256,
         num_inference_steps=2,
-        guidance_scale=7.5,
+        guidance_scale=3.5,
         max_sequence_length=pipeline("flux-tiny").text_tokens,
         generator=torch.Generator("cpu").manual_seed(1),
     ).images[0]
@@ -205,29 +208,29 @@ def test_the_picture_is_the_one_that_diffusers_makes(model: TextToImage, paint: 
 
 
 def test_the_estimate_is_exact_at_the_last_step(model: TextToImage) -> None:
-    seen: list[flux.Step] = []
+    seen_steps: list[flux.Step] = []
     request = ImageRequest.parse({"prompt": "x", "width": 256, "height": 256, "num_inference_steps": 2})
 
     def on_step(step: flux.Step) -> bool:
-        seen.append(step)
+        seen_steps.append(step)
         return True
 
-    image = flux.generate(model.pipe, request, seed=0, text_tokens=128, on_step=on_step)
+    image = flux.generate(model.pipe, request, Drawing(2, 3.5), seed=0, text_tokens=128, on_step=on_step)
     import torch
 
     with torch.inference_mode():
-        again = flux.decode(model.pipe, seen[-1].estimate(), 256, 256)
+        again = flux.decode(model.pipe, seen_steps[-1].estimate(), 256, 256)
     assert image.tobytes() == again.tobytes()
 
 
 def test_the_throttle_shows_the_first_and_the_last() -> None:
-    throttle = previews.Throttle(every=1.0)
+    throttle = previews.Throttle(interval_s=1.0)
     steps = [flux.Step(number, 4, lambda: pytest.fail("not asked for")) for number in (1, 2, 3, 4)]
     assert [throttle.due(step, 0.0) for step in steps] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("job_input", "message"),
     [
         (
             {"width": 1000},
@@ -246,8 +249,10 @@ def test_the_throttle_shows_the_first_and_the_last() -> None:
         ),
     ],
 )
-def test_bad_input_fails_the_job_with_one_sentence(paint: Paint, given: dict[str, Any], message: str) -> None:
-    job = paint(**given)
+def test_bad_input_fails_the_job_with_one_message(
+    paint: Paint, job_input: dict[str, Any], message: str
+) -> None:
+    job = paint(**job_input)
     assert job.error is not None
     assert job.error.startswith(message)
     assert (job.retryable, job.progress, "Traceback" in job.error) == (False, [], False)

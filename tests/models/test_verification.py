@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stoker.models.weights import Entry, LockedFile, WeightsRefused, verify
-from stoker.models.weights.verification import memory_path
+from stoker.models.weights.verification import cache_path
 
 VAE = "vae/diffusion_pytorch_model.safetensors"
 
@@ -22,9 +22,12 @@ def refused(entry: Entry, folder: Path) -> WeightsRefused:
 
 
 def alter(path: Path, at: int = 5_000) -> None:
+    before = path.stat().st_mtime_ns
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(bytes(data))
+    while path.stat().st_mtime_ns == before:  # before Linux 6.13 it moves on every few milliseconds
+        path.touch()
 
 
 def test_a_whole_folder_passes(entry: Entry, folder: Path) -> None:
@@ -63,8 +66,8 @@ def test_a_missing_folder(entry: Entry, tmp_path: Path) -> None:
         ("model.pt", "is a pickle"),
         ("model.PTH", "is a pickle"),
         ("model.ckpt", "is a pickle"),
-        ("modeling_flux.py", "is no kind that is ever loaded"),
-        (".cache/note", "is no kind that is ever loaded"),
+        ("modeling_flux.py", "is not a type that is loaded"),
+        (".cache/note", "is not a type that is loaded"),
     ],
 )
 def test_whatever_is_not_locked_is_refused(entry: Entry, folder: Path, name: str, why: str) -> None:
@@ -115,15 +118,15 @@ class TestMemory:
     @pytest.fixture
     def reads(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """The files that are hashed, as they are."""
-        seen: list[str] = []
+        hashed: list[str] = []
         digest = hashlib.file_digest
 
         def spy(file: object, name: str) -> object:
-            seen.append(str(getattr(file, "name", "")))
+            hashed.append(str(getattr(file, "name", "")))
             return digest(file, name)  # type: ignore[arg-type,type-var]
 
         monkeypatch.setattr(hashlib, "file_digest", spy)
-        return seen
+        return hashed
 
     def test_unchanged_files_are_not_read_again(self, entry: Entry, folder: Path, reads: list[str]) -> None:
         verify(entry, folder)
@@ -169,11 +172,11 @@ class TestMemory:
 
     @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', '{"a": [1, 2]}', "null"])
     def test_a_damaged_memory_is_no_memory(self, entry: Entry, folder: Path, text: str) -> None:
-        memory_path(folder).write_text(text)
+        cache_path(folder).write_text(text)
         verify(entry, folder)
-        assert set(json.loads(memory_path(folder).read_text())) == {file.path for file in entry.files}
+        assert set(json.loads(cache_path(folder).read_text())) == {file.path for file in entry.files}
 
-    def test_it_lies_beside_the_folder(self, entry: Entry, folder: Path) -> None:
+    def test_the_cache_is_next_to_the_folder(self, entry: Entry, folder: Path) -> None:
         verify(entry, folder)
         assert sorted(path.name for path in folder.parent.iterdir()) == [
             ".flux-tiny.digests.json",

@@ -12,7 +12,7 @@ import pytest
 
 from stoker.models import weights
 from stoker.models.registry import PIPELINES
-from stoker.models.talking_video.profiles import PROFILES
+from stoker.models.talking_video.sampling.profiles import PROFILES
 from stoker.models.weights import (
     Entry,
     HubFile,
@@ -33,7 +33,7 @@ class FakeHub:
     def __init__(self, folder: Path, broken: str | None = None) -> None:
         self.folder = folder
         self.broken = broken
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def resolve(self, repo: str, revision: str | None) -> tuple[str, tuple[HubFile, ...]]:
         paths = [path for path in self.folder.rglob("*") if path.is_file()]
@@ -46,7 +46,7 @@ class FakeHub:
         return HubFile(name, len(data), hashlib.sha256(data).hexdigest() if large else None)
 
     def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
-        self.asked.append(path)
+        self.requests.append(path)
         data = (self.folder / path).read_bytes()
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if path == self.broken else data)
@@ -58,10 +58,12 @@ class FakeHub:
 
 class TestFetch:
     def test_from_the_hub(self, entry: Entry, folder: Path, tmp_path: Path) -> None:
-        place, told = tmp_path / "here" / "flux-tiny", list[str]()
-        weights.fetch(entry, place, hub=FakeHub(folder), on_file=lambda file: told.append(file.path))
-        verify(entry, place)
-        assert sorted(told) == sorted(file.path for file in entry.files)
+        model_folder, fetched = tmp_path / "here" / "flux-tiny", list[str]()
+        weights.fetch(
+            entry, model_folder, hub=FakeHub(folder), on_file=lambda file: fetched.append(file.path)
+        )
+        verify(entry, model_folder)
+        assert sorted(fetched) == sorted(file.path for file in entry.files)
 
     def test_from_a_folder(self, entry: Entry, folder: Path, tmp_path: Path) -> None:
         weights.fetch(entry, tmp_path / "here" / "m", mirror=folder.parent)
@@ -77,24 +79,24 @@ class TestFetch:
     def test_what_came_wrong_is_refused_and_only_that_is_brought_again(
         self, entry: Entry, folder: Path, tmp_path: Path
     ) -> None:
-        place = tmp_path / "here" / "flux-tiny"
+        model_folder = tmp_path / "here" / "flux-tiny"
         with pytest.raises(WeightsRefused, match=VAE):
-            weights.fetch(entry, place, hub=FakeHub(folder, broken=VAE))
-        assert not place.exists()
+            weights.fetch(entry, model_folder, hub=FakeHub(folder, broken=VAE))
+        assert not model_folder.exists()
         hub = FakeHub(folder)
-        weights.fetch(entry, place, hub=hub)
-        assert hub.asked == [VAE]
+        weights.fetch(entry, model_folder, hub=hub)
+        assert hub.requests == [VAE]
 
     def test_a_mirror_that_fails_leaves_no_folder(self, entry: Entry, tmp_path: Path) -> None:
-        place = tmp_path / "here" / "flux-tiny"
+        model_folder = tmp_path / "here" / "flux-tiny"
         with pytest.raises(WeightsError, match="cannot fetch flux-tiny"):
-            weights.fetch(entry, place, mirror=tmp_path / "nothing")
-        assert not place.exists()
+            weights.fetch(entry, model_folder, mirror=tmp_path / "nothing")
+        assert not model_folder.exists()
 
     def test_what_is_there_and_whole_is_not_fetched(self, entry: Entry, folder: Path) -> None:
         hub = FakeHub(folder)
         weights.fetch(entry, folder, hub=hub)
-        assert hub.asked == []
+        assert hub.requests == []
 
     def test_what_is_whole_needs_no_right_to_write(self, entry: Entry, folder: Path) -> None:
         weights.fetch(entry, folder)
@@ -105,7 +107,7 @@ class TestFetch:
 
     def test_what_is_there_and_wrong_is_left_to_its_owner(self, entry: Entry, folder: Path) -> None:
         (folder / VAE).write_bytes((folder / VAE).read_bytes()[:-1])
-        with pytest.raises(WeightsError, match=r"Remove .* to fetch it anew"):
+        with pytest.raises(WeightsError, match=r"Remove .* to fetch it again"):
             weights.fetch(entry, folder, hub=FakeHub(folder))
         assert folder.exists()
 
@@ -120,23 +122,23 @@ class TestFetch:
             weights.fetch(floating, tmp_path / "here" / "m", hub=FakeHub(folder))
 
     def test_two_at_once_fetch_it_once(self, entry: Entry, folder: Path, tmp_path: Path) -> None:
-        hub, place, together = FakeHub(folder), tmp_path / "here" / "m", threading.Barrier(2)
+        hub, model_folder, together = FakeHub(folder), tmp_path / "here" / "m", threading.Barrier(2)
 
         def one() -> None:
             together.wait(10)
-            weights.fetch(entry, place, hub=hub)
+            weights.fetch(entry, model_folder, hub=hub)
 
         threads = [threading.Thread(target=one) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(30)
-        assert len(hub.asked) == len(entry.files)
-        verify(entry, place)
+        assert len(hub.requests) == len(entry.files)
+        verify(entry, model_folder)
 
     def test_only_our_own_functions_make_weights(self, entry: Entry, tmp_path: Path) -> None:
         foreign = Entry("m", "built:os:mkdir", "none", entry.files)
-        with pytest.raises(WeightsError, match=r"no module of stoker\.models"):
+        with pytest.raises(WeightsError, match=r"not a module of stoker\.models"):
             weights.fetch(foreign, tmp_path / "m")
 
 
@@ -150,7 +152,7 @@ class TestLocking:
         filled = weights.lock_from_hub(blank, hub)
         assert filled.commit == "newest"
         assert {file.path: file for file in filled.files} == {file.path: file for file in entry.files}
-        assert VAE not in hub.asked
+        assert VAE not in hub.requests
 
     def test_a_file_that_the_hub_lacks(self, entry: Entry, folder: Path) -> None:
         blank = Entry("m", entry.source, entry.licence, (LockedFile("gone.json"),))
@@ -199,10 +201,10 @@ class TestLocking:
         ("change", "message"),
         [
             (lambda text: text.replace("version = 1", "version = 9"), "version 9"),
-            (lambda text: text.replace("vae/", "../", 1), "no path below"),
-            (lambda text: text.replace('"vae/', '"/vae/', 1), "no path below"),
+            (lambda text: text.replace("vae/", "../", 1), "not a path below"),
+            (lambda text: text.replace('"vae/', '"/vae/', 1), "not a path below"),
             (lambda text: text.replace("huggingface:", "https:"), "neither built"),
-            (lambda text: text.replace('sha256 = "', 'sha256 = "x'), "no sha256"),
+            (lambda text: text.replace('sha256 = "', 'sha256 = "x'), "not a sha256"),
             (lambda text: text.replace("licence", "license"), "licence"),
             (lambda text: text + "[", "cannot read"),
         ],
@@ -236,14 +238,14 @@ class Repositories:
     def __init__(self, folders: dict[str, Path]) -> None:
         self.hubs = {name: FakeHub(folder) for name, folder in folders.items()}
         self.resolved: list[tuple[str, str | None]] = []
-        self.asked: list[tuple[str, str, str]] = []
+        self.requests: list[tuple[str, str, str]] = []
 
     def resolve(self, repo: str, revision: str | None) -> tuple[str, tuple[HubFile, ...]]:
         self.resolved.append((repo, revision))
         return f"{repo} at {revision}", self.hubs[repo].resolve(repo, revision)[1]
 
     def download(self, repo: str, path: str, commit: str, folder: Path) -> None:
-        self.asked.append((repo, path, commit))
+        self.requests.append((repo, path, commit))
         self.hubs[repo].download(repo, path, commit, folder)
 
     def tidy(self, folder: Path) -> None:
@@ -287,12 +289,12 @@ class TestOrigins:
     def test_each_is_brought_from_its_own_and_lies_under_its_name_here(
         self, filled: Entry, hub: Repositories, tmp_path: Path
     ) -> None:
-        place = tmp_path / "here" / "m"
-        hub.asked.clear()
-        weights.fetch(filled, place, hub=hub)
-        verify(filled, place)
-        assert ("they/talk", "single/talk.safetensors", "they/talk at a-branch") in hub.asked
-        assert not [path for path in place.iterdir() if path.name.startswith(".")]
+        model_folder = tmp_path / "here" / "m"
+        hub.requests.clear()
+        weights.fetch(filled, model_folder, hub=hub)
+        verify(filled, model_folder)
+        assert ("they/talk", "single/talk.safetensors", "they/talk at a-branch") in hub.requests
+        assert not [path for path in model_folder.iterdir() if path.name.startswith(".")]
 
     def test_a_mirror_holds_them_under_their_names_here(
         self, filled: Entry, hub: Repositories, tmp_path: Path
@@ -406,12 +408,10 @@ def test_the_weights_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert weights.weights_folder() == Path("/cache/stoker/weights")
 
 
-def test_a_hub_that_cannot_be_reached_is_told_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_cannot_be_reached_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
     hub = weights.HuggingFaceHub()
-    with pytest.raises(WeightsError, match="cannot ask the hub about they/talk"):
+    with pytest.raises(WeightsError, match="cannot list they/talk at the hub"):
         hub.resolve("they/talk", None)
-    with pytest.raises(WeightsError, match=r"cannot bring config\.json of they/talk"):
+    with pytest.raises(WeightsError, match=r"cannot download config\.json of they/talk"):
         hub.download("they/talk", "config.json", "0" * 40, tmp_path)

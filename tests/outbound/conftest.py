@@ -26,7 +26,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Obje
 def config(server: ObjectStoreConfig, request: pytest.FixtureRequest) -> ObjectStoreConfig:
     """A bucket of the test's own, one try for each call, and the smallest parts that S3 allows."""
     bucket = f"test-{abs(hash(request.node.nodeid)) % 10**12}"
-    own = dataclasses.replace(server, bucket=bucket, attempts=1, part_size=5 << 20, reserve=0)
+    own = dataclasses.replace(server, bucket=bucket, attempts=1, part_size_bytes=5 << 20, reserve_bytes=0)
     with ObjectStore(own) as store:
         store.ensure_bucket()
     return own
@@ -43,9 +43,13 @@ def nothing_left_behind(server: ObjectStoreConfig) -> Iterator[None]:
     """No descriptor and no thread outlives a test. (`server` first: what it holds is not the test's.)"""
     before, threads = _descriptors(), set(threading.enumerate())
     yield
-    gc.collect()
-    left = {t.name for t in threading.enumerate() if t not in threads and not t.name.startswith("asyncio_")}
+    new = [t for t in threading.enumerate() if t not in threads and not t.name.startswith("asyncio_")]
+    for thread in new:
+        thread.join(60)  # what it did is done; it may still be on its way out
+    left = {thread.name for thread in new if thread.is_alive()}
     assert not left, f"threads left behind: {left}"
+    if _descriptors().keys() - before:
+        gc.collect()  # a collection takes longer than most of these tests
     leaked = {fd: what for fd, what in _descriptors().items() if fd not in before}
     assert not leaked, f"descriptors left behind: {leaked}"
 
@@ -68,8 +72,8 @@ class Http:
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | None] = {}
-        self.seen: list[bytes] = []
-        self.asked = asyncio.Event()
+        self.received: list[bytes] = []
+        self.requested = asyncio.Event()
         self._handlers: set[asyncio.Task[None]] = set()
         self.port = 0
 
@@ -84,8 +88,8 @@ class Http:
             length = [
                 int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
             ]
-            self.seen.append(head + (await reader.readexactly(length[0]) if length else b""))
-            self.asked.set()
+            self.received.append(head + (await reader.readexactly(length[0]) if length else b""))
+            self.requested.set()
             answer = self.answers[head.split(b" ")[1].decode()]
             if answer is None:
                 await reader.read()  # until the client has had enough

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.outbound.addresses import forbidden, malformed, refusal, shown
+from stoker.outbound.addresses import forbidden, is_loopback, malformed, refusal, refusal_before_lookup, shown
 
 PUBLIC = ["93.184.216.34", "1.1.1.1", "8.8.8.8", "2606:4700:4700::1111", "2a00:1450:4001:81b::200e"]
 PRIVATE = ["127.0.0.1", "127.8.9.1", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1",
@@ -110,10 +111,72 @@ def test_any_text_gets_an_answer(text: str) -> None:
 
 
 @given(st.text(min_size=8, alphabet=st.characters(categories=["L", "N"])))
-def test_messages_do_not_tell_a_query_or_a_password(secret: str) -> None:
+def test_messages_contain_no_query_and_no_password(secret: str) -> None:
     for url in (
         f"http://me:{secret}@10.0.0.1/a",
         f"http://10.0.0.1/a?token={secret}",
         f"http://10.0.0.1/a#{secret}",
     ):
         assert secret not in (refusal(url, ["10.0.0.1"], False) or "")
+
+
+# ---- what a URL alone tells
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "LOCALHOST.", "app.localhost", "[::1]", "127.1", "2130706433", "0x7f.1",
+     "0177.0.0.01", "10.0.0.8", "[::ffff:10.0.0.1]", "192.168.1"],
+)  # fmt: skip
+def test_a_private_host_is_reported_before_it_is_resolved(host: str) -> None:
+    url = f"http://{host}:9000/hook?x=1"
+    assert "is refused: its host is the" in (refusal_before_lookup(url, False) or "")
+    assert refusal_before_lookup(url, True) is None
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "0", "[fe80::1]", "0xa9fea9fe"])
+def test_a_host_that_is_never_visited_is_reported(host: str) -> None:
+    assert refusal_before_lookup(f"http://{host}/", True)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "93.184.216.34",
+        "caller.example",
+        "localhost.example",
+        "1.2.3.4.5",
+        "0x.1",
+        "0b1",
+        "127.0.0.256",
+        "1_0",
+    ],
+)
+def test_what_a_name_is_stays_to_be_seen(host: str) -> None:
+    assert refusal_before_lookup(f"https://{host}/", False) is None
+
+
+@given(st.from_regex(r"(0x)?[0-9a-f]{1,10}(\.(0x)?[0-9a-f]{1,4}){0,4}", fullmatch=True))
+def test_numbers_are_read_as_a_resolver_reads_them(host: str) -> None:
+    """The C library's own reading is the oracle."""
+    try:
+        read = str(IPv4Address(socket.inet_aton(host)))
+    except OSError:
+        assert refusal_before_lookup(f"http://{host}/", False) is None
+    else:
+        assert bool(refusal_before_lookup(f"http://{host}/", False)) == bool(forbidden(read, False))
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        ("::1", True),
+        ("127.9.9.9", True),
+        ("localhost", True),
+        ("", False),
+        ("0.0.0.0", False),
+        ("x.localhost", False),
+    ],
+)
+def test_which_hosts_are_this_machine(host: str, here: bool) -> None:
+    assert is_loopback(host) is here

@@ -7,14 +7,14 @@ import dataclasses
 import hashlib
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from stoker.agent.fake_objects import FakeObjects
-from stoker.agent.objects import S3Objects, config_of
-from stoker.agent.seams import Objects
+from stoker.agent.interfaces import Objects
+from stoker.agent.uploads.objects import S3Objects, config_of
+from stoker.control.jobs.artifacts import sign
 from stoker.outbound.errors import (
     ObjectDamaged,
     ObjectMissing,
@@ -22,28 +22,49 @@ from stoker.outbound.errors import (
     ObjectStoreFull,
     ObjectStoreRefused,
 )
-from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
-from stoker.wire.messages import Artifact, Grant, Ref
+from stoker.outbound.objects import Found, ObjectStore, ObjectStoreConfig
+from stoker.testing.fake_objects import FakeObjects
+from stoker.wire.messages import Artifact, Grant, Ref, Signed, Wanted
 
 PREFIX = "echo/job-1/2/"
 
 
+PUBLIC = "https://files.example.test"
+
+
 @pytest.fixture
-def grant(config: ObjectStoreConfig) -> Grant:
-    return Grant(
-        config.endpoint_url,
-        "https://files.example.test",
-        config.region,
-        config.bucket,
-        PREFIX,
-        config.access_id,
-        config.access_secret,
-    )
+def own(config: ObjectStoreConfig) -> Grant:
+    """To a bucket of the caller's own, with its credentials."""
+    whom = (config.access_id, config.access_secret)
+    return Grant(config.endpoint_url, PUBLIC, config.region, config.bucket, PREFIX, *whom)
+
+
+@pytest.fixture
+def grant(own: Grant) -> Grant:
+    """To the platform's store: each request is signed."""
+    return dataclasses.replace(own, access_id="", access_secret="")
+
+
+class Signs:
+    """Whatever it is asked."""
+
+    def __init__(self, config: ObjectStoreConfig) -> None:
+        self.store = ObjectStore(dataclasses.replace(config, public_endpoint=PUBLIC))
+
+    async def sign(self, grant: Grant, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
+        return tuple(sign(self.store, one) for one in wanted)
+
+
+@pytest.fixture
+def signs(config: ObjectStoreConfig) -> Iterator[Signs]:
+    made = Signs(config)
+    yield made
+    made.store.close()
 
 
 @pytest.fixture(params=["s3", "memory"])
-async def objects(request: pytest.FixtureRequest) -> AsyncIterator[Objects]:
-    opened: S3Objects | FakeObjects = S3Objects() if request.param == "s3" else FakeObjects()
+async def objects(request: pytest.FixtureRequest, signs: Signs) -> AsyncIterator[Objects]:
+    opened: S3Objects | FakeObjects = S3Objects(signs) if request.param == "s3" else FakeObjects()
     yield opened
     await opened.close()
 
@@ -103,7 +124,7 @@ async def test_reading_outside_the_prefix_is_allowed(objects: Objects, grant: Gr
     assert await objects.get(grant, ref) == b"{}"
 
 
-async def test_what_is_missing_or_altered_is_told(objects: Objects, grant: Grant) -> None:
+async def test_what_is_missing_or_altered_is_reported(objects: Objects, grant: Grant) -> None:
     with pytest.raises(ObjectMissing):
         await objects.get(grant, Ref(f"{PREFIX}never", 1, ""))
     ref = await objects.put_bytes(grant, f"{PREFIX}a", b"12345", "text/plain")
@@ -112,11 +133,30 @@ async def test_what_is_missing_or_altered_is_told(objects: Objects, grant: Grant
 
 
 async def test_urls_name_the_public_endpoint(objects: Objects, grant: Grant) -> None:
-    url = objects.url(grant, f"{PREFIX}0-a.png")
-    assert url.startswith(f"https://files.example.test/{grant.bucket}/{PREFIX}0-a.png?")
-    assert "X-Amz-Expires=604800" in url
-    inner = objects.url(dataclasses.replace(grant, public_endpoint=""), f"{PREFIX}0-a.png")
-    assert inner.startswith(f"{grant.endpoint_url}/{grant.bucket}/")
+    urls = await objects.urls(grant, [f"{PREFIX}0-a.png", f"{PREFIX}1-b.png"])
+    for url, name in zip(urls, ("0-a.png", "1-b.png"), strict=True):
+        assert url.startswith(f"{PUBLIC}/{grant.bucket}/{PREFIX}{name}?")
+        assert "X-Amz-Expires=604800" in url
+
+
+async def test_urls_of_a_callers_bucket_name_what_the_caller_named(objects: Objects, own: Grant) -> None:
+    (inner,) = await objects.urls(dataclasses.replace(own, public_endpoint=""), [f"{PREFIX}0-a.png"])
+    assert inner.startswith(f"{own.endpoint_url}/{own.bucket}/")
+
+
+async def test_a_file_goes_to_a_callers_bucket_with_the_callers_credentials(
+    own: Grant, store: ObjectStore
+) -> None:
+    objects, fd = S3Objects(Nobody()), memory(b"data")
+    artifact = await objects.put_file(own, f"{PREFIX}0-a", fd, "text/plain", "a")
+    os.close(fd)
+    assert store.get_bytes(artifact.key, 4, artifact.sha256) == b"data"
+    await objects.close()
+
+
+class Nobody:
+    async def sign(self, grant: Grant, wanted: Sequence[Wanted]) -> tuple[Signed, ...]:
+        raise AssertionError("nothing is to be signed for a caller's own bucket")
 
 
 async def test_the_fake_fails_as_scripted(grant: Grant) -> None:
@@ -153,19 +193,19 @@ def blocked() -> type[Blocked]:
 
 
 async def test_a_cancelled_upload_stores_nothing(
-    grant: Grant, store: ObjectStore, blocked: type[Blocked]
+    own: Grant, store: ObjectStore, blocked: type[Blocked]
 ) -> None:
-    objects = S3Objects(1, blocked)
+    objects = S3Objects(Nobody(), 1, blocked)
     fd = memory(b"x")
-    running = asyncio.create_task(objects.put_file(grant, f"{PREFIX}0-a", fd, "text/plain", "a"))
-    waiting = asyncio.create_task(objects.put_file(grant, f"{PREFIX}1-b", fd, "text/plain", "b"))
+    running = asyncio.create_task(objects.put_file(own, f"{PREFIX}0-a", fd, "text/plain", "a"))
+    waiting = asyncio.create_task(objects.put_file(own, f"{PREFIX}1-b", fd, "text/plain", "b"))
     await asyncio.to_thread(blocked.begun.wait)
     for task in (running, waiting):  # one is on the thread, one has not begun
         task.cancel()
     await asyncio.gather(running, waiting, return_exceptions=True)
     assert running.cancelled()
     assert waiting.cancelled()
-    assert len(objects._stops) == 1, "the other one has nothing left to stop"
+    assert len(objects._calls._running) == 1, "the other one never began"
     os.close(fd)
     blocked.let_go.set()
     await objects.close()
@@ -173,14 +213,14 @@ async def test_a_cancelled_upload_stores_nothing(
 
 
 async def test_closing_stops_what_is_uploading(
-    grant: Grant, store: ObjectStore, blocked: type[Blocked]
+    own: Grant, store: ObjectStore, blocked: type[Blocked]
 ) -> None:
-    objects = S3Objects(1, blocked)
+    objects = S3Objects(Nobody(), 1, blocked)
     fd = memory(b"x")
-    running = asyncio.create_task(objects.put_file(grant, f"{PREFIX}0-a", fd, "text/plain", "a"))
+    running = asyncio.create_task(objects.put_file(own, f"{PREFIX}0-a", fd, "text/plain", "a"))
     await asyncio.to_thread(blocked.begun.wait)
     closing = asyncio.create_task(objects.close())
-    await asyncio.sleep(0)  # one turn of the loop: it has told the upload to stop
+    await asyncio.sleep(0)  # one turn of the loop: it has stopped the upload
     blocked.let_go.set()
     await closing
     with pytest.raises(ObjectStoreRefused, match="was stopped"):
@@ -189,35 +229,37 @@ async def test_closing_stops_what_is_uploading(
     assert store.keys("") == []
 
 
-async def test_one_client_serves_all_grants_to_the_same_store(grant: Grant) -> None:
+async def test_one_client_serves_all_grants_to_the_same_store(own: Grant) -> None:
     opened: list[ObjectStoreConfig] = []
 
-    def open_store(config: ObjectStoreConfig) -> ObjectStore:
+    def open_store(config: ObjectStoreConfig, found: Found) -> ObjectStore:
         opened.append(config)
         return ObjectStore(config)
 
-    objects = S3Objects(open_store=open_store)
+    objects, fd = S3Objects(Nobody(), open_store=open_store), memory(b"x")
     for attempt in range(5):
-        own = dataclasses.replace(grant, prefix=f"echo/job-{attempt}/1/")
-        await objects.put_bytes(own, f"{own.prefix}a", b"x", "text/plain")
+        another = dataclasses.replace(own, prefix=f"echo/job-{attempt}/1/")
+        await objects.put_file(another, f"{another.prefix}a", fd, "text/plain", "a")
     assert len(opened) == 1
     for other in range(20):  # more than are kept: the first ones are closed, and opened again when needed
-        objects.url(dataclasses.replace(grant, access_id=f"other-{other}"), "a")
-    await objects.put_bytes(grant, f"{PREFIX}a", b"x", "text/plain")
+        await objects.urls(dataclasses.replace(own, access_id=f"other-{other}"), ["a"])
+    await objects.put_file(own, f"{PREFIX}a", fd, "text/plain", "a")
+    os.close(fd)
     assert len(opened) == 22
     await objects.close()
 
 
-async def test_a_wrong_secret_is_refused_and_a_missing_store_is_down(grant: Grant) -> None:
-    objects = S3Objects()
-    wrong = dataclasses.replace(grant, access_secret="wrong")
-    nowhere = dataclasses.replace(grant, endpoint_url="http://127.0.0.1:1")
+async def test_a_wrong_secret_is_refused_and_a_missing_store_is_down(own: Grant) -> None:
+    objects, fd = S3Objects(Nobody()), memory(b"x")
+    wrong = dataclasses.replace(own, access_secret="wrong")
+    nowhere = dataclasses.replace(own, endpoint_url="http://127.0.0.1:1")
     with pytest.raises(ObjectStoreRefused):
-        await objects.put_bytes(wrong, f"{PREFIX}a", b"x", "text/plain")
+        await objects.put_file(wrong, f"{PREFIX}a", fd, "text/plain", "a")
     with pytest.raises(ObjectStoreDown):
-        await objects.put_bytes(nowhere, f"{PREFIX}a", b"x", "text/plain")
+        await objects.put_file(nowhere, f"{PREFIX}a", fd, "text/plain", "a")
+    os.close(fd)
     await objects.close()
 
 
-def test_a_grants_secret_is_in_no_repr(grant: Grant) -> None:
-    assert grant.access_secret not in repr(grant) + repr(config_of(grant))
+def test_a_grants_secret_is_in_no_repr(own: Grant) -> None:
+    assert own.access_secret not in repr(own) + repr(config_of(own))

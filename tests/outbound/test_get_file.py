@@ -10,7 +10,7 @@ from stoker.outbound.errors import ObjectMissing
 from stoker.outbound.objects import ObjectStore
 
 
-def test_an_object_of_several_pieces_arrives_whole(store: ObjectStore, tmp_path: Path) -> None:
+def test_an_object_of_several_chunks_arrives_whole(store: ObjectStore, tmp_path: Path) -> None:
     data = bytes(range(256)) * 10_000
     store.put_bytes("w/model.safetensors", data, "application/octet-stream")
     store.get_file("w/model.safetensors", tmp_path / "model")

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
-from stoker.outbound.guard import Guard, Limits
+from stoker.outbound.guard import FetchLimits, Guard
 
 SECONDS = 20.0  # far above what loopback needs: no test here waits for it
 
@@ -27,15 +27,15 @@ class Names:
     """A resolver with a script: each name has a list of answers, the last of which is repeated."""
 
     def __init__(self, **answers: list[list[str]]) -> None:
-        self.answers = {f"{name}.test": list(given) for name, given in answers.items()}
-        self.asked: list[str] = []
+        self.answers = {f"{name}.test": list(addresses) for name, addresses in answers.items()}
+        self.lookups: list[str] = []
 
-    async def __call__(self, host: str, port: int) -> Sequence[str]:
-        self.asked.append(host)
-        given = self.answers.get(host, [[host]])
-        if not given:
+    async def __call__(self, host: str, port: int, account: str) -> Sequence[str]:
+        self.lookups.append(host)
+        addresses = self.answers.get(host, [[host]])
+        if not addresses:
             raise OSError("no such name")
-        return given.pop(0) if len(given) > 1 else given[0]
+        return addresses.pop(0) if len(addresses) > 1 else addresses[0]
 
 
 def ok(body: bytes = b"hello", *headers: str) -> bytes:
@@ -50,7 +50,7 @@ def redirect(to: str, status: int = 302) -> bytes:
 
 async def fetch(guard: Guard, url: str, **limits: Any) -> tuple[Any, bytes]:
     file = io.BytesIO()
-    fetched = await guard.fetch_to(url, file, Limits(**{"seconds": SECONDS, **limits}))
+    fetched = await guard.fetch_to(url, file, FetchLimits(**{"timeout_s": SECONDS, **limits}))
     return fetched, file.getvalue()
 
 
@@ -64,17 +64,17 @@ async def test_a_body_arrives_with_size_type_and_digest(http: Any) -> None:
     assert (fetched.size, fetched.media_type) == (5, "audio/wav")
     assert fetched.sha256 == hashlib.sha256(b"sound").hexdigest()
     # The name resolves nowhere else: reaching the server proves the pin; the Host header kept the name.
-    assert f"Host: example.test:{http.port}".encode() in http.seen[0]
-    assert b"Accept-Encoding: identity" in http.seen[0]
+    assert f"Host: example.test:{http.port}".encode() in http.received[0]
+    assert b"Accept-Encoding: identity" in http.received[0]
 
 
-async def test_a_second_answer_of_the_name_server_is_not_asked_for(http: Any) -> None:
+async def test_the_name_server_is_not_queried_twice(http: Any) -> None:
     """DNS rebinding: a public address for the check, a private one for the connection."""
     http.answers["/"] = ok()
     names = Names(rebind=[["127.0.0.1"], ["169.254.169.254"]])
     _, body = await fetch(Guard(allow_private=True, resolver=names), f"http://rebind.test:{http.port}/")
     assert body == b"hello"
-    assert names.asked == ["rebind.test"]
+    assert names.lookups == ["rebind.test"]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.8", "169.254.169.254", "::1", "::ffff:127.0.0.1"])
@@ -83,17 +83,17 @@ async def test_a_private_address_is_refused_and_not_connected_to(http: Any, addr
     with pytest.raises(UrlRefused, match=r"http://inner\.test:\d+/x is refused: its host is the .* address"):
         await fetch(guard, f"http://inner.test:{http.port}/x?token=secret")
     with pytest.raises(UrlRefused):
-        await guard.post_json(f"http://inner.test:{http.port}/x", b"{}", timeout=SECONDS)
+        await guard.post_json(f"http://inner.test:{http.port}/x", b"{}", timeout_s=SECONDS)
     with pytest.raises(UrlRefused):
         await guard.check(f"http://inner.test:{http.port}/x")
-    assert http.seen == []
+    assert http.received == []
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{}/", "http://[::1]:{}/", "http://[::ffff:127.0.0.1]:{}/"])
 async def test_a_literal_address_is_judged_too(http: Any, url: str) -> None:
     with pytest.raises(UrlRefused):
         await fetch(Guard(), url.format(http.port))
-    assert http.seen == []
+    assert http.received == []
 
 
 @pytest.mark.parametrize("url", ["http://127.1:{}/", "http://2130706433:{}/", "http://0x7f000001:{}/",
@@ -102,7 +102,7 @@ async def test_other_spellings_of_loopback_are_judged_by_what_they_resolve_to(ht
     """With the system's resolver, which reads all of these."""
     with pytest.raises((UrlRefused, FetchFailed)):
         await fetch(Guard(), url.format(http.port))
-    assert http.seen == []
+    assert http.received == []
 
 
 async def test_each_redirect_is_guarded_like_the_first_url(http: Any) -> None:
@@ -111,7 +111,7 @@ async def test_each_redirect_is_guarded_like_the_first_url(http: Any) -> None:
     names = Names(outer=[["127.0.0.1"]], inner=[["169.254.169.254"]])
     with pytest.raises(UrlRefused, match=r"inner\.test"):
         await fetch(Guard(allow_private=True, resolver=names), f"http://outer.test:{http.port}/")
-    assert len(http.seen) == 1
+    assert len(http.received) == 1
 
 
 @pytest.mark.parametrize("to", ["file:///etc/passwd", "http://user:x@outer.test/", "ftp://outer.test/"])
@@ -136,26 +136,26 @@ async def test_relative_redirects_are_followed_up_to_the_limit(http: Any) -> Non
         await fetch(guard, f"http://outer.test:{http.port}/0", redirects=2)
 
 
-async def test_a_body_that_says_it_is_too_large_is_not_read(http: Any) -> None:
+async def test_a_body_that_is_announced_as_too_large_is_not_read(http: Any) -> None:
     http.answers["/"] = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"
     with pytest.raises(TooLarge, match="99999999 bytes; at most 10 are allowed"):
-        await fetch(Guard(allow_private=True), f"http://127.0.0.1:{http.port}/", size=10)
+        await fetch(Guard(allow_private=True), f"http://127.0.0.1:{http.port}/", size_bytes=10)
 
 
 @pytest.mark.parametrize("size", [1001, 1_000_000])
-async def test_a_body_that_does_not_say_its_size_is_cut(http: Any, size: int) -> None:
+async def test_a_body_without_a_content_length_is_cut(http: Any, size: int) -> None:
     http.answers["/"] = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + b"x" * size
     file = io.BytesIO()
     with pytest.raises(TooLarge):
         await Guard(allow_private=True).fetch_to(
-            f"http://127.0.0.1:{http.port}/", file, Limits(1000, SECONDS)
+            f"http://127.0.0.1:{http.port}/", file, FetchLimits(1000, SECONDS)
         )
     assert len(file.getvalue()) <= 1000
 
 
 async def test_a_body_of_just_the_allowed_size_passes(http: Any) -> None:
     http.answers["/"] = ok(b"x" * 1000)
-    _, body = await fetch(Guard(allow_private=True), f"http://127.0.0.1:{http.port}/", size=1000)
+    _, body = await fetch(Guard(allow_private=True), f"http://127.0.0.1:{http.port}/", size_bytes=1000)
     assert len(body) == 1000
 
 
@@ -168,24 +168,24 @@ async def test_a_compressed_body_is_refused(http: Any) -> None:
 async def test_a_server_that_never_answers_is_left_at_the_time_limit(http: Any) -> None:
     http.answers["/"] = None
     with pytest.raises(FetchFailed, match=r"within 0\.05 s") as caught:
-        await fetch(Guard(allow_private=True), f"http://127.0.0.1:{http.port}/", seconds=0.05)
+        await fetch(Guard(allow_private=True), f"http://127.0.0.1:{http.port}/", timeout_s=0.05)
     assert caught.value.retryable
     await http.idle()  # our side of the connection is closed: the server saw its end
 
 
 async def test_a_resolver_that_never_answers_is_left_at_the_time_limit() -> None:
-    async def never(host: str, port: int) -> Sequence[str]:
+    async def never(host: str, port: int, account: str) -> Sequence[str]:
         await asyncio.Event().wait()
         return []
 
     with pytest.raises(FetchFailed, match=r"within 0\.01 s"):
-        await fetch(Guard(resolver=never), "http://example.test/", seconds=0.01)
+        await fetch(Guard(resolver=never), "http://example.test/", timeout_s=0.01)
 
 
 async def test_cancelling_a_fetch_closes_its_connection(http: Any) -> None:
     http.answers["/"] = None
     running = asyncio.create_task(fetch(Guard(allow_private=True), f"http://127.0.0.1:{http.port}/"))
-    await http.asked.wait()
+    await http.requested.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -202,7 +202,7 @@ async def test_a_body_that_breaks_off_is_a_failure(http: Any) -> None:
 @pytest.mark.parametrize(
     ("status", "retryable"), [(404, False), (403, False), (429, True), (500, True), (304, False)]
 )
-async def test_a_status_that_is_not_success_is_told(http: Any, status: int, retryable: bool) -> None:
+async def test_a_status_that_is_not_success_is_reported(http: Any, status: int, retryable: bool) -> None:
     http.answers["/"] = f"HTTP/1.1 {status} No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
     with pytest.raises(FetchFailed, match=f"answered {status}") as caught:
         await fetch(Guard(allow_private=True), f"http://127.0.0.1:{http.port}/#secret")
@@ -256,29 +256,29 @@ async def test_a_webhook_is_posted_as_it_is(http: Any) -> None:
     guard = Guard(allow_private=True, resolver=Names(hook=[["127.0.0.1"]]))
     url = f"http://hook.test:{http.port}/hook"
     assert await guard.post_json(url, b'{"id":"x"}', {"X-Try": "1", "Host": "evil.test"}, SECONDS) == 204
-    assert http.seen[0].startswith(b"POST /hook HTTP/1.1\r\n")
-    assert http.seen[0].endswith(b'\r\n\r\n{"id":"x"}')
-    assert b"Content-Type: application/json" in http.seen[0]
-    assert b"X-Try: 1" in http.seen[0]
-    assert b"evil.test" not in http.seen[0]
+    assert http.received[0].startswith(b"POST /hook HTTP/1.1\r\n")
+    assert http.received[0].endswith(b'\r\n\r\n{"id":"x"}')
+    assert b"Content-Type: application/json" in http.received[0]
+    assert b"X-Try: 1" in http.received[0]
+    assert b"evil.test" not in http.received[0]
 
 
 async def test_a_webhook_does_not_follow_redirects(http: Any) -> None:
     http.answers["/hook"] = redirect(f"http://127.0.0.1:{http.port}/other")
     assert (
         await Guard(allow_private=True).post_json(
-            f"http://127.0.0.1:{http.port}/hook", b"{}", timeout=SECONDS
+            f"http://127.0.0.1:{http.port}/hook", b"{}", timeout_s=SECONDS
         )
         == 302
     )
-    assert len(http.seen) == 1
+    assert len(http.received) == 1
 
 
 async def test_a_webhook_whose_answer_never_ends_is_done_at_its_status(http: Any) -> None:
     http.answers["/hook"] = b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\nand so on"
     assert (
         await Guard(allow_private=True).post_json(
-            f"http://127.0.0.1:{http.port}/hook", b"{}", timeout=SECONDS
+            f"http://127.0.0.1:{http.port}/hook", b"{}", timeout_s=SECONDS
         )
         == 200
     )
@@ -287,7 +287,7 @@ async def test_a_webhook_whose_answer_never_ends_is_done_at_its_status(http: Any
 async def test_a_webhook_that_never_answers_is_left_at_the_time_limit(http: Any) -> None:
     http.answers["/hook"] = None
     with pytest.raises(FetchFailed, match=r"did not answer within 0\.05 s"):
-        await Guard(allow_private=True).post_json(f"http://127.0.0.1:{http.port}/hook", b"{}", timeout=0.05)
+        await Guard(allow_private=True).post_json(f"http://127.0.0.1:{http.port}/hook", b"{}", timeout_s=0.05)
 
 
 def certificate(folder: Path, name: str) -> Path:
@@ -319,8 +319,8 @@ async def test_tls_is_for_the_name_though_the_connection_is_to_the_address(tmp_p
     pem = certificate(tmp_path, "example.test")
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(pem)
-    told: list[str | None] = []
-    serving.sni_callback = lambda _socket, name, _context: told.append(name)
+    reported: list[str | None] = []
+    serving.sni_callback = lambda _socket, name, _context: reported.append(name)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -335,6 +335,6 @@ async def test_tls_is_for_the_name_though_the_connection_is_to_the_address(tmp_p
     async with server:
         _, body = await fetch(guard, f"https://example.test:{port}/")
         assert body == b"private"
-        assert told == ["example.test"]
+        assert reported == ["example.test"]
         with pytest.raises(FetchFailed, match=r"(?i)certificate"):
             await fetch(guard, f"https://other.test:{port}/")

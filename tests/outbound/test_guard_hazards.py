@@ -12,7 +12,7 @@ import pytest
 
 from stoker.outbound.addresses import forbidden
 from stoker.outbound.errors import FetchFailed, TooLarge, UrlRefused
-from stoker.outbound.guard import Answer, Guard, Limits
+from stoker.outbound.guard import FetchLimits, Guard, ResponseHead
 
 SECONDS = 20.0  # far above what loopback needs: no test here waits for it
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
@@ -21,7 +21,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
 async def fetch(url: str, guard: Guard | None = None, **limits: Any) -> tuple[Any, bytes]:
     file = io.BytesIO()
     fetched = await (guard or Guard(allow_private=True)).fetch_to(
-        url, file, Limits(**{"seconds": SECONDS, **limits})
+        url, file, FetchLimits(**{"timeout_s": SECONDS, **limits})
     )
     return fetched, file.getvalue()
 
@@ -57,16 +57,16 @@ async def test_no_spelling_of_loopback_gets_through(http: Any, host: str) -> Non
     """With the system's resolver. Whatever the client makes of the name is what is resolved and judged."""
     with pytest.raises((UrlRefused, FetchFailed)):
         await fetch(f"http://{host}:{http.port}/", Guard())
-    assert http.seen == []
+    assert http.received == []
 
 
 async def test_a_redirect_to_a_rebound_name_goes_to_the_address_that_was_judged(http: Any) -> None:
     """Each hop asks once: the second answer for the same name is judged for the second hop."""
-    asked: list[str] = []
+    lookups: list[str] = []
 
-    async def rebinding(host: str, port: int) -> Sequence[str]:
-        asked.append(host)
-        return ["127.0.0.1"] if len(asked) == 1 else ["169.254.169.254"]
+    async def rebinding(host: str, port: int, account: str) -> Sequence[str]:
+        lookups.append(host)
+        return ["127.0.0.1"] if len(lookups) == 1 else ["169.254.169.254"]
 
     http.answers["/"] = (
         b"HTTP/1.1 302 Found\r\nLocation: /again\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -74,7 +74,7 @@ async def test_a_redirect_to_a_rebound_name_goes_to_the_address_that_was_judged(
     with pytest.raises(UrlRefused) as caught:
         await fetch(f"http://rebind.test:{http.port}/", Guard(allow_private=True, resolver=rebinding))
     assert caught.value.reason == "private_address"
-    assert (len(http.seen), asked) == (1, ["rebind.test", "rebind.test"])
+    assert (len(http.received), lookups) == (1, ["rebind.test", "rebind.test"])
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ async def test_a_loop_of_redirects_ends(http: Any) -> None:
     with pytest.raises(FetchFailed, match="more than 3 redirects") as caught:
         await fetch(at(http))
     assert caught.value.reason == "redirect"
-    assert len(http.seen) == 4
+    assert len(http.received) == 4
 
 
 async def test_a_redirect_does_not_carry_cookies(http: Any) -> None:
     redirect = b"HTTP/1.1 302 Found\r\nLocation: /b\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n"
     http.answers |= {"/": redirect, "/b": HEAD + b"\r\nbody"}
     await fetch(at(http))
-    assert b"cookie" not in http.seen[1].lower()
+    assert b"cookie" not in http.received[1].lower()
 
 
 # -- heads
@@ -119,7 +119,7 @@ async def test_a_redirect_does_not_carry_cookies(http: Any) -> None:
     ],
     ids=["one huge", "very many", "interim"],
 )
-async def test_a_head_without_an_end_is_given_up(http: Any, head: bytes) -> None:
+async def test_a_head_without_an_end_is_abandoned(http: Any, head: bytes) -> None:
     http.answers["/"] = head
     with pytest.raises(FetchFailed):
         await fetch(at(http))
@@ -152,16 +152,16 @@ async def test_a_bomb_in_the_transfer_coding_is_a_failure(http: Any, coding: str
 class Endless:
     """A server that never stops talking, or stops in the middle; `left` once its client has gone."""
 
-    def __init__(self, head: bytes, piece: bytes) -> None:
-        self.head, self.piece = head, piece
+    def __init__(self, head: bytes, chunk: bytes) -> None:
+        self.head, self.chunk = head, chunk
         self.left = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(self.head)
-            while self.piece:
-                writer.write(self.piece)
+            while self.chunk:
+                writer.write(self.chunk)
                 await writer.drain()
             await reader.read()
         except ConnectionError:
@@ -182,20 +182,20 @@ class Endless:
 
 async def test_an_endless_chunked_body_is_cut() -> None:
     endless = Endless(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"5\r\nhello\r\n" * 100)
-    assert isinstance(await endless.meet(size=100_000), TooLarge)
+    assert isinstance(await endless.meet(size_bytes=100_000), TooLarge)
 
 
-async def test_a_chunk_header_without_an_end_is_given_up() -> None:
+async def test_a_chunk_header_without_an_end_is_abandoned() -> None:
     endless = Endless(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"5;x=" + b"y" * 10_000)
-    assert isinstance(await endless.meet(size=100_000), FetchFailed)
+    assert isinstance(await endless.meet(size_bytes=100_000), FetchFailed)
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n", HEAD + b"Content-Length: 10\r\n\r\nhalf"])
 async def test_a_server_that_falls_silent_is_left(head: bytes) -> None:
-    error = await Endless(head, b"").meet(silence=0.05)
+    error = await Endless(head, b"").meet(silence_s=0.05)
     assert isinstance(error, FetchFailed)
     assert (error.reason, error.retryable) == ("too_slow", True)
-    assert "said nothing for 0.05 s" in str(error)
+    assert "sent nothing for 0.05 s" in str(error)
 
 
 async def test_a_body_in_drops_is_left_at_the_time_limit() -> None:
@@ -214,7 +214,7 @@ async def test_a_body_in_drops_is_left_at_the_time_limit() -> None:
                 writer.close()
                 self.left.set()
 
-    error = await Drops(HEAD + b"\r\n", b"").meet(silence=SECONDS, seconds=0.1)
+    error = await Drops(HEAD + b"\r\n", b"").meet(silence_s=SECONDS, timeout_s=0.1)
     assert isinstance(error, FetchFailed)
     assert error.reason == "too_slow"
 
@@ -222,34 +222,36 @@ async def test_a_body_in_drops_is_left_at_the_time_limit() -> None:
 # -- asking whether something changed
 
 
-async def test_an_answer_is_heard_before_its_body_and_can_be_turned_down(http: Any) -> None:
+async def test_an_answer_is_received_before_its_body_and_can_be_turned_down(http: Any) -> None:
     http.answers["/"] = HEAD + b'ETag: "a"\r\nContent-Length: 5\r\n\r\nhello'
-    told: list[Answer] = []
+    reported: list[ResponseHead] = []
 
-    def refuse(answer: Answer) -> None:
-        told.append(answer)
+    def refuse(answer: ResponseHead) -> None:
+        reported.append(answer)
         raise TooLarge("not for me")
 
     file = io.BytesIO()
     with pytest.raises(TooLarge, match="not for me"):
-        await Guard(allow_private=True).fetch_to(at(http), file, Limits(seconds=SECONDS), begun=refuse)
-    [answer] = told
+        await Guard(allow_private=True).fetch_to(
+            at(http), file, FetchLimits(timeout_s=SECONDS), on_head=refuse
+        )
+    [answer] = reported
     assert (answer.size, answer.hops, answer.headers["etag"], answer.url) == (5, 0, '"a"', at(http))
     assert file.getvalue() == b""
 
 
-async def test_what_has_not_changed_is_said_so(http: Any) -> None:
+async def test_what_has_not_changed_is_printed_so(http: Any) -> None:
     http.answers |= {
         "/": b"HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         "/b": b"HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n",
     }
     file = io.BytesIO()
     fetched = await Guard(allow_private=True).fetch_to(
-        at(http), file, Limits(seconds=SECONDS), conditions={"If-None-Match": '"a"'}
+        at(http), file, FetchLimits(timeout_s=SECONDS), conditions={"If-None-Match": '"a"'}
     )
-    assert fetched.answer.unchanged
-    assert (fetched.answer.url, fetched.answer.hops) == (at(http, "/b"), 1)
-    assert all(b'If-None-Match: "a"' in request for request in http.seen)
+    assert fetched.head.unchanged
+    assert (fetched.head.url, fetched.head.hops) == (at(http, "/b"), 1)
+    assert all(b'If-None-Match: "a"' in request for request in http.received)
 
 
 @pytest.mark.parametrize(("status", "reason"), [(404, "not_found"), (410, "not_found"), (403, "http_status")])

@@ -44,7 +44,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def impatient(config: ObjectStoreConfig) -> ObjectStoreConfig:
-    return dataclasses.replace(config, attempts=1, reserve=0)
+    return dataclasses.replace(config, attempts=1, reserve_bytes=0)
 
 
 async def test_it_answers_when_it_is_entered_and_is_gone_when_it_is_left(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ async def test_a_killed_one_is_down_until_it_is_back(tmp_path: Path) -> None:
 
 async def test_one_that_does_not_listen_to_sigterm_is_killed(tmp_path: Path) -> None:
     """Stopped by SIGSTOP it cannot react to anything but SIGKILL."""
-    s3 = LocalS3(tmp_path, stop_timeout=0.05)
+    s3 = LocalS3(tmp_path, stop_timeout_s=0.05)
     await s3.start()
     assert s3.pid is not None
     pid = s3.pid
@@ -167,7 +167,7 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     assert ended
 
 
-async def test_a_port_that_was_asked_for_is_the_one_or_an_error(tmp_path: Path) -> None:
+async def test_a_configured_port_is_used_or_is_an_error(tmp_path: Path) -> None:
     with kept_port() as kept:
         port = kept.getsockname()[1]
         with (
@@ -179,13 +179,13 @@ async def test_a_port_that_was_asked_for_is_the_one_or_an_error(tmp_path: Path) 
             assert s3.config.endpoint_url == f"http://127.0.0.1:{port}"
 
 
-async def test_a_kept_port_that_was_taken_meanwhile_is_given_up_with_a_warning(
+async def test_a_stored_port_that_is_taken_is_replaced_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with LocalS3(tmp_path) as s3:
         before = s3.config
     with socket.create_server(("127.0.0.1", int(before.endpoint_url.rpartition(":")[2]))):
-        async with LocalS3(tmp_path, port_patience=0.0) as s3:
+        async with LocalS3(tmp_path, port_patience_s=0.0) as s3:
             assert s3.config.endpoint_url != before.endpoint_url
     assert "is taken: URLs signed for it do not work" in caplog.text
 
@@ -199,22 +199,22 @@ async def test_a_kept_port_is_waited_for_while_an_earlier_store_is_just_ending(
     earlier = socket.create_server(("127.0.0.1", int(before.endpoint_url.rpartition(":")[2])))
     listen = local_s3._listen
 
-    def seen_taken(port: int) -> socket.socket:
+    def record_taken(port: int) -> socket.socket:
         try:
             return listen(port)
         except LocalS3Failed:
             earlier.close()
             raise
 
-    monkeypatch.setattr(local_s3, "_listen", seen_taken)
+    monkeypatch.setattr(local_s3, "_listen", record_taken)
     with earlier:
-        async with LocalS3(tmp_path, port_patience=3600.0) as s3:
+        async with LocalS3(tmp_path, port_patience_s=3600.0) as s3:
             assert s3.config == before
     assert earlier.fileno() == -1, "it was never in the way"
     assert "is taken" not in caplog.text
 
 
-async def test_a_program_that_ends_at_once_is_told_with_its_last_words(
+async def test_a_program_that_ends_at_once_is_reported_with_its_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "rclone"
@@ -232,11 +232,11 @@ async def test_a_program_that_never_answers_is_ended(tmp_path: Path, monkeypatch
     program.chmod(0o755)
     monkeypatch.setattr(local_s3, "_rclone", lambda: str(program))
     with pytest.raises(LocalS3Failed, match=r"did not answer within 0\.3 s"):
-        async with LocalS3(tmp_path / "data", start_timeout=0.3):
+        async with LocalS3(tmp_path / "data", start_timeout_s=0.3):
             pass
 
 
-async def test_a_missing_program_is_told_with_what_to_install(
+async def test_a_missing_program_is_reported_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
@@ -265,8 +265,8 @@ async def test_a_cancelled_start_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert gone(pid)
 
 
-async def test_too_little_room_is_told(tmp_path: Path) -> None:
-    async with LocalS3(tmp_path, reserve=0) as s3:
+async def test_too_little_room_is_reported(tmp_path: Path) -> None:
+    async with LocalS3(tmp_path, reserve_bytes=0) as s3:
         s3.refuse_if_full()
         with pytest.raises(ObjectStoreFull, match="is full"):
             s3.refuse_if_full(1 << 60)
@@ -275,12 +275,12 @@ async def test_too_little_room_is_told(tmp_path: Path) -> None:
 async def test_a_disk_that_fills_up_is_an_error_and_what_was_stored_stays(
     small_disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with LocalS3(small_disk, reserve=1 << 20) as s3:
+    async with LocalS3(small_disk, reserve_bytes=1 << 20) as s3:
         with ObjectStore(dataclasses.replace(s3.config, attempts=1)) as store:
             store.put_bytes("e/kept", b"x" * 100, "text/plain")
             with pytest.raises(ObjectStoreFull, match="is full"):
                 store.put_bytes("e/k", b"x" * (9 << 20), "text/plain")
-        # An agent elsewhere cannot look at this disk. It is told to come back, and the operator why.
+        # An agent elsewhere cannot look at this disk. It must retry, and the operator sees why.
         with ObjectStore(dataclasses.replace(s3.config, attempts=1, folder="")) as remote:
             with pytest.raises(ObjectStoreDown):
                 remote.put_bytes("e/k", b"x" * (9 << 20), "text/plain")

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ import botocore.auth
 import httpx
 import pytest
 
-from stoker.outbound.disk import free_bytes, refuse_if_full
+from stoker.outbound.disk import refuse_if_full
 from stoker.outbound.errors import (
     FileChanged,
     ObjectDamaged,
@@ -30,13 +31,13 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
     TooLarge,
 )
+from stoker.outbound.file_body import UploadStopped
 from stoker.outbound.objects import (
     ObjectStore,
     ObjectStoreConfig,
-    UploadStopped,
     refuse_short_credentials,
-    region_of,
 )
+from stoker.outbound.s3_styles import region_of
 
 PART = 5 << 20
 KEY = "echo/job-1/1/0-clip.mp4"
@@ -49,7 +50,7 @@ def memory(data: bytes) -> int:
 
 
 def download(url: str, **headers: str) -> httpx.Response:
-    with httpx.Client(trust_env=False) as client:
+    with httpx.Client(trust_env=False, timeout=60) as client:
         return client.get(url, headers=headers)
 
 
@@ -81,7 +82,7 @@ def test_a_path_works_too(store: ObjectStore, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [100, PART + 1])
-def test_a_download_tells_type_name_and_digest(store: ObjectStore, size: int) -> None:
+def test_a_download_has_type_name_and_digest(store: ObjectStore, size: int) -> None:
     fd = memory(b"p" * size)
     stored = store.put_file(KEY, fd, "image/png", 'a "ü"\r\n.png')
     os.close(fd)
@@ -90,11 +91,11 @@ def test_a_download_tells_type_name_and_digest(store: ObjectStore, size: int) ->
     assert got.content == b"p" * size
     assert got.headers["content-type"] == "image/png"
     assert got.headers["content-disposition"] == "inline; filename*=UTF-8''a%20%22%C3%BC%22%0D%0A.png"
-    told = {name.lower(): value for name, value in got.headers.items()}
-    assert told["x-amz-meta-sha256"] == stored.sha256
+    reported = {name.lower(): value for name, value in got.headers.items()}
+    assert reported["x-amz-meta-sha256"] == stored.sha256
 
 
-def test_a_part_of_an_object_can_be_asked_for(store: ObjectStore) -> None:
+def test_a_part_of_an_object_can_be_requested(store: ObjectStore) -> None:
     """Players seek. (The embedded server answers 200 with the range, others 206.)"""
     store.put_bytes(KEY, bytes(range(256)), "video/mp4")
     got = download(store.presign_get(KEY), Range="bytes=10-19")
@@ -180,12 +181,12 @@ def test_reading_is_bounded_and_checked(store: ObjectStore) -> None:
 @pytest.mark.parametrize("size", [500_000, 2 * PART])
 def test_a_file_that_changes_during_its_upload_is_not_kept(store: ObjectStore, size: int) -> None:
     fd = memory(b"a" * size)
-    asked = 0
+    checks = 0
 
     def change_after_it_was_measured() -> bool:
-        nonlocal asked
-        asked += 1
-        if asked == 2 + -(-size // (1 << 20)):  # it has been hashed to its end, and is about to be sent
+        nonlocal checks
+        checks += 1
+        if checks == 2 + -(-size // (1 << 20)):  # it has been hashed to its end, and is about to be sent
             os.pwrite(fd, b"b", size - 1)
         return False
 
@@ -197,11 +198,11 @@ def test_a_file_that_changes_during_its_upload_is_not_kept(store: ObjectStore, s
 
 def test_an_upload_can_be_stopped(store: ObjectStore, config: ObjectStoreConfig) -> None:
     fd = memory(b"a" * (3 * PART))
-    asked: list[None] = []
+    checks: list[None] = []
 
     def at_the_third_part() -> bool:
-        asked.append(None)
-        return len(asked) > 16 + 11  # pieces of 1 MiB: fifteen and the end are hashed, then eleven are sent
+        checks.append(None)
+        return len(checks) > 16 + 11  # pieces of 1 MiB: fifteen and the end are hashed, then eleven are sent
 
     with pytest.raises(UploadStopped):
         store.put_file(KEY, fd, "text/plain", "a.txt", at_the_third_part)
@@ -242,14 +243,15 @@ def test_the_secret_is_in_no_log_line_and_no_repr(
     config: ObjectStoreConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "botocore")  # the command line, tested before, may have set it higher
     with ObjectStore(config) as store:
         store.put_bytes(KEY, b"x", "text/plain")
         store.presign_get(KEY)
         with pytest.raises(ObjectMissing) as missing:
             store.get_bytes("e/never", 1)
     assert caplog.records, "botocore logs at this level: otherwise this proves nothing"
-    told = caplog.text + repr(config) + str(config) + repr(store) + repr(missing.value)
-    assert config.access_secret not in told
+    reported = caplog.text + repr(config) + str(config) + repr(store) + repr(missing.value)
+    assert config.access_secret not in reported
 
 
 def test_nothing_of_the_surroundings_is_used(
@@ -282,7 +284,7 @@ def test_nothing_of_the_surroundings_is_used(
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "reason"),
     [
         ({"session_token": "t" * 20}, "temporary"),
         ({"access_id": "ASIAIOSFODNN7EXAMPLE"}, "temporary"),
@@ -291,9 +293,9 @@ def test_nothing_of_the_surroundings_is_used(
     ],
 )
 def test_credentials_that_end_early_are_refused(
-    config: ObjectStoreConfig, changes: dict[str, str], words: str
+    config: ObjectStoreConfig, changes: dict[str, str], reason: str
 ) -> None:
-    with pytest.raises(ObjectStoreRefused, match=words) as caught:
+    with pytest.raises(ObjectStoreRefused, match=reason) as caught:
         refuse_short_credentials(dataclasses.replace(config, **changes))
     assert config.access_secret not in str(caught.value)
     refuse_short_credentials(config)
@@ -404,30 +406,32 @@ async def test_each_answer_has_its_error(
 
 async def test_a_store_that_never_answers_is_down(http: Any, config: ObjectStoreConfig) -> None:
     http.answers[f"/{config.bucket}/e/k"] = None
-    impatient = dataclasses.replace(nowhere(config, http.port), read_timeout=0.1)
+    impatient = dataclasses.replace(nowhere(config, http.port), read_timeout_s=0.1)
     with ObjectStore(impatient) as store, pytest.raises(ObjectStoreDown):
         await asyncio.to_thread(store.put_bytes, "e/k", b"x", "text/plain")
     await http.idle()
 
 
-async def test_a_failing_server_is_asked_as_often_as_configured(http: Any, config: ObjectStoreConfig) -> None:
+async def test_a_failing_server_gets_as_many_requests_as_configured(
+    http: Any, config: ObjectStoreConfig
+) -> None:
     http.answers[f"/{config.bucket}/e/k"] = failing(500, "InternalError")
     with ObjectStore(nowhere(config, http.port)) as store, pytest.raises(ObjectStoreDown):
         await asyncio.to_thread(store.put_bytes, "e/k", b"x", "text/plain")
-    assert len(http.seen) == 1
+    assert len(http.received) == 1
 
 
-async def test_writing_a_bucket_of_a_region_says_which(http: Any, config: ObjectStoreConfig) -> None:
+async def test_creating_a_bucket_sends_its_region(http: Any, config: ObjectStoreConfig) -> None:
     http.answers[f"/{config.bucket}"] = failing(404, "NoSuchBucket")
     placed = dataclasses.replace(nowhere(config, http.port), region="eu-central-1")
     with ObjectStore(placed) as store, pytest.raises(ObjectStoreRefused):
         await asyncio.to_thread(store.ensure_bucket)
-    assert b"<LocationConstraint>eu-central-1<" in http.seen[1]
+    assert b"<LocationConstraint>eu-central-1<" in http.received[1]
 
 
-def test_a_full_disk_is_told_before_anything_is_written(config: ObjectStoreConfig) -> None:
+def test_a_full_disk_is_reported_before_anything_is_written(config: ObjectStoreConfig) -> None:
     """The reserve is set above what this disk has: the same as a disk below its reserve."""
-    full = dataclasses.replace(config, reserve=free_bytes(config.folder) + (1 << 40))
+    full = dataclasses.replace(config, reserve_bytes=shutil.disk_usage(config.folder).free + (1 << 40))
     with ObjectStore(full) as store:
         with pytest.raises(ObjectStoreFull, match=r"is full: \d+ MiB are free"):
             store.put_bytes(KEY, b"x", "text/plain")
@@ -441,7 +445,7 @@ def test_a_full_disk_is_told_before_anything_is_written(config: ObjectStoreConfi
 def test_room_is_counted_with_what_is_to_be_written(tmp_path: Path) -> None:
     refuse_if_full(tmp_path, 0, 0)
     with pytest.raises(ObjectStoreFull, match=re.escape(str(tmp_path))):
-        refuse_if_full(tmp_path, free_bytes(tmp_path) + (1 << 40), 0)
+        refuse_if_full(tmp_path, shutil.disk_usage(tmp_path).free + (1 << 40), 0)
 
 
 def test_a_bucket_that_a_caller_names_may_not_be_inside(config: ObjectStoreConfig) -> None:
@@ -467,7 +471,7 @@ async def test_nothing_is_sent_to_a_refused_peer(http: Any, config: ObjectStoreC
     with ObjectStore(guarded) as store, pytest.raises(ObjectStoreRefused):
         await asyncio.to_thread(store.put_bytes, "e/k", b"x", "text/plain")
     await http.idle()
-    assert http.seen == []
+    assert http.received == []
 
 
 def test_importing_the_client_needs_no_surroundings() -> None:

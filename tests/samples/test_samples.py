@@ -31,7 +31,7 @@ def module(path: str) -> ModuleType:
     return made
 
 
-def film(out: Path, frames: int = 50, rate: int = 25, codec: str = "libx264") -> Path:
+def write_video(out: Path, frames: int = 50, rate: int = 25, codec: str = "libx264") -> Path:
     """Grey frames that grow lighter, and a tone."""
     with av.open(str(out), "w") as made:
         video: Any = made.add_stream(codec, rate=rate)
@@ -48,10 +48,10 @@ def film(out: Path, frames: int = 50, rate: int = 25, codec: str = "libx264") ->
     return out
 
 
-def test_the_voice_is_short_mono_and_loud_enough_to_be_heard() -> None:
-    voice = ROOT / "deploy" / "voice.flac"
-    assert voice.stat().st_size < 50_000
-    with av.open(str(voice)) as opened:
+def test_the_speech_is_short_mono_and_loud_enough() -> None:
+    speech = ROOT / "deploy" / "voice.flac"
+    assert speech.stat().st_size < 50_000
+    with av.open(str(speech)) as opened:
         track = opened.streams.audio[0]
         assert (track.codec_context.name, track.rate, track.layout.name) == ("flac", 16_000, "mono")
         samples = np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
@@ -68,31 +68,31 @@ def test_the_face_is_drawn_the_same_each_time(tmp_path: Path) -> None:
         assert (face.size, face.mode) == ((640, 640), "RGB")
 
 
-def test_the_demo_refuses_a_film_that_is_not_what_was_asked_for(
+def test_the_demo_refuses_a_video_that_is_not_the_requested_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     demo = module("deploy/talking_picture.py")
-    monkeypatch.setattr(demo, "VOICE", write_sound(tmp_path / "voice.flac", tone(32_000, 16_000), 16_000))
-    assert demo.check(film(tmp_path / "good.mp4")) == 50
+    monkeypatch.setattr(demo, "SPEECH", write_sound(tmp_path / "voice.flac", tone(32_000, 16_000), 16_000))
+    assert demo.check(write_video(tmp_path / "good.mp4")) == 50
     for name, wrong in (
-        ("short", film(tmp_path / "short.mp4", frames=49)),
-        ("slow", film(tmp_path / "slow.mp4", frames=48, rate=24)),
-        ("old", film(tmp_path / "old.mp4", codec="mpeg4")),
+        ("short", write_video(tmp_path / "short.mp4", frames=49)),
+        ("slow", write_video(tmp_path / "slow.mp4", frames=48, rate=24)),
+        ("old", write_video(tmp_path / "old.mp4", codec="mpeg4")),
     ):
         with pytest.raises(SystemExit, match=name):
             demo.check(wrong)
 
 
-def test_the_pictures_of_a_film_are_small_and_the_same_each_time(tmp_path: Path) -> None:
-    pictures = module("docs/talking_video.py")
-    made = film(tmp_path / "film.mp4")
-    for draw in (pictures.grid, pictures.waveform):
+def test_the_images_of_a_video_are_small_and_the_same_each_time(tmp_path: Path) -> None:
+    sample_images = module("docs/talking_video.py")
+    made = write_video(tmp_path / "film.mp4")
+    for draw in (sample_images.grid, sample_images.waveform):
         first, second = io.BytesIO(), io.BytesIO()
         draw(made).save(first, "PNG")
         draw(made).save(second, "PNG")
         assert first.getvalue() == second.getvalue()
-    shades = np.asarray(pictures.grid(made).convert("L"), int)[40, 30::164]
+    shades = np.asarray(sample_images.grid(made).convert("L"), int)[40, 30::164]
     assert (np.diff(shades) > 0).all(), "from left to right the frames follow each other"
-    assert set(np.asarray(pictures.waveform(made).convert("L")).ravel()) > {255}
+    assert set(np.asarray(sample_images.waveform(made).convert("L")).ravel()) > {255}
     for name in ("talking-video-frames.png", "talking-video-sound.png"):
         assert (ROOT / "docs" / name).stat().st_size < 200_000

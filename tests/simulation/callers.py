@@ -18,11 +18,18 @@ from world import Broken, World
 
 from stoker.control.errors import BadRequest, NotFound, Unavailable
 from stoker.control.plane import Plane
-from stoker.control.types import JobState, JobView, Listing, Once, S3Config, StreamEvent, Submission
+from stoker.control.rules.events import JobState
+from stoker.control.rules.submissions import Once, S3Config, Submission
+from stoker.control.streams import StreamEvent
+from stoker.control.types import Endpoint, JobView, Listing
 
 T = TypeVar("T")
 OWN = S3Config("id", "secret", "own", "https://own.test")
 Ask = Callable[[Plane], Coroutine[Any, Any, T]]
+
+
+def named(plane: Plane, endpoint: str) -> Endpoint:
+    return plane.endpoints.find(ACCOUNT, endpoint)
 
 
 class Caller:
@@ -67,10 +74,13 @@ class Caller:
 
         def ask(plane: Plane) -> Coroutine[Any, Any, JobView]:
             if request.sync:
-                return plane.run_sync(ACCOUNT, name, submission, wait_s)
-            return plane.submit(ACCOUNT, name, submission, sync=False)
+                return plane.commands.run_sync(
+                    named(plane, name), submission, wait_s, must_end=request.must_end
+                )
+            return plane.commands.submit(named(plane, name), submission, sync=False)
 
         while True:
+            began, plane = self.world.loop.time(), self.world.plane
             try:
                 view = await self.world.call(ask, wait_s)
             except Broken:
@@ -83,6 +93,9 @@ class Caller:
             else:
                 request.answered += 1
                 self.world.witness.told(view.id, view)
+                stored = self.world.smooth_since() <= began and plane and not plane.commands.closed
+                if request.sync and request.must_end and stored and not view.ended:
+                    self.world.witness.fail(f"{view.id} had to end within {wait_s:g} s and is {view.state}")
                 return view.id
             await self.pause(1.0)
 
@@ -90,12 +103,14 @@ class Caller:
 
     async def wait(self, job: str) -> None:
         while not await self._look(
-            job, lambda plane: plane.wait(ACCOUNT, self.request.endpoint, job, 15.0), 15.0
+            job, lambda plane: plane.queries.wait(named(plane, self.request.endpoint), job, 15.0), 15.0
         ):
             pass
 
     async def status(self, job: str) -> None:
-        while not await self._look(job, lambda plane: plane.status(ACCOUNT, self.request.endpoint, job)):
+        while not await self._look(
+            job, lambda plane: plane.queries.status(named(plane, self.request.endpoint), job)
+        ):
             await self.pause(4.0)
 
     async def _look(self, job: str, ask: Ask[JobView], wait_s: float = 0.0) -> bool:
@@ -122,7 +137,7 @@ class Caller:
         await self.pause(self.rng.choice([0.1, 6.0]))
         self.request.cancelled = True
         name = self.request.endpoint
-        over = await self._look(job, lambda plane: plane.cancel(ACCOUNT, name, job))
+        over = await self._look(job, lambda plane: plane.commands.cancel(named(plane, name), job))
         if not over:
             self.world.witness.fail(f"{job} was cancelled and had not ended")
 
@@ -130,7 +145,7 @@ class Caller:
         await self.pause(4.0)
         self.request.shortened = True
         ttl_ms, name = self.rng.choice([1000, 8000]), self.request.endpoint
-        await self._look(job, lambda plane: plane.status(ACCOUNT, name, job, ttl_ms))
+        await self._look(job, lambda plane: plane.queries.status(named(plane, name), job, ttl_ms))
 
     async def retry(self, job: str) -> None:
         """Asks for another go at what failed."""
@@ -139,7 +154,7 @@ class Caller:
         tale.may_reopen += 1
         name = self.request.endpoint
         try:
-            view = await self.insist(lambda plane: plane.retry(ACCOUNT, name, job))
+            view = await self.insist(lambda plane: plane.commands.retry(named(plane, name), job))
         except NotFound:
             self.world.witness.told_gone(job)
         except BadRequest:
@@ -153,7 +168,7 @@ class Caller:
     async def logs(self, job: str) -> None:
         await self.pause(20.0)
         try:
-            await self.insist(lambda plane: plane.logs(ACCOUNT, self.request.endpoint, job))
+            await self.insist(lambda plane: plane.queries.logs(named(plane, self.request.endpoint), job))
         except NotFound:
             self.world.witness.told_gone(job)
 
@@ -178,7 +193,7 @@ class Caller:
 
     async def _read(self, plane: Plane, job: str, reader: Reader, patience: float) -> None:
         """The server's side of one connection, and the reader at its other end."""
-        events = plane.follow(ACCOUNT, self.request.endpoint, job, reader.last)
+        events = plane.queries.follow(named(plane, self.request.endpoint), job, reader.last)
         process = current_process()
         try:
             async with asyncio.timeout(patience):
@@ -197,9 +212,9 @@ class Caller:
         name = self.request.endpoint
 
         async def poll(plane: Plane) -> bool:
-            told = await plane.poll_stream(ACCOUNT, name, job, 8.0)
+            told = await plane.queries.poll_stream(named(plane, name), job, 8.0)
             reader.polls(told)
-            await plane.advance(job, told.cursor)
+            await plane.queries.advance(job, told.cursor)
             reader.in_doubt = False
             return told.view.ended
 
@@ -292,7 +307,7 @@ async def look_around(world: World, rng: Random, names: list[str], done: asyncio
     while not done.is_set():
         await caller.pause(8.0)
         name = rng.choice(names)
-        health = await caller.insist(lambda plane, n=name: plane.health(ACCOUNT, n))  # type: ignore[misc]
+        health = await caller.insist(lambda plane, n=name: plane.queries.health(named(plane, n)))  # type: ignore[misc]
         if min(health.in_queue, health.in_progress, health.idle, health.running) < 0:
             world.witness.fail(f"{name} has the health {health}")
         await caller.pause(4.0)
@@ -305,7 +320,7 @@ async def _list(world: World, caller: Caller, name: str) -> None:
     cursor: int | None = None
     for _ in range(20):
         asked = Listing(limit=5, before=cursor)
-        page = await caller.insist(lambda plane, a=asked: plane.requests(ACCOUNT, name, a))  # type: ignore[misc]
+        page = await caller.insist(lambda plane, a=asked: plane.queries.requests(named(plane, name), a))  # type: ignore[misc]
         for view in page.views:
             if view.id in seen:
                 world.witness.fail(f"{view.id} is listed twice")
@@ -319,7 +334,7 @@ async def _list(world: World, caller: Caller, name: str) -> None:
 async def purge(world: World, rng: Random, name: str, requests: list[Request]) -> None:
     """Cancels what waits; whoever had asked for it is told that it is cancelled."""
     caller = Caller(world, None, rng)  # type: ignore[arg-type]
-    for request in requests:
+    removed = await caller.insist(lambda plane: plane.commands.purge(named(plane, name)))
+    for request in requests:  # those too that came while it was asked for again and again
         request.purged = request.purged or request.endpoint == name
-    removed = await caller.insist(lambda plane: plane.purge(ACCOUNT, name))
     world.witness.note("purged {} jobs of {}", removed, name)

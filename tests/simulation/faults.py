@@ -13,7 +13,7 @@ from typing import Any
 
 from world import Host, World
 
-from stoker.agent.fake_spawner import Start
+from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import Chunk, Outcome, Progress
 
 WATCHED_S = 62.0
@@ -260,6 +260,21 @@ async def an_agent_dies_with_results(world: World, rng: Random) -> None:
     await asyncio.sleep(1.0)
     for host in busy:
         world.start_agent(host)
+
+
+async def a_clone_has_an_older_disk(world: World, rng: Random) -> None:
+    """It tells what its original, which nobody hears, has kept and added to. Of the same kind."""
+    world.ask([{"run_s": 2.0}])
+    await asyncio.sleep(1.0 + rng.random())
+    for host in [host for host in world.hosts if host.spawner_jobs and host.name == host.node]:
+        world.network.silent_until[host.name] = world.loop.time() + 130.0
+        world.witness.unwell(host.name, 130.0)
+        await asyncio.sleep(5.0)
+        clone = world.add_host(f"{host.name}-clone", host.node)
+        clone.disk.data = host.disk.data
+        world.start_agent(clone)
+        await asyncio.sleep(60.0)
+        world.kill_agent(clone)
 
 
 # ---- the object store ---------------------------------------------------------------------------

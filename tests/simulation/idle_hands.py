@@ -47,7 +47,7 @@ def _calm(world: World, now: float, jumped_at: float) -> bool:
 def _might_begin(world: World) -> dict[str, str]:
     """Queued jobs whose time to begin has come, each with a worker that has a free slot for it."""
     assert world.plane is not None
-    free = {worker.endpoint: worker.worker for worker in world.plane.floor.workers.values() if worker.free}
+    free = {worker.endpoint: worker.worker for worker in world.plane.cluster.workers.values() if worker.free}
     if not free:
         return {}
     rows = world.store.writer.raw.execute(

@@ -1,6 +1,8 @@
 """Who keeps the books of a story: what agents told of their devices' time, against what the store has of it.
 
-- A span that was acknowledged is in the store as it was told, but for one that comes a week late.
+- A span that was acknowledged is in the store as it was told, or longer; but for one that comes a week late.
+- An agent tells a span in one way as long as it lives. Its disk, read by a copy of its host or by its next
+  start, may tell it as it was when it was shorter: then the longest that was acknowledged stands.
 - Spans of one worker do not overlap.
 - The hours' sums are the spans' sums: nothing is billed twice, nothing is left out.
 """
@@ -8,8 +10,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
+
+from network import Link
 
 from stoker.control.billing import PriceList
 from stoker.control.store import USAGE_LIFE_S
@@ -19,20 +24,35 @@ PRICES = PriceList(device_second=1_000_000_007, starting_percent=50)
 _ROW = "SELECT began_ms, ended_ms FROM usage WHERE owner = ? AND boot = ? AND n = ?"
 
 
+_Key: TypeAlias = tuple[str, str, int]
+
+
 class Ledger:
     def __init__(self, raw: Any, clock: Callable[[], float], fail: Callable[[str], None]) -> None:
         self._raw = raw
         self._clock = clock
         self._fail = fail
         self._waiting: dict[int, list[tuple[int, Usage]]] = {}
-        self.told: dict[tuple[str, str, int], Usage] = {}
+        self._said: dict[str, dict[_Key, Usage]] = {}  # by host, in the life of its agent
+        self.told: dict[_Key, Usage] = {}  # the longest
+        self._stands: dict[_Key, Usage] = {}  # the longest that was acknowledged
 
-    def sent(self, link: int, report: Report) -> None:
-        if isinstance(report.body, Usage):
-            self._waiting.setdefault(link, []).append((report.number, report.body))
-            key = report.body.owner, report.body.boot, report.body.n
-            if self.told.setdefault(key, report.body) != report.body:
-                self._fail(f"{report.body} was told before as {self.told[key]}")
+    def sent(self, link: Link, report: Report) -> None:
+        if not isinstance(report.body, Usage):
+            return
+        span = report.body
+        self._waiting.setdefault(link.number, []).append((report.number, span))
+        said = self._said.setdefault(link.host, {}).setdefault(_key(span), span)
+        if said != span:
+            self._fail(f"{link.host} tells {span}, and told {said} before")
+        longest = self.told.setdefault(_key(span), span)
+        if replace(span, ended_ms=longest.ended_ms) != longest:
+            self._fail(f"{span} was told before as {longest}")
+        self.told[_key(span)] = max(span, longest, key=_end)
+
+    def lost_with(self, host: str) -> None:
+        """Its agent died."""
+        self._said.pop(host, None)
 
     def acknowledged(self, link: int, number: int, poisoned: bool) -> None:
         waiting = self._waiting.get(link, [])
@@ -41,9 +61,14 @@ class Ledger:
             too_late = span.ended_ms < (self._clock() - USAGE_LIFE_S) * 1000
             if sent > number or poisoned or too_late:
                 continue
-            row = self._raw.execute(_ROW, (span.owner, span.boot, span.n)).fetchone()
-            if row != (span.began_ms, span.ended_ms):
-                self._fail(f"{span} was acknowledged, and the store has {row}")
+            stands = self._stands[_key(span)] = max(span, self._stands.get(_key(span), span), key=_end)
+            row = self._raw.execute(_ROW, _key(span)).fetchone()
+            if row is None or row[0] != span.began_ms or not stands.ended_ms <= row[1] <= self._most(span):
+                self._fail(f"{stands} was acknowledged, and the store has {row}")
+
+    def _most(self, span: Usage) -> int:
+        """What is stored may be ahead of what is acknowledged, never of what was told."""
+        return self.told[_key(span)].ended_ms
 
     def check(self) -> None:
         """Once all is calm."""
@@ -61,3 +86,11 @@ class Ledger:
         )
         if usage != bills:
             self._fail(f"the bills say {bills}; the spans add up to {usage}")
+
+
+def _key(span: Usage) -> _Key:
+    return span.owner, span.boot, span.n
+
+
+def _end(span: Usage) -> int:
+    return span.ended_ms

@@ -19,8 +19,9 @@ from typing import Any
 
 from virtual_loop import VirtualLoop
 
+from stoker.testing.memory_stream import MemoryStream, StreamEnd
 from stoker.wire.messages import FromAgent, FromControl, Outcome, Progress, Report
-from stoker.wire.streams import MemoryStream, StreamEnded, _Ended
+from stoker.wire.streams import StreamEnded
 
 TOO_LARGE = 1 << 70
 """More than a column holds: whoever stores it raises, and not because the disk is full."""
@@ -42,13 +43,13 @@ class Wire(MemoryStream[Any, Any]):
     def _peer_ended(self, reason: str) -> None:
         """Called on the end that is to learn of it: after what was sent before."""
         assert isinstance(self.peer, Wire)
-        self.link.later(self.peer, _Ended(reason))
+        self.link.later(self.peer, StreamEnd(reason))
 
     def ends_here(self, reason: str) -> None:
         """This side alone learns that it is over."""
         if self._ended is None:
             self._ended = reason
-            self._inbox.put_nowait(_Ended(reason))
+            self._inbox.put_nowait(StreamEnd(reason))
 
 
 class Link:
@@ -100,7 +101,7 @@ class Link:
         receiver = sender.peer
         if self.severed or receiver._ended is not None:
             return
-        if receiver is self.agent and not isinstance(message, _Ended):
+        if receiver is self.agent and not isinstance(message, StreamEnd):
             self.network.on_heard(self, message)
         receiver._inbox.put_nowait(message)
 
@@ -129,7 +130,8 @@ def _may_repeat(message: Any) -> bool:
     """Nobody sends a Hello or its answer twice on one connection."""
     if isinstance(message, FromAgent):
         return message.hello is None
-    return isinstance(message, FromControl) and message.welcome is None and message.refusal is None
+    answers = (message.welcome, message.refusal, message.credential)
+    return answers == (None, None, None)
 
 
 @dataclass

@@ -15,22 +15,25 @@ from typing import Any
 
 import faults
 
-from stoker.agent.attempts import Attempts
-from stoker.agent.lease import Lease
-from stoker.agent.outbox_disk import MemoryDisk
-from stoker.agent.reports import Reports
-from stoker.agent.workers import Worker
-from stoker.control import records, store
-from stoker.control.bells import Bells
-from stoker.control.dispatch import Dispatch
-from stoker.control.floor import Floor, FloorNode
-from stoker.control.intake import Intake
-from stoker.control.node_session import NodeSession
-from stoker.control.nodes import Nodes
-from stoker.control.store import statements as hot
-from stoker.control.store import usage
-from stoker.control.types import Reconciled
-from stoker.wire.messages import Ack, Chunk
+from stoker.agent.attempts.attempts import Attempts
+from stoker.agent.link.lease import Lease
+from stoker.agent.reports import outbox
+from stoker.agent.reports.reports import Reports
+from stoker.agent.workers.worker import Worker
+from stoker.control import store
+from stoker.control.jobs import records
+from stoker.control.jobs.commands import JobCommands
+from stoker.control.jobs.waiters import JobWaiters
+from stoker.control.nodes.session import AssignedToNode, NodeSession
+from stoker.control.nodes.sessions import NodeSessions
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
+from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.store.billing import usage
+from stoker.control.store.database import statements as hot
+from stoker.control.store.jobs import webhooks
+from stoker.control.types import Reconciled, Slot
+from stoker.testing.memory_disk import MemoryDisk
+from stoker.wire.messages import Ack, AttemptKey, Chunk
 
 Patch = Callable[[Any, str, Any], None]
 PLANTS: dict[str, Callable[[Patch], None]] = {}
@@ -51,6 +54,18 @@ def workers_are_given_more_than_they_told(patch: Patch) -> None:
 def a_span_told_again_is_billed_again(patch: Patch) -> None:
     stored = usage._stored
     patch(usage, "_stored", lambda *span: stored(*span) or True)
+
+
+@planted
+def of_a_span_told_again_the_first_stands(patch: Patch) -> None:
+    patch(usage, "_grown", lambda *_: [])
+    _often(patch, faults.a_clone_has_an_older_disk)
+
+
+@planted
+def a_span_that_was_sent_grows(patch: Patch) -> None:
+    joined = outbox._joined
+    patch(outbox, "_joined", lambda box, span: joined(replace(box, ever_sent=0), span))
 
 
 @contextmanager
@@ -92,6 +107,8 @@ def _often(patch: Patch, fault: faults.Fault) -> None:
 
 @planted
 def an_outcome_of_any_attempt_counts(patch: Patch) -> None:
+    """Neither the validation nor the store asks whose it is: either of them alone would keep it out."""
+    patch(AssignedToNode, "sift", lambda _, reports: (list(reports), []))
     _statement(patch, "finish", "attempt = :attempt AND node = :node AND ", "")
 
 
@@ -167,8 +184,10 @@ def counters_count_twice(patch: Patch) -> None:
 
 
 @planted
-def leftovers_are_not_noted(patch: Patch) -> None:
+def orphans_are_not_noted(patch: Patch) -> None:
     patch(store, "noted", lambda _, changed: changed)
+    patch(store, "note_orphans", lambda conn, names, not_before=0.0: None)
+    _often(patch, faults.a_busy_node_falls_silent)
 
 
 # ---- control's shells ---------------------------------------------------------------------------
@@ -201,32 +220,48 @@ def an_outcome_is_acknowledged_and_dropped(patch: Patch) -> None:
 
 @planted
 def a_slot_is_never_free_again(patch: Patch) -> None:
-    patch(Floor, "release", lambda *_: None)
+    patch(ClusterState, "release", lambda *_: None)
 
 
 @planted
 def a_slot_is_given_out_twice(patch: Patch) -> None:
-    patch(Floor, "reserve", lambda *_: None)
+    real = ClusterState.reserve
+
+    def lend(self: ClusterState, endpoint: str, most: int) -> list[Slot]:
+        slots = real(self, endpoint, most)
+        for slot in slots:
+            self.workers[slot.worker].reserved -= slot.free
+        return slots
+
+    patch(ClusterState, "reserve", lend)
 
 
 @planted
 def a_cancel_is_not_sent(patch: Patch) -> None:
-    patch(Nodes, "cancel", lambda *_: None)
+    patch(NodeSessions, "cancel", lambda *_: None)
+
+
+@planted
+def a_wait_that_is_over_ends_nothing(patch: Patch) -> None:
+    async def end_wait(self: JobCommands, endpoint: Any, job: str, _: float) -> Any:
+        return await self._queries.status(endpoint, job)
+
+    patch(JobCommands, "_end_wait", end_wait)
 
 
 @planted
 def nobody_rings_for_an_end(patch: Patch) -> None:
-    patch(Bells, "ended", lambda *_: None)
+    patch(JobWaiters, "ended", lambda *_: None)
 
 
 @planted
 def nobody_rings_for_a_record_that_goes(patch: Patch) -> None:
-    patch(Bells, "gone", lambda *_: None)
+    patch(JobWaiters, "gone", lambda *_: None)
 
 
 @planted
 def a_submission_is_answered_and_forgotten(patch: Patch) -> None:
-    real = Intake._accept
+    real = JobCommands._accept
 
     async def forgetful(self: Any, endpoint: Any, new: Any) -> Any:
         done = await real(self, endpoint, new)
@@ -236,13 +271,18 @@ def a_submission_is_answered_and_forgotten(patch: Patch) -> None:
             )
         return done
 
-    patch(Intake, "_accept", forgetful)
+    patch(JobCommands, "_accept", forgetful)
 
 
 @planted
 def a_webhook_says_something_else_each_time(patch: Patch) -> None:
     real, numbers = records.webhook_body, itertools.count()
     patch(records, "webhook_body", lambda *args: real(*args)[:-1] + b',"n":%d}' % next(numbers))
+
+
+@planted
+def two_ends_of_a_job_are_told_under_one_id(patch: Patch) -> None:
+    patch(webhooks, "delivery_id", lambda job, attempt, state, ended_at: f"msg_{job}")
 
 
 @planted
@@ -253,12 +293,12 @@ def a_webhook_is_given_up_at_once(patch: Patch) -> None:
 
 @planted
 def a_worker_that_stops_holds_no_device(patch: Patch) -> None:
-    real = FloorNode.held
+    real = NodeState.held
 
-    def held(self: FloorNode, holders: Any) -> dict[str, float]:
+    def held(self: NodeState, holders: Any) -> dict[str, float]:
         return real(self, [one for one in holders if getattr(one, "state", "") != "stopping"])
 
-    patch(FloorNode, "held", held)
+    patch(NodeState, "held", held)
 
 
 @planted
@@ -298,7 +338,7 @@ def an_assign_is_run_twice(patch: Patch) -> None:
 
     def forgetful(self: Any, assign: Any) -> None:
         self._over.clear()
-        self._attempts.pop(assign.key, None)
+        self._attempts.pop(AttemptKey(assign.job, assign.attempt), None)
         real(self, assign)
 
     patch(Attempts, "assign", forgetful)
@@ -314,7 +354,7 @@ def a_cancel_does_not_stop_the_work(patch: Patch) -> None:
 def a_ttl_does_not_stop_the_work(patch: Patch) -> None:
     real = Attempts.assign
     patch(Attempts, "assign", lambda self, assign: real(self, replace(assign, ttl_s=1e6)))
-    patch(Nodes, "cancel", lambda *_: None)
+    patch(NodeSessions, "cancel", lambda *_: None)
 
 
 @planted

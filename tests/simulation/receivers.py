@@ -1,12 +1,12 @@
 """Who receives webhooks: programs that take them, fail, hang, or answer something else.
 
-A delivery may come more than once, as after a crash; it says the same each time, under the same id.
+A delivery may come more than once, as after a crash; it says the same each time, under the same id. It tells
+the end that it was stored with.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Mapping
 from random import Random
@@ -30,7 +30,7 @@ class Receivers:
         self.tries: dict[str, int] = {}
         self.taken: dict[str, int] = {}
 
-    async def post(self, _url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    async def post(self, _url: str, body: bytes, headers: Mapping[str, str], _account: str) -> int:
         delivery = headers["webhook-id"]
         self._heard(delivery, body)
         await asyncio.sleep(self.rng.random() * 0.2)
@@ -58,24 +58,23 @@ class Receivers:
         if self.bodies.setdefault(delivery, body) != body:
             self.witness.fail(f"webhook {delivery} said {self.bodies[delivery]!r} and then {body!r}")
         tale = self.witness.tales[said["id"]]
-        if all(delivery != delivery_of(tale.id, end.attempt, end.state) for end in tale.ends):
-            self.witness.fail(f"webhook {delivery} tells of {said}, which never was: {tale.ends}")
+        job, number = self.witness.deliveries.get(delivery, ("", 0))
+        end = tale.ends[number] if job == tale.id else None
+        if end is None or (end.state, end.error) != (said["status"], said.get("error")):
+            self.witness.fail(f"webhook {delivery} of {end} tells {said}, which never was: {tale.ends}")
         if said["input"]["request"] != tale.request:
             self.witness.fail(f"webhook {delivery} tells of request {said['input']}, not of {tale.request}")
 
     def check(self, tale: Tale, request: Request, *, crashes: bool) -> None:
         """Each end was told; without a crash not once more than it may be tried."""
-        for end in tale.ends:
-            delivery = delivery_of(tale.id, end.attempt, end.state)
+        stored = {end: delivery for delivery, end in self.witness.deliveries.items()}
+        for number, end in enumerate(tale.ends):
+            delivery = stored.get((tale.id, number), "")
             tries, taken = self.tries.get(delivery, 0), self.taken.get(delivery, 0)
             if request.webhook is None:
-                if tries:
+                if delivery:
                     self.witness.fail(f"a webhook of {tale.id}, and nobody had asked for one")
             elif not tries or (not taken and tries < TRIES):
                 self.witness.fail(f"the webhook of {tale.id}, {end.state}, was tried {tries} times")
             elif not crashes and (tries > TRIES or taken > 1):
                 self.witness.fail(f"the webhook of {tale.id} was tried {tries} times, taken {taken} times")
-
-
-def delivery_of(job: str, attempt: int, state: str) -> str:
-    return "msg_" + hashlib.sha256(f"{job}/{attempt}/{state}".encode()).hexdigest()[:24]

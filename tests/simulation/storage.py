@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
-from stoker.agent.fake_objects import FakeObjects
-from stoker.control.artifacts import MemoryArtifacts, as_control_error
-from stoker.control.commit import run_batch
+from stoker.agent.uploads.signed_objects import Signer
 from stoker.control.errors import Unavailable
+from stoker.control.jobs.artifacts import MemoryArtifacts, as_control_error
+from stoker.control.store.database.commits import run_batch
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreFull, OutboundError
+from stoker.testing.fake_objects import FakeObjects
 
 T = TypeVar("T")
 
@@ -43,8 +44,8 @@ class Shop:
 class SimObjects(FakeObjects):
     """An agent's way to the shop."""
 
-    def __init__(self, shop: Shop) -> None:
-        super().__init__(shop.blobs)
+    def __init__(self, shop: Shop, signer: Signer) -> None:
+        super().__init__(shop.blobs, signer=signer)
         self._shop = shop
 
     async def _called(self, verb: str, key: str) -> None:
@@ -95,6 +96,7 @@ class SimCommitter:
         before: Callable[[], bool],
         after: Callable[[], bool],
     ) -> None:
+        self.uncertain_commit = asyncio.Event()
         self._conn = conn
         self._disk = disk
         self._settled = settled
@@ -122,7 +124,7 @@ class SimCommitter:
         await asyncio.sleep(disk.free_at - now)
 
     async def read(self, fn: Callable[[Any], T]) -> T:
-        self._conn.begin_read()
+        self._conn.begin(to_read=True)
         try:
             value = fn(self._conn)
         finally:

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from callers import OWN, Caller, look_around, purge
+from callers import OWN, Caller, look_around, named, purge
 from faults import WATCHED_S, breaks, mend
 from idle_hands import watch_for_idle_hands
 from virtual_loop import VirtualLoop, run
-from wishes import ACCOUNT, Request, draw
+from wishes import Request, draw
 from witness import Tale, Violation
 from world import World, shrink
 
-from stoker.agent.fake_spawner import Start
-from stoker.control.types import TERMINAL
+from stoker.control.rules.events import TERMINAL
+from stoker.testing.fake_spawner import Start
 
 STEPS = 400_000
 """A story has about ten thousand; one with more runs in circles."""
@@ -168,9 +168,9 @@ async def _within(world: World, seconds: float, work: Any, who: str) -> None:
             await work
     except TimeoutError:
         waiting = [tale for tale in world.witness.tales.values() if not _over(tale)]
-        floor = list(world.plane.floor.workers.values()) if world.plane else []
+        cluster = list(world.plane.cluster.workers.values()) if world.plane else []
         world.witness.fail(
-            f"{who} were not done after {seconds:.0f} s; not ended: {waiting}; the floor: {floor}"
+            f"{who} were not done after {seconds:.0f} s; not ended: {waiting}; the cluster: {cluster}"
         )
 
 
@@ -208,7 +208,8 @@ def _plausible(world: World, tale: Tale, request: Request) -> None:
             case "FAILED":
                 fine = error == script.get("error") or _is_infrastructure(error)
             case "TIMED_OUT":
-                fine = "ttl" in error or script.get("run_s", 0.0) >= request.timeout_s
+                waited = request.sync and request.must_end and "for which /runsync waits" in error
+                fine = waited or "ttl" in error or script.get("run_s", 0.0) >= request.timeout_s
             case _:
                 fine = request.cancelled or request.purged
         if not fine:
@@ -220,7 +221,7 @@ def _is_infrastructure(error: str) -> bool:
 
 
 async def _calm(world: World) -> None:
-    """Every agent is connected and holds nothing, and control's floor knows it."""
+    """Every agent is connected and holds nothing, and control's cluster state knows it."""
     witness = world.witness
 
     async def settled() -> None:
@@ -233,8 +234,8 @@ async def _calm(world: World) -> None:
     except TimeoutError:
         held = [(host.name, host.agent.attempts.held(), host.agent.reports._box.items)
                 for host in world.hosts if host.up and host.agent is not None]  # fmt: skip
-        busy = list(world.plane.floor.workers.values()) if world.plane else []
-        witness.fail(f"no calm after {CALM_S:.0f} s; agents hold {held}; the floor has {busy}")
+        busy = list(world.plane.cluster.workers.values()) if world.plane else []
+        witness.fail(f"no calm after {CALM_S:.0f} s; agents hold {held}; control has {busy}")
     for key in list(witness.running):
         witness.check_run(key)
         witness.fail(f"{key} still runs when all is over")
@@ -259,8 +260,8 @@ def _floor_is_free(world: World) -> bool:
     if plane is None:
         return False
     seen = {host.node for host in world.hosts if host.up}
-    workers = plane.floor.workers.values()
-    return seen <= set(plane.floor.nodes) and all(not w.busy and not w.reserved for w in workers)
+    workers = plane.cluster.workers.values()
+    return seen <= set(plane.cluster.nodes) and all(not w.busy and not w.reserved for w in workers)
 
 
 async def _accounts(world: World, requests: list[Request], names: list[str]) -> None:
@@ -273,7 +274,7 @@ async def _accounts(world: World, requests: list[Request], names: list[str]) -> 
     if found != wanted:
         witness.fail(f"the counters say {found}; what was seen is {wanted}")
     for name in names:
-        health = await caller.insist(lambda plane, n=name: plane.health(ACCOUNT, n))  # type: ignore[misc]
+        health = await caller.insist(lambda plane, n=name: plane.queries.health(named(plane, n)))  # type: ignore[misc]
         if health.in_queue or health.in_progress or health.running:
             witness.fail(f"all is over, and the health of {name} is {health}")
 

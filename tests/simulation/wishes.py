@@ -20,6 +20,9 @@ class Request:
     ttl_s: float
     timeout_s: float
     sync: bool = False
+    must_end: bool = False
+    """A call that waits ends its job when it has waited enough, as hosted ones do."""
+
     low: bool = False
     key: str | None = None
     webhook: str | None = None
@@ -61,6 +64,7 @@ def draw(rng: Random, number: int, endpoints: list[str]) -> Request:
         ttl_s=rng.choice([8.0, 20.0, 60.0]) if rng.random() < (0.35 if long else 0.12) else 7200.0,
         timeout_s=timeout_s,
         sync=rng.random() < 0.3,
+        must_end=number % 4 == 1,
         low=rng.random() < 0.15 and endpoint == endpoints[0],  # no worker is started for these alone
         key=f"key-{number}" if rng.random() < 0.5 else None,
         webhook=f"https://hook.test/{number}" if rng.random() < 0.4 else None,

@@ -7,6 +7,7 @@ The first thing that may not be ends the story as a `Violation`, with its senten
 - handlers: each attempt runs once, on a slot of its own; not past its timeout, its ttl, its node's lease; and
   not on once its job is over, as soon as its agent can know; a GPU has one worker's process at a time;
 - outcomes: what was acknowledged is settled in the store; what was made is delivered, or overtaken;
+- webhooks: each end has a delivery of its own, from the commit that stored it on (see `receivers`);
 - callers: an end that is told is one that the store has had, and only what is over is said to be gone;
 - the books: see `ledger`.
 """
@@ -23,7 +24,8 @@ from ledger import Ledger
 from network import Link
 from virtual_loop import VirtualLoop
 
-from stoker.control.types import TERMINAL, JobState, JobView
+from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.types import JobView
 from stoker.wire.messages import AttemptKey, FromAgent, FromControl, Outcome, Refused, WorkerState
 
 LEASE_S = 45.0
@@ -50,6 +52,8 @@ CREATE TEMP TRIGGER sim_result AFTER UPDATE ON main.results BEGIN
     SELECT sim_note('result', NEW.seq, '', '', '', 0, 0, 0.0, '', 0); END;
 CREATE TEMP TRIGGER sim_result_new AFTER INSERT ON main.results BEGIN
     SELECT sim_note('result', NEW.seq, '', '', '', 0, 0, 0.0, '', 0); END;
+CREATE TEMP TRIGGER sim_to_tell AFTER INSERT ON main.webhooks BEGIN
+    SELECT sim_note('to tell', 0, NEW.job, NEW.id, NEW.state, 0, 0, 0.0, '', 0); END;
 """
 
 
@@ -122,6 +126,8 @@ class Witness:
         self.poisoned: set[str] = set()
         self.poisoned_reports: set[AttemptKey] = set()
         self.in_doubt: set[str] = set()
+        self.deliveries: dict[str, tuple[str, int]] = {}
+        """By the id of each webhook: its job, and which of that job's ends it tells."""
         self.ended = dict.fromkeys(map(str, TERMINAL), 0)
         self.retried = 0
         self._pending: list[tuple[Any, ...]] = []
@@ -156,6 +162,8 @@ class Witness:
                     self._moved(self.tales[job], before, now, old, new, expires_at, node, given)
                 case "gone":
                     self._gone(self.tales[job])
+                case "to tell":
+                    self._to_tell(self.tales[job], before, now)
                 case "result" if seq in self.by_seq:
                     self._result_changed(self.by_seq[seq])
 
@@ -218,6 +226,15 @@ class Witness:
     def _result_changed(self, tale: Tale) -> None:
         if tale.state in TERMINAL and tale.ends and self._read_end(tale) != tale.ends[-1]:
             self.fail(f"the result of {tale.id} changed after its end: {tale.ends[-1]}")
+
+    def _to_tell(self, tale: Tale, delivery: str, state: str) -> None:
+        """A receiver drops what comes under an id that it has seen: no two ends may share one."""
+        last = tale.id, len(tale.ends) - 1
+        if delivery in self.deliveries:
+            self.fail(f"webhook {delivery} is of {last}, and was of {self.deliveries[delivery]} before")
+        if last in self.deliveries.values() or tale.state != state:
+            self.fail(f"webhook {delivery} is of {tale.id} as {state}, which it is not: {tale.ends}")
+        self.deliveries[delivery] = last
 
     def _gone(self, tale: Tale) -> None:
         self.note("{} is deleted", tale.id)
@@ -285,7 +302,7 @@ class Witness:
         if message.beat is not None:
             beats.setdefault(message.beat.number, self.loop.time())
         for report in message.reports:
-            self.ledger.sent(link.number, report)
+            self.ledger.sent(link, report)
             if isinstance(report.body, WorkerState):
                 self._slots_are(report.number, report.body)
             if isinstance(report.body, Refused) and "is busy" in report.body.reason:
@@ -313,7 +330,7 @@ class Witness:
     def sent_down(self, link: Link, message: FromControl) -> None:
         acked = self.acked.get(link.number, 0)
         for assign in message.assigns:
-            self.given[assign.key] = assign.worker, acked
+            self.given[AttemptKey(assign.job, assign.attempt)] = assign.worker, acked
         if message.ack is not None:
             self.acked[link.number] = message.ack.report
             self._acknowledged(link, message.ack.report)
@@ -368,6 +385,7 @@ class Witness:
 
     def lost_with(self, host: str, kept: set[AttemptKey]) -> None:
         """An agent died: what it had made and not on its disk need not arrive."""
+        self.ledger.lost_with(host)
         for key in [key for key, where in self.made.items() if where == host and key not in kept]:
             del self.made[key]
         for key in [key for key, (where, _) in self.running.items() if where == host]:

@@ -25,17 +25,18 @@ from virtual_loop import Process, VirtualLoop
 from witness import HostWatch, Witness
 from workshop import SimSpawner
 
-from stoker.agent import outbox_disk
-from stoker.agent.fake_host import FakeSampler, MemoryScratch
-from stoker.agent.fake_spawner import Start
-from stoker.agent.node import Agent, AgentSettings
-from stoker.agent.outbox_disk import MemoryDisk
-from stoker.agent.seams import AgentRefused
+from stoker.agent.interfaces import AgentRefused
+from stoker.agent.node import Agent, AgentParts, AgentSettings
+from stoker.agent.reports import outbox_file
+from stoker.agent.uploads.signing import Signing
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError
-from stoker.control.keys import create_join_token
 from stoker.control.plane import Plane
-from stoker.control.settings import PlaneSettings
+from stoker.control.store.resources.keys import create_join_token
 from stoker.control.types import Endpoint, EndpointVersion
+from stoker.testing.fake_host import FakeSampler, MemoryScratch
+from stoker.testing.fake_spawner import Start
+from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import AttemptKey, Device, Outcome
 from stoker.wire.streams import AgentStream, StreamEnded
 
@@ -104,6 +105,7 @@ class World:
         self.crashes = 0
         self.was_full = False
         self.full_disks: set[str] = set()
+        self.credentials: dict[str, str] = {}
         self.ask: Callable[..., None] = lambda *_: None
         """One more caller, now, with such a plan and, if need be, timeout; the story sets it."""
         self.rough = 0
@@ -271,22 +273,32 @@ class World:
             host.name, self.witness, self.loop, lambda endpoint: self.starts.get(endpoint, Start())
         )
         host.scratch = MemoryScratch()
-        agent = host.agent = Agent(
-            AgentSettings(node=host.node, name=host.name, join_token=self.token),
-            self._connector(host),
+        signing = Signing()
+        parts = AgentParts(
+            connect=self._connector(host),
             spawner=spawner,
-            objects=SimObjects(self.shop),
+            objects=SimObjects(self.shop, signing),
+            signing=signing,
             sampler=FakeSampler((Device(f"GPU-{host.name}", "gpu", "simulated"),)),
             scratch=host.scratch,
             outbox_disk=host.disk,
             rng=Random(self.rng.random()),
             wall=self.clock,
+            keep_credential=lambda credential: self._keeps(host, credential),
         )
+        agent = host.agent = Agent(AgentSettings(node=host.node, name=host.name), parts)
         self.agents.append(agent)
         self.spawners.append(spawner)
         task = self.loop.start(process, self._life(host, agent, process))
         self._watch(task, process)
         self.loop.start(process, self._check_loaded(host, _on_disk(host.disk)))
+
+    def _keeps(self, host: Host, credential: str) -> bool:
+        """By node: a clone of a host has what lies on its disk."""
+        if host.disk.full:
+            return False
+        self.credentials[host.node] = credential
+        return True
 
     async def _life(self, host: Host, agent: Agent, process: Process) -> None:
         try:
@@ -345,7 +357,8 @@ class World:
             if self.plane is None or self.control is None or self.network.silent(host.name):
                 raise StreamEnded("nobody answers")
             link = self.network.join(host.name)
-            self.loop.start(self.control, self.plane.serve_node(link.control, host.name))
+            brought = self.credentials.get(host.node, self.token)
+            self.loop.start(self.control, self.plane.nodes.serve(link.control, host.name, brought))
             return link.agent
 
         return connect
@@ -377,5 +390,5 @@ def _on_disk(disk: MemoryDisk) -> set[AttemptKey]:
     data = disk.load()
     bodies: list[Any] = []
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        bodies = outbox_disk.decode(data) if data else []
+        bodies = outbox_file.decode(data) if data else []
     return {AttemptKey(body.job, body.attempt) for body in bodies if isinstance(body, Outcome)}

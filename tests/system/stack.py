@@ -1,4 +1,4 @@
-"""Control and agent as real processes, as an operator starts them; killed, started again, and looked after.
+"""Control and agent as real processes, with an operator's options; killed, started again, and looked after.
 
 Ports are free ones and are kept over a restart, as `stoker up` does. At the end nothing may be left running:
 no worker, no object store, nothing that has the data folder on its command line.
@@ -18,13 +18,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parent))
+from preloaded import Preloaded, preloaded
+
+Process = subprocess.Popen[bytes] | Preloaded
 HANDLERS = Path(__file__).parents[1] / "handlers"
 PROGRAMS = HANDLERS.with_name("handlers_protocol")
 SOURCE = Path(__file__).parents[2] / "src"
@@ -69,7 +73,11 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def until(
-    done: Callable[[], bool], patience_s: float, what: str, found: Callable[[], object] | None = None
+    done: Callable[[], bool],
+    patience_s: float,
+    what: str,
+    found: Callable[[], object] | None = None,
+    pause_s: float = 0.05,
 ) -> None:
     """`found` tells, for the reader of a failure, what there is instead. The last look comes after the end of
     the patience: who was not run meanwhile has not looked yet."""
@@ -78,13 +86,17 @@ def until(
     while not done():
         told = f"; there is {found()}" if late and found else ""
         assert not late, f"in {patience_s:.0f} s there was never: {what}{told}"
-        pause.wait(0.05)
+        pause.wait(pause_s)
         late = time.monotonic() >= deadline
 
 
 def fetched(url: str) -> httpx.Response:
     """What anybody gets at a signed URL."""
     return httpx.get(url, trust_env=False, timeout=FETCH_S)
+
+
+TINY = "flux-tiny,talk-tiny"
+"""A host with a GPU takes these only where they are asked for."""
 
 
 class Stack:
@@ -96,6 +108,7 @@ class Stack:
         self.folder = folder
         self.database = {} if database is None else {"STOKER_DATABASE_URL": database}
         self.hosted = hosted
+        self.pipelines = TINY
         self.config = folder / "stoker.toml"
         roots = json.dumps([str(HANDLERS), str(PROGRAMS)])
         self.config.write_text(f"local_roots = {roots}\n" + "\n".join(endpoints))
@@ -103,8 +116,11 @@ class Stack:
         self.join = f"jt_{secrets.token_hex(6)}_{secrets.token_hex(24)}"
         self.facts: dict[str, str] = {}
         self.agent_options: list[str] = []
-        self.control: subprocess.Popen[bytes]
-        self.agent: subprocess.Popen[bytes]
+        # The slow tests start both as an operator does; the loader reads its variable when it executes.
+        self.executed = bool({"LD_LIBRARY_PATH", "STOKER_TESTS_EXECUTE"} & os.environ.keys())
+        """Whether both are executed, and import all anew: for tests of what the kernel shows of them, too."""
+        self.control: Process
+        self.agent: Process
         self.http: httpx.Client
         self._ports: list[socket.socket] = []
 
@@ -123,7 +139,9 @@ class Stack:
         for hosted in self.hosted:
             command += ["--hosted", hosted]
         self.control, self.facts = self._start(
-            command, "control", {"STOKER_API_KEY": self.key, **self.database}
+            command,
+            "control",
+            {"STOKER_API_KEY": self.key, "STOKER_PIPELINE": self.pipelines, **self.database},
         )
         self._let_ports_go()
         if hasattr(self, "http"):
@@ -136,21 +154,24 @@ class Stack:
         command = ["agent", "--control", self.facts["grpc"], "--data-dir", str(self.folder / "agent")]
         self.agent, _ = self._start([*command, *self.agent_options], "agent", {})
 
-    def _start(
-        self, command: list[str], name: str, env: dict[str, str]
-    ) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
+    def _start(self, command: list[str], name: str, env: dict[str, str]) -> tuple[Process, dict[str, str]]:
         read, write = os.pipe()
         given = {**os.environ, "PYTHONPATH": str(SOURCE), "STOKER_JOIN_TOKEN": self.join, **env}
         with open(self.folder / f"{name}.log", "ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "stoker.cli", *command, "--ready-fd", str(write)],
-                env=given,
-                cwd=self.folder,
-                pass_fds=[write],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            process: Process
+            if self.executed:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "stoker.cli", *command, "--ready-fd", str(write)],
+                    env=given,
+                    cwd=self.folder,
+                    pass_fds=[write],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            else:
+                command += ["--ready-fd", "3"]
+                process = preloaded(SOURCE).start(command, given, self.folder, log.fileno(), write)
         setattr(self, name, process)  # at once: whatever happens, `stop` knows of it
         os.close(write)
         with open(read, "rb") as ready:
@@ -171,7 +192,7 @@ class Stack:
 
     def kill(self, name: str) -> None:
         """SIGKILL to control or the agent alone."""
-        process: subprocess.Popen[bytes] = getattr(self, name)
+        process: Process = getattr(self, name)
         process.send_signal(signal.SIGKILL)
         process.wait()
         if name == "control":
@@ -201,7 +222,7 @@ class Stack:
 
     def _ended(self, name: str) -> bool:
         """By SIGTERM; what does not listen to it is killed, and nothing of the test stays either way."""
-        process: subprocess.Popen[bytes] | None = getattr(self, name, None)
+        process: Process | None = getattr(self, name, None)
         if process is None or process.poll() is not None:
             return True
         process.send_signal(signal.SIGTERM)
@@ -263,9 +284,17 @@ class Stack:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, *endpoints: str, hosted: tuple[str, ...] = (), database: str | None = None
+    folder: Path,
+    *endpoints: str,
+    hosted: tuple[str, ...] = (),
+    database: str | None = None,
+    options: Sequence[str] = (),
+    executed: bool = False,
 ) -> Iterator[Stack]:
+    """`options` are its agent's."""
     stack = Stack(folder, *endpoints, hosted=hosted, database=database)
+    stack.executed = stack.executed or executed
+    stack.agent_options += options
     try:
         stack.start()
         yield stack

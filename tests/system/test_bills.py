@@ -29,7 +29,7 @@ import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import HANDLERS, Stack, queue_endpoint, running, until
+from stack import HANDLERS, STOP_S, Stack, queue_endpoint, running, until
 from test_killed_at_random import living_workers
 
 from stoker.control import store
@@ -275,7 +275,7 @@ def test_bills_add_up_after_a_thousand_jobs_with_kills(tmp_path: Path) -> None:
             one.result()
         ends = callers.ends()
         stack.agent.send_signal(signal.SIGTERM)  # it delivers what it has measured
-        assert stack.agent.wait(30) == 0
+        assert stack.agent.wait(STOP_S) == 0
         sums = told(stack)
     ended_s = time.time()
     assert len(ends) == JOBS

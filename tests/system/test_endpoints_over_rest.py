@@ -52,17 +52,22 @@ def test_from_creation_to_deletion(stack: Stack) -> None:
     first = psutil.Process(stack.runsync(endpoint, {})["output"]["pid"])
 
     done = Event()
+    ended: list[str] = []
 
-    def load() -> set[str]:
+    def load() -> None:
         """Slowly enough for the limit of calls in ten seconds, however fast they are answered."""
-        ended = set()
         while not done.wait(0.02):
-            ended.add(stack.runsync(endpoint, {})["status"])
-        return ended
+            ended.append(stack.runsync(endpoint, {})["status"])
 
     with ThreadPoolExecutor(2) as callers:
         loads = [callers.submit(load) for _ in range(2)]
+
+        def more_have_ended() -> None:
+            wanted = len(ended) + 5
+            until(lambda: len(ended) >= wanted or any(one.done() for one in loads), 120, "more jobs")
+
         try:
+            more_have_ended()
             rest.told("PATCH", f"/templates/{made_from['id']}", {"env": {"MODE": "fast"}})
 
             def renewed() -> bool:
@@ -70,9 +75,12 @@ def test_from_creation_to_deletion(stack: Stack) -> None:
                 return bool(workers) and not any(one["isStale"] for one in workers)
 
             until(renewed, 120, "workers of the new version alone")
+            more_have_ended()
         finally:
             done.set()
-        assert set().union(*(one.result() for one in loads)) == {"COMPLETED"}
+        for one in loads:
+            one.result()
+    assert set(ended) == {"COMPLETED"}
 
     stack.kill("control")
     stack.start_control()

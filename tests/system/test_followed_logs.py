@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, queue_endpoint, running
+from stack import START_S, Stack, queue_endpoint, running, until
 
 from stoker.client import Client
 
@@ -42,10 +43,14 @@ def test_lines_arrive_as_they_are_printed_and_stay_when_the_job_has_ended(tmp_pa
 
 
 def _flooded(stack: Stack, stoker: Client) -> None:
-    """More than any buffer holds: every line is either there or counted, and the job is not held up."""
+    """More than any buffer holds, and nobody reads on before the job is over, which is not held up: every
+    line is either there or counted."""
     job = stack.run("prints", {"lines": 2, "flood": 200_000})
+    events = stoker.logs("prints", job, follow=True)
+    first = next(events)
+    until(lambda: stack.status("prints", job)["status"] == "COMPLETED", START_S, "a job that is not held up")
     numbers, lost = [], 0
-    for event in stoker.logs("prints", job, follow=True):
+    for event in chain([first], events):
         if event.kind == "log":
             numbers.append(int(event.id.partition("-")[2]))
         elif event.kind == "skipped":

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from stoker.agent.outbox_disk import OutboxFile, decode
+from stoker.agent.reports.outbox_file import OutboxFile, decode
 from stoker.wire.messages import Outcome
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -191,7 +191,7 @@ def caught_in_an_upload(stack: Stack, given: dict[str, Any], size: int) -> tuple
     that was over by then is let through, and another job is tried."""
     for _ in range(10):
         job = stack.run("makes", given)
-        until(lambda job=job: arrived(stack, job) > 0, 60.0, "something of the upload")  # type: ignore[misc]
+        until(lambda job=job: arrived(stack, job) > 0, 60.0, "something of the upload", pause_s=0.001)  # type: ignore[misc]
         store = object_store(stack)
         assert store is not None
         store.suspend()
@@ -209,8 +209,8 @@ def test_an_object_store_killed_in_the_middle_of_an_upload_costs_no_second_run(t
         made = b"made for 7" * 12_000_000
         given = {"n": 7, "kind": "file", "times": 12_000_000, "runs": str(tmp_path / "runs")}
         job, killed = caught_in_an_upload(stack, given, len(made))
-        killed.kill()
         assert stack.status("makes", job)["status"] == "IN_PROGRESS"
+        killed.kill()
         record = stack.end_of("makes", job)
         assert (record["status"], record["output"]["attempt"]) == ("COMPLETED", 1), record
         assert [run for run in (tmp_path / "runs").read_text().splitlines() if job in run] == [f"{job} 1"]

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import Stack, fetched, files_below, queue_endpoint, running
+from stack import START_S, Stack, fetched, files_below, queue_endpoint, running, until
 
 from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
 
 FILE = queue_endpoint("file", "file_ok.py")
+USES = queue_endpoint("uses", "uses_its_bucket.py")
 PRIVATE_ALLOWED = "allow_private_addresses = true\n"
 
 
@@ -68,16 +70,54 @@ def test_files_land_in_the_callers_bucket(tmp_path: Path) -> None:
         secret_is_nowhere(stack, bucket["accessSecret"])
 
 
-def test_a_callers_bucket_on_a_private_address_is_refused(tmp_path: Path) -> None:
+def test_a_callers_bucket_on_a_private_address_is_refused_at_once(tmp_path: Path) -> None:
     with running(tmp_path, FILE) as stack:
         bucket = own_bucket(stack)
-        record = run(stack, bucket, "for nobody")
-        assert record["status"] == "FAILED", record
-        assert "loopback address 127.0.0.1" in record["error"]
-        assert bucket["accessSecret"] not in record["error"]
-        assert names_below(tmp_path / "data" / "objects" / "callers") == []
+        body = {"input": {"text": "for nobody"}, "s3Config": bucket}
+        refused = stack.http.post("/file/run", json=body)
+        assert refused.status_code == 400
+        assert refused.json()["error"].startswith("s3Config.endpointUrl: http://127.0.0.1:")
+        assert bucket["accessSecret"] not in refused.text
         own = stack.runsync("file", {"text": "as ever"})
         assert own["status"] == "COMPLETED", "the platform's own store may be here"
+        secret_is_nowhere(stack, bucket["accessSecret"])
+
+
+def test_a_handler_that_uploads_by_itself_gets_the_bucket_and_may_print_it(tmp_path: Path) -> None:
+    with running(tmp_path, PRIVATE_ALLOWED, USES) as stack:
+        bucket = own_bucket(stack)
+        secret = bucket["accessSecret"]
+        done = stack.runsync("uses", {}, s3Config=bucket)
+        assert done["output"] == {"bucket": "callers", "path": "results/today", "known": len(secret)}
+        failed = stack.runsync("uses", {"raise": True}, s3Config=bucket)
+        assert failed["status"] == "FAILED"
+        assert "refused {'accessId'" in failed["error"]
+        assert any("with {'accessId'" in line for line in failed["logs"])
+        assert secret not in json.dumps(failed)
+        secret_is_nowhere(stack, secret)
+
+
+def test_a_bucket_that_cannot_be_reached_is_the_jobs_reason_while_it_is_tried(tmp_path: Path) -> None:
+    with running(tmp_path, PRIVATE_ALLOWED, FILE) as stack, socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and it does not listen
+        bucket = own_bucket(stack) | {"endpointUrl": f"http://127.0.0.1:{nobody.getsockname()[1]}"}
+        job = stack.run("file", {"text": "for the caller"}, s3Config=bucket)
+
+        def record() -> dict[str, Any]:
+            return dict(stack.http.get(f"/file/status/{job}").json())
+
+        def told() -> bool:
+            """Before it runs, its reason is why it waits for a worker."""
+            seen = record()
+            reason = seen.get("reason", "")
+            return (
+                seen["status"] == "IN_PROGRESS"
+                and reason.startswith("the result could not be uploaded: writing results/today/file/")
+                and "the object store cannot be reached" in reason
+            )
+
+        until(told, START_S, "a job in progress whose reason is its bucket", record)
+        assert stack.http.post(f"/file/cancel/{job}").json()["status"] == "CANCELLED"
         secret_is_nowhere(stack, bucket["accessSecret"])
 
 

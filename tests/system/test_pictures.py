@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
 from stack import Stack, fetched, running
+from stock_client import Raised, javascript_client, python_client
+from test_killed_at_random import children
 
 from stoker.models.text_to_image import metadata
 
@@ -23,8 +28,22 @@ SMALL = {"prompt": "a lighthouse in a storm", "width": 256, "height": 256, "num_
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
-    with running(tmp_path_factory.mktemp("pictures"), hosted=("text-to-image",)) as made:
+    with contextlib.ExitStack() as living:
+        with on_one_core():
+            folder = tmp_path_factory.mktemp("pictures")
+            made = living.enter_context(running(folder, hosted=("text-to-image",), executed=True))
         yield made
+
+
+@contextlib.contextmanager
+def on_one_core() -> Iterator[None]:
+    """What is executed in here stays there: torch's threads would wait for each other, and not sleep."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def picture(stack: Stack, **given: Any) -> tuple[dict[str, Any], bytes]:
@@ -50,6 +69,15 @@ def test_a_prompt_becomes_a_picture_with_previews_on_the_way(stack: Stack, tmp_p
     record = stack.end_of("text-to-image", job)
     assert json.dumps(record["output"]["cost"]) == "0.02097152"
     assert record["output"]["seed"] == 7
+    assert (record["output"]["pipeline"], record["output"]["made_up_weights"]) == ("flux-tiny", True)
+    slug = "/black-forest-labs-flux-1-dev"
+    assert stack.http.get(f"{slug}/status/{job}").json() == record
+    url = f"{stack.facts['http']}/v1/endpoints"
+    listed = stack.http.get(url).json()
+    assert [one["id"] for one in listed] == ["text-to-image"], "each endpoint once"
+    [serves] = stack.http.get("/text-to-image/health").json()["serves"]
+    assert serves.startswith("flux-tiny, whose weights are made up (")
+    assert f"of endpoint text-to-image runs {serves}" in (stack.folder / "agent.log").read_text()
     assert record["delayTime"] >= 0
     assert record["executionTime"] > 0
     assert record["workerId"]
@@ -109,11 +137,31 @@ def test_bad_input_is_refused_before_it_is_queued(
 
 def test_a_hosted_timeout_reads_failed_with_that_reason(stack: Stack) -> None:
     picture(stack, seed=2)  # its worker is there, and has nothing to do
-    [worker] = [
-        p for p in psutil.Process(stack.agent.pid).children() if "stoker.worker.runtime" in p.cmdline()
-    ]
+    [worker] = children(stack, "stoker.worker.runtime")
     worker.suspend()  # it is given the next job, and neither ends it nor hears a cancel
     record = stack.runsync("text-to-image", SMALL, policy={"executionTimeout": 5000})
     assert record["status"] == "FAILED"
     assert "executionTimeout" in record["error"] or "timed out" in record["error"]
     assert picture(stack, seed=3)[0]["status"] == "COMPLETED"
+
+
+def test_the_official_openai_clients_make_the_same_pictures(stack: Stack, tmp_path: Path) -> None:
+    """`seed` and `num_inference_steps` are ours; the Python client sends such fields as `extra_body`."""
+    wanted = [picture(stack, seed=seed)[1] for seed in (7, 8)]
+    given = {"model": "any", "prompt": SMALL["prompt"], "size": "256x256", "n": 2}
+    own = {"seed": 7, "num_inference_steps": 4}
+    to = {"endpoint": "text-to-image", "key": stack.key}
+    with python_client("openai_python.py", tmp_path / "python", stack.facts["http"], stack.key) as client:
+        assert client.ask("models", **to) == ["text-to-image"]
+        made = client.ask("image", **to, given={**given, "response_format": "b64_json", "extra_body": own})
+        assert [Image.open(io.BytesIO(base64.b64decode(one["b64_json"]))).size for one in made] == [
+            (256, 256)
+        ] * 2
+        assert [base64.b64decode(one["b64_json"]) for one in made] == wanted
+        with pytest.raises(Raised, match="width must be at least 256, got 200") as raised:
+            client.ask("image", **to, given={**given, "size": "200x256"})
+        assert raised.value.status == 400
+    with javascript_client("openai.mjs", tmp_path / "js", stack.facts["http"], stack.key) as client:
+        made = client.ask("image", **to, given={**given, **own})
+        assert [fetched(one["url"]).content for one in made] == wanted
+        assert [one["seed"] for one in made] == [7, 8]

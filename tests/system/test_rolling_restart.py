@@ -80,6 +80,11 @@ class Load(threading.Thread):
                 endpoint = self.endpoints[-1 if number % 20 == 0 else 0]
                 self.accepted.append((endpoint, self._submit(http, endpoint, number)))
 
+    def takes(self, count: int) -> None:
+        """Waits until that many more jobs were accepted: how fast they are is the machine's affair."""
+        wanted = len(self.accepted) + count
+        until(lambda: len(self.accepted) >= wanted or not self.is_alive(), 60, f"{count} more jobs")
+
     def _submit(self, http: httpx.Client, endpoint: str, number: int) -> str:
         given = {"ms": self._rng.randint(50, 200), "runs": str(self.stack.folder / "runs")}
         while True:
@@ -107,7 +112,6 @@ def workers_ready(stack: Stack, endpoint: str, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_a_rolling_restart_under_load_loses_nothing_and_runs_nothing_twice(tmp_path: Path) -> None:
     endpoints = {"python": queue_endpoint("python", "notes_its_run.py", workersMin=2, workersMax=2)}
     if STOCK.exists():
@@ -121,12 +125,15 @@ def test_a_rolling_restart_under_load_loses_nothing_and_runs_nothing_twice(tmp_p
         begun = time.monotonic()
         took = {}
         for name in AGENTS:
+            load.takes(6)
             took[name] = stack.ends(name)
             stack.start_named(name)
             workers_ready(stack, "python", 2)
+        load.takes(6)
         took["control"] = stack.ends("control")
         stack.start_control()
         workers_ready(stack, "python", 2)
+        load.takes(6)
         load.over.set()
         load.join()
         whole = time.monotonic() - begun
@@ -144,7 +151,7 @@ def test_a_rolling_restart_under_load_loses_nothing_and_runs_nothing_twice(tmp_p
 
 
 def check(records: dict[str, dict[str, Any]], lines: list[str]) -> None:
-    assert len(records) > 20
+    assert len(records) >= 24  # what the four waits for more jobs make sure of
     wrong = {job: r for job, r in records.items() if r["status"] != "COMPLETED" or r.get("retries", 0)}
     assert wrong == {}
     for word in ("begins", "ends"):

@@ -19,7 +19,7 @@ from stack import HANDLERS, Stack, queue_endpoint, running
 from test_own_bucket import FILE, PRIVATE_ALLOWED, own_bucket, secret_is_nowhere
 from test_protocol_workers import STOCK, program
 
-from stoker.agent.outbox_disk import OutboxFile, decode
+from stoker.agent.reports.outbox_file import OutboxFile, decode
 from stoker.worker.testing import LocalJob
 
 LOOKS = queue_endpoint("looks", "looks_for_a_secret.py")
@@ -46,7 +46,7 @@ def halves(secret: str) -> dict[str, str]:
     return {"first": secret[:12], "rest": secret[12:][::-1]}
 
 
-def test_a_python_handler_does_not_see_it_and_no_file_holds_it(tmp_path: Path) -> None:
+def test_a_python_handler_has_it_in_its_memory_and_no_file_holds_it(tmp_path: Path) -> None:
     with running(tmp_path, PRIVATE_ALLOWED, FILE, LOOKS) as stack:
         bucket = own_bucket(stack)
         secret = bucket["accessSecret"]
@@ -63,7 +63,7 @@ def test_a_python_handler_does_not_see_it_and_no_file_holds_it(tmp_path: Path) -
         stack.start_control()
         record = stack.end_of("looks", job)
         assert record["status"] == "COMPLETED", record
-        assert record["output"] == {"found": [], "readable": True}
+        assert record["output"] == {"found": ["memory"], "readable": True}
         assert secret not in json.dumps(record)
         secret_is_nowhere(stack, secret)
 

@@ -16,7 +16,7 @@ def test_a_handler_stuck_in_native_code_ends_timed_out_and_the_next_job_complete
     with running(tmp_path, queue_endpoint("stuck", "ignores_sigterm_in_c.py")) as stack:
         record = stack.runsync("stuck", {"seconds": 3600}, policy={"executionTimeout": 5000})
         assert record["status"] == "TIMED_OUT"
-        assert 5000 <= record["executionTime"] < 20_000
+        assert 5000 <= record["executionTime"] < 60_000, "it would sit there for an hour"
         record = stack.runsync("stuck", {"seconds": 0})
         assert record["status"] == "COMPLETED"
         assert record["output"] == {"slept": True}

@@ -77,7 +77,7 @@ MAY_GROW = {"worker": MIB, "agent": 4 * MIB, "control": 12 * MIB}
 def test_nothing_grows(tmp_path: Path, case: Case) -> None:
     if case.endpoint == "llm" and not STOCK.exists():
         pytest.skip(f"there is no {STOCK}; .ci/peers makes it")
-    with running(tmp_path, UNLIMITED, case.section) as stack, Clients(stack) as callers:
+    with running(tmp_path, UNLIMITED, case.section, executed=True) as stack, Clients(stack) as callers:
         callers.run(case, case.first)
         before = look(stack)
         callers.run(case, case.jobs - case.first)

@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from stoker.cli.readiness import understand
+from stoker.cli.readiness import parse_ready
 from stoker.client import Client
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,14 +30,16 @@ COMMAND = [sys.executable, "-P", "-m", "stoker.cli", "up", "--port", "0", "--no-
 class Up:
     """One `stoker up` in a folder of its own, with the echo handler behind an endpoint."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, more: str = "", *options: str) -> None:
+        self.folder, self.options = folder, options
+        (folder / "handlers").mkdir(exist_ok=True)
         (folder / "stoker.toml").write_text(
-            f'local_roots = [{json.dumps(str(HANDLERS))}]\n[[endpoints]]\nid = "echo"\nworkersMin = 1\n'
+            f"local_roots = {json.dumps([str(HANDLERS), str(folder / 'handlers')])}\n"
+            f'[[endpoints]]\nid = "echo"\nworkersMin = 1\n'
             f'imageName = "local:{HANDLERS / "echo.py"}:handler"\n'
             f'[[endpoints]]\nid = "deaf"\nworkersMin = 1\n'
             f'imageName = "local:{HANDLERS / "ignores_sigterm_in_c.py"}:handler"\n'
-            '[aliases]\nparrot = "echo"\n'
+            f'{more}[aliases]\nparrot = "echo"\n'
         )
         self.process, self.url = self._start()
 
@@ -46,7 +48,7 @@ class Up:
         read, write = os.pipe()
         with open(self.folder / "said", "ab") as said:
             process = subprocess.Popen(
-                [*COMMAND, "--ready-fd", str(write)],
+                [*COMMAND, *self.options, "--ready-fd", str(write)],
                 env={**given, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"},
                 cwd=self.folder,
                 pass_fds=[write],
@@ -57,7 +59,7 @@ class Up:
             )
         os.close(write)
         with open(read, "rb") as pipe:
-            facts = understand(pipe.readline())
+            facts = parse_ready(pipe.readline())
         assert facts is not None, self.said()
         return process, facts["http"]
 
@@ -96,8 +98,8 @@ class Up:
 
 
 @contextlib.contextmanager
-def up(folder: Path) -> Iterator[Up]:
-    one = Up(folder)
+def up(folder: Path, more: str = "", *options: str) -> Iterator[Up]:
+    one = Up(folder, more, *options)
     try:
         yield one
     finally:
@@ -145,6 +147,72 @@ def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) 
         assert one.child("agent").pid == agent.pid, "the agent was left alone"
     assert "control ended unexpectedly: killed by SIGKILL" in one.said()
     assert "stopping: running jobs get 5 s to end" in one.said()
+
+
+@pytest.mark.slow
+def test_a_worker_that_keeps_ending_is_told_with_its_reason_and_its_log(tmp_path: Path) -> None:
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers" / "broken.py").write_text(
+        "print('about to import', flush=True)\nimport no_such_module_at_all\n"
+    )
+    broken = (
+        f'[[endpoints]]\nid = "broken"\nworkersMin = 1\nimageName = "local:{tmp_path}/handlers/broken.py:h"\n'
+    )
+    with up(tmp_path, broken) as one:
+        until(lambda: "keeps ending" in one.said(), 60, "a word of it", one.said)
+        (line,) = [line for line in one.said().splitlines() if "keeps ending" in line]
+    assert "of endpoint broken keeps ending: " in line
+    assert "No module named 'no_such_module_at_all'" in line
+    log = Path(line.partition("its last lines: ")[2])
+    assert log == tmp_path / ".stoker" / "logs" / "worker-broken.log"
+    assert log.read_text().startswith("about to import\n")
+
+
+def edit(file: Path, text: str) -> None:
+    """All at once: nobody finds it empty."""
+    new = file.parents[1] / "edited"
+    new.write_text(text)
+    new.replace(file)
+
+
+ANSWERS = """
+import pathlib, time
+def handler(job):
+    if job.input.get("wait"):
+        while not pathlib.Path({go!r}).exists():
+            time.sleep(0.05)
+    return {answer}
+"""
+
+
+@pytest.mark.slow
+def test_an_edited_handler_is_served_and_no_job_is_lost(tmp_path: Path) -> None:
+    handler, go = tmp_path / "handlers" / "mine.py", tmp_path / "go"
+    handler.parent.mkdir()
+    handler.write_text(ANSWERS.format(go=str(go), answer=1))
+    mine = (
+        f'[[endpoints]]\nid = "mine"\nworkersMin = 1\nworkersMax = 2\nimageName = "local:{handler}:handler"\n'
+    )
+    with up(tmp_path, mine, "--reload") as one, Client(one.url, one.key, timeout_s=60, resends=50) as stoker:
+        assert stoker.runsync("mine", {}, wait_ms=60_000).output == 1
+        old = stoker.run("mine", {"wait": True})
+        until(lambda: stoker.status("mine", old.id).status == "IN_PROGRESS", 60, "the job on a worker")
+        edit(handler, ANSWERS.format(go=str(go), answer=2))
+        until(lambda: "changed: the source of mine" in one.said(), 60, "a word of the change", one.said)
+        until(lambda: stoker.runsync("mine", {}, wait_ms=60_000).output == 2, 60, "new code", one.said)
+        go.touch()
+        ended = stoker.wait("mine", old.id, timeout_s=60)
+        assert (ended.output, ended.retries) == (1, 0), "it was ended by the worker that had begun it"
+
+        config = tmp_path / "stoker.toml"
+        good = config.read_text()
+        edit(config, good + "\n[nonsense]\n")
+        until(lambda: "the old configuration stays in use" in one.said(), 60, "a refusal", one.said)
+        assert stoker.runsync("mine", {}, wait_ms=60_000).output == 2
+        edit(config, good.replace('id = "mine"', 'id = "ours"'))
+        until(lambda: "changed: stoker.toml" in one.said(), 60, "a word of the change", one.said)
+        until(lambda: one.said().count("everything runs again") == 2, 60, "control again", one.said)
+        assert stoker.runsync("ours", {}, wait_ms=60_000).output == 2
 
 
 def test_a_key_is_made_once_and_shown_once(tmp_path: Path) -> None:

@@ -104,8 +104,9 @@ def test_each_piece_adds_to_what_can_be_played(stack: Stack, stoker: Client, fil
     assert 0 < first <= told < 25
     assert [frames for frames, _ in playable] == sorted({frames for frames, _ in playable})
     assert playable[-1] == (25, 25)
-    assert steps
-    assert {(step["chunks"], step["steps"]) for step in steps} == {(2, 2)}
+    assert {(step["chunks"], step["steps"]) for step in steps} <= {(2, 2)}, (
+        "it may be over before one is told"
+    )
     assert record.output["cost"] == 0.25
     answer = fetched(record.output["video_url"]).raise_for_status()
     assert answer.headers["content-type"] == "video/mp4"
@@ -162,8 +163,13 @@ def test_a_piece_can_be_played_while_the_film_is_made_and_a_cancel_frees_the_wor
     stack: Stack, stoker: Client, files: dict[str, str]
 ) -> None:
     job = stoker.run(ENDPOINT, given(files, audio=files["long"])).id
-    event = next(event for event in stoker.events(ENDPOINT, job) if event.kind == "chunk")
+    begun = time.monotonic()
+    events = stoker.events(ENDPOINT, job)
+    event = next(event for event in events if event.kind == "chunk")
+    to_a_piece = time.monotonic() - begun
     assert frames_of(base64.b64decode(event.value["output"]["video"]["data"])) > 0
+    step = next(event for event in events if event.kind == "progress").value["output"]
+    assert (step["chunks"] > 50, step["steps"]) == (True, 2)
     assert stack.status(ENDPOINT, job)["status"] == "IN_PROGRESS", "the whole video takes minutes"
     began = time.monotonic()
     cancelled = stack.http.post(f"/{ENDPOINT}/cancel/{job}").json()
@@ -172,5 +178,5 @@ def test_a_piece_can_be_played_while_the_film_is_made_and_a_cancel_frees_the_wor
     free(stack)
     seconds = time.monotonic() - began
     print(f"\ncancelled to free: {seconds:.2f} s")
-    assert seconds < 30, "a step, or a new worker: the whole video takes minutes"
+    assert seconds < max(30, 2 * to_a_piece), "a step, or a new worker: the whole video takes minutes"
     completed(stack, files)

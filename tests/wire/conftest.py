@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
-import ipaddress
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from certificates import Certificate, make_certificate
 
-from stoker.agent.grpc_stream import connect
-from stoker.control.grpc_stream import GrpcServer, TlsFiles, serve
-from stoker.wire.streams import AgentStream, ControlStream, memory_pair
+from stoker.agent.link.grpc_stream import connect
+from stoker.control.auth.tls import TlsFiles
+from stoker.control.nodes.grpc_stream import Admit, GrpcServer, Handle, serve
+from stoker.testing.memory_stream import memory_pair
+from stoker.wire.streams import AgentStream, ControlStream
 
 
 @dataclass
@@ -29,39 +25,9 @@ class Pair:
     control: ControlStream
 
 
-@dataclass
-class Certificate:
-    files: TlsFiles
-    pem: bytes
-    key: bytes
-
-
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return make_certificate(tmp_path_factory.mktemp("tls"))
-
-
-def make_certificate(folder: Path) -> Certificate:
-    """Self-signed, for loopback, good as its own authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "control")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "cert.pem").write_bytes(pem)
-    (folder / "key.pem").write_bytes(secret)
-    return Certificate(TlsFiles(folder / "cert.pem", folder / "key.pem"), pem, secret)
 
 
 class Sessions:
@@ -73,18 +39,22 @@ class Sessions:
         self.done = asyncio.Event()
         self.returned = asyncio.Event()
 
-    async def handle(self, stream: ControlStream, peer: str) -> None:
+    async def handle(self, stream: ControlStream, peer: str, token: str) -> None:
         self.peers.append(peer)
         self.streams.put_nowait(stream)
         await self.done.wait()
         self.returned.set()
 
 
+async def anyone(token: str) -> str | None:
+    return None
+
+
 @contextlib.asynccontextmanager
 async def _serving(
-    handle: Callable[[ControlStream, str], Awaitable[None]], tls: TlsFiles | None = None
+    handle: Handle, tls: TlsFiles | None = None, admit: Admit = anyone, logs: Any = None
 ) -> AsyncIterator[GrpcServer]:
-    server = await serve("127.0.0.1", 0, handle, tls)
+    server = await serve("127.0.0.1", 0, admit, handle, tls, logs)
     try:
         yield server
     finally:
@@ -115,7 +85,7 @@ async def pair(request: pytest.FixtureRequest, certificate: Certificate) -> Asyn
     tls = request.param == "grpc-tls"
     sessions = Sessions()
     async with _serving(sessions.handle, certificate.files if tls else None) as server:
-        agent = await connect(f"127.0.0.1:{server.port}", ca=certificate.pem if tls else None)
+        agent = await connect(f"127.0.0.1:{server.port}", "token", ca=certificate.pem if tls else None)
         control = await sessions.streams.get()
         yield Pair(agent, control)
         control.end()

@@ -14,15 +14,22 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from stoker.agent.grpc_stream import ConnectFailed, GrpcAgentStream, connect
-from stoker.control.grpc_stream import CannotListen, NotLoopback, TlsFiles, serve
-from stoker.wire import agent_pb2, agent_pb2_grpc
-from stoker.wire.duplex import BOX_MAX, Box
+from stoker.agent.link.grpc_stream import ConnectFailed, GrpcAgentStream, connect, stays_here
+from stoker.control.auth.tls import NotLoopback, TlsFiles
+from stoker.control.nodes.grpc_stream import CannotListen, serve
+from stoker.wire import agent_pb2, agent_pb2_grpc, codec
+from stoker.wire.duplex import QUEUE_MAX_BYTES, ByteQueue
 from stoker.wire.messages import Ack, Beat, FromAgent, FromControl, Progress, Report
 from stoker.wire.streams import ControlStream, StreamEnded
 
+TOKEN = ((codec.TOKEN, b"token"),)
 
-async def echo(stream: ControlStream, peer: str) -> None:
+
+async def anyone(token: str) -> str | None:
+    return None
+
+
+async def echo(stream: ControlStream, peer: str, token: str) -> None:
     """Acks each beat until the stream ends."""
     while True:
         message = await stream.receive()
@@ -38,23 +45,58 @@ async def _beat(stream: Any, number: int = 1) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "control.example", ""])
 async def test_no_bind_off_loopback_in_the_clear(host: str) -> None:
     with pytest.raises(NotLoopback, match="TLS"):
-        await serve(host, 0, echo, None)
+        await serve(host, 0, anyone, echo, None)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
 async def test_loopback_in_the_clear(host: str, serving: Any) -> None:
-    server = await serve(host, 0, echo, None)
-    stream = await connect(f"{host}:{server.port}")
+    server = await serve(host, 0, anyone, echo, None)
+    stream = await connect(f"{host}:{server.port}", "token")
     await _beat(stream)
     stream.end()
     await stream.closed()
     await server.stop()
 
 
+async def test_no_proxy_of_the_environment_hears_what_stays_here(
+    serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as proxy:
+        proxy.bind(("127.0.0.1", 0))
+        proxy.listen()
+        for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        for name in ("no_grpc_proxy", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        async with serving(echo) as server:
+            stream = await connect(f"127.0.0.1:{server.port}", "token")
+            await _beat(stream)
+            stream.end()
+            await stream.closed()
+
+
+@pytest.mark.parametrize(
+    ("target", "here"),
+    [
+        ("127.0.0.1:8001", True),
+        ("localhost:8001", True),
+        ("[::1]:8001", True),
+        ("unix:/run/control.sock", True),
+        ("192.0.2.1:8001", False),
+        ("control.example.com:8001", False),
+        ("localhost.example.com:8001", False),
+        ("dns:///control:8001", False),
+        ("", False),
+    ],
+)
+def test_which_targets_are_this_machine(target: str, here: bool) -> None:
+    assert stays_here(target) is here
+
+
 async def test_a_port_in_use_is_named(serving: Any) -> None:
     async with serving(echo) as server:
         with pytest.raises(CannotListen, match=f"127.0.0.1:{server.port}"):
-            await serve("127.0.0.1", server.port, echo, None)
+            await serve("127.0.0.1", server.port, anyone, echo, None)
 
 
 async def test_nobody_listens() -> None:
@@ -62,7 +104,7 @@ async def test_nobody_listens() -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         with pytest.raises(ConnectFailed, match=f"cannot reach control at 127.0.0.1:{port}"):
-            await connect(f"127.0.0.1:{port}", connect_timeout_s=30)
+            await connect(f"127.0.0.1:{port}", "token", connect_timeout_s=30)
 
 
 async def test_somebody_listens_and_says_nothing() -> None:
@@ -70,7 +112,7 @@ async def test_somebody_listens_and_says_nothing() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         with pytest.raises(ConnectFailed, match=r"no answer within 0\.2 s"):
-            await connect(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout_s=0.2)
+            await connect(f"127.0.0.1:{silent.getsockname()[1]}", "token", connect_timeout_s=0.2)
 
 
 async def test_tls_with_an_authority_that_did_not_sign(
@@ -78,9 +120,9 @@ async def test_tls_with_an_authority_that_did_not_sign(
 ) -> None:
     async with serving(echo, certificate.files) as server:
         with pytest.raises(ConnectFailed, match="certificate"):
-            await connect(f"localhost:{server.port}", ca=other_certificate.pem)
+            await connect(f"localhost:{server.port}", "token", ca=other_certificate.pem)
         with pytest.raises(ConnectFailed):
-            await connect(f"localhost:{server.port}")  # in the clear
+            await connect(f"localhost:{server.port}", "token")  # in the clear
 
 
 async def test_mutual_tls(serving: Any, certificate: Any, other_certificate: Any) -> None:
@@ -88,19 +130,19 @@ async def test_mutual_tls(serving: Any, certificate: Any, other_certificate: Any
     async with serving(echo, files) as server:
         target = f"localhost:{server.port}"
         stream = await connect(
-            target, ca=certificate.pem, cert=other_certificate.pem, key=other_certificate.key
+            target, "token", ca=certificate.pem, cert=other_certificate.pem, key=other_certificate.key
         )
         await _beat(stream)
         stream.end()
         await stream.closed()
         with pytest.raises(ConnectFailed, match="looks the same"):
-            await connect(target, ca=certificate.pem)
+            await connect(target, "token", ca=certificate.pem)
 
 
 async def test_the_generated_stub_speaks_with_it(serving: Any) -> None:
     # The adapters give gRPC bytes; that they are the contract's messages is shown by the contract's stub.
     async with serving(echo) as server, grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        call = agent_pb2_grpc.AgentsStub(channel).Session()
+        call = agent_pb2_grpc.AgentsStub(channel).Session(metadata=TOKEN)
         await call.write(agent_pb2.FromAgent(beat=agent_pb2.Beat(number=3)))
         assert (await call.read()).ack.beat == 3
         await call.done_writing()
@@ -112,7 +154,7 @@ async def test_bytes_that_are_no_message_end_the_session(serving: Any, sessions:
         serving(sessions.handle) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
-        call: Any = channel.stream_stream("/stoker.agent.v1.Agents/Session")()
+        call: Any = channel.stream_stream("/stoker.agent.v1.Agents/Session")(metadata=TOKEN)
         await call.write(b"\xff\xff")
         stream = await sessions.streams.get()
         with pytest.raises(StreamEnded, match="broke the protocol"):
@@ -124,7 +166,7 @@ async def test_bytes_that_are_no_message_end_the_session(serving: Any, sessions:
 async def test_an_agent_that_vanishes_does_not_cancel_the_handler(serving: Any, sessions: Any) -> None:
     # The handler may be inside a commit: it hears StreamEnded when it next receives, and ends by itself.
     async with serving(sessions.handle) as server:
-        agent = await connect(f"127.0.0.1:{server.port}")
+        agent = await connect(f"127.0.0.1:{server.port}", "token")
         control = await sessions.streams.get()
         agent._call.cancel()
         with pytest.raises(StreamEnded):
@@ -140,10 +182,10 @@ async def test_an_agent_that_vanishes_does_not_cancel_the_handler(serving: Any, 
 async def test_an_agent_process_that_is_killed(serving: Any, sessions: Any, tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"
-        "from stoker.agent.grpc_stream import connect\n"
+        "from stoker.agent.link.grpc_stream import connect\n"
         "from stoker.wire.messages import Beat, FromAgent\n"
         "async def main():\n"
-        "    stream = await connect(sys.argv[1])\n"
+        "    stream = await connect(sys.argv[1], 'token')\n"
         "    await stream.send(FromAgent(beat=Beat(1)))\n"
         "    await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"
@@ -163,7 +205,7 @@ async def test_an_agent_process_that_is_killed(serving: Any, sessions: Any, tmp_
 
 async def test_control_that_stops_says_so(serving: Any) -> None:
     async with serving(echo) as server:
-        stream = await connect(f"127.0.0.1:{server.port}")
+        stream = await connect(f"127.0.0.1:{server.port}", "token")
         await _beat(stream)
         await server.stop()
         with pytest.raises(StreamEnded, match="control is stopping"):
@@ -174,7 +216,7 @@ async def test_control_that_stops_says_so(serving: Any) -> None:
 async def test_a_handler_that_will_not_end_is_cancelled_after_the_grace(serving: Any) -> None:
     began, cancelled = asyncio.Event(), asyncio.Event()
 
-    async def stuck(stream: ControlStream, peer: str) -> None:
+    async def stuck(stream: ControlStream, peer: str, token: str) -> None:
         began.set()
         try:
             await asyncio.Event().wait()
@@ -182,7 +224,7 @@ async def test_a_handler_that_will_not_end_is_cancelled_after_the_grace(serving:
             cancelled.set()
 
     async with serving(stuck) as server:
-        stream = await connect(f"127.0.0.1:{server.port}")
+        stream = await connect(f"127.0.0.1:{server.port}", "token")
         await began.wait()
         await server.stop(0.05)
         assert cancelled.is_set()
@@ -194,14 +236,14 @@ async def test_a_handler_that_will_not_end_is_cancelled_after_the_grace(serving:
 async def test_a_handler_that_raises_ends_its_stream_alone(
     serving: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(stream: ControlStream, peer: str) -> None:
+    async def broken(stream: ControlStream, peer: str, token: str) -> None:
         if (await stream.receive()).beat == Beat(1):
             raise ValueError("broken")
         await stream.receive()
 
     async with serving(broken) as server:
-        first = await connect(f"127.0.0.1:{server.port}")
-        second = await connect(f"127.0.0.1:{server.port}")
+        first = await connect(f"127.0.0.1:{server.port}", "token")
+        second = await connect(f"127.0.0.1:{server.port}", "token")
         await second.send(FromAgent(beat=Beat(2)))
         with caplog.at_level(logging.ERROR):
             await first.send(FromAgent(beat=Beat(1)))
@@ -223,10 +265,10 @@ async def test_send_waits_when_the_other_side_does_not_read(serving: Any, sessio
         return count
 
     async with serving(sessions.handle) as server:
-        agent = await connect(f"127.0.0.1:{server.port}")
+        agent = await connect(f"127.0.0.1:{server.port}", "token")
         control = await sessions.streams.get()
-        # Three boxes' worth: one in each side's box, the rest waits at `send`.
-        count = 3 * BOX_MAX // (1024 * 1024)
+        # Three queues' worth: one in each side's queue, the rest waits at `send`.
+        count = 3 * QUEUE_MAX_BYTES // (1024 * 1024)
         sending = asyncio.create_task(flood(agent, count))
         first = await control.receive()
         assert first == report
@@ -239,18 +281,22 @@ async def test_send_waits_when_the_other_side_does_not_read(serving: Any, sessio
         await agent.closed()
 
 
-async def test_a_box_is_bounded_and_ends() -> None:
-    box: Box[int] = Box(limit=10)
-    box.put(1, 10)
-    waiting = asyncio.create_task(box.room())
+async def test_a_queue_is_bounded_and_ends() -> None:
+    queue = ByteQueue(limit=200)
+    assert not queue.filled.is_set()
+    queue.put(b"x" * 100)
+    waiting = asyncio.create_task(queue.roomy.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
-    assert await box.take() == 1
+    assert queue.filled.is_set()
+    assert queue.pop() == b"x" * 100
     await waiting
-    box.put(2, 1)
-    box.close()
-    assert await box.take() == 2
-    assert await box.take() is None
-    box.put(3, 1)
-    box.close(drop=True)
-    assert await box.take() is None
+    assert not queue.filled.is_set()
+    queue.put(b"2")
+    queue.close()
+    assert queue.pop() == b"2"
+    assert queue.pop() is None
+    assert queue.filled.is_set()
+    queue.put(b"3")
+    queue.close(drop=True)
+    assert queue.pop() is None

@@ -54,13 +54,14 @@ async def test_what_has_come_already_is_given_at_once(pair: Pair) -> None:
     for n in range(3):
         await pair.agent.send(beat(n))
     pair.agent.end("done")
-    got = [await pair.control.receive()]
+    got: list[FromAgent] = []
     while len(got) < 3:
-        got += pair.control.more() or [await pair.control.receive()]
+        got += await pair.control.receive_all()
     assert got == [beat(n) for n in range(3)]
     with pytest.raises(StreamEnded):
         await pair.control.receive()
-    assert not pair.control.more()
+    with pytest.raises(StreamEnded):
+        await pair.control.receive_all()
 
 
 async def test_large_messages_among_small_ones(pair: Pair) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from stoker.worker.frames import Frame, FrameReader, encode
+from stoker.worker.frames import Frame, FrameReader, encode, with_body
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HANDLERS = REPOSITORY / "tests" / "handlers"
@@ -65,8 +65,8 @@ class Agent:
         self.send("setup", handler=self.handler, device=device, concurrency=concurrency)
         return self.next()
 
-    def run(self, body: bytes = b"{}", *, job: str = "j", attempt: int = 1) -> None:
-        self.send("run", body, job=job, attempt=attempt, scratch=str(self.scratch))
+    def run(self, body: bytes = b"{}", *, job: str = "j", attempt: int = 1, **more: Any) -> None:
+        self.send("run", body, job=job, attempt=attempt, scratch=str(self.scratch), **more)
 
     def cancel(self, *, job: str = "j", attempt: int = 1, reason: str = "asked") -> None:
         self.send("cancel", job=job, attempt=attempt, reason=reason)
@@ -79,7 +79,7 @@ class Agent:
             fds = array.array("i")
             for _, _, packed in ancillary:
                 fds.frombytes(packed)
-            self._frames.extend(self._reader.feed(data, list(fds)))
+            self._frames.extend(map(with_body, self._reader.feed(data, list(fds))))
         return self._frames.popleft()
 
     def is_silent(self) -> bool:
@@ -148,5 +148,8 @@ def _nothing_is_left() -> Iterator[None]:
 
 def _children() -> set[tuple[int, str]]:
     """Zombies too."""
-    mine = psutil.Process().children()
-    return {(child.pid, child.name()) for child in mine}
+    found = set()
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # gone meanwhile
+            found.add((child.pid, child.name()))
+    return found

@@ -8,10 +8,11 @@ from concurrent.futures import Future
 
 import pytest
 
-from stoker.worker import Job, OutputError, async_loop, sync_loop
-from stoker.worker.attempt import Attempt
+from stoker.worker import Job, OutputError
 from stoker.worker.errors import JobOver
 from stoker.worker.frames import HEADER_MAX, Frame, FrameError
+from stoker.worker.job.attempt import Attempt
+from stoker.worker.serving import async_loop, sync_loop
 
 
 class Recorder:
@@ -19,7 +20,7 @@ class Recorder:
 
     def __init__(self, cancel_at: str = "") -> None:
         self.sent: list[Frame] = []
-        self.attempt = Attempt("j", 1, "/nowhere", self)
+        self.attempt = Attempt(Frame("run", {"job": "j", "attempt": 1, "scratch": "/nowhere"}), self)
         self._cancel_at = cancel_at
 
     def send(self, frame: Frame) -> None:

@@ -12,8 +12,8 @@ from queue import Queue
 
 import pytest
 
-from stoker.worker.channel import AgentGone, Channel
 from stoker.worker.frames import INLINE_MAX, Frame, FrameReader, encode
+from stoker.worker.serving.channel import AgentGone, Channel
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_large_piece_waits_until_it_is_taken_and_others_are_heard_meanwhile(
     piece = Frame("chunk", {"job": "j", "attempt": 1, "n": 4}, bytes(INLINE_MAX + 1))
     others = [Frame("took", {"job": "j", "attempt": 1, "n": 3}), Frame("cancel"), Frame("run")]
     mine = Frame("took", {"job": "j", "attempt": 1, "n": 4})
-    sending = threading.Thread(target=channel.send_piece, args=(piece, lambda frame: heard.put(frame.kind)))
+    sending = threading.Thread(target=channel.send_chunk, args=(piece, lambda frame: heard.put(frame.kind)))
     sending.start()
     agent.recv(1)
     for frame in others:
@@ -165,7 +165,7 @@ def test_a_piece_that_was_taken_before_its_sender_looked(ends: tuple[Channel, so
     agent.sendall(encode(Frame("took", {"job": "j", "attempt": 1, "n": 0}))[0])
     assert polled(channel) == []
     piece = Frame("chunk", {"job": "j", "attempt": 1, "n": 0}, bytes(INLINE_MAX + 1))
-    channel.send_piece(piece, lambda frame: None)
+    channel.send_chunk(piece, lambda frame: None)
 
 
 def test_nobody_waits_for_an_agent_that_is_gone(ends: tuple[Channel, socket.socket]) -> None:
@@ -174,5 +174,5 @@ def test_nobody_waits_for_an_agent_that_is_gone(ends: tuple[Channel, socket.sock
     closing = threading.Thread(target=lambda: (agent.recv(100), agent.close()))
     closing.start()
     with pytest.raises(AgentGone):
-        channel.send_piece(piece, lambda frame: None)
+        channel.send_chunk(piece, lambda frame: None)
     closing.join()

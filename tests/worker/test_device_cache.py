@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from stoker.worker import Job, async_loop, sync_loop
-from stoker.worker.attempt import Attempt
+from stoker.worker import Job
 from stoker.worker.frames import Frame
+from stoker.worker.job.attempt import Attempt
+from stoker.worker.serving import async_loop, sync_loop
 
 
 class Tensor:
@@ -43,7 +44,7 @@ class Torch:
 
 class Link:
     def __init__(self, torch: Torch) -> None:
-        self.attempt = Attempt("j", 1, "/nowhere", self)
+        self.attempt = Attempt(Frame("run", {"job": "j", "attempt": 1, "scratch": "/nowhere"}), self)
         self.sent: list[tuple[str, int]] = []
         self._torch = torch
 

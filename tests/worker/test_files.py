@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stoker.worker import File, FileRefused, HandlerError
-from stoker.worker.files import media_type_of, open_file
+from stoker.worker.payloads.files import media_type_of, open_file
 
 
 @pytest.fixture

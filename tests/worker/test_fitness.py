@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stoker.worker import RegistrationError, fitness, fitness_check
+from stoker.worker import RegistrationError, fitness_check
+from stoker.worker.setup import fitness
 
 CHECKED = """
 import asyncio, os, sys

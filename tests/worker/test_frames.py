@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
@@ -12,7 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.worker import frames as module
-from stoker.worker.frames import BODY_MAX, HEADER_MAX, INLINE_MAX, Frame, FrameError, FrameReader, encode
+from stoker.worker.frames import (
+    BODY_MAX,
+    HEADER_MAX,
+    INLINE_MAX,
+    SEALS,
+    Frame,
+    FrameError,
+    FrameReader,
+    encode,
+    with_body,
+)
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 values = st.one_of(st.integers(), st.booleans(), st.none(), names, st.lists(st.integers(), max_size=3))
@@ -45,9 +56,9 @@ def test_descriptors_reach_their_own_frames(sent: list[tuple[Frame, bool, bool, 
         encoded, fds = encode(Frame(frame.kind, frame.fields, body, fd))
         assert len(encoded) <= 2 * HEADER_MAX
         first, *rest = [piece for piece in pieces(encoded, cuts) if piece]
-        got += list(reader.feed(first, fds))
+        got += map(with_body, reader.feed(first, fds))
         for piece in rest:
-            got += list(reader.feed(piece))
+            got += map(with_body, reader.feed(piece))
         made.append((frame.kind, frame.fields, body, with_fd))
     for number, frame in enumerate(got):
         if frame.fd is not None:
@@ -113,10 +124,13 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
 def test_a_body_that_is_not_as_announced_is_refused_and_its_descriptors_closed(
     size: object, sentence: str
 ) -> None:
-    file, body = os.memfd_create("file"), os.memfd_create("body")
+    file, body = os.memfd_create("file"), os.memfd_create("body", os.MFD_ALLOW_SEALING)
     os.write(body, b"12345")
+    fcntl.fcntl(body, fcntl.F_ADD_SEALS, SEALS)
+    reader = FrameReader()
     with pytest.raises(FrameError, match=sentence):
-        list(FrameReader().feed(announced({"t": "file", "fd": 1, "memfd": size}), [file, body]))
+        list(map(with_body, reader.feed(announced({"t": "file", "fd": 1, "memfd": size}), [file, body])))
+    reader.close()
 
 
 def test_a_descriptor_that_no_frame_announces_is_refused() -> None:

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from stoker.worker import HandlerError, InputRefused, Job
-from stoker.worker.attempt import Attempt
 from stoker.worker.frames import Frame, encode
-from stoker.worker.inputs import fetch_async, wish
+from stoker.worker.job.attempt import Attempt
+from stoker.worker.job.inputs import fetch_async, fetch_request
 from stoker.worker.testing import LocalJob
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
@@ -167,7 +167,7 @@ async def test_a_cancel_before_a_thread_is_free_leaves_no_descriptor(tmp_path: P
     read, write = os.pipe()
 
     class Answers:
-        hears = True
+        receives_in_background = True
 
         def send(self, frame: Frame) -> None:
             about = {"job": "j", "attempt": 1, "n": frame.fields["n"], "size": 1, "sha256": ""}
@@ -176,11 +176,12 @@ async def test_a_cancel_before_a_thread_is_free_leaves_no_descriptor(tmp_path: P
         def poll(self) -> None: ...
 
     link: Any = Answers()
-    attempt, busy, threads = Attempt("j", 1, str(tmp_path), link), threading.Event(), ThreadPoolExecutor(1)
+    attempt = Attempt(Frame("run", {"job": "j", "attempt": 1, "scratch": str(tmp_path)}), link)
+    busy, threads = threading.Event(), ThreadPoolExecutor(1)
     loop = asyncio.get_running_loop()
     loop.set_default_executor(threads)
     others = loop.run_in_executor(None, busy.wait)
-    fetching = asyncio.create_task(fetch_async(attempt, wish("http://inputs/a", 9, (), 9.0)))
+    fetching = asyncio.create_task(fetch_async(attempt, fetch_request("http://inputs/a", 9, (), 9.0)))
     while not threads._work_queue.qsize():  # noqa: ASYNC110
         await asyncio.sleep(0)
     fetching.cancel()

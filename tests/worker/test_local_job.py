@@ -14,6 +14,7 @@ import pytest
 
 from stoker import worker
 from stoker.worker import Cancelled, Device, File, HandlerError, Job, RegistrationError, RetryableError
+from stoker.worker.errors import OutputError
 from stoker.worker.frames import BODY_MAX
 from stoker.worker.testing import LocalJob
 
@@ -144,10 +145,53 @@ def test_a_failure_is_kept_as_the_platform_would_see_it(
     local = LocalJob(raises(error)).run()
     assert local.error is not None
     assert local.error.splitlines()[0].strip() == text.strip()
-    assert (local.retryable, local.output) == (retryable, None)
+    assert local.retryable == retryable
     with pytest.raises(HandlerError, match=text.split(":", maxsplit=1)[0]) as caught:
         local.result()
     assert caught.value.retryable == retryable
+
+
+def test_output_raises_what_the_handler_raised_where_it_did() -> None:
+    def handler(job: Job) -> None:
+        def deep() -> None:
+            raise KeyError("text")
+
+        deep()
+
+    local = LocalJob(handler).run()
+    for _ in range(2):
+        with pytest.raises(KeyError, match="text") as caught:
+            _ = local.output
+        assert [frame.name for frame in caught.traceback][-2:] == ["handler", "deep"]
+        assert len(caught.traceback) < 8, "it does not grow with each look"
+
+
+async def test_output_of_an_asynchronous_handler_raises_too() -> None:
+    async def handler(job: Job) -> None:
+        raise ZeroDivisionError("seven")
+
+    with pytest.raises(ZeroDivisionError, match="seven"):
+        _ = (await LocalJob(handler).run_async()).output
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), KeyboardInterrupt(), Cancelled("by itself")])
+def test_what_would_end_the_program_is_raised_as_an_error(error: BaseException) -> None:
+    with pytest.raises(HandlerError) as caught:
+        _ = LocalJob(raises(error)).run().output
+    assert caught.value.__cause__ is error
+
+
+def test_an_output_that_cannot_be_sent_raises() -> None:
+    with pytest.raises(OutputError, match="JSON cannot hold"):
+        _ = LocalJob(lambda job: {"x": object()}).run().output
+
+
+def test_what_a_device_tells_is_documented() -> None:
+    told = {name for name in dir(Device) if not name.startswith("_")}
+    page = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
+    for name in told:
+        assert f"`{name}`" in (Device.__doc__ or ""), name
+        assert f"`{name}`" in page, name
 
 
 def test_what_is_wrong_with_the_handler_comes_out_as_it_is() -> None:
@@ -265,8 +309,8 @@ def test_beside_files_an_output_has_the_limit_of_a_frame() -> None:
 @pytest.mark.parametrize(
     ("metric", "quantity", "sentence"),
     [
-        ("", 1, "a metric's name must be text of 1 to 100 letters, not ''"),
-        (5, 1, "a metric's name must be text of 1 to 100 letters, not 5"),
+        ("", 1, "a metric's name must be text of 1 to 100 characters, not ''"),
+        (5, 1, "a metric's name must be text of 1 to 100 characters, not 5"),
         ("pixels", -1, "the quantity of pixels must be a whole number from 0, not -1"),
         ("pixels", 1.5, "the quantity of pixels must be a whole number from 0, not 1.5"),
         ("pixels", True, "the quantity of pixels must be a whole number from 0, not True"),
@@ -321,3 +365,9 @@ def test_a_refused_file_fails_the_job_in_words(tmp_path: Path) -> None:
     os.mkdir(scratch)
     local = LocalJob(lambda job: [File(outside)], scratch=scratch).run()
     assert local.error == f"{outside.name} lies outside the job's scratch folder; write it below job.scratch"
+
+
+def test_a_bucket_to_try_a_handler_with() -> None:
+    bucket = {"accessId": "a", "accessSecret": "s", "bucketName": "b", "endpointUrl": "https://s3.example"}
+    assert LocalJob(lambda job: job.s3_config, s3_config=bucket).run().output == bucket
+    assert LocalJob(lambda job: [job.s3_config]).run().output == [None]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.worker.media_types import HEAD, ending_of, matches, sniffed
+from stoker.worker.payloads.media_types import HEAD, extension_of, matches, media_type_of_bytes
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ from stoker.worker.media_types import HEAD, ending_of, matches, sniffed
     ],
 )
 def test_the_type(head: bytes, media_type: str | None, ending: str) -> None:
-    assert sniffed(head[:HEAD]) == media_type
-    assert ending_of(media_type) == ending
+    assert media_type_of_bytes(head[:HEAD]) == media_type
+    assert extension_of(media_type) == ending
 
 
 @pytest.mark.parametrize(
@@ -65,5 +65,5 @@ def test_what_is_wanted(media_type: str | None, wanted: tuple[str, ...], fits: b
 
 @given(st.binary(max_size=64))
 def test_any_bytes_get_an_answer(head: bytes) -> None:
-    found = sniffed(head)
-    assert found is None or ending_of(found).startswith(".")
+    found = media_type_of_bytes(head)
+    assert found is None or extension_of(found).startswith(".")

@@ -1,4 +1,4 @@
-"""Several threads of a worker look at its socket: what one of them hears, no other misses or overtakes."""
+"""Several threads of a worker read its socket: no frame is lost to another thread or overtaken."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from stoker.worker.async_loop import AsyncLoop
-from stoker.worker.channel import Channel
 from stoker.worker.frames import Frame, FrameReader, encode
-from stoker.worker.slots import Slots
-from stoker.worker.sync_loop import SyncLoop
+from stoker.worker.serving.async_loop import AsyncLoop
+from stoker.worker.serving.channel import Channel
+from stoker.worker.serving.slots import Slots
+from stoker.worker.serving.sync_loop import SyncLoop
 
 PATIENCE_S = 60.0
 RUN = Frame("run", {"job": "j", "attempt": 1, "scratch": "/nowhere"}, b"null")
@@ -74,9 +74,9 @@ class Inbox(deque[Frame]):
         assert self._lock.owner == threading.get_ident() or self._empty.wait(PATIENCE_S)
         super().append(frame)
 
-    def __bool__(self) -> bool:
+    def __len__(self) -> int:
         self._empty.set()
-        return len(self) > 0
+        return super().__len__()
 
 
 def test_a_job_that_a_left_behind_thread_hears_of_is_run(ends: tuple[Channel, socket.socket]) -> None:
@@ -84,18 +84,19 @@ def test_a_job_that_a_left_behind_thread_hears_of_is_run(ends: tuple[Channel, so
     channel, agent = ends
     lock = Receiving()
     channel._receiving = lock  # type: ignore[assignment]
-    loop = SyncLoop(channel, lambda _: None, aggregate=False)
+    ran: list[str] = []
+    loop = SyncLoop(channel, lambda job: ran.append(job.id), aggregate=False)
     inbox = loop._inbox = Inbox(lock)
     agent.sendall(encode(RUN)[0])
     left_behind = threading.Thread(target=loop.poll)
     left_behind.start()
     assert inbox.reached.wait(PATIENCE_S)
-    found: list[Frame] = []
-    main = threading.Thread(target=lambda: found.append(loop._next()), daemon=True)
+    main = threading.Thread(target=loop.serve, daemon=True)
     main.start()
     left_behind.join(PATIENCE_S)
+    agent.sendall(encode(Frame("stop"))[0])
     main.join(PATIENCE_S)
-    assert found == [RUN]
+    assert ran == [RUN.job]
 
 
 def test_a_cancel_that_a_thread_hears_while_its_job_begins_is_heard(
@@ -108,11 +109,11 @@ def test_a_cancel_that_a_thread_hears_while_its_job_begins_is_heard(
     class Meanwhile(deque[Frame]):
         def __iter__(self) -> Iterator[Frame]:
             found = list(super().__iter__())
-            loop._hear(CANCEL)  # another thread, just after this one has looked
+            loop._on_frame(CANCEL)  # another thread, just after this one has looked
             return iter(found)
 
-    loop._inbox = Meanwhile()
-    loop._run(RUN)
+    loop._inbox = Meanwhile([RUN, Frame("stop")])
+    loop.serve()
     (failed,) = FrameReader().feed(agent.recv(65536))
     assert (failed.kind, told) == ("failed", [])
 
@@ -127,7 +128,7 @@ async def test_a_cancel_does_not_overtake_its_run(ends: tuple[Channel, socket.so
     loop = AsyncLoop(channel, handler, Slots(2, None), aggregate=False)
     serving = asyncio.create_task(loop.serve())
     await asyncio.sleep(0)
-    loop._hear(RUN)
+    loop._on_frame(RUN)
     agent.sendall(encode(CANCEL)[0])
     loop._read()
     (failed,) = FrameReader().feed(await asyncio.to_thread(agent.recv, 65536))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
 
-from stoker.worker import recycling
+from stoker.worker.between_jobs import recycling
 from stoker.worker.errors import HandlerError
 from stoker.worker.testing import LocalJob
 
@@ -63,7 +63,7 @@ NOTHING = [
 
 
 def judged(m: Any, error: BaseException) -> str:
-    trouble = m.judge(error)
+    trouble = m.fault_of(error)
     if trouble is None:
         return "nothing"
     if not trouble.lost:
@@ -123,12 +123,12 @@ def errors_that_are_broken(m: Any) -> None:
 
 
 def marks_of_outputs(m: Any) -> None:
-    assert m.without_mark({"refresh_worker": True, "y": 2}) == ({"y": 2}, True)
-    assert m.without_mark({"refresh_worker": False, "y": 2}) == ({"y": 2}, False)
+    assert m.without_refresh_key({"refresh_worker": True, "y": 2}) == ({"y": 2}, True)
+    assert m.without_refresh_key({"refresh_worker": False, "y": 2}) == ({"y": 2}, False)
     for output in ({"refresh_worker": "weekly"}, {"y": 2}, [True], "refresh_worker", None):
-        assert m.without_mark(output) == (output, False)
+        assert m.without_refresh_key(output) == (output, False)
     given = {"refresh_worker": True}
-    assert m.without_mark(given) == ({}, True)
+    assert m.without_refresh_key(given) == ({}, True)
     assert given == {"refresh_worker": True}, "the handler's own object stays"
 
 

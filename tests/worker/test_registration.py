@@ -13,7 +13,7 @@ import pytest
 
 from stoker import worker
 from stoker.worker import RegistrationError
-from stoker.worker.registration import load, register
+from stoker.worker.setup.registration import load, register
 
 HANDLERS = Path(__file__).resolve().parents[1] / "handlers"
 

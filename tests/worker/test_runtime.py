@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stoker.worker.frames import INLINE_MAX, PIECE_MAX, Frame
+from stoker.worker.frames import CHUNK_INLINE_MAX, INLINE_MAX, Frame
 
 
 def body(frame: Frame) -> Any:
@@ -31,6 +31,13 @@ def test_ready_tells_what_the_handler_is(start_worker: Any) -> None:
     assert start_worker("generator.py:handler").setup().fields["generator"] is True
 
 
+def test_ready_tells_what_a_class_says_that_it_serves(start_worker: Any) -> None:
+    ready = start_worker("class_with_setup.py:Handler").setup()
+    assert ready.fields["serves"] == "a count of jobs� on gpu"
+    assert "serves" not in start_worker("echo.py:handler").setup().fields
+    assert "serves" not in start_worker("class_chooses_slots.py:Handler").setup().fields
+
+
 def test_an_input_comes_back_as_the_output_and_the_next_job_too(start_worker: Any) -> None:
     agent = start_worker("echo.py:handler")
     agent.setup()
@@ -40,6 +47,17 @@ def test_an_input_comes_back_as_the_output_and_the_next_job_too(start_worker: An
         assert (done.kind, done.job, done.attempt) == ("done", f"job-{n}", n + 1)
         assert (done.fields["files"], done.fields["metrics"], done.fields["has_output"]) == (0, {}, True)
         assert body(done) == {"n": n, "é": None}
+
+
+@pytest.mark.parametrize(("name", "concurrency"), [("handler", 1), ("handler", 2), ("async_handler", 2)])
+def test_a_handler_reads_the_bucket_of_its_caller(start_worker: Any, name: str, concurrency: int) -> None:
+    agent = start_worker(f"uses_its_bucket.py:{name}")
+    agent.setup(concurrency=concurrency)
+    bucket = {"accessId": "a", "accessSecret": "hush", "bucketName": "b", "endpointUrl": "https://s3.example"}
+    agent.run(more={"s3Config": bucket})
+    assert body(agent.next()) == {"bucket": "b", "path": None, "known": 4}
+    agent.run(job="k")
+    assert agent.next().fields["has_output"] is False, "the next job brought none"
 
 
 def test_a_handler_that_returns_nothing_has_no_output(start_worker: Any) -> None:
@@ -106,7 +124,7 @@ def test_after_a_large_piece_nothing_is_emitted_until_it_is_taken(
     agent.run(json.dumps({"sizes": [10, LARGE, 1_100_000, 10], **given}).encode())
     for n, large in enumerate([False, True, True, False]):
         chunk = agent.next()
-        assert (chunk.kind, chunk.fields["n"], len(chunk.body) > PIECE_MAX) == ("chunk", n, large)
+        assert (chunk.kind, chunk.fields["n"], len(chunk.body) > CHUNK_INLINE_MAX) == ("chunk", n, large)
         if large:
             assert agent.is_silent()
             agent.send("took", job="j", attempt=1, n=n)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from stoker.worker.channel import AGENT_GONE_STATUS
 from stoker.worker.frames import Frame, encode
+from stoker.worker.serving.channel import AGENT_GONE_STATUS
 
 PATIENCE_S = 100.0
 

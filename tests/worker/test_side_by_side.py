@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from stoker.worker import threads_loop
-from stoker.worker.channel import Channel
 from stoker.worker.frames import Frame, encode
-from stoker.worker.slots import Slots
+from stoker.worker.serving import threads_loop
+from stoker.worker.serving.channel import Channel
+from stoker.worker.serving.slots import Slots
 
 KINDS = ("side_by_side.py:Handler", "async_side_by_side.py:Handler")
 
@@ -221,7 +221,7 @@ def test_one_at_a_time_needs_no_pool(start_worker: Any, tmp_path: Path) -> None:
     path.write_text(
         "import os, sys\n"
         "def handler(job):\n"
-        "    pool = [m for m in sys.modules if m in ('concurrent.futures', 'stoker.worker.slots')]\n"
+        "    pool = [m for m in sys.modules if m in ('concurrent.futures', 'stoker.worker.serving.slots')]\n"
         "    return [len(os.listdir('/proc/self/task')), pool]\n"
     )
     agent = start_worker(f"{path}:handler")
@@ -327,7 +327,6 @@ def test_a_modifier_is_asked_in_the_context_of_setup(start_worker: Any, tmp_path
     assert agent.next().kind == "done"
 
 
-@pytest.mark.timeout(60)
 def test_an_error_of_the_runtime_itself_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not that thread alone, of whose job nobody would ever hear."""
 

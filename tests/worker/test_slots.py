@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from stoker import worker
 from stoker.worker import RegistrationError
 from stoker.worker.frames import Frame
-from stoker.worker.registration import register
-from stoker.worker.slots import Slots
+from stoker.worker.serving.slots import Slots
+from stoker.worker.setup.registration import register
 
 answers = st.one_of(st.integers(-5, 50), st.none(), st.floats(), st.booleans(), st.text(max_size=3))
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import itertools
 import json
 import os
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -19,14 +17,14 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
+from load_module import load_module
 
-from stoker.agent.attempt import Ladder
-from stoker.agent.files import ScratchFolders
-from stoker.agent.isolation import Host
-from stoker.agent.local_process import LocalSpawner
-from stoker.agent.process import StopLadder
-from stoker.agent.process_tree import AGENT_MARK, marked, process_table
-from stoker.agent.worker_users import WorkerUsers
+from stoker.agent.process_tree.tree import AGENT_MARK, marked, process_table
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.sandbox.isolation import Host
+from stoker.agent.sandbox.users import WorkerUsers
+from stoker.agent.workers.process_machine import StopLadder
 from stoker.wire.messages import Outcome, WorkerSpec, WorkerState
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -36,17 +34,7 @@ PATIENCE_S = 240.0
 HANDLERS = Path(__file__).parents[1] / "handlers"
 
 
-def _load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("zoo_agent_tests", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-scripted = _load(HANDLERS.with_name("agent") / "conftest.py")
+scripted = load_module("zoo_agent_tests", HANDLERS.with_name("agent") / "conftest.py")
 
 
 class Zoo:
@@ -57,7 +45,7 @@ class Zoo:
         self.host = scripted.Host()
         self.host.spawner = spawner
         self.host.scratch = ScratchFolders(folder / "scratch", spawner.users)
-        self.host.set(ladder=Ladder(0.15, 0.15), stop_ladder=StopLadder(0.15, 0.15), grace_s=0.1)
+        self.host.set(cancel_s=0.15, stop_ladder=StopLadder(0.15, 0.15), grace_s=0.1)
         self.control = self.host.control
         self.good = scripted.worker("good", handler=f"{HANDLERS}/echo.py:handler")
         self._numbers = itertools.count(1)
@@ -138,11 +126,11 @@ class Zoo:
         """The living processes that are this agent's, however they left it; and how many descriptors are
         open. Orphans that ended by themselves are reaped from time to time."""
         mark = str(self.folder / "agent")
-        found = {
-            pid: psutil.Process(pid)
-            for pid, seen in process_table().items()
-            if not seen.zombie and (seen.parent == os.getpid() or marked(pid, AGENT_MARK, mark))
-        }
+        found = {}
+        for pid, seen in process_table().items():
+            if not seen.zombie and (seen.parent == os.getpid() or marked(pid, AGENT_MARK, mark)):
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+                    found[pid] = psutil.Process(pid)
         return found, len(os.listdir("/proc/self/fd"))
 
 

@@ -20,7 +20,9 @@ from zoo_cases import MIB, Case, completes, dies, fails, name, of_a_job
 
 from stoker.wire.messages import Chunk, WorkerLimits
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(100)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LITTLE = WorkerLimits(memory_bytes=96 * MIB)
 
 NEVER_READY = [
     Case("exits_at_import.py", "starting", "the handler called sys.exit(3)"),
@@ -45,6 +47,10 @@ LIVES = [
     completes("large_output.py", given={"size": 70 * MIB}),
     fails("file_outside.py", "outside the job's scratch folder"),
     fails("file_pipe.py", "is a named pipe"),
+    completes("many_files.py", given={"files": 1000}),
+    fails("many_files.py", "at most 1000 files", given={"files": 1001}),
+    fails("sparse_file.py", "a partial output of 1099511627776 bytes is over the limit"),
+    fails("sparse_file.py", "at most 256 GiB together", given={"as": "output"}),
     # how it ends
     fails("raises.py", "the handler called sys.exit(7)", given={"kind": "exit"}),
     fails("raises_interrupt.py", "KeyboardInterrupt"),
@@ -72,7 +78,6 @@ LIVES = [
     completes("replaces_signals.py"),
     completes("patches_the_library.py"),
     completes("patches_sockets.py"),
-    completes("forges_frames.py"),
     completes("own_models_package/handler.py"),
     fails("leaves_its_session.py", "PermissionError"),
     fails("runs_a_loop.py", "cannot be called from a running event loop"),
@@ -87,7 +92,14 @@ DIES = [
     dies("forks_a_helper.py", "segmentation fault"),
     dies("closes_descriptors.py", "the worker died: exited with code 3"),
     dies("writes_to_the_socket.py", "broke the worker protocol"),
+    dies("forges_frames.py", "it spoke of job another, which is not its own"),
     dies("uses_all_memory.py", "memory", limits=WorkerLimits(memory_bytes=256 * MIB)),
+    *(
+        dies("keeps_in_memory.py", "out of memory (limit 96 MiB)", given=given, limits=LITTLE)
+        for given in (
+            {"where": where, "size": 160 * MIB, "wait": True} for where in ("memfd", "shm, open", "map")
+        )
+    ),
     Case("stops_the_loop.py", "failed", "CancelledError"),
     # what no cancel reaches
     Case("ignores_cancel.py", "cancelled", does="is cancelled"),
@@ -142,6 +154,30 @@ async def test_what_is_emitted_after_the_end_is_nobodys(zoo: Any) -> None:
     assert (await zoo.end_of(job)).output == b'"over"'
     assert "is over; no chunk can be sent" in (await zoo.output(spec, "late"))[0]
     assert zoo.control.about(Chunk, job) == []
+    await zoo.free(spec)
+
+
+@pytest.mark.parametrize("file", ["leaves_settings.py", "leaves_settings_async.py"])
+@pytest.mark.parametrize("how", ["change", "change and fail"])
+async def test_what_a_job_changes_of_its_process_is_put_back_before_the_next(
+    zoo: Any, file: str, how: str
+) -> None:
+    spec = await zoo.cage(Case(file, "completed"))
+    await zoo.told(spec)
+    before, pid = await zoo.output(spec, "look"), await zoo.output(spec, "pid")
+    await zoo.end_of(await zoo.begin(spec, how))
+    assert await zoo.output(spec, "look") == before
+    assert await zoo.output(spec, "pid") == pid
+    await zoo.free(spec)
+
+
+async def test_an_alarm_that_rings_on_and_on_ends_with_its_job(zoo: Any) -> None:
+    spec = await zoo.cage(Case("leaves_settings.py", "completed"))
+    await zoo.told(spec)
+    for _ in range(20):
+        assert (await zoo.end_of(await zoo.begin(spec, "ring at the end"))).end in ("completed", "failed")
+        assert (await zoo.output(spec, "look"))["timer"] == 0
+    assert zoo.lived_on(spec)
     await zoo.free(spec)
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: ASYNC240  # it looks at small folders
 """What handlers do, where each worker has a user of its own.
 
 A module of its own: its agent's processes are children of this one, as those of the other agent are, and
@@ -6,6 +7,7 @@ nobody may take the one's for what the other has left.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,16 +15,19 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from zoo_cases import Case, completes, dies, name, of_a_job
+from zoo_cases import MIB, Case, completes, dies, name, of_a_job
 
 from stoker.wire.messages import WorkerLimits
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(100)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LITTLE = WorkerLimits(memory_bytes=96 * MIB)
 
 SHUT_IN = [
     Case("fork_bomb.py", "completed", "", lives=True, limits=WorkerLimits(pids=64)),
     completes("leaks_descriptors.py", limits=WorkerLimits(files=64)),
     completes("leaves_daemons.py"),
+    completes("many_files.py", given={"files": 1000}, limits=WorkerLimits(files=64)),
     completes("locks_its_scratch.py"),
     dies("kills_its_group.py", "killed"),
 ]
@@ -31,6 +36,52 @@ SHUT_IN = [
 @pytest.mark.parametrize("case", SHUT_IN, ids=name)
 async def test_workers_with_users_of_their_own(zoo_of_others: Any, case: Case) -> None:
     await of_a_job(zoo_of_others, case)
+
+
+@pytest.mark.parametrize("where", ["memfd", "shm", "sysv"])
+async def test_memory_that_nobody_has_mapped_counts(zoo_of_others: Any, where: str) -> None:
+    given = {"where": where, "size": 160 * MIB, "wait": True}
+    case = dies("keeps_in_memory.py", "out of memory (limit 96 MiB)", given=given, limits=LITTLE)
+    await of_a_job(zoo_of_others, case)
+
+
+async def test_what_a_user_leaves_where_others_write_goes_with_its_worker(zoo_of_others: Any) -> None:
+    zoo = zoo_of_others
+    spec = await zoo.cage(Case("keeps_in_memory.py", "completed"))
+    await zoo.told(spec)
+    left = await zoo.output(spec, {"where": "everywhere", "size": MIB})
+    assert os.path.exists(f"/dev/shm/{left['name']}/deep/file")
+    assert left_of(left["uid"]) == ["msg", "sem", "shm"]
+    await zoo.free(spec)
+    for folder in ("/dev/shm", "/tmp", "/var/tmp"):
+        assert not os.path.exists(f"{folder}/{left['name']}")
+    assert left_of(left["uid"]) == []
+
+
+def left_of(uid: int) -> list[str]:
+    """Of which kinds of SysV there is something of this user's."""
+    kinds = []
+    for kind in ("msg", "sem", "shm"):
+        names, *rows = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()
+        place = names.split().index("cuid")
+        if any(row.split()[place] == str(uid) for row in rows):
+            kinds.append(kind)
+    return kinds
+
+
+async def test_what_cannot_be_put_back_replaces_the_worker(zoo_of_others: Any) -> None:
+    zoo = zoo_of_others
+    spec = await zoo.cage(Case("leaves_settings.py", "completed"))
+    await zoo.told(spec)
+    before, pid = await zoo.output(spec, "look"), await zoo.output(spec, "pid")
+    assert await zoo.output(spec, "change for good") == "changed"
+    await zoo.lives_again(spec)
+    after = await zoo.output(spec, "look")
+    assert {**after, "folder": ""} == {**before, "folder": ""}, "its home is another"
+    assert await zoo.output(spec, "pid") != pid
+    reasons = [news.reason for news in zoo.control.news(spec.worker)]
+    assert "a job lowered RLIMIT_NOFILE, which cannot be raised again" in reasons
+    await zoo.free(spec)
 
 
 async def test_another_user_writes_into_no_folder_of_the_agents_or_of_a_neighbour(zoo_of_others: Any) -> None:

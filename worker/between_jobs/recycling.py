@@ -1,15 +1,15 @@
-"""Whether a job leaves its worker unfit for the next one: what a handler asks for, and what its error says.
+"""Decides whether a worker must be replaced after a job: because its handler asks for it, or by its error.
 
-    memory   the device's memory ran out. What is free lies in pieces now; a fresh process has it in one
+    memory   the device's memory ran out. What is free is fragmented now; in a fresh process it is not
     context  an error that the CUDA driver never forgets: every later call of this process fails with it
 
-Judged by the names of types and by messages alone, along causes, contexts and groups: nothing is imported
-here, and torch, cupy, triton, numba and JAX all pass on the driver's words. A built-in type other than
-RuntimeError, and a HandlerError, are the handler's own words, which may quote a caller; they are not read.
+Only type names and messages are looked at, along causes, contexts and groups: nothing is imported here, and
+torch, cupy, triton, numba and JAX all pass on the driver's message. The message of a HandlerError, or of a
+built-in type other than RuntimeError, is the handler's own and may quote a caller; it is not looked at.
 
-Whose fault it is decides about the job. Memory, an assert in a kernel, a wild or misaligned address: the same
-input does it again, so it is the handler's error. What a device does by itself (an ECC error, a lost bus) and
-the "unspecified" launch failure, which it may have done, are worth another try elsewhere.
+The cause decides whether the job is retried. Memory, an assert in a kernel, a wild or misaligned address: the
+same input fails again, so it is the handler's error. What a device does by itself (an ECC error, a lost bus)
+and the "unspecified" launch failure, which the device may have caused, are retried elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from stoker.worker.errors import HandlerError, describe, is_retryable
 
 REFRESH_KEY = "refresh_worker"
-"""In an output that is an object, with true or false: the platform's, and not a part of the output."""
+"""A key, true or false, of an output that is an object. It is for the platform; callers do not see it."""
 
 REFRESH = "the handler asked for a fresh worker (refresh_worker)"
 
@@ -55,9 +55,9 @@ _BY_THE_HANDLER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why the worker is to be replaced. `lost`: its device's context is gone, and with it all that runs there
-    now. `prefix`: what a caller is told before the error itself."""
+class WorkerFault:
+    """Why the worker must be replaced. `lost`: its device's context is gone, and with it all that runs there
+    now. `prefix`: the text that callers see before the error itself."""
 
     reason: str
     lost: bool = False
@@ -65,34 +65,34 @@ class Trouble:
     prefix: str = ""
 
 
-def judge(error: BaseException) -> Trouble | None:
-    """What this error says about the process that it happened in. Never raises."""
-    found = [trouble for one in _chain(error) if (trouble := _judge_one(one)) is not None]
-    lost = [trouble for trouble in found if trouble.lost]
+def fault_of(error: BaseException) -> WorkerFault | None:
+    """What this error means for the process that it happened in. Never raises."""
+    found = [fault for one in _chain(error) if (fault := _fault_of_one(one)) is not None]
+    lost = [fault for fault in found if fault.lost]
     return next(iter(lost or found), None)
 
 
-def in_words(error: BaseException, trouble: Trouble | None) -> str:
-    """The text of the `failed` frame. A handler that explains its failure itself is not interrupted."""
+def error_text(error: BaseException, fault: WorkerFault | None) -> str:
+    """The text of the `failed` frame. A HandlerError's own message has no prefix."""
     text = describe(error)
-    if trouble is None or not trouble.prefix or isinstance(error, HandlerError):
+    if fault is None or not fault.prefix or isinstance(error, HandlerError):
         return text
-    return f"{trouble.prefix}: {text}"
+    return f"{fault.prefix}: {text}"
 
 
-def may_be_tried_again(error: BaseException, trouble: Trouble | None) -> bool:
-    return is_retryable(error) or (trouble is not None and trouble.retryable)
+def is_job_retryable(error: BaseException, fault: WorkerFault | None) -> bool:
+    return is_retryable(error) or (fault is not None and fault.retryable)
 
 
-def without_mark(output: Any) -> tuple[Any, bool]:
-    """The output as its caller gets it, and whether it asked for a fresh worker."""
+def without_refresh_key(output: Any) -> tuple[Any, bool]:
+    """The output that the caller gets, and whether it asked for a fresh worker."""
     if not isinstance(output, dict) or not isinstance(output.get(REFRESH_KEY), bool):
         return output, False
     return {key: value for key, value in output.items() if key != REFRESH_KEY}, output[REFRESH_KEY]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and all that it came from, `from None` or not: what is hidden from a reader happened, too."""
+    """The error, its causes and contexts, those hidden by `from None` too."""
     waiting: list[BaseException] = [error]
     seen: set[int] = set()
     while waiting and len(seen) < CHAIN_MAX:
@@ -107,20 +107,20 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             waiting += [other for other in members if isinstance(other, BaseException)]
 
 
-def _judge_one(error: BaseException) -> Trouble | None:
+def _fault_of_one(error: BaseException) -> WorkerFault | None:
     kind = type(error)
     if isinstance(error, HandlerError) or (kind.__module__ == "builtins" and kind is not RuntimeError):
         return None
     text = f"{kind.__module__}.{kind.__qualname__}: {_message(error)}"
     if _MEMORY.search(text):
-        return Trouble("a job ran out of the device's memory", prefix="the job ran out of GPU memory")
+        return WorkerFault("a job ran out of the device's memory", prefix="the job ran out of GPU memory")
     if not _OF_A_DEVICE.search(text):
         return None
     if _BY_THE_DEVICE.search(text):
         why = f"the device failed: {_line(error)}"
-        return Trouble(why, lost=True, retryable=True, prefix="the GPU failed while the job ran")
+        return WorkerFault(why, lost=True, retryable=True, prefix="the GPU failed while the job ran")
     if _BY_THE_HANDLER.search(text):
-        return Trouble(f"its CUDA context is lost: {_line(error)}", lost=True)
+        return WorkerFault(f"its CUDA context is lost: {_line(error)}", lost=True)
     return None
 
 

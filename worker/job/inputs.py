@@ -1,11 +1,11 @@
-"""URL inputs: asks the agent for what lies there, and puts it into the job's scratch folder.
+"""URL inputs: asks the agent to fetch them, and copies them into the job's scratch folder.
 
     fetch ── data: URL? ── decoded here
-         └── fetch frame ── waits ── fetched (+descriptor) ── copied ── looked at ── InputFile
+         └── fetch frame ── waits ── fetched (+descriptor) ── type checked ── copied ── InputFile
                                  └── fetch_failed, cancel or the job's end ── raises
 
-The agent opens no name of the handler's, and this process none of the agent's: what comes is a descriptor,
-open for reading, and the copy is the job's own. The waiting is a `concurrent.futures.Future`, which a thread
+The agent opens no path of the handler's, and this process none of the agent's: what arrives is a descriptor,
+open for reading, and the copy belongs to the job. The answer is a `concurrent.futures.Future`, which a thread
 can wait for and a loop can await.
 """
 
@@ -22,18 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from stoker.worker.attempt import Attempt
 from stoker.worker.errors import HandlerError, InputRefused, JobOver
 from stoker.worker.frames import Frame
-from stoker.worker.media_types import HEAD, ending_of, matches, sniffed
+from stoker.worker.job.attempt import Attempt
+from stoker.worker.payloads.media_types import HEAD, extension_of, matches, media_type_of_bytes
 
 URL_MAX = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile(os.PathLike[str]):
-    """A file below the job's scratch folder; it can stand wherever a path can. `media_type` is what its bytes
-    look like, None where nothing is known of them."""
+    """A file below the job's scratch folder; it can be used wherever a path can. `media_type` is found in its
+    bytes; None if they are of no known type."""
 
     path: Path
     size: int
@@ -48,15 +48,17 @@ class InputFile(os.PathLike[str]):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class FetchRequest:
     url: str
     max_bytes: int
     media_types: tuple[str, ...]
     timeout_s: float
 
 
-def wish(url: object, max_bytes: int, media_types: Collection[str], timeout_s: float) -> Wish:
-    """Raises InputRefused for a URL that is none, HandlerError for limits that are none."""
+def fetch_request(
+    url: object, max_bytes: int, media_types: Collection[str], timeout_s: float
+) -> FetchRequest:
+    """Raises InputRefused for an invalid URL, HandlerError for invalid limits."""
     if isinstance(media_types, str):
         media_types = (media_types,)
     if max_bytes < 0 or not 0 < timeout_s < 1e9:
@@ -64,70 +66,70 @@ def wish(url: object, max_bytes: int, media_types: Collection[str], timeout_s: f
     if not isinstance(url, str) or not url:
         raise InputRefused("a URL must be text that is not empty", "malformed")
     if len(url) > URL_MAX and not _is_data(url):
-        raise InputRefused(f"the URL has {len(url)} letters; at most {URL_MAX} are allowed", "malformed")
-    return Wish(url, int(max_bytes), tuple(media_types), float(timeout_s))
+        raise InputRefused(f"the URL has {len(url)} characters; at most {URL_MAX} are allowed", "malformed")
+    return FetchRequest(url, int(max_bytes), tuple(media_types), float(timeout_s))
 
 
-def fetch(attempt: Attempt, wished: Wish) -> InputFile:
+def fetch(attempt: Attempt, request: FetchRequest) -> InputFile:
     if _has_loop():
         raise HandlerError("write `await job.fetch_async(...)` here: job.fetch would hold up the event loop")
-    if _is_data(wished.url):
-        return _decoded(attempt, wished)
-    answer = _begin(attempt, wished)
+    if _is_data(request.url):
+        return _decoded(attempt, request)
+    answer = _request(attempt, request)
     attempt.wait(answer.done)
-    return _taken(attempt, wished, answer.result())
+    return _save(attempt, request, answer.result())
 
 
-async def fetch_async(attempt: Attempt, wished: Wish) -> InputFile:
-    if _is_data(wished.url):
-        return await asyncio.to_thread(_decoded, attempt, wished)
-    if not attempt.hears:
+async def fetch_async(attempt: Attempt, request: FetchRequest) -> InputFile:
+    if _is_data(request.url):
+        return await asyncio.to_thread(_decoded, attempt, request)
+    if not attempt.receives_in_background:
         raise HandlerError("this handler is not asynchronous: write job.fetch(...)")
-    answer = _begin(attempt, wished)
+    answer = _request(attempt, request)
     try:
         frame = await asyncio.wrap_future(answer)
     except asyncio.CancelledError:
-        answer.add_done_callback(_drop)  # it may have come in this very moment
+        answer.add_done_callback(_close_file)  # it may have arrived just now
         raise
-    return await _taken_beside(attempt, wished, frame)
+    return await _save_in_thread(attempt, request, frame)
 
 
-async def _taken_beside(attempt: Attempt, wished: Wish, frame: Frame) -> InputFile:
-    """On a thread. A cancel may come before one is free, which then never sees the frame's descriptor."""
+async def _save_in_thread(attempt: Attempt, request: FetchRequest, frame: Frame) -> InputFile:
+    """Saves on a thread. If a cancel comes before one is free, no thread sees the frame's descriptor."""
     first = threading.Lock()
 
-    def take() -> InputFile:
+    def save() -> InputFile:
         if not first.acquire(blocking=False):
             raise JobOver("nobody waits for this input any more")
-        return _taken(attempt, wished, frame)
+        return _save(attempt, request, frame)
 
     try:
-        return await asyncio.to_thread(take)
+        return await asyncio.to_thread(save)
     except asyncio.CancelledError:
         if first.acquire(blocking=False):
             frame.close()
         raise
 
 
-def _begin(attempt: Attempt, wished: Wish) -> Future[Frame]:
+def _request(attempt: Attempt, request: FetchRequest) -> Future[Frame]:
     answer: Future[Frame] = Future()
-    attempt.ask(answer, url=wished.url, max_bytes=wished.max_bytes, timeout_s=wished.timeout_s)
+    attempt.request_fetch(answer, url=request.url, max_bytes=request.max_bytes, timeout_s=request.timeout_s)
     return answer
 
 
-def _drop(answer: Future[Frame]) -> None:
+def _close_file(answer: Future[Frame]) -> None:
     if not answer.cancelled() and answer.exception() is None:
         answer.result().close()
 
 
-def _taken(attempt: Attempt, wished: Wish, frame: Frame) -> InputFile:
+def _save(attempt: Attempt, request: FetchRequest, frame: Frame) -> InputFile:
     fields = frame.fields
     try:
         if frame.fd is None:
             raise InputRefused(
                 str(fields["error"]), str(fields["reason"]), retryable=bool(fields["retryable"])
             )
-        media_type = _looked_at(wished, os.pread(frame.fd, HEAD, 0))
+        media_type = _checked_type(request, os.pread(frame.fd, HEAD, 0))
         path = _path(attempt, int(fields["n"]), media_type)
         _copy(frame.fd, path, fields["size"])
         return InputFile(path, int(fields["size"]), str(fields["sha256"]), media_type)
@@ -135,13 +137,13 @@ def _taken(attempt: Attempt, wished: Wish, frame: Frame) -> InputFile:
         frame.close()
 
 
-def _looked_at(wished: Wish, head: bytes) -> str | None:
-    """The media type. Raises InputRefused where it is not a wanted one."""
-    media_type = sniffed(head)
-    if not matches(media_type, wished.media_types):
+def _checked_type(request: FetchRequest, head: bytes) -> str | None:
+    """The media type. Raises InputRefused if it is not a wanted one."""
+    media_type = media_type_of_bytes(head)
+    if not matches(media_type, request.media_types):
         found = media_type or "of an unknown type"
-        wanted = " or ".join(wished.media_types)
-        raise InputRefused(f"{shown(wished.url)} is {found}; expected {wanted}", "wrong_type")
+        wanted = " or ".join(request.media_types)
+        raise InputRefused(f"{public_url(request.url)} is {found}; expected {wanted}", "wrong_type")
     return media_type
 
 
@@ -156,12 +158,14 @@ def _copy(fd: int, path: Path, size: int) -> None:
         raise _no_room(error) from None
 
 
-def _decoded(attempt: Attempt, wished: Wish) -> InputFile:
-    """A data: URL, under the same limits."""
+def _decoded(attempt: Attempt, request: FetchRequest) -> InputFile:
+    """A data: URL, with the same limits."""
     attempt.raise_if_cancelled()
-    head, comma, text = wished.url.partition(",")
-    if len(text) > 4 * wished.max_bytes + 4:  # base64 grows by a third, percent signs threefold
-        raise _too_large(wished, f"{len(text)} letters")
+    head, comma, text = request.url.partition(",")
+    if (
+        len(text) > 4 * request.max_bytes + 4
+    ):  # base64 adds a third; percent signs make it three times as long
+        raise _too_large(request, f"{len(text)} characters")
     try:
         body = (
             binascii.a2b_base64(text, strict_mode=True)
@@ -172,10 +176,10 @@ def _decoded(attempt: Attempt, wished: Wish) -> InputFile:
         raise InputRefused("the data: URL is not valid base64", "malformed") from None
     if not comma:
         raise InputRefused("the data: URL has no comma before its data", "malformed")
-    if len(body) > wished.max_bytes:
-        raise _too_large(wished, f"{len(body)} bytes")
-    media_type = _looked_at(wished, body[:HEAD])
-    path = _path(attempt, attempt.new_input(), media_type)
+    if len(body) > request.max_bytes:
+        raise _too_large(request, f"{len(body)} bytes")
+    media_type = _checked_type(request, body[:HEAD])
+    path = _path(attempt, attempt.next_input_number(), media_type)
     try:
         path.write_bytes(body)
     except OSError as error:
@@ -183,22 +187,22 @@ def _decoded(attempt: Attempt, wished: Wish) -> InputFile:
     return InputFile(path, len(body), hashlib.sha256(body).hexdigest(), media_type)
 
 
-def _too_large(wished: Wish, found: str) -> InputRefused:
-    told = f"{shown(wished.url)} has {found}; at most {wished.max_bytes} bytes are allowed"
-    return InputRefused(told, "too_large")
+def _too_large(request: FetchRequest, found: str) -> InputRefused:
+    message = f"{public_url(request.url)} has {found}; at most {request.max_bytes} bytes are allowed"
+    return InputRefused(message, "too_large")
 
 
 def _no_room(error: OSError) -> InputRefused:
-    told = f"the input cannot be written to the job's scratch folder: {error.strerror or error}"
-    return InputRefused(told, "no_room", retryable=True)
+    message = f"the input cannot be written to the job's scratch folder: {error.strerror or error}"
+    return InputRefused(message, "no_room", retryable=True)
 
 
 def _path(attempt: Attempt, n: int, media_type: str | None) -> Path:
-    return Path(attempt.scratch) / f"input-{n}{ending_of(media_type)}"
+    return Path(attempt.scratch) / f"input-{n}{extension_of(media_type)}"
 
 
-def shown(url: str) -> str:
-    """For a sentence: without what may be a secret."""
+def public_url(url: str) -> str:
+    """The URL for messages, without the parts that may hold a secret."""
     if _is_data(url):
         return "the data: URL"
     before, at, rest = url.partition("#")[0].partition("?")[0].partition("@")

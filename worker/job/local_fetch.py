@@ -1,7 +1,7 @@
-"""The fetches of a `LocalJob`: a path, a file:// URL, and the web only where the test asks for it.
+"""Fetches for a `LocalJob`: a path, a file:// URL, and http(s) only if the test allows it.
 
-There is no guard here and nothing is shared or kept. Sizes and times are limited as on the platform, and what
-is refused is refused with the same reasons.
+There is no guard against private addresses and no cache. Sizes and times are limited as on the platform, and
+refusals have the same reasons.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from urllib.parse import unquote, urlsplit
 
 from stoker.worker.errors import InputRefused
 from stoker.worker.frames import Frame
-from stoker.worker.inputs import shown
+from stoker.worker.job.inputs import public_url
 
-_PIECE = 1 << 20
+_READ_BYTES = 1 << 20
 
 
-def local_answer(asked: Frame, *, network: bool) -> Frame:
+def fetched_locally(request: Frame, *, network: bool) -> Frame:
     """The answer to a `fetch` frame, as the agent would give it."""
-    about = {name: asked.fields[name] for name in ("job", "attempt", "n")}
+    about = {name: request.fields[name] for name in ("job", "attempt", "n")}
     try:
-        fd = _opened(asked.fields, network=network)
+        fd = _opened(request.fields, network=network)
     except InputRefused as refused:
-        told = {"error": str(refused), "reason": refused.reason, "retryable": refused.retryable}
-        return Frame("fetch_failed", {**about, **told})
+        fields = {"error": str(refused), "reason": refused.reason, "retryable": refused.retryable}
+        return Frame("fetch_failed", {**about, **fields})
     with open(fd, "rb", closefd=False) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Frame("fetched", {**about, "size": os.fstat(fd).st_size, "sha256": digest}, fd=fd)
@@ -40,11 +40,11 @@ def _opened(fields: dict[str, Any], *, network: bool) -> int:
     parts = urlsplit(url)
     if parts.scheme in ("http", "https"):
         if not network:
-            told = f"{shown(url)} is not fetched by a LocalJob; give a path, or network=True"
-            raise InputRefused(told, "unreachable")
+            message = f"{public_url(url)} is not fetched by a LocalJob; give a path, or network=True"
+            raise InputRefused(message, "unreachable")
         return _downloaded(url, most, fields["timeout_s"])
     if parts.scheme not in ("", "file"):
-        raise InputRefused(f"{shown(url)} is refused: the scheme must be http or https", "scheme")
+        raise InputRefused(f"{public_url(url)} is refused: the scheme must be http or https", "scheme")
     path = unquote(parts.path) if parts.scheme == "file" else url
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -66,27 +66,27 @@ def _downloaded(url: str, most: int, timeout_s: float) -> int:
         error.close()
         reason = "not_found" if error.code in (404, 410) else "http_status"
         again = error.code >= 500 or error.code == 429
-        raise InputRefused(f"{shown(url)} answered {error.code}", reason, retryable=again) from None
+        raise InputRefused(f"{public_url(url)} answered {error.code}", reason, retryable=again) from None
     except TimeoutError:
         raise _too_slow(url) from None
     except (OSError, ValueError) as error:
         raise InputRefused(
-            f"{shown(url)} cannot be reached: {error}", "unreachable", retryable=True
+            f"{public_url(url)} cannot be reached: {error}", "unreachable", retryable=True
         ) from None
 
 
 def _copy(answer: IO[bytes], file: IO[bytes], url: str, most: int, until: float) -> None:
     size = 0
-    while piece := answer.read(_PIECE):
-        size += len(piece)
+    while data := answer.read(_READ_BYTES):
+        size += len(data)
         if size > most:
-            told = f"{shown(url)} is more than the {most} bytes that are allowed"
-            raise InputRefused(told, "too_large")
+            message = f"{public_url(url)} is more than the {most} bytes that are allowed"
+            raise InputRefused(message, "too_large")
         if time.monotonic() > until:
             raise _too_slow(url)
-        file.write(piece)
+        file.write(data)
     file.flush()
 
 
 def _too_slow(url: str) -> InputRefused:
-    return InputRefused(f"{shown(url)} was not fetched in time", "too_slow", retryable=True)
+    return InputRefused(f"{public_url(url)} was not fetched in time", "too_slow", retryable=True)

@@ -1,8 +1,8 @@
 """Opens a handler's `File`, so that it can be handed over as a descriptor instead of a name.
 
 Only a regular file below the attempt's scratch folder is taken. This process is the handler's own and holds
-no rights that the handler lacks: the checks here give the handler its error early and in words. The agent
-checks the descriptor again, and trusts nothing said here.
+no rights that the handler lacks: the checks here give the handler an early and clear error. The agent checks
+the descriptor again, and trusts nothing that it is sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """Whoever holds it closes `fd`."""
+    """Its holder closes `fd`."""
 
     fd: int
     name: str
@@ -37,14 +37,14 @@ class OpenFile:
 
 
 def open_file(file: File, scratch: str) -> OpenFile:
-    """Open one File of an attempt. Raises FileRefused with a sentence that names the file."""
+    """Opens one File of an attempt. Raises FileRefused, whose message names the file."""
     path = os.path.abspath(file.path)
-    shown = _shown(path, scratch)
+    shown = _public_path(path, scratch)
     try:
         _require_regular(shown, os.lstat(path).st_mode)
         fd = os.open(path, _FLAGS)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise FileRefused(f"{shown} cannot be opened: {_words(error)}") from None
+        raise FileRefused(f"{shown} cannot be opened: {_reason(error)}") from None
     try:
         _require_regular(shown, os.fstat(fd).st_mode)
         _require_below(shown, os.readlink(f"/proc/self/fd/{fd}"), os.path.realpath(scratch))
@@ -56,7 +56,7 @@ def open_file(file: File, scratch: str) -> OpenFile:
 
 
 def written(text: bytes, scratch: str, name: str) -> OpenFile:
-    """A file of JSON text below the scratch folder. Raises OSError when there is no room."""
+    """Writes a file of JSON text below the scratch folder. Raises OSError when there is no room."""
     path = os.path.join(scratch, name)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -70,7 +70,7 @@ def written(text: bytes, scratch: str, name: str) -> OpenFile:
 
 
 def media_type_of(name: str) -> str:
-    """By the name's ending; `application/octet-stream` where that says nothing."""
+    """By the name's extension; `application/octet-stream` for an unknown one."""
     import mimetypes
 
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
@@ -83,18 +83,18 @@ def _require_regular(shown: str, mode: int) -> None:
 
 
 def _require_below(shown: str, real: str, scratch: str) -> None:
-    """`real` is where the open file lies: folders on the way that are links have been followed in it."""
+    """`real` is the path of the open file, with links resolved."""
     if not real.startswith(scratch.rstrip("/") + "/"):
         raise FileRefused(f"{shown} lies outside the job's scratch folder; write it below job.scratch")
 
 
-def _shown(path: str, scratch: str) -> str:
-    """As seen from the scratch folder, else the bare name: callers read it, and the host's folders are not
-    their business."""
+def _public_path(path: str, scratch: str) -> str:
+    """The path relative to the scratch folder, else the bare name: callers read it, and must not see the
+    host's folders."""
     below = path.removeprefix(os.path.abspath(scratch).rstrip("/") + "/")
     return clean(below if below != path else os.path.basename(path), 1024)
 
 
-def _words(error: OSError | ValueError) -> str:
+def _reason(error: OSError | ValueError) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text[:1].lower() + text[1:]

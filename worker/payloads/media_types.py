@@ -1,13 +1,13 @@
-"""What a file is, by its first bytes. Pure; no name and no header is believed.
+"""The media type of a file, by its first bytes. Pure; no name and no header is trusted.
 
-Containers are told by their own words: a WebP and a WAV are both RIFF, an M4A and an MP4 both begin with
+Container formats need a second look: a WebP and a WAV are both RIFF, an M4A and an MP4 both begin with
 `ftyp`. Text is UTF-8 without control characters; what begins with a bracket is called JSON, unparsed.
 """
 
 from __future__ import annotations
 
 HEAD = 4096
-"""So many bytes are enough."""
+"""Bytes of a file that `media_type_of_bytes` needs."""
 
 _BEGINNINGS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -40,8 +40,8 @@ _ENDINGS = {
 }  # fmt: skip
 
 
-def sniffed(head: bytes) -> str | None:
-    """The media type of what begins so; None where nothing here knows it."""
+def media_type_of_bytes(head: bytes) -> str | None:
+    """The media type of a file that begins with `head`; None if it is unknown."""
     for beginning, media_type in _BEGINNINGS.items():
         if head.startswith(beginning):
             return media_type
@@ -54,15 +54,15 @@ def sniffed(head: bytes) -> str | None:
     return _text(head)
 
 
-def ending_of(media_type: str | None) -> str:
-    """What a file of this type is usually called; libraries go by it."""
+def extension_of(media_type: str | None) -> str:
+    """The usual extension of a file of this type; libraries go by it."""
     if media_type is None:
         return ""
     return _ENDINGS.get(media_type, "." + media_type.partition("/")[2])
 
 
 def matches(media_type: str | None, wanted: tuple[str, ...]) -> bool:
-    """Whether a type is one of those wanted, such as `image/*`; an unknown one is none."""
+    """Whether a type is one of those wanted, such as `image/*`; an unknown one matches `*/*` alone."""
     if media_type is None:
         return not wanted or "*/*" in wanted
     family = media_type.partition("/")[0] + "/*"
@@ -70,7 +70,8 @@ def matches(media_type: str | None, wanted: tuple[str, ...]) -> bool:
 
 
 def _mpeg(head: bytes) -> str | None:
-    """Of a frame's four bytes: layer 3 is MP3, no layer is AAC. What no encoder writes is neither."""
+    """By the four bytes of a frame header: layer 3 is MP3, no layer is AAC; values that no encoder writes are
+    neither."""
     version, layer, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 2 & 3
     if layer == 0 and version >= 2:
         return "audio/aac"
@@ -81,10 +82,10 @@ def _text(head: bytes) -> str | None:
     try:
         text = head[:HEAD].decode()
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 3:  # not merely cut in the middle of a letter
+        if error.start < len(head) - 3:  # not merely cut in the middle of a character
             return None
         text = head[: error.start].decode()
-    if not text.strip("\ufeff \t\r\n\f") or any(letter < " " and letter not in "\t\r\n\f" for letter in text):
+    if not text.strip("\ufeff \t\r\n\f") or any(char < " " and char not in "\t\r\n\f" for char in text):
         return None
     begins = text.lstrip("\ufeff \t\r\n\f").lower()
     return next((media_type for start, media_type in _TEXT if begins.startswith(start)), "text/plain")

@@ -1,12 +1,12 @@
-"""Turns a handler's value into JSON bytes, and the Files in it into open descriptors.
+"""Turns a handler's value into JSON bytes, and hands over the Files in it as open descriptors, one at a time.
 
-A `File` becomes `{"$file": n}`, n counting the attempt's files. What JSON cannot hold is refused with a
-sentence that names the place and the type: `output.items[3].x is a set, which JSON cannot hold; make it a
-list`. NaN, lone surrogates and a handler's own `"$file"` key are refused too: they would break a reader
-further on, where nobody can tell the handler's author any more.
+A `File` becomes `{"$file": n}`, where n counts the attempt's files. A value that JSON cannot hold raises an
+error that names its path and type: `output.items[3].x is a set, which JSON cannot hold; make it a list`. NaN,
+lone surrogates and a handler's own `"$file"` key are refused too: they would break a later reader, which
+cannot report it to the handler's author.
 
-A plain value takes the fast way: one call of the encoder in C. Only when that fails, or a file mark shows,
-the value is walked in Python.
+A plain value is encoded by one call of the encoder in C. Only if that fails, or a file mark appears in the
+text, is the value walked in Python.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from stoker.worker.errors import OutputError
-from stoker.worker.files import OpenFile, open_file
 from stoker.worker.frames import FILE_MARK
+from stoker.worker.payloads.files import OpenFile, open_file
 from stoker.worker.sdk import File
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_decode = json.JSONDecoder().decode  # both are taken now: a handler may patch what `json` holds
+decode = json.JSONDecoder().decode  # both are looked up now: a handler may patch the `json` module
 _MARK_TEXT = f'"{FILE_MARK}"'
+
+HandOver = Callable[[OpenFile], int]
+"""Sends a file, which its caller closes afterwards, and returns its number."""
 
 _WHOLE_MAX_BITS = 14_000
 """Just under the 4300 digits that Python converts to text."""
@@ -41,51 +44,35 @@ _HINTS = {
 }
 
 
-def encode_value(
-    value: object, *, name: str, scratch: str = "", first_file: int | None = 0
-) -> tuple[bytes, list[OpenFile]]:
-    """JSON text of `value`, and its files in the order of their numbers; the caller closes them.
+def encode_value(value: object, *, name: str, scratch: str = "", hand_over: HandOver | None = None) -> bytes:
+    """JSON text of `value`. Each File in it is opened and handed over, one after the other.
 
-    `name` is what sentences call the value. Numbers start at `first_file`; None refuses every File. Raises
-    OutputError or FileRefused, and then leaves no descriptor open.
+    `name` is the value's name in errors. Without `hand_over` every File is refused. Raises OutputError or
+    FileRefused; some files may have been handed over by then.
     """
     try:
         text = _encode(value)
         if _MARK_TEXT not in text:
-            return text.encode(), []
+            return text.encode()
     except (TypeError, ValueError, RecursionError):
         pass  # a File, or something wrong: the walk finds out which
-    walk = _Walk(name, scratch, first_file)
     try:
-        return _encode(walk.plain(value)).encode(), walk.files
-    except BaseException as error:
-        walk.close()
-        if isinstance(error, RecursionError):
-            raise OutputError(f"{name} is nested too deeply, or holds itself") from None
-        raise
-
-
-def decode_value(body: bytes) -> Any:
-    """An input as its handler sees it. Raises ValueError."""
-    return _decode(body.decode())
+        return _encode(_Walk(name, scratch, hand_over).plain(value)).encode()
+    except RecursionError:
+        raise OutputError(f"{name} is nested too deeply, or holds itself") from None
 
 
 class _Walk:
-    """One walk over one value. `path` is the way to the place it is at."""
+    """One walk over one value. `_path` leads to where it is."""
 
-    def __init__(self, name: str, scratch: str, first_file: int | None) -> None:
-        self.files: list[OpenFile] = []
+    def __init__(self, name: str, scratch: str, hand_over: HandOver | None) -> None:
         self._path: list[str] = [name]
         self._scratch = scratch
-        self._first = first_file
+        self._hand_over = hand_over
         self._seen: dict[int, int] = {}
 
-    def close(self) -> None:
-        for file in self.files:
-            os.close(file.fd)
-
     def plain(self, value: object) -> object:
-        """The value with every File replaced. Raises OutputError at the first thing JSON cannot hold."""
+        """The value with every File replaced. Raises OutputError for the first thing JSON cannot hold."""
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, float):
@@ -100,7 +87,7 @@ class _Walk:
             return [self._below(f"[{i}]", item) for i, item in enumerate(value)]
         if isinstance(value, File):
             return {FILE_MARK: self._number_of(value)}
-        raise OutputError(f"{self._here()} is {_type_in_words(value)}, which JSON cannot hold{_hint(value)}")
+        raise OutputError(f"{self._path_text()} is {_type_name(value)}, which JSON cannot hold{_hint(value)}")
 
     def _below(self, step: str, value: object) -> object:
         self._path.append(step)
@@ -115,38 +102,43 @@ class _Walk:
     def _require_keys(self, keys: Iterable[object]) -> None:
         for key in keys:
             if not isinstance(key, (str, int, float, bool, type(None))):
-                raise OutputError(f"{self._here()} has {_type_in_words(key)} as a key; JSON's keys are text")
+                raise OutputError(f"{self._path_text()} has {_type_name(key)} as a key; JSON's keys are text")
             if key == FILE_MARK:
-                raise OutputError(f'{self._here()} has the key "{FILE_MARK}", which is kept for files')
+                raise OutputError(f'{self._path_text()} has the key "{FILE_MARK}", which is kept for files')
             self.plain(key)
 
     def _text(self, value: str) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise OutputError(f"{self._here()} is text with a lone surrogate, which is no Unicode") from None
+            raise OutputError(
+                f"{self._path_text()} is text with a lone surrogate, which is no Unicode"
+            ) from None
         return value
 
     def _number(self, value: float) -> float:
         if not math.isfinite(value):
-            raise OutputError(f"{self._here()} is {float(value)!r}, which JSON cannot hold")
+            raise OutputError(f"{self._path_text()} is {float(value)!r}, which JSON cannot hold")
         return value
 
     def _whole(self, value: int) -> int:
         if value.bit_length() > _WHOLE_MAX_BITS:
-            raise OutputError(f"{self._here()} is a whole number too large for JSON")
+            raise OutputError(f"{self._path_text()} is a whole number too large for JSON")
         return value
 
     def _number_of(self, file: File) -> int:
-        """The number of this File; one that stands in two places of the value is handed over once."""
-        if self._first is None:
-            raise OutputError(f"{self._here()} is a File; emit or return it instead")
+        """The number of this File; one that occurs twice in the value is handed over once."""
+        if self._hand_over is None:
+            raise OutputError(f"{self._path_text()} is a File; emit or return it instead")
         if id(file) not in self._seen:
-            self._seen[id(file)] = self._first + len(self.files)
-            self.files.append(open_file(file, self._scratch))
+            opened = open_file(file, self._scratch)
+            try:
+                self._seen[id(file)] = self._hand_over(opened)
+            finally:
+                os.close(opened.fd)
         return self._seen[id(file)]
 
-    def _here(self) -> str:
+    def _path_text(self) -> str:
         return "".join(self._path)
 
 
@@ -156,7 +148,7 @@ def _step(key: object) -> str:
     return f"[{ascii(key)[:80]}]"
 
 
-def _type_in_words(value: object) -> str:
+def _type_name(value: object) -> str:
     kind = type(value)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -1,4 +1,4 @@
-"""Serves an asynchronous handler: each attempt is a task, several at once where the endpoint says so.
+"""Serves an asynchronous handler: each attempt is a task, several at once where the endpoint allows it.
 
     agent ──run──> task ──done | failed──>        cancel ──> task.cancel()
     agent ──stop──> no more runs; returns when the last task has ended
@@ -7,8 +7,8 @@ The loop reads the socket. Sends stay blocking, because `job.progress` and `job.
 attempts of a worker share one socket, so while the agent does not read, none of them could send anyway.
 A generator gives the loop a turn after each yield, or a cancel could never reach one that awaits nothing.
 
-Each task has a copy of the context that setup left behind. What is raised in a task that the handler itself
-has started is for whoever awaits it, SystemExit too: `run_to_end` keeps the loop and the other jobs alive.
+Each task has a copy of the context that setup left behind. An exception in a task that the handler itself has
+started is for whoever awaits that task, SystemExit too: `run_to_end` keeps the loop and the other jobs alive.
 """
 
 from __future__ import annotations
@@ -21,31 +21,33 @@ from contextvars import copy_context
 from types import AsyncGeneratorType
 from typing import Any, TypeVar
 
-from stoker.worker.attempt import Attempt, answer
-from stoker.worker.channel import AgentGone, Channel, leave
-from stoker.worker.errors import Cancelled, describe
-from stoker.worker.frames import Frame, is_large_piece
-from stoker.worker.output import decode_value
-from stoker.worker.sdk import Job
-from stoker.worker.slots import ASKED_AFTER, Slots
+from stoker.worker.between_jobs.process_state import ProcessState
+from stoker.worker.errors import Cancelled, clean, describe
+from stoker.worker.frames import Frame
+from stoker.worker.job.attempt import Attempt, pass_answer
+from stoker.worker.job.job import Job
+from stoker.worker.payloads.output import decode
+from stoker.worker.serving.channel import AgentGone, Channel, leave
+from stoker.worker.serving.slots import ASKS_MODIFIER, Slots
 
 T = TypeVar("T")
 Call = Callable[[Job], Any]
 
 
 class AsyncLoop:
-    """The link of its attempts to the agent (see `attempt.Link`)."""
+    """The `Link` of its attempts."""
 
     def __init__(self, channel: Channel, call: Call, slots: Slots, *, aggregate: bool) -> None:
         self._channel = channel
         self._call = call
         self._slots = slots
         self._context = copy_context()
+        self._process = ProcessState()
         self._aggregate = aggregate
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop
-        self._heard: deque[Frame] = deque()
+        self._received: deque[Frame] = deque()
         self._stopped = asyncio.Event()
         self._group = asyncio.TaskGroup()
 
@@ -61,44 +63,43 @@ class AsyncLoop:
 
     def send(self, frame: Frame) -> None:
         try:
-            if frame.kind in ASKED_AFTER:
+            if frame.kind in ASKS_MODIFIER:
                 self._slots.ask(self.send)
-            if is_large_piece(frame):
-                self._channel.send_piece(frame, self._hear)
+            if frame.kind == "chunk":
+                self._channel.send_chunk(frame, self._on_frame)
             else:
                 self._channel.send(frame)
         except AgentGone:
             leave()
 
-    def _hear(self, frame: Frame) -> None:
-        """Heard by a thread that waits for its large piece to be taken; it need not be the loop's."""
-        self._heard.append(frame)
-        self._loop.call_soon_threadsafe(self._take_heard)
+    def _on_frame(self, frame: Frame) -> None:
+        """Called by a thread that waits for the `took` of its large chunk, which need not be the loop's."""
+        self._received.append(frame)
+        self._loop.call_soon_threadsafe(self._take_received)
 
-    hears = True
+    receives_in_background = True
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Nothing: the loop reads."""
+        """Does nothing: the loop reads."""
 
     def poll(self) -> None:
-        """Nothing: the loop reads, and polling from another thread would race with it."""
+        """Does nothing: the loop reads, and polling from another thread would race with it."""
 
     def _read(self) -> None:
         try:
-            self._channel.poll(self._heard.append)
+            self._channel.poll(self._received.append)
         except AgentGone:
             leave()
-        self._take_heard()
+        self._take_received()
 
-    def _take_heard(self) -> None:
-        """In the order in which they came, whoever heard them: a cancel follows its run."""
-        while self._heard:
-            self._take(self._heard.popleft())
+    def _take_received(self) -> None:
+        """In the order in which they arrived, whichever thread received them: a cancel follows its run."""
+        while self._received:
+            self._take(self._received.popleft())
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == "run" and not self._stopped.is_set():
-            fields = frame.fields
-            attempt = Attempt(fields["job"], fields["attempt"], fields["scratch"], self)
+            attempt = Attempt(frame, self)
             self._attempts[frame.job, frame.attempt] = attempt
             running = self._run(attempt, frame.body)
             self._group.create_task(running, name=f"job {frame.job}", context=self._context.copy())
@@ -106,7 +107,7 @@ class AsyncLoop:
         elif frame.kind == "cancel":
             self._cancel((frame.job, frame.attempt), str(frame.fields.get("reason", "")))
         elif frame.kind in ("fetched", "fetch_failed"):
-            answer(self._attempts.get((frame.job, frame.attempt)), frame)
+            pass_answer(self._attempts.get((frame.job, frame.attempt)), frame)
         elif frame.kind == "stop":
             self._stopped.set()
 
@@ -115,7 +116,7 @@ class AsyncLoop:
         if attempt is None or attempt.cancel_reason is not None:
             return
         attempt.cancel(reason)
-        if key in self._tasks:  # a task that has not begun must not be cancelled: it would say nothing
+        if key in self._tasks:  # a task that is cancelled before it begins would send no end
             self._tasks[key].cancel()
 
     async def _run(self, attempt: Attempt, body: bytes) -> None:
@@ -127,11 +128,17 @@ class AsyncLoop:
             await run_attempt(self._call, attempt, body, aggregate=self._aggregate)
         finally:
             del self._tasks[key], self._attempts[key]
+            self._put_back()
+
+    def _put_back(self) -> None:
+        """Only while no job runs: what one job changed, another may be using."""
+        if not self._attempts and (why := self._process.put_back()):
+            self.send(Frame("retire", {"reason": clean(why)}))
 
 
 def run_to_end(main: Coroutine[Any, Any, T]) -> T:
-    """asyncio.run, but for what passes through a loop: the SystemExit or KeyboardInterrupt of a task that is
-    not `main` stops the loop, and here it goes on."""
+    """Like `asyncio.run`, but goes on when a task that is not `main` stops the loop with SystemExit or
+    KeyboardInterrupt."""
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         task = loop.create_task(main)
@@ -145,17 +152,17 @@ def run_to_end(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_attempt(call: Call, attempt: Attempt, body: bytes, *, aggregate: bool) -> None:
-    """Run an asynchronous handler, of either kind, to its `done` or `failed`."""
+    """Runs an asynchronous handler, plain or a generator, to its `done` or `failed`."""
     try:
         attempt.raise_if_cancelled()
-        result = call(Job(attempt, decode_value(body)))
+        result = call(Job(attempt, decode(body.decode())))
         if isinstance(result, AsyncGeneratorType):
             attempt.done_encoded(await _drain(result, attempt, aggregate=aggregate))
         else:
             attempt.done(await result)
     except asyncio.CancelledError as error:
-        asked = attempt.cancel_reason
-        attempt.failed(error if asked is None else Cancelled(asked))
+        reason = attempt.cancel_reason
+        attempt.failed(error if reason is None else Cancelled(reason))
     except BaseException as error:  # whatever a handler raises, SystemExit too, ends its job and no more
         attempt.failed(error)
 

@@ -1,9 +1,9 @@
-"""The worker's end of its socket: frames in, frames out, and what to do when the agent is gone.
+"""The worker's end of its socket: sends and receives frames, and ends the process when the agent is gone.
 
 The socket stays in blocking mode. A send waits while the agent does not read: that is the back-pressure on a
 handler that emits faster than the platform can store. Receiving can wait (`receive`) or not (`poll`). Both
-directions may be used from any thread. A large piece of partial output is sent with `send_piece`, which
-returns once the agent has room for the next.
+directions may be used from any thread. A chunk of partial output is sent with `send_chunk`, which returns
+once the agent has room for the next.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from stoker.worker import printed
-from stoker.worker.frames import Frame, FrameError, FrameReader, encode
+from stoker.worker.between_jobs.process_state import flush_output
+from stoker.worker.frames import Frame, FrameError, FrameReader, encode, is_large_chunk, with_body
 
 _READ_SIZE = 64 * 1024
 _WAIT = int(socket.MSG_CMSG_CLOEXEC)
 _DO_NOT_WAIT = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 _ANCILLARY_SIZE = socket.CMSG_SPACE(4 * 4)  # four descriptors; the agent sends at most a memfd at a time
+
+_IN_FLIGHT_S = 0.002
 
 AGENT_GONE_STATUS = 3
 
@@ -42,7 +45,7 @@ class Channel:
         self._torn = False  # in the middle of a frame
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
-        self._taken: set[tuple[str, int, int]] = set()  # large pieces whose senders have not noticed yet
+        self._taken: set[tuple[str, int, int]] = set()  # large chunks whose senders have not noticed yet
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -52,127 +55,146 @@ class Channel:
         self._sock.close()
 
     def send(self, frame: Frame) -> None:
-        """Raises FrameError for a frame that is too large, and AgentGone."""
+        """Raises FrameError for a frame that is too large, and AgentGone.
+
+        A signal handler of the user's may raise while this sends; then nothing more can be sent.
+        """
         data, fds = encode(frame)
         try:
             with self._sending:
-                self._send_whole(data, fds)
+                if self._torn:
+                    raise AgentGone
+                self._torn = True
+                if fds:
+                    data = data[self._send_with_fds(data, fds) :]
+                self._sock.sendall(data)
+                self._torn = False
         except (BrokenPipeError, ConnectionResetError):
             raise AgentGone from None
         except OSError as error:
-            _end_if_closed(error)
+            _exit_if_closed(error)
             raise
         finally:
             for fd in fds:
                 if fd != frame.fd:
                     os.close(fd)
 
-    def send_piece(self, frame: Frame, hear: Callable[[Frame], None]) -> None:
-        """Send a large chunk and wait for its `took`. What arrives meanwhile is given to `hear`, on this
-        thread. The agent answers a piece that it does not want, too."""
+    def send_chunk(self, frame: Frame, on_frame: Callable[[Frame], None]) -> None:
+        """Sends a chunk. Waits for the `took` of a large one, which also comes if the agent drops the chunk.
+
+        Frames that arrive meanwhile are passed to `on_frame`, on this thread.
+        """
         self.send(frame)
-        piece = piece_of(frame)
+        if not is_large_chunk(frame):
+            return
+        key = chunk_key(frame)
         with self._receiving:
-            while piece not in self._taken:
-                for other in self._take(_WAIT):
-                    hear(other)
-            self._taken.remove(piece)
+            while key not in self._taken:
+                for other in self._read(_WAIT):
+                    on_frame(other)
+            self._taken.remove(key)
 
-    def _send_whole(self, data: bytes, fds: list[int]) -> None:
-        """A signal handler of the user's may raise in here; what was sent by then is not known."""
-        if self._torn:
-            raise AgentGone
-        self._torn = True
-        if fds:
-            ancillary = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _packed(fds))
-            data = data[self._sock.sendmsg([data], [ancillary]) :]
-        self._sock.sendall(data)
-        self._torn = False
+    def _send_with_fds(self, data: bytes, fds: list[int]) -> int:
+        """Waits while as many of this user's descriptors are in flight as it may have open."""
+        ancillary = (socket.SOL_SOCKET, socket.SCM_RIGHTS, _packed(fds))
+        while True:
+            try:
+                return self._sock.sendmsg([data], [ancillary])
+            except OSError as error:
+                if error.errno != errno.ETOOMANYREFS:
+                    raise
+            time.sleep(_IN_FLIGHT_S)
 
-    def wait(self, done: Callable[[], bool], hear: Callable[[Frame], None]) -> None:
-        """Give what arrives to `hear`, on this thread, until it is done. Raises AgentGone."""
+    def wait(self, done: Callable[[], object], on_frame: Callable[[Frame], None]) -> None:
+        """Passes what arrives to `on_frame`, on this thread, until `done`. Raises AgentGone."""
         with self._receiving:
             while not done():
-                for frame in self._take(_WAIT):
-                    hear(frame)
+                for frame in self._read(_WAIT):
+                    on_frame(frame)
 
     def receive(self) -> list[Frame]:
-        """Wait for at least one frame. Raises AgentGone."""
+        """Waits for at least one frame. Raises AgentGone."""
         with self._receiving:
             while True:
-                frames = self._take(_WAIT)
-                if frames:
+                if frames := self._read(_WAIT):
                     return frames
 
-    def hear(self) -> list[Frame]:
-        """What has arrived, without waiting, each `took` too: for the one thread that reads for all others.
+    def receive_now(self) -> list[Frame]:
+        """What has arrived, without waiting, each `took` too: for a thread that reads for all the others.
         Raises AgentGone."""
         try:
-            return self._read(_DO_NOT_WAIT)
+            return self._read(_DO_NOT_WAIT, keep_took=False)
         except BlockingIOError:
             return []
 
-    def poll(self, hear: Callable[[Frame], object]) -> None:
-        """Give what has arrived to `hear`, without waiting; nothing while another thread is looking. That one
-        looks on only when all was heard: it might wait for what is here already. Raises AgentGone."""
+    def poll(self, on_frame: Callable[[Frame], object]) -> None:
+        """Passes what has arrived to `on_frame`, without waiting. Raises AgentGone.
+
+        Does nothing while another thread reads. That thread reads on only after `on_frame` has returned: it
+        might be waiting for a frame that is here already.
+        """
         if not self._receiving.acquire(blocking=False):
             return
         try:
-            for frame in self._polled():
-                hear(frame)
+            try:
+                frames = self._read(_DO_NOT_WAIT)
+            except BlockingIOError:
+                return
+            for frame in frames:
+                on_frame(frame)
         finally:
             self._receiving.release()
 
-    def _polled(self) -> list[Frame]:
-        try:
-            return self._take(_DO_NOT_WAIT)
-        except BlockingIOError:
-            return []
-
-    def _take(self, flags: int) -> list[Frame]:
-        frames = self._read(flags)
-        self._taken.update(piece_of(frame) for frame in frames if frame.kind == "took")
-        return [frame for frame in frames if frame.kind != "took"]
-
-    def _read(self, flags: int) -> list[Frame]:
+    def _read(self, flags: int, *, keep_took: bool = True) -> list[Frame]:
+        """Reads once. Keeps each `took` for the thread that sent the chunk, or else returns it, too."""
         try:
             data, ancillary, _, _ = self._sock.recvmsg(_READ_SIZE, _ANCILLARY_SIZE, flags)
         except ConnectionResetError:
             raise AgentGone from None
         except OSError as error:
-            _end_if_closed(error)
+            _exit_if_closed(error)
             raise
         if not data:
             raise AgentGone
         try:
-            return list(self._reader.feed(data, _unpacked(ancillary) if ancillary else ()))
+            found = self._reader.feed(data, _unpacked(ancillary) if ancillary else ())
+            frames = [frame if frame.outside is None else with_body(frame) for frame in found]
         except FrameError as error:
             print(f"the agent broke the protocol: {error}", file=sys.stderr)
             raise AgentGone from None
+        if not keep_took:
+            return frames
+        others = []
+        for frame in frames:
+            if frame.kind == "took":
+                self._taken.add(chunk_key(frame))
+            else:
+                others.append(frame)
+        return others
 
 
-def _end_if_closed(error: OSError) -> None:
-    """A handler that closes descriptors which are not its own may close the socket. The agent is there, sees
-    this end, and ends what the handler started."""
+def _exit_if_closed(error: OSError) -> None:
+    """Exits if the handler has closed the socket, as a handler may that closes descriptors which are not its
+    own. The agent then ends what the handler started."""
     if error.errno in (errno.EBADF, errno.ENOTSOCK):
         with contextlib.suppress(Exception):
             print("the handler closed the socket that leads to the agent", file=sys.stderr)
-        printed.flush()
+        flush_output()
         os._exit(AGENT_GONE_STATUS)
 
 
 def leave() -> NoReturn:
-    """End this process and everything the handler started: with the agent gone, nobody else would.
+    """Ends this process and everything the handler started: with the agent gone, nobody else would.
 
-    Nothing is unwound. A handler may be in the middle of anything, and its work has become worthless.
+    Nothing is unwound: a handler may be in the middle of anything, and nobody wants its result.
     """
-    printed.flush()
+    flush_output()
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(AGENT_GONE_STATUS)
 
 
-def piece_of(frame: Frame) -> tuple[str, int, int]:
+def chunk_key(frame: Frame) -> tuple[str, int, int]:
     return frame.job, frame.attempt, int(frame.fields["n"])
 
 

@@ -1,10 +1,10 @@
-"""How many jobs this worker takes at once: what its endpoint allows, and the handler's modifier chooses.
+"""How many jobs this worker takes at once: the handler's modifier chooses, up to the endpoint's limit.
 
-    ready ──asked with 1──> told with `ready`
-    a job taken, a job about to end ──asked with the present number──> told with `slots`, when it changed
+    ready ──modifier(1)──> sent with `ready`
+    a job taken, a job about to end ──modifier(the present number)──> sent with `slots`, when it changed
 
-The agent hears of a change before it hears of the end that led to it: a slot that is free is never one that
-has just gone. Asked on any thread, one at a time, in the context that setup left behind.
+The agent receives a change before it receives the end that led to it: it never gives a job to a slot that has
+just gone. The modifier is called on any thread, one call at a time, in the context that setup left behind.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from stoker.worker.frames import Frame
 
 Modifier = Callable[[int], object]
 
-ASKED_AFTER = frozenset({"done", "failed"})
-"""Before these frames are sent the modifier is asked."""
+ASKS_MODIFIER = frozenset({"done", "failed"})
+"""The modifier is asked before these frames are sent."""
 
 
 class Slots:
@@ -32,34 +32,34 @@ class Slots:
         self._modifier = modifier if most > 1 else None
         self._context = copy_context()
         self._lock = threading.Lock()
-        self._complained = ""
+        self._last_problem = ""
         if self._modifier is not None:
-            self.now = self._asked(self._modifier)
+            self.now = self._wanted(self._modifier)
 
     def ask(self, send: Callable[[Frame], None]) -> None:
-        """Asks the modifier, where there is one, and says the number if it is another now."""
+        """Asks the modifier, if there is one, and sends the number if it has changed."""
         if self._modifier is None:
             return
         with self._lock:
-            now = self._asked(self._modifier)
+            now = self._wanted(self._modifier)
             if now != self.now:
                 self.now = now
                 send(Frame("slots", {"n": now}))
 
-    def _asked(self, modifier: Modifier) -> int:
+    def _wanted(self, modifier: Modifier) -> int:
         try:
             wanted = self._context.copy().run(modifier, self.now)
         except BaseException as error:  # the handler's code may raise anything, SystemExit too
-            return self._kept(f"raised {describe(error)}")
+            return self._unchanged(f"raised {describe(error)}")
         if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
-            return self._kept(f"returned {wanted!r:.80}, which is no whole number from 1")
-        self._complained = ""
+            return self._unchanged(f"returned {wanted!r:.80}, which is no whole number from 1")
+        self._last_problem = ""
         return min(wanted, self.most)
 
-    def _kept(self, what: str) -> int:
-        """Said once, and not again for every job."""
-        if what != self._complained:
-            self._complained = what
+    def _unchanged(self, what: str) -> int:
+        """Prints a problem once, not for every job."""
+        if what != self._last_problem:
+            self._last_problem = what
             kept = f"this worker keeps taking {self.now} at once"
             print(f"{kept}: its concurrency_modifier {what}", file=sys.stderr)
         return self.now

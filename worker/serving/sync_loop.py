@@ -2,49 +2,61 @@
 
     waiting ──run──> running ──done | failed──> waiting ──stop──> returns
 
-There is no second thread: while the handler runs, the socket is read when it asks `job.cancelled`, and
-between the yields of a generator. What arrives early (the next run, a stop) waits its turn.
+There is no second thread. While the handler runs, the socket is read when the handler asks `job.cancelled`,
+and between the yields of a generator. Frames that arrive early (the next run, a stop) wait in the inbox. What
+a job has changed of its process is put back before it ends (`process_state`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from types import GeneratorType
 from typing import Any
 
-from stoker.worker.attempt import Attempt, answer
-from stoker.worker.channel import AgentGone, Channel, leave
-from stoker.worker.frames import Frame, is_large_piece
-from stoker.worker.output import decode_value
-from stoker.worker.sdk import Job
+from stoker.worker.between_jobs.process_state import ProcessState
+from stoker.worker.frames import Frame
+from stoker.worker.job.attempt import Attempt, pass_answer
+from stoker.worker.job.job import Job
+from stoker.worker.payloads.output import decode
+from stoker.worker.serving.channel import AgentGone, Channel, leave
 
 Call = Callable[[Job], Any]
 
 
 class SyncLoop:
-    """The link of its attempts to the agent (see `attempt.Link`)."""
+    """The `Link` of its attempts."""
 
     def __init__(self, channel: Channel, call: Call, *, aggregate: bool) -> None:
         self._channel = channel
         self._call = call
         self._aggregate = aggregate
+        self._process = ProcessState()
         self._inbox: deque[Frame] = deque()
         self._current: Attempt | None = None
 
     def serve(self) -> None:
         """Returns after a stop. Raises AgentGone."""
         while True:
-            frame = self._next()
-            if frame.kind == "run":
-                self._run(frame)
-            elif frame.kind == "stop":
+            self._channel.wait(self._inbox.__len__, self._on_frame)
+            frame = self._inbox.popleft()
+            if frame.kind == "stop":
                 return
+            if frame.kind == "run":
+                attempt = Attempt(frame, self)
+                self._current = attempt  # first: a thread that the handler left may receive a cancel now
+                for early in tuple(self._inbox):  # its cancel may have come with it
+                    if early.kind == "cancel":
+                        _cancel(attempt, early)
+                put_back = self._process.put_back
+                run_attempt(self._call, attempt, frame.body, aggregate=self._aggregate, put_back=put_back)
+                self._current = None
 
     def send(self, frame: Frame) -> None:
         try:
-            if is_large_piece(frame):
-                self._channel.send_piece(frame, self._hear)
+            if frame.kind == "chunk":
+                self._channel.send_chunk(frame, self._on_frame)
             else:
                 self._channel.send(frame)
         except AgentGone:
@@ -52,57 +64,54 @@ class SyncLoop:
 
     def poll(self) -> None:
         try:
-            self._channel.poll(self._hear)
+            self._channel.poll(self._on_frame)
         except AgentGone:
             leave()
 
-    hears = False
+    receives_in_background = False
 
     def wait(self, done: Callable[[], bool]) -> None:
         try:
-            self._channel.wait(done, self._hear)
+            self._channel.wait(done, self._on_frame)
         except AgentGone:
             leave()
 
-    def _hear(self, frame: Frame) -> None:
+    def _on_frame(self, frame: Frame) -> None:
         if frame.kind in ("fetched", "fetch_failed"):
-            answer(self._current, frame)
+            pass_answer(self._current, frame)
             return
         self._inbox.append(frame)
         if frame.kind == "cancel" and self._current is not None:
             _cancel(self._current, frame)
 
-    def _next(self) -> Frame:
-        self._channel.wait(lambda: bool(self._inbox), self._hear)
-        return self._inbox.popleft()
 
-    def _run(self, frame: Frame) -> None:
-        fields = frame.fields
-        attempt = Attempt(fields["job"], fields["attempt"], fields["scratch"], self)
-        self._current = attempt  # first: a thread of the handler's may hear a cancel now
-        for waiting in tuple(self._inbox):  # its cancel may have come with it
-            if waiting.kind == "cancel":
-                _cancel(attempt, waiting)
-        run_attempt(self._call, attempt, frame.body, aggregate=self._aggregate)
-        self._current = None
+def run_attempt(
+    call: Call, attempt: Attempt, body: bytes, *, aggregate: bool, put_back: Callable[[], str] = lambda: ""
+) -> None:
+    """Runs a synchronous handler, plain or a generator, to its `done` or `failed`.
 
-
-def run_attempt(call: Call, attempt: Attempt, body: bytes, *, aggregate: bool) -> None:
-    """Run a synchronous handler, of either kind, to its `done` or `failed`."""
+    `put_back` is called before either, so that an alarm that the job left cannot interrupt the sending of its
+    end. It returns why the worker must be replaced, or an empty text.
+    """
     try:
         if attempt.cancel_reason is not None:
             attempt.raise_if_cancelled()
-        result = call(Job(attempt, decode_value(body)))
+        result = call(Job(attempt, decode(body.decode())))
+        end: Callable[[], None] = partial(attempt.done, result)
         if isinstance(result, GeneratorType):
-            _drain(result, attempt, aggregate=aggregate)
-        else:
-            attempt.done(result)
+            end = _drained(result, attempt, aggregate=aggregate)
+        if why := put_back():
+            attempt.refresh_worker(why)
+        end()
     except BaseException as error:  # whatever a handler raises, SystemExit too, ends its job and no more
+        if why := put_back():
+            attempt.refresh_worker(why)
         attempt.failed(error)
 
 
-def _drain(results: Generator[Any, Any, Any], attempt: Attempt, *, aggregate: bool) -> None:
-    """Emit what it yields. Its return value is the output, or else the list of all it yielded."""
+def _drained(results: Generator[Any, Any, Any], attempt: Attempt, *, aggregate: bool) -> Callable[[], None]:
+    """Emits what the generator yields, and returns what ends the attempt: with the generator's return value
+    where there is one, else with the list of all it yielded."""
     bodies: list[bytes] = []
     try:
         while True:
@@ -115,9 +124,8 @@ def _drain(results: Generator[Any, Any, Any], attempt: Attempt, *, aggregate: bo
     finally:
         results.close()
     if returned is not None:
-        attempt.done(returned)
-    else:
-        attempt.done_encoded(b"[" + b",".join(bodies) + b"]")
+        return partial(attempt.done, returned)
+    return partial(attempt.done_encoded, b"[" + b",".join(bodies) + b"]")
 
 
 def _cancel(attempt: Attempt, frame: Frame) -> None:

@@ -4,8 +4,8 @@
     agent ──stop──> no more runs; returns when the last attempt has ended
 
 The main thread only reads the socket, so a cancel arrives while every handler computes. Each attempt has a
-copy of the context that setup left behind, and whatever one raises ends that one. A thread cannot be ended
-from outside: an attempt that ignores its cancel is left to the agent's ladder, which takes the process.
+copy of the context that setup left behind, and an exception ends its own attempt alone. A thread cannot be
+ended from outside: if an attempt ignores its cancel, the agent ends the process.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
-from stoker.worker.attempt import Attempt, answer
-from stoker.worker.channel import AgentGone, Channel, leave, piece_of
-from stoker.worker.frames import Frame, is_large_piece
-from stoker.worker.slots import ASKED_AFTER, Slots
-from stoker.worker.sync_loop import Call, run_attempt
+from stoker.worker.between_jobs.process_state import ProcessState
+from stoker.worker.errors import clean
+from stoker.worker.frames import Frame, is_large_chunk
+from stoker.worker.job.attempt import Attempt, pass_answer
+from stoker.worker.serving.channel import AgentGone, Channel, chunk_key, leave
+from stoker.worker.serving.slots import ASKS_MODIFIER, Slots
+from stoker.worker.serving.sync_loop import Call, run_attempt
 
 
 class ThreadsLoop:
-    """The link of its attempts to the agent (see `attempt.Link`)."""
+    """The `Link` of its attempts."""
 
     def __init__(self, channel: Channel, call: Call, slots: Slots, *, aggregate: bool) -> None:
         self._channel = channel
@@ -33,6 +35,7 @@ class ThreadsLoop:
         self._slots = slots
         self._aggregate = aggregate
         self._context = copy_context()
+        self._process = ProcessState()
         self._pool = ThreadPoolExecutor(slots.most)
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._untaken: dict[tuple[str, int, int], threading.Event] = {}
@@ -40,7 +43,7 @@ class ThreadsLoop:
         self._stopped = False
         self._broken: BaseException | None = None
         self._ended = os.eventfd(0, os.EFD_CLOEXEC)
-        """An attempt has ended: the main thread may be waiting for the last one."""
+        """Written when an attempt has ended: the main thread may be waiting for the last one."""
 
     def serve(self) -> None:
         """Returns after a stop and the last attempt. Raises AgentGone."""
@@ -50,9 +53,10 @@ class ThreadsLoop:
         while not (self._stopped and not self._attempts):
             if any(fd == self._ended for fd, _ in poller.poll()):
                 os.eventfd_read(self._ended)
+                self._put_back()
             if self._broken is not None:
                 raise self._broken
-            for frame in self._channel.hear():
+            for frame in self._channel.receive_now():
                 self._take(frame)
             self._begin()
         self._pool.shutdown()
@@ -60,33 +64,37 @@ class ThreadsLoop:
 
     def send(self, frame: Frame) -> None:
         try:
-            if frame.kind in ASKED_AFTER:
+            if frame.kind in ASKS_MODIFIER:
                 self._slots.ask(self.send)
-            if is_large_piece(frame):
-                self._send_piece(frame)
+            if is_large_chunk(frame):
+                self._send_large_chunk(frame)
             else:
                 self._channel.send(frame)
         except AgentGone:
             leave()
 
-    hears = True
+    receives_in_background = True
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Nothing: the main thread reads."""
+        """Does nothing: the main thread reads."""
 
     def poll(self) -> None:
-        """Nothing: the main thread reads."""
+        """Does nothing: the main thread reads."""
 
-    def _send_piece(self, frame: Frame) -> None:
-        """Returns when there is room for the next."""
-        taken = self._untaken[piece_of(frame)] = threading.Event()
+    def _send_large_chunk(self, frame: Frame) -> None:
+        """Returns when the agent has room for the next chunk."""
+        taken = self._untaken[chunk_key(frame)] = threading.Event()
         self._channel.send(frame)
         taken.wait()
 
+    def _put_back(self) -> None:
+        """Only while no job runs: what one job changed, another may be using."""
+        if not self._attempts and (why := self._process.put_back()):
+            self.send(Frame("retire", {"reason": clean(why)}))
+
     def _take(self, frame: Frame) -> None:
         if frame.kind == "run" and not self._stopped:
-            fields = frame.fields
-            attempt = Attempt(fields["job"], fields["attempt"], fields["scratch"], self)
+            attempt = Attempt(frame, self)
             self._attempts[frame.job, frame.attempt] = attempt
             self._new.append((attempt, frame.body))
         elif frame.kind == "cancel":
@@ -94,16 +102,17 @@ class ThreadsLoop:
             if attempt_or_none is not None:
                 attempt_or_none.cancel(str(frame.fields.get("reason", "")))
         elif frame.kind == "took":
-            taken = self._untaken.pop(piece_of(frame), None)
+            taken = self._untaken.pop(chunk_key(frame), None)
             if taken is not None:
                 taken.set()
         elif frame.kind in ("fetched", "fetch_failed"):
-            answer(self._attempts.get((frame.job, frame.attempt)), frame)
+            pass_answer(self._attempts.get((frame.job, frame.attempt)), frame)
         elif frame.kind == "stop":
             self._stopped = True
 
     def _begin(self) -> None:
-        """After all that came with them: it may be their cancel. The modifier is asked before a job runs."""
+        """Starts the new jobs, after all that arrived with them: one frame may be a cancel. Asks the modifier
+        before each."""
         for attempt, body in self._new:
             self._slots.ask(self.send)
             self._pool.submit(self._context.copy().run, self._run, attempt, body)
@@ -113,7 +122,7 @@ class ThreadsLoop:
         threading.current_thread().name = f"job {attempt.job}"
         try:
             run_attempt(self._call, attempt, body, aggregate=self._aggregate)
-        except BaseException as error:  # no handler's: `run_attempt` lets none of those pass
+        except BaseException as error:  # not the handler's: `run_attempt` handles those
             self._broken = error
         finally:
             del self._attempts[attempt.job, attempt.number]

@@ -7,8 +7,8 @@
         urllib.request.urlopen(LICENCES, timeout=5)
 
 They run once in each process, after the handler's `setup` and before it is ready, in the order in which they
-were declared. One that raises keeps the worker from becoming ready: the platform says which and why, waits
-and tries again, and no job has been touched. What a check returns is not looked at.
+were declared. If one raises, the worker does not become ready: the platform reports which check and why,
+waits and tries again, and no job is affected. What a check returns is ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fitness_check(check: T) -> T:
 
 
 def run_checks() -> None:
-    """Beside a synchronous handler. Raises FitnessError."""
+    """Runs the checks of a synchronous handler. Raises FitnessError."""
     for check in _checks:
         try:
             pending = check()
@@ -50,7 +50,7 @@ def run_checks() -> None:
 
 
 async def run_checks_async() -> None:
-    """On the loop of an asynchronous handler. Raises FitnessError."""
+    """Runs the checks on the loop of an asynchronous handler. Raises FitnessError."""
     for check in _checks:
         try:
             pending = check()

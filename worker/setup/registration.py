@@ -1,4 +1,4 @@
-"""Loads a handler and checks its shape, so that what is wrong is said before the first job.
+"""Loads a handler and checks its shape, so that mistakes are reported before the first job.
 
 A handler is named `folder/file.py:attribute` (an absolute path: the user's own code) or
 `module.name:attribute` (an installed distribution). The folder of a file is put first in `sys.path`: the
@@ -27,7 +27,7 @@ MODIFIER = "concurrency_modifier"
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A handler that was found and has the right shape."""
+    """A handler that was loaded and has the right shape."""
 
     target: Any
     name: str
@@ -36,11 +36,11 @@ class Registration:
     is_generator: bool
     aggregate: bool
     modifier: Callable[[int], object] | None = None
-    """What `handler(concurrency_modifier=…)` was given; a class may have a method of that name instead."""
+    """The argument of `handler(concurrency_modifier=…)`; a class may have a method of that name instead."""
 
 
 def load(spec: str) -> Registration:
-    """Import and check the handler that `spec` names. Raises RegistrationError with a sentence."""
+    """Imports and checks the handler that `spec` names. Raises RegistrationError."""
     source, _, attribute = spec.rpartition(":")
     if not source or not attribute:
         raise RegistrationError(
@@ -52,12 +52,12 @@ def load(spec: str) -> Registration:
         for part in attribute.split("."):
             target = getattr(target, part)
     except AttributeError:
-        raise RegistrationError(f"{source} has no {attribute}{_offer(module)}") from None
+        raise RegistrationError(f"{source} has no {attribute}{_defined_names(module)}") from None
     return register(target, attribute)
 
 
 def register(target: Any, name: str = "") -> Registration:
-    """Check a handler that is already here. Raises RegistrationError with a sentence."""
+    """Checks a handler. Raises RegistrationError."""
     name = name or getattr(target, "__name__", type(target).__name__)
     if not callable(target):
         raise RegistrationError(
@@ -80,7 +80,7 @@ def register(target: Any, name: str = "") -> Registration:
 
 
 def _options(target: Any, function: Callable[..., Any]) -> HandlerOptions:
-    """The mark may stand on the class or on its method."""
+    """The options of the mark, which is on the class or on its method."""
     for marked in (target, function):
         options = getattr(marked, OPTIONS, None)
         if isinstance(options, HandlerOptions):
@@ -161,7 +161,7 @@ def _required(target: type) -> list[str]:
 
 
 def _function_of(target: Any) -> Any:
-    """What tells whether it is async or a generator: for an object with __call__, that method."""
+    """The function that is async or a generator, or not: for an object with __call__, that method."""
     if inspect.isroutine(target) or hasattr(target, "func"):  # the latter: functools.partial
         return target
     return type(target).__call__
@@ -198,8 +198,8 @@ def _import_file(path: str) -> ModuleType:
     return module
 
 
-def _offer(module: ModuleType) -> str:
-    """What the file does define, for whoever mistyped."""
+def _defined_names(module: ModuleType) -> str:
+    """What the file does define, for an author who mistyped."""
     own = [
         name
         for name, value in vars(module).items()

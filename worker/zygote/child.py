@@ -1,9 +1,9 @@
-"""What a spare makes of itself when it becomes a worker: everything that an `exec` would have given it.
+"""Turns a spare into a worker: sets everything that an `exec` would have set.
 
     become ─> output ─> environment ─> volume ─> folder, limits ─> seeds, threads ─> the module
 
-The user is the template's already: the environment that an endpoint declares may bring code into any process
-that imports something, so a template is never more than its workers are.
+The user is the zygote's already: the environment that an endpoint declares may bring code into any process
+that imports something, so a zygote never has more rights than its workers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stoker.worker.launch import limit, mount
-from stoker.worker.template_proof import mapped
-from stoker.worker.template_words import THREAD_VARIABLES
+from stoker.worker.zygote.fork_safety import mapped
+from stoker.worker.zygote_messages import THREAD_VARIABLES
 
 PR_SET_DUMPABLE = 4
 
@@ -30,27 +30,27 @@ OPENBLAS = (
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Shown:
+class ProcessTitle:
     """What the kernel shows as this process's command and environment (`/proc/<pid>/cmdline`, `environ`): the
-    memory in which they stood at the start, which changes only when it is written over."""
+    memory that held them at the start, which has to be overwritten."""
 
     def __init__(self) -> None:
-        """Raises OSError where the kernel does not tell where it lies."""
+        """Raises OSError if the kernel does not report its address."""
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
         self._command = int(fields[45]), int(fields[46])
         self._environment = int(fields[47]), int(fields[48])
         if not 0 < self._environment[0] < self._environment[1]:
-            raise OSError(0, "the kernel does not tell where this process's environment lies")
+            raise OSError(0, "the kernel does not report the address of this process's environment")
 
     def write(self, command: Iterable[str], environment: Mapping[str, str]) -> None:
         _write(self._command, command)
         _write(self._environment, [f"{name}={value}" for name, value in environment.items()])
 
 
-def _write(place: tuple[int, int], strings: Iterable[str]) -> None:
-    """The first of them, as many as there is room for."""
-    start, room = place[0], place[1] - place[0]
+def _write(addresses: tuple[int, int], strings: Iterable[str]) -> None:
+    """Writes as many of the strings as there is room for."""
+    start, room = addresses[0], addresses[1] - addresses[0]
     text = b""
     for string in strings:
         entry = os.fsencode(string) + b"\0"
@@ -61,27 +61,27 @@ def _write(place: tuple[int, int], strings: Iterable[str]) -> None:
 
 
 def await_parent(not_this: int) -> None:
-    """Until the process between the template and this one is gone, and the agent has inherited this one."""
+    """Waits until the process between the zygote and this one has ended and the agent has inherited this."""
     while os.getppid() == not_this:
         time.sleep(0.0002)
 
 
 def guard(agent: int) -> None:
-    """Nobody but root may look into this process, where its user is not the agent's: a handler of that user
-    could otherwise leave something in a template for all workers to come."""
+    """Lets nobody but root look into this process, if its user is not the agent's: a handler of that user
+    could otherwise leave something in a zygote for all later workers."""
     if os.stat(f"/proc/{agent}").st_uid != os.getuid():
         _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def become(request: dict[str, Any], fds: list[int], shown: Shown, threads: Threads) -> None:
-    """Everything but closing the template's descriptors, which only the template knows."""
+def become(request: dict[str, Any], fds: list[int], title: ProcessTitle, threads: LibraryThreads) -> None:
+    """Sets everything but closes none of the zygote's descriptors, which only `zygote` knows."""
     _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     log = fds[1]
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
     os.environ.clear()
-    shown.write(request["command"], request["environment"])
+    title.write(request["command"], request["environment"])
     os.environ.update(request["environment"])
     if request["mount"]:
         mount(*request["mount"])
@@ -94,7 +94,7 @@ def become(request: dict[str, Any], fds: list[int], shown: Shown, threads: Threa
 
 
 def reseed() -> None:
-    """Of its own, where siblings would draw the same numbers. `random` sees to itself after each fork."""
+    """Gives each child its own random numbers. `random` reseeds itself after each fork."""
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "torch" in sys.modules:
@@ -102,21 +102,21 @@ def reseed() -> None:
         sys.modules["torch"].default_generator.manual_seed(seed)
 
 
-class Threads:
-    """How many threads the loaded libraries may use. They have read their variables in the template, where
-    those say 1, so a child tells them anew. What is to be called for that is looked up in the template."""
+class LibraryThreads:
+    """How many threads the loaded libraries may use. They have read their variables in the zygote, where
+    those are 1, so a child sets the numbers again. The functions for that are looked up in the zygote."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._blas = list(_setters(paths))
         self._cores = physical_cores(os.sched_getaffinity(0))
-        self._processors = len(os.sched_getaffinity(0))
+        self._cpus = len(os.sched_getaffinity(0))
 
     def restore(self) -> None:
-        """To what is declared; else to what each takes by itself: torch the cores, BLAS the processors."""
+        """Sets the declared numbers, else each library's default: torch the cores, BLAS the CPUs."""
         declared = {name: _number(os.environ.get(name)) for name in THREAD_VARIABLES}
         every = declared["OMP_NUM_THREADS"]
         for blas in self._blas:
-            blas(declared["OPENBLAS_NUM_THREADS"] or every or self._processors)
+            blas(declared["OPENBLAS_NUM_THREADS"] or every or self._cpus)
         if "torch" in sys.modules:
             number = declared["MKL_NUM_THREADS"] or every or self._cores
             sys.modules["torch"].set_num_threads(every or number)
@@ -134,16 +134,16 @@ def _setters(paths: Iterable[str]) -> Iterable[Callable[[int], object]]:
             yield from (getattr(library, name) for name in OPENBLAS if hasattr(library, name))
 
 
-def physical_cores(processors: Iterable[int]) -> int:
-    """Two processors of one core count once; each counts where the kernel does not tell."""
+def physical_cores(cpus: Iterable[int]) -> int:
+    """CPUs of one core count once; each CPU counts if the kernel does not report its core."""
     cores = set()
-    for processor in processors:
-        path = f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
+    for cpu in cpus:
+        path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
         try:
             with open(path, encoding="ascii") as file:
                 cores.add(file.read().strip())
         except OSError:
-            cores.add(f"alone {processor}")
+            cores.add(f"alone {cpu}")
     return max(len(cores), 1)
 
 

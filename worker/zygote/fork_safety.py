@@ -1,9 +1,9 @@
-"""A template's imports, and the proof that a fork after them is safe.
+"""Imports a zygote's libraries, and checks after each that a fork is still safe.
 
-Only what is installed is imported: the standard library, and what a distribution provides. After each name it
-is looked whether the import left a second thread (its locks would be held for ever in a fork), an open
-descriptor (its place in a file would be shared; a device's context does not survive a fork) or a mapped
-device. The first of them is the reason why this set of imports has no template.
+Only installed modules are imported: the standard library, and what a distribution provides. After each name
+this checks whether the import left a second thread (its locks would be held for ever in a fork), an open
+descriptor (its offset in a file would be shared; a device's context does not survive a fork) or a mapped
+device. The first that is found is the reason why this set of imports has no zygote.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ DEVICES = ("/dev/nvidia", "/dev/dri/", "/dev/kfd", "/dev/dxg", "/dev/accel/")
 NVML_OPENED_MAX = 1000
 
 
-class Unfit(WorkerError):
-    """This set of imports cannot have a template; the text is a sentence for the operator."""
+class UnsafeToFork(WorkerError):
+    """This set of imports cannot have a zygote; the message is for the operator."""
 
 
 def import_all(names: Iterable[str]) -> dict[str, str]:
-    """Imports each name and proves each; where the top-level packages were found. Raises Unfit."""
-    from importlib.metadata import packages_distributions  # brings much that a fresh worker does not have
+    """Imports and checks each name. Returns where the top-level packages were found. Raises UnsafeToFork."""
+    from importlib.metadata import packages_distributions  # imports much that a fresh worker does not have
 
     before = descriptors()
-    provided = frozenset(packages_distributions())  # once: it reads what every distribution says of itself
+    provided = frozenset(packages_distributions())  # once: it reads the metadata of every distribution
     origins = {}
     for name in names:
         top = name.partition(".")[0]
@@ -40,43 +40,45 @@ def import_all(names: Iterable[str]) -> dict[str, str]:
         try:
             pkgutil.resolve_name(name)
         except BaseException as error:  # a module may do anything when it is imported, and call sys.exit
-            raise Unfit(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+            raise UnsafeToFork(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
         _close_nvml()
-        prove(name, before)
+        require_fork_safe(name, before)
         origins[top] = str(getattr(sys.modules[top], "__file__", None) or "")
     return origins
 
 
 def require_installed(top: str, provided: Collection[str]) -> None:
-    """Raises Unfit for what is neither of the standard library nor provided by an installed distribution."""
+    """Raises UnsafeToFork for what neither the standard library nor an installed distribution provides."""
     if not top.isidentifier():
-        raise Unfit(f"{top!r} is no module's name")
+        raise UnsafeToFork(f"{top!r} is no module's name")
     if top not in sys.stdlib_module_names and top not in provided:
-        raise Unfit(f"no installed distribution provides {top}; only installed modules are preloaded")
+        raise UnsafeToFork(f"no installed distribution provides {top}; only installed modules are preloaded")
 
 
-def prove(name: str, before: dict[int, str]) -> None:
-    """Raises Unfit if `name` has left behind what a fork must not share."""
+def require_fork_safe(name: str, before: dict[int, str]) -> None:
+    """Raises UnsafeToFork if `name` has left behind what a fork must not share."""
     if _threads() > 1:
         others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-        raise Unfit(f"importing {name} leaves a thread running ({', '.join(others) or 'of native code'})")
+        raise UnsafeToFork(
+            f"importing {name} leaves a thread running ({', '.join(others) or 'of native code'})"
+        )
     for fd, target in descriptors().items():
         if before.get(fd) != target:
             what = "the device " if _is_device(fd) else ""
-            raise Unfit(f"importing {name} leaves {what}{target} open")
+            raise UnsafeToFork(f"importing {name} leaves {what}{target} open")
     if mapped := _mapped_device():
-        raise Unfit(f"importing {name} leaves the device {mapped} mapped")
+        raise UnsafeToFork(f"importing {name} leaves the device {mapped} mapped")
     if _cuda_is_on():
-        raise Unfit(f"importing {name} initialises CUDA, which does not survive a fork")
+        raise UnsafeToFork(f"importing {name} initialises CUDA, which does not survive a fork")
 
 
 def _threads() -> int:
-    """As the kernel counts them: those of native code, too."""
+    """As the kernel counts them, so threads of native code count, too."""
     return len(os.listdir("/proc/self/task"))
 
 
 def descriptors() -> dict[int, str]:
-    """What is open, but for the listing itself."""
+    """The open descriptors and their targets, without that of the listing itself."""
     found = {}
     with os.scandir("/proc/self/fd") as entries:
         names = [entry.name for entry in entries]
@@ -84,7 +86,7 @@ def descriptors() -> dict[int, str]:
         try:
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
         except OSError:
-            continue  # that of the listing
+            continue  # the descriptor of the listing
     return found
 
 
@@ -94,7 +96,7 @@ def _is_device(fd: int) -> bool:
 
 
 def mapped() -> set[str]:
-    """The files that this process has in its memory, and the kernel's words for the rest."""
+    """The files that this process has mapped, and the kernel's names of its other mappings."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         return {line.split(maxsplit=5)[-1].strip() for line in file}
 
@@ -104,8 +106,8 @@ def _mapped_device() -> str | None:
 
 
 def _close_nvml() -> None:
-    """Libraries ask NVML as they are imported whether there is a GPU, and leave it and its devices open. They
-    open it again when they ask again."""
+    """Shuts NVML down: libraries open it on import to look for a GPU, and leave it and its devices open. They
+    open it again when they need it."""
     for path in mapped():
         if os.path.basename(path).startswith("libnvidia-ml.so"):
             shutdown = ctypes.CDLL(path).nvmlShutdown
@@ -115,6 +117,6 @@ def _close_nvml() -> None:
 
 
 def _cuda_is_on() -> bool:
-    """Asks torch only where it has been imported; the question itself starts nothing."""
+    """Asks torch if it has been imported; asking does not start CUDA."""
     cuda = sys.modules.get("torch.cuda")
     return cuda is not None and bool(cuda.is_initialized())

@@ -1,18 +1,18 @@
-"""The template process: `python -P -m stoker.worker.template --fd N NAME…`, N a socket to the agent.
+"""The zygote process: `python -P -m stoker.worker.zygote.zygote --fd N NAME…`, N a socket to the agent.
 
-It imports the names once, proves that a fork is safe then (`template_proof`), and keeps one spare: a child,
-forked ahead, that waits until the agent makes a worker of it. A worker is then ready in the time that its
-handler's own file takes.
+It imports the names once, checks that a fork is safe then (`fork_safety`), and keeps one spare: a child,
+forked ahead, that waits until the agent makes it a worker. That worker is ready in the time that importing
+its handler's own file takes.
 
-    template ──fork──> middle ──fork──> spare ──become──> worker      the agent's own child, as any other
-        │                └ leaves at once, and so the agent inherits the spare, which then says its pid
-        └ forks the next one as soon as this one is no spare any more
+    zygote ──fork──> middle ──fork──> spare ──become──> worker      the agent's own child, as any other
+       │                └ exits at once, and so the agent inherits the spare, which then sends its pid
+       └ forks the next one as soon as this one is no spare any more
 
-- It is the agent, a subreaper, who waits for workers and whose death ends them (PR_SET_PDEATHSIG, set when
-  the agent has become their parent). The template's death touches no worker.
-- A spare says its pid when it is the agent's child, not before: nobody else could wait for it then.
-- No user code runs here, no thread, and nothing is called: OpenMP's threads do not survive a fork.
-- All children of one template share the layout of their memory and their string hashes' secret.
+- The agent, a subreaper, waits for workers, and its death ends them (PR_SET_PDEATHSIG, set when the agent has
+  become their parent). The zygote's death affects no worker.
+- A spare sends its pid when it is the agent's child, not before: nobody else could wait for it then.
+- No user code and no thread runs here, and no library is called: OpenMP's threads do not survive a fork.
+- All children of one zygote share the layout of their memory and the secret of their string hashes.
 """
 
 from __future__ import annotations
@@ -26,26 +26,29 @@ import sys
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from stoker.worker import (  # noqa: F401  # what the runtime imports, so that a child has it
-    channel,
-    frames,
-    preparation,
-    printed,
-    registration,
-    sync_loop,
-    template_words,
+from stoker.worker import (
+    frames,  # noqa: F401  # what the runtime imports, so that a child has it
+    zygote_messages,  # what the runtime imports, so that a child has it
 )
-from stoker.worker.launch import NotDone, tie
-from stoker.worker.template_child import (
-    Shown,
-    Threads,
+from stoker.worker.launch import LaunchError, tie
+from stoker.worker.serving import (
+    channel,  # noqa: F401  # what the runtime imports, so that a child has it
+    sync_loop,  # noqa: F401  # what the runtime imports, so that a child has it
+)
+from stoker.worker.setup import (
+    preparation,  # noqa: F401  # what the runtime imports, so that a child has it
+    registration,  # noqa: F401  # what the runtime imports, so that a child has it
+)
+from stoker.worker.zygote.child import (
+    LibraryThreads,
+    ProcessTitle,
     await_parent,
     become,
     guard,
     libraries,
 )
-from stoker.worker.template_proof import Unfit, import_all
-from stoker.worker.template_words import receive, send
+from stoker.worker.zygote.fork_safety import UnsafeToFork, import_all
+from stoker.worker.zygote_messages import receive, send
 
 _KNOWN_BEFORE = {name.partition(".")[0] for name in sys.modules} - {
     "resource",
@@ -53,24 +56,24 @@ _KNOWN_BEFORE = {name.partition(".")[0] for name in sys.modules} - {
     "ctypes",
     "_ctypes",
 }
-"""What a fresh worker would have imported as well before its handler. Those are a template's alone."""
+"""What a fresh worker also imports before its handler. Those that are taken off are a zygote's alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class Zygote:
     """What its children need of it."""
 
     control: socket.socket
-    agent: int
-    shown: Shown
-    threads: Threads
+    agent_pid: int
+    title: ProcessTitle
+    threads: LibraryThreads
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a spare was told to become."""
+class BecomeRequest:
+    """The worker that a spare becomes."""
 
-    request: dict[str, Any]
+    fields: dict[str, Any]
     fds: list[int]
 
 
@@ -78,40 +81,40 @@ def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[1]))
     os.set_inheritable(control.fileno(), False)
     try:
-        shown = Shown()
+        title = ProcessTitle()
         origins = import_all(arguments[2:])
-    except (Unfit, OSError) as error:
+    except (UnsafeToFork, OSError) as error:
         send(control, {"kind": "refused", "why": str(error)})
         return 1
-    template = Template(control, os.getppid(), shown, Threads(libraries()))
-    guard(template.agent)
+    zygote = Zygote(control, os.getppid(), title, LibraryThreads(libraries()))
+    guard(zygote.agent_pid)
     gc.collect()
     gc.freeze()  # so that a child's collector touches, and so copies, nothing of what is shared
     names = sorted({name.partition(".")[0] for name in sys.modules} - _KNOWN_BEFORE)
     send(control, {"kind": "ready", "names": names, "origins": origins})
-    order = _keep_a_spare(template)
-    if order is None:
+    request = _keep_a_spare(zygote)
+    if request is None:
         _leave()
-    _work(order)  # we are a child now
+    _work(request)  # this is a child now
     return 0
 
 
-def _keep_a_spare(template: Template) -> Order | None:
-    """An order in the child that got one; None in the template, when the agent is done with it."""
+def _keep_a_spare(zygote: Zygote) -> BecomeRequest | None:
+    """Returns the request in the child that received one; None in the zygote, when the agent closes it."""
     while True:
         try:
-            made = _fork_ahead(template)
+            spare = _fork_ahead(zygote)
         except OSError as error:
-            send(template.control, {"kind": "failed", "why": f"no child can be forked: {error.strerror}"})
+            send(zygote.control, {"kind": "failed", "why": f"no child can be forked: {error.strerror}"})
             return None
-        if isinstance(made, Order):
-            return made
-        if not _wait_for_its_end(made, template.control):
+        if isinstance(spare, BecomeRequest):
+            return spare
+        if not _wait_for_its_end(spare, zygote.control):
             return None
 
 
 def _wait_for_its_end(spare: int, control: socket.socket) -> bool:
-    """Until the spare is one no more; False when the agent has closed its end."""
+    """Waits until the spare is none any more; False when the agent has closed its end."""
     watched = select.poll()
     watched.register(spare, select.POLLIN)
     watched.register(control, select.POLLIN)
@@ -121,18 +124,18 @@ def _wait_for_its_end(spare: int, control: socket.socket) -> bool:
         os.close(spare)
 
 
-def _fork_ahead(template: Template) -> int | Order:
-    """In the template a descriptor that closes when the child is no spare any more. Raises OSError."""
-    ours, theirs = template_words.pair()
+def _fork_ahead(zygote: Zygote) -> int | BecomeRequest:
+    """Returns, in the zygote, a descriptor that closes when the spare is none any more. Raises OSError."""
+    ours, theirs = zygote_messages.pair()
     spare, still_spare = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    template_pid, middle = os.getpid(), os.fork()
+    zygote_pid, middle = os.getpid(), os.fork()
     if middle == 0:
         middle = os.getpid()
-        _go_between(template_pid)  # and on, in the spare
+        _go_between(zygote_pid)  # returns in the spare
         os.close(spare)
-        return _spare(template, middle, (ours, theirs), still_spare)
+        return _spare(zygote, middle, (ours, theirs), still_spare)
     for fd in (ours.detach(), theirs.detach(), still_spare):
         os.close(fd)
     _, status = os.waitpid(middle, 0)
@@ -143,7 +146,7 @@ def _fork_ahead(template: Template) -> int | Order:
 
 
 def _go_between(parent: int) -> None:
-    """Comes back in the spare only."""
+    """Forks the spare. Returns in the spare only."""
     try:
         tie(parent)
         if os.fork() == 0:
@@ -154,48 +157,43 @@ def _go_between(parent: int) -> None:
 
 
 def _spare(
-    template: Template, middle: int, ends: tuple[socket.socket, socket.socket], still_spare: int
-) -> Order:
-    """Waits, as a child of the agent's, for what it is to become."""
+    zygote: Zygote, middle: int, ends: tuple[socket.socket, socket.socket], still_spare: int
+) -> BecomeRequest:
+    """Waits, as a child of the agent, for the request to become a worker."""
     await_parent(middle)
-    ours, orders = ends
+    ours, requests = ends
     try:
-        send(template.control, {"kind": "spare", "pid": os.getpid()}, [ours.fileno()])
-    except OSError:  # the agent has done with the template
+        send(zygote.control, {"kind": "spare", "pid": os.getpid()}, [ours.fileno()])
+    except OSError:  # the agent has closed the zygote
         _leave()
     ours.close()
-    os.setsid()  # only now: the agent reaps what dies in the template's session
-    template.control.close()  # only now: once all have closed it, the agent kills who is in that session
-    tie(template.agent)
-    received = receive(orders)
+    os.setsid()  # only now: the agent reaps what dies in the zygote's session
+    zygote.control.close()  # only now: once all have closed it, the agent kills who is in that session
+    tie(zygote.agent_pid)
+    received = receive(requests)
     if received is None:
         _leave()
-    orders.close()
-    order = Order(*received)
-    _become(template, order)
-    os.close(still_spare)
-    return order
-
-
-def _become(template: Template, order: Order) -> None:
-    """What fails is the last that the worker says, as in `launch`."""
+    requests.close()
+    request = BecomeRequest(*received)
     try:
-        become(order.request, order.fds, template.shown, template.threads)
-    except (NotDone, OSError, ValueError) as error:
+        become(request.fields, request.fds, zygote.title, zygote.threads)
+    except (LaunchError, OSError, ValueError) as error:  # the worker's last line, as in `launch`
         print(error, file=sys.stderr, flush=True)
         os._exit(127)
+    os.close(still_spare)
+    return request
 
 
 def _leave() -> NoReturn:
-    """Nobody wants this process, and nothing in it is its own."""
+    """Exits without cleaning up: nothing in this process is its own."""
     os._exit(0)
 
 
-def _work(order: Order) -> None:
-    """As `python -m` does it: the module is the program."""
-    fd = order.fds[0]
+def _work(request: BecomeRequest) -> None:
+    """Runs the worker's module as `python -m` does."""
+    fd = request.fds[0]
     os.set_inheritable(fd, True)
-    module = order.request["module"]
+    module = request.fields["module"]
     sys.argv = [module, "--fd", str(fd)]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -13,24 +13,33 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, func, select
+from sqlalchemy import Column, ColumnElement, Table, func, insert, literal, select
 
-from stoker.control.billing import CPU, HOUR_MS, Charge, HourRow, PriceList, by_hour, space
-from stoker.control.secrets import Secrets
-from stoker.control.store.opening import Conn
-from stoker.control.store.schema import bills, pods, volumes
+from stoker.control.billing import (
+    CPU,
+    HOUR_MS,
+    HOUR_S,
+    Charge,
+    HourRow,
+    PriceList,
+    Space,
+    by_hour,
+    space,
+)
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import bills, pods, spaces, volumes
+from stoker.control.store.database.secrets import Secrets
 from stoker.wire.messages import Span
 
 LOCAL = "local:"
 
 _ADD = """
 INSERT INTO bills (account, kind, hour, resource, worker, gpu_type, data_center, image, template,
-                   billed_ms, disk_gb, nano_usd)
+                   billed_ms, nano_usd)
 VALUES (:account, :kind, :hour, :resource, :worker, :gpu_type, :data_center, :image, :template,
-        :billed_ms, :disk_gb, :nano_usd)
+        :billed_ms, :nano_usd)
 ON CONFLICT (account, kind, hour, resource, worker, gpu_type, data_center, image, template) DO UPDATE
 SET billed_ms = bills.billed_ms + excluded.billed_ms,
-    disk_gb = CASE WHEN excluded.disk_gb > bills.disk_gb THEN excluded.disk_gb ELSE bills.disk_gb END,
     nano_usd = bills.nano_usd + excluded.nano_usd
 """
 
@@ -49,7 +58,7 @@ class Payer:
     template: str = ""
 
 
-def add_to_bill(conn: Conn, payer: Payer, hour: int, charge: Charge, disk_gb: int = 0) -> None:
+def add_to_bill(conn: Conn, payer: Payer, hour: int, charge: Charge) -> None:
     conn.run(
         _ADD,
         {
@@ -63,7 +72,6 @@ def add_to_bill(conn: Conn, payer: Payer, hour: int, charge: Charge, disk_gb: in
             "image": payer.image,
             "template": payer.template,
             "billed_ms": charge.billed_ms,
-            "disk_gb": disk_gb,
             "nano_usd": charge.nano_usd,
         },
     )
@@ -231,8 +239,27 @@ def _bill_space(
     values = {"id": payer.resource, "since": since, "until": until}
     if conn.run(_BILLED[table], values).rowcount and gb:
         for hour, first, last in by_hour(int(since * 1000), int(until * 1000)):
-            cost = space(gb_hour, gb, first, last)
-            add_to_bill(conn, payer, hour, Charge(0, cost), gb)
+            add_to_bill(conn, payer, hour, Charge(0, space(gb_hour, gb, first, last)))
+        _keep_space(conn, payer, since, until, gb)
+
+
+_LONGER = """
+UPDATE spaces SET ended = :until
+WHERE kind = :kind AND resource = :resource AND gpu_type = :gpu_type AND gb = :gb AND ended = :since
+"""
+
+
+def _keep_space(conn: Conn, payer: Payer, since: float, until: float, gb: int) -> None:
+    """The stretch goes on where its size is the same."""
+    row = {
+        "account": payer.account,
+        "kind": payer.kind,
+        "resource": payer.resource,
+        "gpu_type": payer.gpu_type,
+        "gb": gb,
+    }
+    if not conn.run(_LONGER, row | {"since": since, "until": until}).rowcount:
+        conn.execute(insert(spaces), row | {"began": since, "ended": until})
 
 
 # ---- reading ------------------------------------------------------------------------------------
@@ -255,13 +282,11 @@ class BillQuery:
 
 
 def read_bills(conn: Conn, query: BillQuery, *, days: bool = False) -> list[HourRow]:
-    """Summed up by hour, group and resource; `days`: by day, which is told by its first hour."""
+    """Summed up by hour, group and resource; `days`: by day, which is named by its first hour."""
     first, end = query.hours
     hour = bills.c.hour // 24 * 24 if days else bills.c.hour
-    keys: list[Any] = [hour.label("began"), bills.c.resource]
-    if query.by and query.by != "resource":
-        keys.append(bills.c[query.by])
-    sums = func.sum(bills.c.billed_ms), func.max(bills.c.disk_gb), func.sum(bills.c.nano_usd)
+    keys: list[Any] = [hour.label("began"), _name(bills, query).label("name")]
+    sums = func.sum(bills.c.billed_ms), func.sum(bills.c.nano_usd)
     wanted = (
         select(*keys, *sums)
         .where(
@@ -271,9 +296,28 @@ def read_bills(conn: Conn, query: BillQuery, *, days: bool = False) -> list[Hour
             bills.c.hour < end,
             *_filters(query),
         )
-        .group_by("began", *keys[1:])
+        .group_by("began", "name")
     )
-    return [_hour_row(query, tuple(row)) for row in conn.execute(wanted)]
+    return [HourRow(row[0], row[1], int(row[2]), int(row[3])) for row in conn.execute(wanted)]
+
+
+def read_spaces(conn: Conn, query: BillQuery) -> list[Space]:
+    """Of disks and volumes, which endpoints have none of: cut to begin with the query's hours."""
+    first, end = (hour * HOUR_S for hour in query.hours)
+    wanted = select(_name(spaces, query), spaces.c.began, spaces.c.ended, spaces.c.gb).where(
+        spaces.c.account == query.account,
+        spaces.c.kind == query.kind,
+        spaces.c.ended > first,
+        spaces.c.began < end,
+        *([spaces.c.resource == query.resource] if query.resource is not None else []),
+        *([spaces.c.gpu_type.in_(query.gpu_types)] if query.gpu_types is not None else []),
+    )
+    return [Space(name, max(began, first), ended, gb) for name, began, ended, gb in conn.execute(wanted)]
+
+
+def _name(table: Table, query: BillQuery) -> ColumnElement[str]:
+    known = query.by in table.c
+    return table.c[query.by] if known else literal("")
 
 
 def _filters(query: BillQuery) -> list[ColumnElement[bool]]:
@@ -283,9 +327,3 @@ def _filters(query: BillQuery) -> list[ColumnElement[bool]]:
         *(bills.c[name] == value for name, value in single.items() if value is not None),
         *(bills.c[name].in_(values) for name, values in several.items() if values is not None),
     ]
-
-
-def _hour_row(query: BillQuery, row: tuple[Any, ...]) -> HourRow:
-    hour, resource, *named, billed_ms, disk_gb, nano_usd = row
-    name = named[0] if named else resource if query.by else ""
-    return HourRow(hour, name, resource, int(billed_ms), int(disk_gb), int(nano_usd))

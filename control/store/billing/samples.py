@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from stoker.control.store.opening import Conn
-from stoker.control.store.schema import counters, spans
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import counters
 from stoker.control.types import Counted, QueueSample
-from stoker.wire.messages import Span
 
 SAMPLED = 10_000
 """Waiting jobs of one endpoint that a sample counts, of high and of low priority each."""
@@ -73,11 +72,3 @@ def read_counters(conn: Conn, account: str, endpoint: str) -> dict[str, int]:
         counters.c.account == account, counters.c.endpoint == endpoint
     )
     return {row.name: row.value for row in conn.execute(found)}
-
-
-def job_spans(conn: Conn, job: str) -> tuple[tuple[int, Span], ...]:
-    """The bill of one job, with the attempt of each span."""
-    found = select(spans).where(spans.c.job == job).order_by(spans.c.attempt, spans.c.kind, spans.c.unit)
-    return tuple(
-        (row.attempt, Span(row.kind, row.unit, row.quantity, row.nano_usd)) for row in conn.execute(found)
-    )

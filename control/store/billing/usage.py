@@ -1,7 +1,9 @@
 """Usage in the store: what workers and pods held their devices for, and what each span cost.
 
-A span is known by (owner, boot, n): one that is told again is the same, and changes nothing. Its price is
-that of the moment in which it arrives first. It goes into the bills of the hours that it lies in, in the same
+A span is known by (owner, boot, n). Told again, its longest stands: an agent lets a span grow until it sends
+it, and a copy of its disk, or its own next start, may tell of it as it was before. The time that is new is
+added; a shorter one, or one that differs in anything but its end, changes nothing. The price of time is that
+of the moment in which it arrives first. It goes into the bills of the hours that it lies in, in the same
 transaction. A span of an endpoint or a pod that there never was is dropped, and so is one that comes a week
 late: by then it is not known any more whether it came before. One that is longer than that, or lies more than
 a day ahead, tells of a clock that is wrong, and would be years of somebody's bill.
@@ -9,11 +11,11 @@ a day ahead, tells of a clock that is wrong, and would be years of somebody's bi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.control.billing import FREE, Charge, PriceList, by_hour, device_time
-from stoker.control.store.bills import Payer, add_to_bill, node_facts, seller
-from stoker.control.store.opening import Conn
+from stoker.control.store.billing.bills import Payer, add_to_bill, node_facts, seller
+from stoker.control.store.database.opening import Conn
 from stoker.wire.messages import Usage
 
 USAGE_LIFE_S = 7 * 86_400.0
@@ -26,6 +28,17 @@ INSERT INTO usage (owner, boot, n, account, kind, resource, state, gpu_type, dev
 VALUES (:owner, :boot, :n, :account, :kind, :resource, :state, :gpu_type, :devices, :began_ms, :ended_ms,
         :billed_ms, :nano_usd)
 ON CONFLICT DO NOTHING
+"""
+
+_SHORTER = """
+SELECT ended_ms FROM usage
+WHERE owner = :owner AND boot = :boot AND n = :n AND kind = :kind AND resource = :resource
+  AND state = :state AND devices = :devices AND began_ms = :began_ms AND ended_ms < :ended_ms
+"""
+
+_GROW = """
+UPDATE usage SET ended_ms = :ended_ms, billed_ms = billed_ms + :billed_ms, nano_usd = nano_usd + :nano_usd
+WHERE owner = :owner AND boot = :boot AND n = :n
 """
 
 
@@ -45,12 +58,9 @@ def add_usage(conn: Conn, node: str, span: Usage, prices: PriceList, now: float)
     owner = _owner(conn, node, span)
     if owner is None:
         return
-    parts = [
-        (hour, _cost(owner, span, prices, began, ended))
-        for hour, began, ended in by_hour(span.began_ms, span.ended_ms)
-    ]
-    if not _stored(conn, owner.payer, span, [cost for _, cost in parts]):
-        return
+    parts = _parts(owner, span, prices)
+    if not _stored(conn, owner.payer, span, parts):
+        parts = _grown(conn, owner, span, prices)
     for hour, cost in parts:
         if cost.billed_ms:
             add_to_bill(conn, owner.payer, hour, cost)
@@ -80,6 +90,14 @@ def _owner(conn: Conn, node: str, span: Usage) -> _Owner | None:
     return _Owner(payer, sold.share, free=sold.by_output)
 
 
+def _parts(owner: _Owner, span: Usage, prices: PriceList) -> list[tuple[int, Charge]]:
+    """What it costs in each of its hours."""
+    return [
+        (hour, _cost(owner, span, prices, began, ended))
+        for hour, began, ended in by_hour(span.began_ms, span.ended_ms)
+    ]
+
+
 def _cost(owner: _Owner, span: Usage, prices: PriceList, began_ms: int, ended_ms: int) -> Charge:
     if owner.free:
         return FREE
@@ -94,8 +112,23 @@ def _cost(owner: _Owner, span: Usage, prices: PriceList, began_ms: int, ended_ms
     )
 
 
-def _stored(conn: Conn, payer: Payer, span: Usage, costs: list[Charge]) -> bool:
-    values = {
+def _stored(conn: Conn, payer: Payer, span: Usage, parts: list[tuple[int, Charge]]) -> bool:
+    """False where it is known already."""
+    return conn.run(_INSERT, _row(payer, span, parts)).rowcount > 0
+
+
+def _grown(conn: Conn, owner: _Owner, span: Usage, prices: PriceList) -> list[tuple[int, Charge]]:
+    """What the time costs that was not known of a span that is; nothing where none is new."""
+    known = conn.run(_SHORTER, _row(owner.payer, span, [])).fetchone()
+    if known is None:
+        return []
+    parts = _parts(owner, replace(span, began_ms=known[0]), prices)
+    conn.run(_GROW, _row(owner.payer, span, parts))
+    return parts
+
+
+def _row(payer: Payer, span: Usage, parts: list[tuple[int, Charge]]) -> dict[str, object]:
+    return {
         "owner": span.owner,
         "boot": span.boot,
         "n": span.n,
@@ -107,10 +140,9 @@ def _stored(conn: Conn, payer: Payer, span: Usage, costs: list[Charge]) -> bool:
         "devices": len(span.devices),
         "began_ms": span.began_ms,
         "ended_ms": span.ended_ms,
-        "billed_ms": sum(cost.billed_ms for cost in costs),
-        "nano_usd": sum(cost.nano_usd for cost in costs),
+        "billed_ms": sum(cost.billed_ms for _, cost in parts),
+        "nano_usd": sum(cost.nano_usd for _, cost in parts),
     }
-    return conn.run(_INSERT, values).rowcount > 0
 
 
 _FORGET = """

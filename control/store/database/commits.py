@@ -8,8 +8,8 @@ back and each is run again in a transaction of its own, so that one culprit spoi
 function may thus run twice and must have no other effect than on its connection. Results are given out
 after the fsync, never before. A store that is full, locked or broken is `Unavailable`: nothing was
 accepted, and the process lives. A connection that broke is opened again by the next batch; where it broke
-during COMMIT, nobody knows on which side of it, and the batch is told so (`InDoubt`). A batch that another
-transaction was in the way of is run again, up to three times.
+during COMMIT, nobody knows on which side of it, and the batch raises `UncertainCommit`. A batch that
+conflicted with another transaction is run again, up to three times.
 
 There is one thread that writes, with PostgreSQL too. A second one would not commit sooner: grouping pays for
 the fsync already, the functions are Python and share one interpreter lock, and order within an endpoint
@@ -22,15 +22,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from stoker.control.errors import InDoubt, Unavailable
-from stoker.control.store.failures import is_clash, is_full, unavailable
-from stoker.control.store.opening import Conn, Store
+from stoker.control.errors import Unavailable, UncertainCommit
+from stoker.control.store.database.failures import is_clash, is_full, unavailable
+from stoker.control.store.database.opening import Conn, Store
 
 T = TypeVar("T")
 _MOST = 512
@@ -43,6 +42,10 @@ _TRIES = 4
 class Commits(Protocol):
     """What the control plane's shells ask for."""
 
+    uncertain_commit: asyncio.Event
+    """Set where it is unknown whether a commit happened. Jobs that it claimed were never sent, and ends that
+    it stored were never reported: whoever lives on what commits answer must look at the store again."""
+
     async def commit(self, fn: Callable[[Conn], T]) -> T: ...
 
     async def read(self, fn: Callable[[Conn], T]) -> T: ...
@@ -51,7 +54,7 @@ class Commits(Protocol):
 
 
 def said(error: Exception) -> Exception:
-    """A store that is down is said in words and may be tried again; every other error stays what it is."""
+    """Unavailable where the store is down, with the reason; any other error unchanged."""
     if isinstance(error, Unavailable) or (why := unavailable(error)) is None:
         return error
     told = Unavailable(f"nothing was stored: {why}; try again later")
@@ -59,56 +62,26 @@ def said(error: Exception) -> Exception:
     return told
 
 
-@dataclass(slots=True)
-class _Work:
-    fn: Callable[[Conn], Any]
-    future: asyncio.Future[Any]
-
-
-_Result = tuple[asyncio.Future[Any], Any, Exception | None]
-
-
 def run_batch(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, Exception | None]]:
-    """Runs them in one transaction; if that fails, each in its own."""
-    try:
-        return [(result, None) for result in _tried(conn, fns)]
-    except Exception as error:
-        told = said(error)
-        if len(fns) == 1 or (isinstance(told, Unavailable) and not is_full(error)):
-            return [(None, told)] * len(fns)
-    return [run_batch(conn, [fn])[0] for fn in fns]
-
-
-def _tried(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[Any]:
-    for _ in range(_TRIES - 1):
+    """Runs them in one transaction, again where another was in the way; if that fails, each in its own."""
+    for left in reversed(range(_TRIES)):
         try:
-            return _transact(conn, fns)
-        except Exception as error:
-            if not is_clash(error):
+            conn.begin()
+            try:
+                results: list[tuple[Any, Exception | None]] = [(fn(conn), None) for fn in fns]
+                conn.commit()
+            except BaseException:
+                conn.rollback()
                 raise
-    return _transact(conn, fns)
-
-
-def _transact(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[Any]:
-    conn.begin()
-    try:
-        results = [fn(conn) for fn in fns]
-        _commit(conn)
-    except BaseException:
-        conn.rollback()
-        raise
-    return results
-
-
-def _commit(conn: Conn) -> None:
-    try:
-        conn.commit()
-    except Exception as error:
-        if conn.broken:
-            raise InDoubt(
-                "the database went away in the very moment of storing: this may be stored, or not; try again"
-            ) from error
-        raise
+            return results
+        except Exception as error:
+            if left and is_clash(error):
+                continue
+            told = said(error)
+            if len(fns) == 1 or (isinstance(told, Unavailable) and not is_full(error)):
+                return [(None, told)] * len(fns)
+            break
+    return [run_batch(conn, [fn])[0] for fn in fns]
 
 
 def _run_reads(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, Exception | None]]:
@@ -116,7 +89,7 @@ def _run_reads(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, 
     results: list[tuple[Any, Exception | None]] = []
     for fn in fns:
         try:
-            conn.begin_read()
+            conn.begin(to_read=True)
             try:
                 results.append((fn(conn), None))
             finally:
@@ -127,104 +100,96 @@ def _run_reads(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, 
 
 
 _Batch = Callable[[Conn, list[Callable[[Conn], Any]]], list[tuple[Any, Exception | None]]]
+_Work = tuple[Callable[[Conn], Any], asyncio.Future[Any]]
+_Result = tuple[asyncio.Future[Any], Any, Exception | None]
 
 
-class _Lane:
-    """One thread with one connection: it takes all that waits, runs it, and wakes the loop once."""
+class _Lane(threading.Thread):
+    """One thread with one connection: it runs all that is waiting as one batch, and wakes the loop once.
+    None, put last, ends it."""
 
-    def __init__(self, name: str, conn: Conn, batch: _Batch) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(
+        self, name: str, conn: Conn, batch: _Batch, deliver: Callable[[Sequence[_Result]], None]
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self.waiting: SimpleQueue[_Work | None] = SimpleQueue()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._conn = conn
         self._batch = batch
-        self._waiting: SimpleQueue[_Work | None] = SimpleQueue()
-        self._closed = False
-        self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
+        self._deliver = deliver
 
-    async def run(self, fn: Callable[[Conn], T]) -> T:
-        if self._closed:
-            raise Unavailable("the store is closed")
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._waiting.put(_Work(fn, future))
-        return await future
-
-    async def close(self) -> None:
-        """Whatever was asked before is done first."""
-        if not self._closed:
-            self._closed = True
-            self._waiting.put(None)
-        await asyncio.shield(self._ended)
-        self._thread.join()
-
-    def _serve(self) -> None:
-        last = False
-        while not last and (first := self._waiting.get()) is not None:
-            works, last = self._drain(first)
-            self._tell(_deliver, self._run(works))
-        self._tell(_settle, self._ended)
-
-    def _tell(self, callback: Callable[[Any], None], value: Any) -> None:
-        # RuntimeError: the loop was closed before the store, so nobody is left to be told.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback, value)
-
-    def _drain(self, first: _Work) -> tuple[list[_Work], bool]:
-        works = [first]
-        try:
-            while len(works) < _MOST:
-                more = self._waiting.get_nowait()
-                if more is None:
-                    return works, True
-                works.append(more)
-        except Empty:
-            pass
-        return works, False
-
-    def _run(self, works: list[_Work]) -> list[_Result]:
-        results = self._batch(self._conn, [work.fn for work in works])
-        return [(work.future, value, error) for work, (value, error) in zip(works, results, strict=True)]
-
-
-def _settle(ended: asyncio.Future[None]) -> None:
-    if not ended.done():
-        ended.set_result(None)
-
-
-def _deliver(results: list[_Result]) -> None:
-    for future, value, error in results:
-        if future.done():
-            continue  # who asked was cancelled; the work is done all the same
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
+    def run(self) -> None:
+        ending = False
+        while not ending:
+            taken = [self.waiting.get()]
+            while len(taken) < _MOST and not self.waiting.empty():
+                taken.append(self.waiting.get())
+            works = [work for work in taken if work is not None]
+            results = self._batch(self._conn, [fn for fn, _ in works]) if works else []
+            answers = [(future, *result) for (_, future), result in zip(works, results, strict=True)]
+            if ending := taken[-1] is None:
+                answers.append((self.ended, None, None))
+            # RuntimeError: the loop was closed before the store, so nobody waits for it.
+            with suppress(RuntimeError):
+                self.ended.get_loop().call_soon_threadsafe(self._deliver, answers)
 
 
 class Committer:
     """One writer thread, one reader thread. Made on the loop that it serves."""
 
     def __init__(self, store: Store) -> None:
-        self._writes = _Lane("store-writer", store.writer, run_batch)
-        self._reads = self._writes if store.shared else _Lane("store-reader", store.reader(), _run_reads)
+        self.uncertain_commit = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._writes = self._reads = _Lane("store-writer", store.writer, run_batch, self._deliver)
+        if not store.shared:
+            self._reads = _Lane("store-reader", store.reader(), _run_reads, self._deliver)
+            self._reads.start()
+        self._writes.start()
 
     async def commit(self, fn: Callable[[Conn], T]) -> T:
         """Runs `fn` in a transaction; returns once it is on the disk."""
-        return await self._writes.run(fn)
+        if self._closed:
+            raise Unavailable("the store is closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._writes.waiting.put((fn, future))
+        return await future
 
     async def read(self, fn: Callable[[Conn], T]) -> T:
         """Runs `fn` on a snapshot that has every commit answered so far."""
-        return await self._reads.run(fn)
+        if self._closed:
+            raise Unavailable("the store is closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._reads.waiting.put((fn, future))
+        return await future
 
     async def close(self) -> None:
-        await self._writes.close()
-        await self._reads.close()
+        """Whatever was asked before is done first."""
+        if not self._closed:
+            self._closed = True
+            self._writes.waiting.put(None)
+            self._reads.waiting.put(None)
+        for lane in (self._writes, self._reads):
+            await asyncio.shield(lane.ended)
+            lane.join()
+
+    def _deliver(self, results: Sequence[_Result]) -> None:
+        for future, value, error in results:
+            if isinstance(error, UncertainCommit):
+                self.uncertain_commit.set()
+            if future.done():
+                continue  # who asked was cancelled; the work is done all the same
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
 
 
 class InlineCommitter:
     """No thread: commits at once. `hook` is called between the commit and the reply; it may raise a crash."""
 
     def __init__(self, store: Store, hook: Callable[[], None] | None = None) -> None:
+        self.uncertain_commit = asyncio.Event()
         self._conn = store.writer
         self._hook = hook
 

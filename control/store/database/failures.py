@@ -10,8 +10,8 @@ import sqlite3
 import psycopg
 import sqlalchemy.exc
 
-from stoker.control.store import postgres as store_postgres
-from stoker.control.store import sqlite as store_sqlite
+from stoker.control.store.database import postgres as store_postgres
+from stoker.control.store.database import sqlite as store_sqlite
 
 
 def driver_error(error: BaseException) -> sqlite3.Error | psycopg.Error | None:

@@ -1,8 +1,8 @@
 """Opens the store: its database, its tables, its version, the key to its secrets; and the connections to it.
 
-Where the tables lie is a `Database`: a file of SQLite's (control.store.sqlite) or a PostgreSQL database
-(control.store.postgres). Transactions are explicit: whoever holds a `Conn` begins and ends them
-(control.commit does). SQLAlchemy serves the cold statements and the raw driver the hot ones, on the same
+Where the tables lie is a `Database`: a file of SQLite's (`sqlite`) or a PostgreSQL database
+(`postgres`). Transactions are explicit: whoever holds a `Conn` begins and ends them
+(`commits` does). SQLAlchemy serves the cold statements and the raw driver the hot ones, on the same
 connection and in the same transaction.
 """
 
@@ -18,12 +18,13 @@ import psycopg
 import sqlalchemy
 from sqlalchemy import Executable, insert, select
 
-from stoker.control.secrets import SecretKeyError, Secrets, load_secrets, random_secrets
-from stoker.control.store import schema
-from stoker.control.store.failures import driver_error
-from stoker.control.store.postgres import PostgresDatabase, Taken, is_url
-from stoker.control.store.sqlite import MEMORY, SqliteFile
-from stoker.control.store.statements import Dialect, Written
+from stoker.control.errors import UncertainCommit
+from stoker.control.store.database import schema
+from stoker.control.store.database.failures import driver_error
+from stoker.control.store.database.postgres import PostgresDatabase, Taken, is_url
+from stoker.control.store.database.secrets import SecretKeyError, Secrets, load_secrets, random_secrets
+from stoker.control.store.database.sqlite import MEMORY, SqliteFile
+from stoker.control.store.database.statements import Dialect, Written
 
 DEFAULT_ACCOUNT = "default"
 _CHECK = b"stoker"
@@ -115,30 +116,29 @@ class Conn:
     ) -> sqlalchemy.CursorResult[*tuple[Any, ...]]:
         return self.sql.execute(statement, list(rows) if rows else None)
 
-    def begin(self) -> None:
-        """A transaction that will write."""
-        self._start(self._begin)
-
-    def begin_read(self) -> None:
-        """One snapshot for several reads."""
-        self._start(self._begin_read)
-
-    def _start(self, begin: str) -> None:
-        """Nothing is lost with a connection that turns out to be broken here."""
-        if not self.broken:
-            try:
-                self.raw.execute(begin)
-            except Exception:
-                if not self.broken:
-                    raise
-            else:
-                return
-        self.close()
-        self._open()
-        self.raw.execute(begin)
+    def begin(self, *, to_read: bool = False) -> None:
+        """A transaction that will write, or one snapshot for several reads. Nothing is lost with a connection
+        that turns out to be broken here."""
+        begin = self._begin_read if to_read else self._begin
+        try:
+            self.raw.execute(begin)
+        except Exception:
+            if not self.broken:
+                raise
+            self.close()
+            self._open()
+            self.raw.execute(begin)
 
     def commit(self) -> None:
-        self.raw.execute("COMMIT")
+        """Raises UncertainCommit where the connection breaks meanwhile."""
+        try:
+            self.raw.execute("COMMIT")
+        except Exception as error:
+            if not self.broken:
+                raise
+            raise UncertainCommit(
+                "the database went away in the very moment of storing: this may be stored, or not; try again"
+            ) from error
 
     def rollback(self) -> None:
         """Ends the transaction, if it has not been ended by what went wrong."""

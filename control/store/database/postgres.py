@@ -23,7 +23,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import StrDumperUnknown
 from sqlalchemy.pool import NullPool
 
-from stoker.control.store.statements import POSTGRESQL
+from stoker.control.store.database.statements import POSTGRESQL
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ SCHEMES = ("postgresql://", "postgres://")
 PATIENCE_S = 5.0
 """How long a new control waits for the lock: the server may not have noticed yet that the last one died."""
 
-_WRITER = 0x53746F6B6572  # the letters of Stoker
+_WRITER = 0x53746F6B6572  # "Stoker" in ASCII
 _TABLES = _WRITER + 1
 _DEFAULTS = {
     "application_name": "stoker",
@@ -95,7 +95,7 @@ class _Int(Int8BinaryDumper):
 
 
 class PostgresDatabase:
-    """The database of a URL. Raises ValueError, in words without the URL."""
+    """The database of a URL. Raises ValueError, whose text does not repeat the URL."""
 
     dialect = POSTGRESQL
     shared = False
@@ -184,7 +184,7 @@ class PostgresDatabase:
         return status in {psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR}
 
     def words(self, error: Exception) -> str:
-        """What the server said, on one line."""
+        """The server's message, on one line."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         line = next((line for line in reversed(lines) if "failed: " in line), lines[0])
         said = line.rpartition("failed: ")[2].removeprefix("FATAL:").strip()
@@ -199,14 +199,14 @@ def is_url(where: str) -> bool:
 
 
 def _named(given: dict[str, Any]) -> str:
-    """`stoker at db.example:5432`: all of a URL that may be told."""
+    """`stoker at db.example:5432`: all of a URL that may be shown."""
     host, port = given.get("host") or given.get("hostaddr") or "localhost", given.get("port") or "5432"
     name = given.get("dbname") or given.get("user") or "postgres"
     return f"{name} at {host}:{port}"
 
 
 def why(error: psycopg.Error) -> str | None:
-    """In words, if it is the server's trouble and not the statement's."""
+    """The reason, if the server failed and not the statement."""
     if error.sqlstate is not None:
         return UNAVAILABLE.get(error.sqlstate) or UNAVAILABLE.get(error.sqlstate[:2])
     return _GONE if isinstance(error, psycopg.OperationalError) else None

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 8
 
 metadata = MetaData()
 
@@ -79,13 +79,13 @@ keys = _table(
     "keys",
     Column("id", Text, primary_key=True),
     _account(),
-    _text("kind"),  # key, join
+    _text("kind"),  # key, join, node
     _text("name"),
     Column("hash", LargeBinary, nullable=False),
     _time("created_at"),
     Column("expires_at", _TIME),
     Column("revoked_at", _TIME),
-    _text_default("access", "{}"),  # JSON: control.access
+    _text_default("access", "{}"),  # JSON: control.rules.access
     Column("last_used_at", _TIME),
     Column("uses_left", _INT),  # of a join token; NULL: any number
 )
@@ -223,7 +223,21 @@ nodes = _table(
     _text_default("account", "default"),
     _int("drained", 0),  # an operator wants no work there
     _text_default("join_key", ""),  # the token that it joined with
+    _text_default("credential", ""),  # the id of what it comes back with
 )
+
+given_workers = _table(  # what nodes were told to run: they are believed about nothing else
+    "given_workers",
+    Column("worker", Text, primary_key=True),
+    _text("node"),
+    _text("endpoint"),
+    _int("version"),
+    _int("slots"),
+    _text("devices"),  # JSON: their uuids
+    Column("taken_at", _TIME),  # when it was wanted no more
+)
+Index("given_workers_node", given_workers.c.node)
+Index("given_workers_taken", given_workers.c.taken_at)
 
 jobs = _table(
     "jobs",
@@ -343,6 +357,7 @@ webhooks = _table(  # what is still to be delivered, as it was when the job ende
     "webhooks",
     Column("id", Text, primary_key=True),
     _text("job"),
+    _account(),
     _text("url"),
     _text("receiver"),  # the host and port of it
     _text("state"),
@@ -364,7 +379,7 @@ webhooks = _table(  # what is still to be delivered, as it was when the job ende
     Column("output_size", _INT),
     Column("output_sha256", Text),
 )
-Index("webhooks_due", webhooks.c.next_at)
+Index("webhooks_due", webhooks.c.account, webhooks.c.next_at)
 Index("webhooks_job", webhooks.c.job)
 
 spans = _table(
@@ -412,12 +427,24 @@ bills = _table(  # the hours' sums of usage, spans, disks and volumes
     _text("image"),
     _text("template"),
     _int("billed_ms"),
-    _int("disk_gb"),
     _int("nano_usd"),
     PrimaryKeyConstraint(
         "account", "kind", "hour", "resource", "worker", "gpu_type", "data_center", "image", "template"
     ),
 )
+
+spaces = _table(  # how large disks and volumes were from when to when, as far as that is billed
+    "spaces",
+    _text("account"),
+    _text("kind"),  # pod, volume
+    _text("resource"),
+    _text("gpu_type"),  # of a pod
+    _int("gb"),
+    _time("began"),
+    _time("ended"),
+    PrimaryKeyConstraint("kind", "resource", "began"),
+)
+Index("spaces_ended", spaces.c.account, spaces.c.kind, spaces.c.ended)
 
 artifacts = _table(
     "artifacts",

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy.pool import NullPool
 
-from stoker.control.store.statements import SQLITE
+from stoker.control.store.database.statements import SQLITE
 
 MEMORY = ":memory:"
 _BUSY_MS = 5_000

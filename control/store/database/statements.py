@@ -1,4 +1,4 @@
-"""The hot statements of statements.sql, with the guards that control.job decides; and their two dialects.
+"""The hot statements of statements.sql, with the guards of the job machine; and their two dialects.
 
 A statement is written once. What SQLite and PostgreSQL say differently is a macro in it, and `written` puts
 in the words of one of them:
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
-from stoker.control.job import MOVES
+from stoker.control.rules.machine import MOVES
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _GUARD = re.compile(r"\{from (\w+)\}")
@@ -33,7 +33,7 @@ def guard(move: str) -> str:
 
 
 def _load() -> dict[str, str]:
-    whole = files("stoker.control.store").joinpath("statements.sql").read_text(encoding="utf-8")
+    whole = files("stoker.control.store.database").joinpath("statements.sql").read_text(encoding="utf-8")
     _, *pairs = _NAME.split(whole)
     return {
         name: _GUARD.sub(lambda found: guard(found[1]), body).strip()

@@ -77,7 +77,7 @@ WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
 ON CONFLICT (seq) DO UPDATE SET attempt = excluded.attempt, value = excluded.value
 
 -- name: set_uploading
-UPDATE jobs SET uploading = 1
+UPDATE jobs SET uploading = 1, reason = :why
 WHERE id = :job AND attempt = :attempt AND node = :node AND {from end}
 
 -- name: is_open
@@ -89,6 +89,11 @@ UPDATE nodes SET seen_at = :now WHERE id = :node AND session = :session AND aliv
 -- name: is_current
 SELECT 1 FROM nodes WHERE id = :node AND session = :session AND alive = 1
 
+-- name: add_node
+INSERT INTO nodes (id, name, boot, session, alive, seen_at, opened_at, devices, facts)
+VALUES (:node, :name, :boot, 0, 0, :now, :now, :devices, :facts)
+ON CONFLICT (id) DO NOTHING
+
 -- name: open_session
 INSERT INTO nodes (id, name, boot, session, alive, seen_at, opened_at, devices, facts)
 VALUES (:node, :name, :boot, :session, 1, :now, :now, :devices, :facts)
@@ -98,7 +103,8 @@ ON CONFLICT (id) DO UPDATE SET name = excluded.name, boot = excluded.boot, sessi
 
 -- name: view
 SELECT j.id, j.endpoint, j.state, j.created_at, j.sync, j.attempt, j.refused, j.worker, j.delay_ms,
-       j.execution_ms, j.webhook, j.not_before, j.reason, r.output, r.ref_key, r.ref_size, r.ref_sha256, r.error, p.value
+       j.execution_ms, j.webhook, j.not_before,
+       CASE WHEN j.state = 'IN_PROGRESS' AND j.uploading = 0 THEN NULL ELSE j.reason END, r.output, r.ref_key, r.ref_size, r.ref_sha256, r.error, p.value
 FROM jobs j
 LEFT JOIN results r ON r.seq = j.seq
 LEFT JOIN progress p ON p.seq = j.seq AND p.attempt = j.attempt

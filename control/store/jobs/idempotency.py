@@ -7,8 +7,9 @@ belongs to an account and an endpoint.
 from __future__ import annotations
 
 from stoker.control.errors import KeyReused
-from stoker.control.store.opening import Conn
-from stoker.control.types import NewJob, Once
+from stoker.control.rules.submissions import Once
+from stoker.control.store.database.opening import Conn
+from stoker.control.types import NewJob
 
 KEY_LIFE_S = 86_400.0
 

@@ -7,27 +7,28 @@ low priority last; it is guarded by the session of the node, so that a supersede
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stoker.control.job_policy import retries
-from stoker.control.store.idempotency import first_use
-from stoker.control.store.opening import Conn
-from stoker.control.store.views import ref_of, view
-from stoker.control.types import Claimed, JobState, JobView, NewJob, S3Config, Slot, Submitted
+from stoker.control.rules.events import JobState
+from stoker.control.rules.policy import retries
+from stoker.control.rules.submissions import S3Config
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.jobs.idempotency import first_use
+from stoker.control.store.jobs.queries import ref_of, view
+from stoker.control.types import Claimed, JobView, NewJob, Slot, Submitted
 from stoker.wire.messages import Ref
 
-_RETRY_RANK = {False: 0, True: 2}
+RANK = {(False, True): 0, (False, False): 1, (True, True): 2, (True, False): 3}
+"""Where in its endpoint's queue a job stands, by whether it is of low priority and whether it is tried again:
+the lower, the earlier."""
 
 
-def rank(*, low: bool, again: bool) -> int:
-    """Where in its endpoint's queue a job stands: the lower, the earlier."""
-    return _RETRY_RANK[low] + (0 if again else 1)
+NO_REF: Mapping[str, Any] = {"ref_key": None, "ref_size": None, "ref_sha256": None}
+"""The columns of a payload that is in its row."""
 
 
-def ref_columns(ref: Ref | None) -> dict[str, Any]:
-    if ref is None:
-        return {"ref_key": None, "ref_size": None, "ref_sha256": None}
+def ref_columns(ref: Ref) -> Mapping[str, Any]:
     return {"ref_key": ref.key, "ref_size": ref.size, "ref_sha256": ref.sha256}
 
 
@@ -72,7 +73,7 @@ def _insert(conn: Conn, new: NewJob) -> int:
         "id": new.id,
         "account": new.account,
         "endpoint": new.endpoint,
-        "rank": rank(low=new.low_priority, again=False),
+        "rank": RANK[new.low_priority, False],
         "created_at": new.created_at,
         "expires_at": new.expires_at,
         "retention_s": new.retention_s,
@@ -86,7 +87,8 @@ def _insert(conn: Conn, new: NewJob) -> int:
     }
     (seq,) = conn.run("insert_job", row).fetchone()
     s3 = None if new.s3 is None else _seal_s3(conn, new.s3)
-    conn.run("insert_input", {"seq": seq, "body": new.input, "s3": s3} | ref_columns(new.input_ref))
+    where = NO_REF if new.input_ref is None else ref_columns(new.input_ref)
+    conn.run("insert_input", {"seq": seq, "body": new.input, "s3": s3, **where})
     return int(seq)
 
 
@@ -99,23 +101,20 @@ def claim(
     for slot in slots:
         if slot.free < 1 or slot.endpoint in empty:
             continue
-        rows = conn.run("claim", _slot_values(slot, now)).fetchall()
+        values = {
+            "endpoint": slot.endpoint,
+            "node": slot.node,
+            "session": slot.session,
+            "worker": slot.worker,
+            "free": slot.free,
+            "now": now,
+        }
+        rows = conn.run("claim", values).fetchall()
         # Asked only where another slot could be spared the question: it costs as much as the claim.
         if len(rows) < slot.free and len(slots) > 1 and _is_current(conn, slot):
             empty.add(slot.endpoint)
         claimed += [_claimed(conn, slot, row, known or {}) for row in sorted(rows)]
     return tuple(claimed)
-
-
-def _slot_values(slot: Slot, now: float) -> dict[str, Any]:
-    return {
-        "endpoint": slot.endpoint,
-        "node": slot.node,
-        "session": slot.session,
-        "worker": slot.worker,
-        "free": slot.free,
-        "now": now,
-    }
 
 
 def _is_current(conn: Conn, slot: Slot) -> bool:
@@ -126,7 +125,7 @@ def _is_current(conn: Conn, slot: Slot) -> bool:
 
 def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJob]) -> Claimed:
     seq, job, attempt, refused, account, created_at, expires_at, timeout_ms = row
-    if retries(attempt, refused):
+    if attempt > 1 and retries(attempt, refused):
         count(conn, account, slot.endpoint, "retried")
     new = known.get(seq)
     if new is not None:
@@ -137,6 +136,7 @@ def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJ
     return Claimed(
         job=job,
         attempt=attempt,
+        account=account,
         endpoint=slot.endpoint,
         node=slot.node,
         worker=slot.worker,

@@ -1,4 +1,5 @@
-"""What callers order of stored jobs: cancel one, clear the queue, try one again, keep one no longer than.
+"""What callers order of stored jobs: cancel one, end one that took too long, clear the queue, try one again,
+keep one no longer than.
 
 Each is one guarded statement; what it leaves behind goes in the same transaction. An order that comes too
 late changes nothing, and the job is given back as it is.
@@ -8,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker.control.job import PURGED
-from stoker.control.store.abandoned import has_delivered, note_leftovers, prefixes, release
-from stoker.control.store.jobs import count, rank
-from stoker.control.store.opening import Conn
-from stoker.control.store.statements import guard
-from stoker.control.store.views import shown, view
-from stoker.control.store.webhooks import note_end
-from stoker.control.types import Changed, JobState, JobView
+from stoker.control.rules.events import JobState
+from stoker.control.rules.machine import PURGED
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.jobs import NO_REF, RANK, count
+from stoker.control.store.jobs.orphans import has_delivered, note_orphans, prefixes, release
+from stoker.control.store.jobs.queries import shown, view
+from stoker.control.store.jobs.webhooks import note_end
+from stoker.control.types import Changed, JobView
 from stoker.wire.messages import AttemptKey
 
 DELETED = "the endpoint was deleted"
@@ -25,7 +27,7 @@ DELETED = "the endpoint was deleted"
 
 # `node` stays: what the attempt cost may still be reported.
 _END = """
-UPDATE jobs SET state = 'CANCELLED', ended_at = :now, suspect = 0, uploading = 0, reason = :reason,
+UPDATE jobs SET state = :state, ended_at = :now, suspect = 0, uploading = 0, reason = :reason,
     delay_ms = COALESCE(delay_ms, {ms :now - created_at}), expires_at = {kept}
 """
 _ENDED = """
@@ -35,6 +37,10 @@ RETURNING id, endpoint, state, created_at, sync, attempt, refused, worker, delay
 
 _CANCEL = f"""{_END}
 WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("cancel")}
+{_ENDED}"""
+
+_END_WAIT = f"""{_END}
+WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("wait_over")}
 {_ENDED}"""
 
 # `seq + 0`: the queue's own index is to be walked, and not that of all jobs.
@@ -50,22 +56,36 @@ def cancel(
     conn: Conn, account: str, endpoint: str, job: str, now: float
 ) -> tuple[JobView | None, Changed | None]:
     """CANCELLED at once, if it had not ended; its view, and what changed."""
-    values = {"account": account, "endpoint": endpoint, "job": job, "now": now, "reason": None}
-    row = conn.run(_CANCEL, values).fetchone()
+    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
+    row = conn.run(_CANCEL, values | {"state": "CANCELLED", "reason": None}).fetchone()
     if row is None:
         return view(conn, account, endpoint, job, now), None
-    changed = _cancelled(conn, row, now)
+    changed = _ended(conn, row, now)
     count(conn, account, endpoint, "cancelled")
+    return changed.view, changed
+
+
+def end_wait(
+    conn: Conn, account: str, endpoint: str, job: str, now: float, why: str
+) -> tuple[JobView | None, Changed | None]:
+    """TIMED_OUT with this error, if it had not ended; its view, and what changed."""
+    values = {"account": account, "endpoint": endpoint, "job": job, "now": now}
+    row = conn.run(_END_WAIT, values | {"state": "TIMED_OUT", "reason": None}).fetchone()
+    if row is None:
+        return view(conn, account, endpoint, job, now), None
+    conn.run("insert_result", {"seq": row[14], "output": None, "error": why, **NO_REF})
+    changed = _ended(conn, row, now, why)
+    count(conn, account, endpoint, "failed")
     return changed.view, changed
 
 
 def purge(conn: Conn, account: str, endpoint: str, upto: int, now: float, limit: int) -> tuple[Changed, ...]:
     """Cancels at most `limit` waiting jobs, none that came after `upto`. Fewer than that: it is done."""
     values = {"account": account, "endpoint": endpoint, "upto": upto, "now": now, "limit": limit}
-    rows = conn.run(_PURGE, values | {"reason": PURGED}).fetchall()
+    rows = conn.run(_PURGE, values | {"state": "CANCELLED", "reason": PURGED}).fetchall()
     if rows:
         count(conn, account, endpoint, "cancelled", len(rows))
-    return tuple(_cancelled(conn, row, now) for row in rows)
+    return tuple(_ended(conn, row, now) for row in rows)
 
 
 _CANCEL_ALL = f"""{_END}
@@ -76,9 +96,9 @@ WHERE seq IN (SELECT seq FROM jobs WHERE endpoint = :endpoint AND {guard("cancel
 
 def cancel_all(conn: Conn, endpoint: str, now: float, limit: int) -> tuple[Changed, ...]:
     """Cancels at most `limit` jobs of an endpoint that was deleted, waiting or running. Fewer: it is done."""
-    values = {"endpoint": endpoint, "now": now, "limit": limit, "reason": DELETED}
+    values = {"endpoint": endpoint, "now": now, "limit": limit, "state": "CANCELLED", "reason": DELETED}
     rows = conn.run(_CANCEL_ALL, values).fetchall()
-    return tuple(_cancelled(conn, row, now) for row in rows)
+    return tuple(_ended(conn, row, now) for row in rows)
 
 
 # As both columns of the list's index order it: MAX(seq) may read every endpoint's jobs.
@@ -94,21 +114,23 @@ def newest(conn: Conn, endpoint: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def _cancelled(conn: Conn, row: Any, now: float) -> Changed:
-    ended = shown(row, now)
+def _ended(conn: Conn, row: Any, now: float, error: str | None = None) -> Changed:
+    ended = shown(row, now, error=error)
     node, seq = row[13], row[14]
-    note_end(conn, seq, ended, now)
+    if ended.webhook is not None:
+        note_end(conn, seq, ended, ended.webhook, now)
     stop = None if node is None else (node, AttemptKey(ended.id, ended.attempt))
-    return Changed(ended.id, ended.endpoint, JobState.CANCELLED, cancel=stop, view=ended)
+    return Changed(ended.id, ended.endpoint, ended.state, cancel=stop, view=ended)
 
 
 # ---- retry --------------------------------------------------------------------------------------
 
 _REOPEN = f"""
 UPDATE jobs SET state = 'IN_QUEUE', not_before = :now, expires_at = ttl_at,
-    rank = CASE WHEN low = 1 THEN {rank(low=True, again=True)} ELSE {rank(low=False, again=True)} END,
+    rank = CASE WHEN low = 1 THEN {RANK[True, True]} ELSE {RANK[False, True]} END,
     failures = 0, handler_failures = 0, given_before = attempt - refused, first_attempt = attempt + 1,
-    reason = NULL, claimed_at = NULL, ended_at = NULL, worker = NULL, delay_ms = NULL, execution_ms = NULL
+    reason = NULL, claimed_at = NULL, ended_at = NULL, node = NULL, worker = NULL, delay_ms = NULL,
+    execution_ms = NULL
 WHERE id = :job AND account = :account AND endpoint = :endpoint AND expires_at > :now AND {guard("reopen")}
 RETURNING seq, attempt
 """
@@ -142,7 +164,7 @@ def _forget_result(conn: Conn, endpoint: str, last: AttemptKey, seq: int) -> Non
         conn.run(f"DELETE FROM {table} WHERE seq = :seq", {"seq": seq})
     release(conn, last.job, keys)
     if not named:
-        note_leftovers(conn, prefixes(endpoint, last.job, [last.attempt]))
+        note_orphans(conn, prefixes(endpoint, last.job, [last.attempt]))
 
 
 # ---- a shorter life -----------------------------------------------------------------------------

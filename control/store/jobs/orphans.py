@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from stoker.control.store.opening import Conn
+from stoker.control.store.database.opening import Conn
 from stoker.control.types import Changed
 from stoker.wire.names import attempt_prefix
 
@@ -25,7 +25,7 @@ ON CONFLICT (name) DO UPDATE SET not_before = excluded.not_before
 """
 
 
-def note_leftovers(conn: Conn, names: Collection[str], not_before: float = 0.0) -> None:
+def note_orphans(conn: Conn, names: Collection[str], not_before: float = 0.0) -> None:
     """Object keys, and prefixes that end in a slash, to be deleted from the object store.
 
     Who is about to put one notes it for later and forgets it with the row that names it: no crash between
@@ -37,7 +37,7 @@ def note_leftovers(conn: Conn, names: Collection[str], not_before: float = 0.0) 
 
 def noted(conn: Conn, changed: tuple[Changed, ...]) -> tuple[Changed, ...]:
     """Notes what the attempts that do not count have left, in the transaction that gave them up."""
-    note_leftovers(conn, [prefix for change in changed for prefix in change.losers])
+    note_orphans(conn, [prefix for change in changed for prefix in change.losers])
     return changed
 
 
@@ -57,7 +57,7 @@ def release(conn: Conn, job: str, keys: Iterable[str | None]) -> None:
     given_up = {key for key in keys if key is not None}
     if given_up:
         named = {key for row in conn.run(_NAMED, {"job": job}) for key in row}
-        note_leftovers(conn, sorted(given_up - named))
+        note_orphans(conn, sorted(given_up - named))
 
 
 _DELIVERED = "SELECT 1 FROM artifacts WHERE job = :job LIMIT 1"
@@ -74,6 +74,6 @@ def leftovers(conn: Conn, now: float, limit: int) -> tuple[str, ...]:
     return tuple(name for (name,) in found)
 
 
-def forget_leftovers(conn: Conn, names: Collection[str]) -> None:
+def forget_orphans(conn: Conn, names: Collection[str]) -> None:
     """They are deleted from the object store."""
     conn.run_many("DELETE FROM leftovers WHERE name = :name", [{"name": name} for name in names])

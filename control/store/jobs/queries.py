@@ -7,20 +7,14 @@ stream's pollers. Outputs are read only where one record is asked for.
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
-from stoker.control.job_policy import retries
-from stoker.control.store.opening import Conn
-from stoker.control.types import (
-    TERMINAL,
-    AttemptLog,
-    Cursor,
-    JobState,
-    JobView,
-    Listing,
-    Page,
-    StoredChunk,
-)
+from stoker.control.rules.events import JobState
+from stoker.control.rules.policy import retries
+from stoker.control.store.database.opening import Conn
+from stoker.control.streams import AttemptLog, Cursor, StoredChunk
+from stoker.control.types import JobView, Listing, Page
 from stoker.wire.messages import Ref
 
 
@@ -51,7 +45,6 @@ def shown(row: Any, now: float, **rest: Any) -> JobView:
     """A view from a row that begins with the columns of `view` in statements.sql, and the `rest` of it."""
     state = JobState(row[2])
     waits = state is JobState.IN_QUEUE
-    reason = row[12] if state in TERMINAL else None
     return JobView(
         id=row[0],
         endpoint=row[1],
@@ -65,16 +58,18 @@ def shown(row: Any, now: float, **rest: Any) -> JobView:
         execution_ms=row[9],
         webhook=row[10],
         not_before=row[11] if waits else 0.0,
-        reason=_backing_off(row[5], row[11] - now, row[12]) if waits else reason,
+        reason=_backing_off(row[5], row[11], now, row[12]) if waits else row[12],
         **rest,
     )
 
 
-def _backing_off(attempt: int, wait_s: float, why: str | None) -> str | None:
-    """Why a queued job waits, if it is of its own accord."""
-    if wait_s <= 0 or not attempt:
+def _backing_off(attempt: int, not_before: float, now: float, why: str | None) -> str | None:
+    """Why a queued job waits, if it is of its own accord. It names a time, which stays the same while
+    it waits: whoever tells each new reason tells this one once."""
+    if not_before <= now or not attempt:
         return None
-    said = f"backing off for {math.ceil(wait_s)} s after attempt {attempt}"
+    until = datetime.fromtimestamp(math.ceil(not_before), UTC)
+    said = f"backing off until {until:%H:%M:%S} UTC after attempt {attempt}"
     return said if why is None else f"{said}: {why}"
 
 
@@ -99,7 +94,7 @@ SELECT seq, created_at FROM jobs WHERE {_BELOW} AND (endpoint, seq) > (:endpoint
 """
 _LIST = f"""
 SELECT id, endpoint, state, created_at, sync, attempt, refused, worker, delay_ms, execution_ms, webhook,
-       not_before, reason, seq
+       not_before, CASE WHEN state = 'IN_PROGRESS' AND uploading = 0 THEN NULL ELSE reason END, seq
 FROM jobs
 WHERE {_BELOW} AND (endpoint, seq) >= (:endpoint, :deepest)
   {{sqlite AND seq >= :deepest}} AND account = :account AND expires_at > :now
@@ -166,7 +161,7 @@ def stream_cursor(conn: Conn, job: str) -> Cursor:
 
 
 def advance(conn: Conn, job: str, cursor: Cursor) -> None:
-    """Moves the pollers' cursor forward, never back. An end that a retry has undone was not told."""
+    """Moves the pollers' cursor forward, never back. An end that a retry has undone was not delivered."""
     values = {"job": job, "attempt": cursor.attempt, "n": cursor.n, "told": int(cursor.told)}
     conn.run(_ADVANCE, values)
 

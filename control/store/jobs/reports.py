@@ -12,18 +12,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stoker.control.billing import PriceList
-from stoker.control.job_policy import Again, Counts, after_failure, after_refusal, is_failure, retries
-from stoker.control.pod import WantedPod
-from stoker.control.store.abandoned import prefixes, release
-from stoker.control.store.bills import bill_outputs
-from stoker.control.store.jobs import count, rank, ref_columns
-from stoker.control.store.opening import Conn
-from stoker.control.store.pods import apply_pod_state
-from stoker.control.store.statements import guard
-from stoker.control.store.usage import add_usage
-from stoker.control.store.volumes import note_used
-from stoker.control.store.webhooks import note_end
-from stoker.control.types import Changed, JobState, JobView, Reported
+from stoker.control.rules.events import JobState
+from stoker.control.rules.pods import WantedPod
+from stoker.control.rules.policy import Again, Counts, after_failure, after_refusal, retries
+from stoker.control.store.billing.bills import bill_outputs
+from stoker.control.store.billing.usage import add_usage
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.jobs import NO_REF, RANK, count, ref_columns
+from stoker.control.store.jobs.orphans import prefixes, release
+from stoker.control.store.jobs.webhooks import note_end
+from stoker.control.store.resources.pods import apply_pod_state
+from stoker.control.store.resources.volumes import note_used
+from stoker.control.types import Changed, JobView, Reported
 from stoker.wire.messages import (
     Artifact,
     AttemptKey,
@@ -41,6 +42,8 @@ from stoker.wire.messages import (
 
 ARTIFACT_LIFE_S = 7 * 86_400.0
 RENEWAL_S = 1.0
+"""A lease is many seconds long, and an outcome should cost few statements."""
+
 LOG_LINES = 100
 LOG_BYTES = 16 * 1024
 DEVICE_MS = "device_ms"
@@ -81,7 +84,10 @@ def apply_reports(
     prices: PriceList = NO_PRICES,
 ) -> Reported:
     """Applies them in order, and renews the node's lease. Outcomes are guarded by node and attempt only."""
-    _renew(conn, node, session, now)
+    renewed, at = conn.renewed.get(node, (0, 0.0))
+    if renewed != session or abs(now - at) >= RENEWAL_S:
+        conn.run("renew", {"node": node, "session": session, "now": now})
+        conn.renewed[node] = session, now
     done = _Gathered()
     for report in reports:
         match report.body:
@@ -92,8 +98,8 @@ def apply_reports(
             case Progress(job, attempt, value):
                 values = {"job": job, "attempt": attempt, "node": node, "value": value}
                 _news(conn, "set_progress", values, done)
-            case Uploading(job, attempt):
-                conn.run("set_uploading", {"job": job, "attempt": attempt, "node": node})
+            case Uploading(job, attempt, why):
+                conn.run("set_uploading", {"job": job, "attempt": attempt, "node": node, "why": why or None})
             case Refused() as refused:
                 _refused(conn, node, refused, now, done)
             case PodState() as state:
@@ -109,17 +115,10 @@ def apply_reports(
     return Reported(tuple(done.changed), news, stale, tuple(done.orphans), tuple(done.pods))
 
 
-def _renew(conn: Conn, node: str, session: int, now: float) -> None:
-    """At most once a second: a lease is many seconds long, and an outcome should cost few statements."""
-    renewed, at = conn.renewed.get(node, (0, 0.0))
-    if renewed != session or abs(now - at) >= RENEWAL_S:
-        conn.run("renew", {"node": node, "session": session, "now": now})
-        conn.renewed[node] = session, now
-
-
 def _chunk(conn: Conn, node: str, chunk: Chunk, done: _Gathered) -> None:
     values = {"job": chunk.job, "attempt": chunk.attempt, "node": node, "n": chunk.n, "value": chunk.value}
-    if not _news(conn, "insert_chunk", values | ref_columns(chunk.ref), done) and chunk.ref is not None:
+    where = NO_REF if chunk.ref is None else ref_columns(chunk.ref)
+    if not _news(conn, "insert_chunk", {**values, **where}, done) and chunk.ref is not None:
         release(conn, chunk.job, [chunk.ref.key])
 
 
@@ -137,13 +136,12 @@ def _news(conn: Conn, statement: str, values: dict[str, Any], done: _Gathered) -
 
 
 def _outcome(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> None:
-    if is_failure(outcome.end):
-        accepted = _failed_attempt(conn, node, outcome, now, done)
+    if outcome.end in _STATES:
+        accepted = _finish(conn, node, outcome, _STATES[outcome.end], outcome.error, now, done)
     elif outcome.end == "cancelled":
         accepted = _stopped(conn, node, outcome, now, done)
     else:
-        state = _STATES.get(outcome.end, JobState.FAILED)
-        accepted = _finish(conn, node, outcome, state, outcome.error, now, done)
+        accepted = _failed_attempt(conn, node, outcome, now, done)
     if not accepted:
         done.stale[AttemptKey(outcome.job, outcome.attempt)] = None
         _late(conn, node, outcome, now, done)
@@ -177,13 +175,14 @@ def _finish(
         return False
     seq, account, endpoint, created_at, sync, refused, delay_ms, webhook, own_bucket, first = row
     if outcome.output is not None or outcome.output_ref is not None or error is not None:
-        result = {"seq": seq, "output": outcome.output, "error": error}
-        conn.run("insert_result", result | ref_columns(outcome.output_ref))
+        where = NO_REF if outcome.output_ref is None else ref_columns(outcome.output_ref)
+        conn.run("insert_result", {"seq": seq, "output": outcome.output, "error": error, **where})
     if outcome.spans:
         bill(conn, node, outcome, outcome.spans, account, endpoint, now)
     if outcome.artifacts and not own_bucket:
         _keep_artifacts(conn, outcome, account, endpoint, now)
-    keep_log(conn, seq, outcome)
+    if outcome.log:
+        keep_log(conn, seq, outcome)
     count(conn, account, endpoint, _COUNTERS[state])
     view = JobView(
         id=outcome.job,
@@ -192,7 +191,7 @@ def _finish(
         created_at=created_at,
         sync=bool(sync),
         attempt=outcome.attempt,
-        retries=retries(outcome.attempt, refused),
+        retries=retries(outcome.attempt, refused) if outcome.attempt > 1 else 0,
         worker=outcome.worker,
         delay_ms=max(delay_ms, 0),
         execution_ms=outcome.execution_ms,
@@ -201,8 +200,9 @@ def _finish(
         error=error,
         webhook=webhook,
     )
-    note_end(conn, seq, view, now)
-    losers = prefixes(endpoint, outcome.job, range(first, outcome.attempt))
+    if webhook is not None:
+        note_end(conn, seq, view, webhook, now)
+    losers = prefixes(endpoint, outcome.job, range(first, outcome.attempt)) if first < outcome.attempt else ()
     done.changed.append(Changed(outcome.job, endpoint, state, view=view, losers=losers))
     return True
 
@@ -225,26 +225,23 @@ def bill(
     conn: Conn, node: str, outcome: Outcome, spans: Iterable[Span], account: str, endpoint: str, now: float
 ) -> None:
     """What the job took; and, where its output has a price, what that adds to the bill."""
-    rows = {span: _span_row(outcome, span, account, endpoint, now) for span in spans}
-    conn.run_many("insert_span", [row for span, row in rows.items() if span.unit == DEVICE_MS])
-    outputs = [span for span in rows if span.unit != DEVICE_MS]
-    new = [span for span in outputs if conn.run("insert_span", rows[span]).rowcount > 0]
+    new = []
+    for span in spans:
+        row = {
+            "job": outcome.job,
+            "attempt": outcome.attempt,
+            "kind": span.kind,
+            "unit": span.unit,
+            "account": account,
+            "endpoint": endpoint,
+            "quantity": span.quantity,
+            "nano_usd": span.nano_usd,
+            "at": now,
+        }
+        if conn.run("insert_span", row).rowcount > 0 and span.unit != DEVICE_MS:
+            new.append(span)
     if new:
         bill_outputs(conn, node, outcome.worker, account, endpoint, new, now)
-
-
-def _span_row(outcome: Outcome, span: Span, account: str, endpoint: str, now: float) -> dict[str, Any]:
-    return {
-        "job": outcome.job,
-        "attempt": outcome.attempt,
-        "kind": span.kind,
-        "unit": span.unit,
-        "account": account,
-        "endpoint": endpoint,
-        "quantity": span.quantity,
-        "nano_usd": span.nano_usd,
-        "at": now,
-    }
 
 
 def _keep_artifacts(conn: Conn, outcome: Outcome, account: str, endpoint: str, now: float) -> None:
@@ -311,7 +308,7 @@ def _requeue(
             "failures": counts.failures,
             "handler_failures": counts.handler_failures,
             "refused": refused,
-            "rank": rank(low=bool(low), again=True),
+            "rank": RANK[bool(low), True],
             "reason": again.why,
         },
     )
@@ -333,15 +330,16 @@ def _refused(conn: Conn, node: str, said: Refused, now: float, done: _Gathered) 
 
 # ---- ends that come too late ----------------------------------------------------------------------
 
+# Of an attempt that its agent ended, `node` is not known any more.
 _CLOSE_CANCELLED = """
 UPDATE jobs SET node = NULL, execution_ms = :execution_ms
-WHERE id = :job AND attempt = :attempt AND node = :node AND state = 'CANCELLED'
+WHERE id = :job AND attempt = :attempt AND node = :node AND state IN ('CANCELLED', 'TIMED_OUT')
 RETURNING seq, account, endpoint
 """
 
 
 def _late(conn: Conn, node: str, outcome: Outcome, now: float, done: _Gathered) -> None:
-    """A loser's uploads are to be deleted. What a cancelled attempt had executed is told and billed, once."""
+    """Notes a loser's uploads for deletion. Records and bills, once, what a cancelled attempt executed."""
     values = {"job": outcome.job, "attempt": outcome.attempt, "node": node}
     row = conn.run(_CLOSE_CANCELLED, values | {"execution_ms": outcome.execution_ms}).fetchone()
     if row is not None:

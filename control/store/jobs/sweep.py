@@ -1,7 +1,7 @@
 """What time takes: jobs past their expiry, idempotency keys past their day, artifacts past their seven days.
 
 Deletions in the object store come after the commit, and must not be lost in a crash: `expired_artifacts`
-lists until `forget_artifacts` is told; what jobs leave there is noted (control.store.abandoned).
+lists until `forget_artifacts` is told; what jobs leave there is noted (`orphans`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, select
 
-from stoker.control.store.abandoned import has_delivered, note_leftovers, prefixes, release
-from stoker.control.store.idempotency import sweep_keys
-from stoker.control.store.opening import Conn
-from stoker.control.store.schema import artifacts, chunks, inputs, jobs, results
-from stoker.control.store.statements import guard
-from stoker.control.types import TERMINAL, Changed, JobState
+from stoker.control.rules.events import TERMINAL, JobState
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import artifacts, chunks, inputs, jobs, results
+from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.idempotency import sweep_keys
+from stoker.control.store.jobs.orphans import has_delivered, note_orphans, prefixes, release
+from stoker.control.types import Changed
 from stoker.wire.messages import AttemptKey
 
 _DELETE = f"DELETE FROM jobs WHERE seq = :seq AND {guard('expire')}"
@@ -53,7 +54,7 @@ def expire(conn: Conn, now: float, limit: int) -> tuple[Changed, ...]:
         return ()
     spilled = _chunks(conn, [row.seq for row in rows])
     conn.run_many(_DELETE, [{"seq": row.seq} for row in rows])
-    note_leftovers(conn, [prefix for row in rows for prefix in _leftovers(conn, row)])
+    note_orphans(conn, [prefix for row in rows for prefix in _leftovers(conn, row)])
     for row in rows:
         release(conn, row.id, [row.input_key, row.output_key, *spilled.get(row.seq, ())])
     return tuple(_gone(row) for row in rows)

@@ -1,4 +1,4 @@
-"""The outbox of webhooks: what is still to be told of jobs that ended, and to whom.
+"""The outbox of webhooks: the ends of jobs that are still to be delivered, and to whom.
 
 A row is written by the transaction that ended the job, as a copy of the record, its input and its output: it
 outlives the job, and a retry changes nothing in it. It goes when it was delivered, or was tried often enough.
@@ -9,17 +9,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 from urllib.parse import urlsplit
 
 from sqlalchemy import select
 
-from stoker.control.keys import Entropy
-from stoker.control.store.abandoned import release
-from stoker.control.store.opening import Conn
-from stoker.control.store.schema import webhooks
-from stoker.control.types import Delivery, JobState, JobView
+from stoker.control.rules.events import JobState
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import webhooks
+from stoker.control.store.jobs.orphans import release
+from stoker.control.store.resources.keys import Entropy
+from stoker.control.types import Delivery, JobView
 from stoker.wire.messages import Ref
 
 TRIES = 3
@@ -27,28 +28,28 @@ AGAIN_S = 10.0
 _SECRET_BYTES = 24
 
 _INSERT = """
-INSERT INTO webhooks (id, job, url, receiver, state, tries, next_at, created_at, retries, worker, delay_ms,
-                      execution_ms, error, reason, input, input_key, input_size, input_sha256,
+INSERT INTO webhooks (id, job, account, url, receiver, state, tries, next_at, created_at, retries, worker,
+                      delay_ms, execution_ms, error, reason, input, input_key, input_size, input_sha256,
                       output, output_key, output_size, output_sha256)
-SELECT :id, j.id, j.webhook, :receiver, j.state, 0, :now, j.created_at, :retries, j.worker, j.delay_ms,
-       j.execution_ms, r.error, j.reason, i.body, i.ref_key, i.ref_size, i.ref_sha256,
+SELECT :id, j.id, j.account, j.webhook, :receiver, j.state, 0, :now, j.created_at, :retries, j.worker,
+       j.delay_ms, j.execution_ms, r.error, j.reason, i.body, i.ref_key, i.ref_size, i.ref_sha256,
        r.output, r.ref_key, r.ref_size, r.ref_sha256
 FROM jobs j LEFT JOIN inputs i ON i.seq = j.seq LEFT JOIN results r ON r.seq = j.seq
 WHERE j.seq = :seq
 """
 
 
-def delivery_id(job: str, attempt: int, state: JobState) -> str:
-    """Every try of a delivery has the same; no other end of the job has it."""
-    digest = hashlib.sha256(f"{job}/{attempt}/{state.value}".encode()).hexdigest()
+def delivery_id(job: str, attempt: int, state: JobState, ended_at: float) -> str:
+    """Every try of a delivery has the same; no other end of the job has it: one that is tried again may end
+    a second time before it was given out."""
+    digest = hashlib.sha256(f"{job}/{attempt}/{state.value}/{round(ended_at * 1000)}".encode()).hexdigest()
     return f"msg_{digest[:24]}"
 
 
-def note_end(conn: Conn, seq: int, view: JobView, now: float) -> None:
-    """The job has just ended so: whoever it named is to be told. Its result must be stored already."""
-    if view.webhook is not None:
-        values = {"id": delivery_id(view.id, view.attempt, view.state), "seq": seq, "now": now}
-        conn.run(_INSERT, values | {"receiver": receiver_of(view.webhook), "retries": view.retries})
+def note_end(conn: Conn, seq: int, view: JobView, webhook: str, now: float) -> None:
+    """The job has just ended so: its webhook is to be delivered. Its result must be stored already."""
+    values = {"id": delivery_id(view.id, view.attempt, view.state, now), "seq": seq, "now": now}
+    conn.run(_INSERT, values | {"receiver": receiver_of(webhook), "retries": view.retries})
 
 
 def receiver_of(url: str) -> str:
@@ -58,47 +59,64 @@ def receiver_of(url: str) -> str:
 
 # ---- delivery -----------------------------------------------------------------------------------
 
-# First the ids alone: a row may hold 2 MB, and those under way are not wanted.
-_DUE = "SELECT id FROM webhooks WHERE next_at <= :now ORDER BY next_at LIMIT :limit"
+_ACCOUNTS = "SELECT id FROM accounts"
 _ROW = """
-SELECT id, job, url, receiver, state, tries, created_at, retries, worker, delay_ms, execution_ms, error,
-       reason, input, input_key, input_size, input_sha256, output, output_key, output_size, output_sha256
+SELECT id, job, account, url, receiver, state, tries, created_at, retries, worker, delay_ms, execution_ms,
+       error, reason, input, input_key, input_size, input_sha256,
+       output, output_key, output_size, output_sha256
 FROM webhooks WHERE id = :id
 """
 
 
 def due_webhook(
-    conn: Conn, now: float, under_way: Collection[str] = (), full: Collection[str] = ()
+    conn: Conn,
+    now: float,
+    under_way: Collection[str] = (),
+    full: Callable[[str], Collection[str] | None] = lambda account: (),
 ) -> Delivery | None:
-    """The oldest that is due, not under way (it stays due until it was tried), and for none of the receivers
-    that are full. None where there is none."""
-    most = len(under_way) + 1
-    if full:
-        which = webhooks.c.next_at <= now, webhooks.c.receiver.not_in(full)
-        due = conn.execute(select(webhooks.c.id).where(*which).order_by(webhooks.c.next_at).limit(most)).all()
-    else:
-        due = conn.run(_DUE, {"now": now, "limit": most}).fetchall()
-    found = next((one for (one,) in due if one not in under_way), None)
-    return None if found is None else _delivery(conn.run(_ROW, {"id": found}).fetchone())
+    """The oldest that is due and not under way (it stays due until it was tried); None where there is none.
+    `full` says for which receivers of an account nothing is wanted; None: for none at all.
+
+    Each account is asked for on its own, so that what waits for one is not read again and again for another.
+    """
+    oldest: tuple[float, str] | None = None
+    for (account,) in conn.run(_ACCOUNTS, {}).fetchall():
+        if (left_out := full(account)) is not None:
+            found = _oldest(conn, account, now, under_way, left_out)
+            oldest = min(filter(None, (oldest, found)), default=None)
+    return None if oldest is None else _delivery(conn.run(_ROW, {"id": oldest[1]}).fetchone())
+
+
+def _oldest(
+    conn: Conn, account: str, now: float, under_way: Collection[str], left_out: Collection[str]
+) -> tuple[float, str] | None:
+    """When, and which: without the row, which may hold 2 MB."""
+    which = [webhooks.c.account == account, webhooks.c.next_at <= now]
+    if left_out:
+        which.append(webhooks.c.receiver.not_in(left_out))
+    due = select(webhooks.c.next_at, webhooks.c.id).where(*which).order_by(webhooks.c.next_at)
+    rows = conn.execute(due.limit(len(under_way) + 1)).all()
+    return next(((at, one) for at, one in rows if one not in under_way), None)
 
 
 def _delivery(row: tuple[Any, ...]) -> Delivery:
     view = JobView(
         id=row[1],
         endpoint="",
-        state=JobState(row[4]),
-        created_at=row[6],
-        retries=row[7],
-        worker=row[8],
-        delay_ms=None if row[9] is None else max(row[9], 0),
-        execution_ms=row[10],
-        error=row[11],
-        reason=row[12],
-        webhook=row[2],
-        output=row[17],
-        output_ref=_ref(*row[18:21]),
+        state=JobState(row[5]),
+        created_at=row[7],
+        retries=row[8],
+        worker=row[9],
+        delay_ms=None if row[10] is None else max(row[10], 0),
+        execution_ms=row[11],
+        error=row[12],
+        reason=row[13],
+        webhook=row[3],
+        output=row[18],
+        output_ref=_ref(*row[19:22]),
     )
-    return Delivery(row[0], row[2], row[3], row[5], view, input=row[13], input_ref=_ref(*row[14:17]))
+    whose, given = (row[2], row[4]), _ref(*row[15:18])
+    return Delivery(row[0], row[3], whose, row[6], view, input=row[14], input_ref=given)
 
 
 def _ref(key: str | None, size: int | None, sha256: str | None) -> Ref | None:
@@ -107,8 +125,10 @@ def _ref(key: str | None, size: int | None, sha256: str | None) -> Ref | None:
 
 def next_webhook_at(conn: Conn) -> float | None:
     """When the next delivery is due; in the past where one is."""
-    (at,) = conn.run("SELECT MIN(next_at) FROM webhooks", {}).fetchone()
-    return None if at is None else float(at)
+    earliest = "SELECT MIN(next_at) FROM webhooks WHERE account = :account"
+    accounts = conn.run(_ACCOUNTS, {}).fetchall()
+    times = [conn.run(earliest, {"account": account}).fetchone()[0] for (account,) in accounts]
+    return min((float(at) for at in times if at is not None), default=None)
 
 
 _AGAIN = f"""

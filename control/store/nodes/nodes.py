@@ -1,8 +1,8 @@
 """Nodes in the store: their sessions, their leases, and what becomes of the jobs of a lost one.
 
-A session is raised by every Hello and by every loss; claims name it, so whoever was superseded claims
-nothing. Outcomes do not: they are guarded by node and attempt, and a result that was produced is taken from
-any later connection of its node.
+A session is raised by every Hello with a credential and by every loss, and a node that has only joined has
+none; claims name it, so whoever was superseded claims nothing. Outcomes do not: they are guarded by node and
+attempt, and a result that was produced is taken from any later connection of its node.
 """
 
 from __future__ import annotations
@@ -14,18 +14,26 @@ from typing import Any
 
 from sqlalchemy import bindparam, exists, select, update
 
-from stoker.control.job_policy import Again, Counts, after_drop, after_loss
-from stoker.control.store.abandoned import prefixes
-from stoker.control.store.jobs import count, rank, ref_columns
-from stoker.control.store.opening import Conn
-from stoker.control.store.schema import jobs, nodes
-from stoker.control.store.statements import guard
-from stoker.control.store.views import shown
-from stoker.control.store.webhooks import note_end
-from stoker.control.types import Changed, JobState, Reconciled
-from stoker.wire.messages import AttemptKey, Device
+from stoker.control.rules.events import JobState
+from stoker.control.rules.policy import Again, Counts, after_drop, after_loss
+from stoker.control.rules.validation import AssignedAttempt
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import jobs, nodes
+from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.jobs import NO_REF, RANK, count
+from stoker.control.store.jobs.orphans import prefixes
+from stoker.control.store.jobs.queries import shown
+from stoker.control.store.jobs.webhooks import note_end
+from stoker.control.types import Changed, Reconciled, UploadRight
+from stoker.wire.messages import AttemptKey, Device, Hello
+from stoker.wire.names import attempt_prefix
 
 # ---- sessions -----------------------------------------------------------------------------------
+
+
+def add_node(conn: Conn, hello: Hello, now: float) -> None:
+    """A node joins: what its Hello tells of it. Nothing happens where it is known."""
+    conn.run("add_node", _row(hello.node, hello.boot, hello.name, hello.devices, hello.facts, now))
 
 
 def open_session(
@@ -48,17 +56,21 @@ def open_session(
             f"data folder; or wait {lease_s:.0f} s if the other agent is gone"
         )
     session = 1 if found is None else int(found.session) + 1
-    row = {
+    conn.run("open_session", _row(node, boot, name, devices, facts, now) | {"session": session})
+    return session
+
+
+def _row(
+    node: str, boot: str, name: str, devices: Sequence[Device], facts: Mapping[str, str], now: float
+) -> dict[str, Any]:
+    return {
         "node": node,
         "name": name,
         "boot": boot,
-        "session": session,
         "now": now,
         "devices": json.dumps([asdict(device) for device in devices]),
         "facts": json.dumps(dict(facts)),
     }
-    conn.run("open_session", row)
-    return session
 
 
 def close_session(conn: Conn, node: str, session: int, now: float) -> None:
@@ -76,7 +88,7 @@ def touch_node(conn: Conn, node: str, session: int, now: float) -> bool:
 def take_over(conn: Conn, since: float) -> tuple[str, ...]:
     """This process has just started, so no stream is open: closes every session.
 
-    Returns the nodes that were alive and heard of after `since`: they are expected back.
+    Returns the nodes that were alive and reported after `since`: they are expected back.
     """
     seen = select(nodes.c.id).where(nodes.c.alive == 1, nodes.c.seen_at >= since)
     expected = tuple(conn.execute(seen).scalars())
@@ -111,7 +123,25 @@ def reconcile(conn: Conn, *, node: str, session: int, held: Collection[AttemptKe
             changed += _resume(conn, node, key)
     keep = tuple(key for key in held if key in current)
     stop = tuple(key for key in held if key not in current)
-    return Reconciled(keep, stop, tuple(changed))
+    given = {key: attempt for key in held if (attempt := _given(conn, node, key)) is not None}
+    return Reconciled(keep, stop, tuple(changed), given)
+
+
+_WHOSE = "SELECT endpoint, attempt, node, worker, own_bucket FROM jobs WHERE id = :job"
+
+
+def _given(conn: Conn, node: str, key: AttemptKey) -> AssignedAttempt | None:
+    """What a node that names this attempt may say of it: nothing, where it is another node's or none's yet.
+    Of a job whose record is gone nothing is known, and no key may be named."""
+    row = conn.run(_WHOSE, {"job": key.job}).fetchone()
+    if row is None:
+        return AssignedAttempt("")
+    endpoint, attempt, holder, worker, own_bucket = row
+    prefix = attempt_prefix(endpoint, key.job, key.attempt)
+    if key.attempt == attempt and holder == node:
+        return AssignedAttempt(prefix, worker, bool(own_bucket))
+    over = key.attempt < attempt or (key.attempt == attempt and holder is None)
+    return AssignedAttempt(prefix, None, bool(own_bucket)) if over else None
 
 
 def _is_current(conn: Conn, node: str, session: int) -> bool:
@@ -135,7 +165,7 @@ _SILENT = select(nodes.c.id, nodes.c.session, nodes.c.seen_at).where(
 
 
 def lost_nodes(conn: Conn, silent_before: float, now: float) -> tuple[dict[str, int], tuple[Changed, ...]]:
-    """Nodes not heard of since `silent_before` lose their jobs, and their session is over: which they are,
+    """Nodes silent since `silent_before` lose their jobs, and their session is over: which they are,
     each with the session that was open, and what changed."""
     lost: dict[str, int] = {}
     changed: list[Changed] = []
@@ -204,7 +234,7 @@ def _put_back(conn: Conn, node: str, key: AttemptKey, now: float, lost: str | No
     again = _decide(node, lost, Counts(*counted), given, now)
     if again.not_before is None:
         return _give_up(conn, values | {"now": now}, again.why)
-    values |= {"not_before": again.not_before, "rank": rank(low=bool(low), again=True), "reason": again.why}
+    values |= {"not_before": again.not_before, "rank": RANK[bool(low), True], "reason": again.why}
     back = _DROP if lost is None else _LOSE
     found = conn.run(back, values | {"suspect": int(lost is not None)})
     return [Changed(key.job, endpoint, JobState.IN_QUEUE)] if found.rowcount else []
@@ -222,10 +252,23 @@ def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:
         return []
     ended = shown(row, values["now"], error=why)
     seq, account, first = row[13:]
-    conn.run("insert_result", {"seq": seq, "output": None, "error": why} | ref_columns(None))
+    conn.run("insert_result", {"seq": seq, "output": None, "error": why, **NO_REF})
     count(conn, account, ended.endpoint, "failed")
-    note_end(conn, seq, ended, values["now"])
+    if ended.webhook is not None:
+        note_end(conn, seq, ended, ended.webhook, values["now"])
     # Its last attempt's stream can still be read: pieces of it that were spilled go with the record.
     spilled = conn.run(_SPILLED, {"seq": seq, "attempt": ended.attempt}).fetchone() is not None
     losers = prefixes(ended.endpoint, ended.id, range(first, ended.attempt + (0 if spilled else 1)))
     return [Changed(ended.id, ended.endpoint, JobState.FAILED, view=ended, losers=losers)]
+
+
+_HOLDS = """
+SELECT j.endpoint, i.ref_key FROM jobs j LEFT JOIN inputs i ON i.seq = j.seq
+WHERE j.id = :job AND j.attempt = :attempt AND j.node = :node
+"""
+
+
+def upload_right(conn: Conn, node: str, job: str, attempt: int) -> UploadRight | None:
+    """None where this node may not end this attempt any more, and so what it uploads would be nobody's."""
+    row = conn.run(_HOLDS, {"job": job, "attempt": attempt, "node": node}).fetchone()
+    return None if row is None else UploadRight(*row)

@@ -12,32 +12,37 @@ from dataclasses import dataclass, field
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.engine import Row
 
-from stoker.control.store.opening import Conn
-from stoker.control.store.schema import jobs, nodes, pods
-from stoker.control.types import JobState
+from stoker.control.rules.events import JobState
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import jobs, keys, nodes, pods
 from stoker.wire.messages import Device
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """As its last Hello told. `seen_at`: when anything was last heard of it, seconds since the epoch."""
+    """As its last Hello reported. `seen_at`: when it last sent anything, seconds since the epoch."""
 
     id: str
     name: str
     seen_at: float
     drained: bool
+    credential: str = ""
+    revoked_at: float | None = None
     devices: tuple[Device, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
+_NODES = select(nodes, keys.c.revoked_at).select_from(nodes.outerjoin(keys, keys.c.id == nodes.c.credential))
+
+
 def list_nodes(conn: Conn, account: str) -> tuple[NodeRecord, ...]:
     """By name, then by id."""
-    rows = conn.execute(select(nodes).where(nodes.c.account == account).order_by(nodes.c.name, nodes.c.id))
+    rows = conn.execute(_NODES.where(nodes.c.account == account).order_by(nodes.c.name, nodes.c.id))
     return tuple(map(_record, rows))
 
 
 def get_node(conn: Conn, account: str, node: str) -> NodeRecord | None:
-    row = conn.execute(select(nodes).where(nodes.c.account == account, nodes.c.id == node)).first()
+    row = conn.execute(_NODES.where(nodes.c.account == account, nodes.c.id == node)).first()
     return None if row is None else _record(row)
 
 
@@ -68,6 +73,8 @@ def _record(row: Row[tuple[object, ...]]) -> NodeRecord:
         name=row.name,
         seen_at=row.seen_at,
         drained=bool(row.drained),
+        credential=row.credential,
+        revoked_at=row.revoked_at,
         devices=tuple(Device(**device) for device in json.loads(row.devices)),
         facts=json.loads(row.facts),
     )

@@ -11,10 +11,11 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from stoker.control.needs import Needs
-from stoker.control.store.opening import Conn
-from stoker.control.store.schema import endpoint_versions, endpoints, jobs
-from stoker.control.types import Endpoint, EndpointVersion, JobState
+from stoker.control.rules.events import JobState
+from stoker.control.rules.needs import Needs
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import endpoint_versions, endpoints, jobs
+from stoker.control.types import Endpoint, EndpointVersion
 from stoker.wire.messages import Price, RegistryAuth, WorkerLimits
 
 

@@ -5,11 +5,8 @@ round of SHA-256 is all that a stolen database must not reveal; the id half find
 compared in constant time. A key is shown once, when it is made. An operator may bring a token instead
 (`adopt`); one of another form has an id that is made from its hash.
 
-A join token's uses and its expiry bound which nodes join with it first. A node that joined comes back with
-the same token for as long as that is not revoked: hosts restart, and must not need an operator for it.
-
-    new node ── revoked, expired, no uses left ──> refused
-             └─> one use less, the node's row names the token ──> comes back ── revoked ──> refused
+What nodes do with join tokens, and with the credentials (`nk_<id>_<secret>`) that they get for them, is told
+in `joining`.
 """
 
 from __future__ import annotations
@@ -23,21 +20,17 @@ from typing import Any, Literal
 
 from sqlalchemy import insert, select, update
 
-from stoker.control.access import ALL, Access, Caller
-from stoker.control.store.opening import DEFAULT_ACCOUNT, Conn
-from stoker.control.store.schema import keys, nodes
+from stoker.control.rules.access import ALL, Access, Caller
+from stoker.control.store.database.opening import DEFAULT_ACCOUNT, Conn
+from stoker.control.store.database.schema import keys
 from stoker.control.types import KeyRecord
 
-Kind = Literal["key", "join"]
-_PREFIX: dict[Kind, str] = {"key": "sk", "join": "jt"}
+Kind = Literal["key", "join", "node"]
+_PREFIX: dict[Kind, str] = {"key": "sk", "join": "jt", "node": "nk"}
 _ID_BYTES = 6
 _SECRET_BYTES = 32
 
 Entropy = Callable[[int], bytes]
-
-
-class JoinRefused(Exception):
-    """An agent may not join with this token; the text says why."""
 
 
 def create_key(
@@ -70,6 +63,13 @@ def create_join_token(
     return _create(conn, record, entropy)
 
 
+def create_credential(
+    conn: Conn, *, node: str, now: float, account: str, entropy: Entropy = os.urandom
+) -> tuple[KeyRecord, str]:
+    """A new credential, with which this node comes back."""
+    return _create(conn, KeyRecord("", account, node, now, kind="node"), entropy)
+
+
 def _create(conn: Conn, wanted: KeyRecord, entropy: Entropy) -> tuple[KeyRecord, str]:
     key, secret = entropy(_ID_BYTES).hex(), entropy(_SECRET_BYTES).hex()
     record = replace(wanted, id=key)
@@ -88,12 +88,17 @@ def _create(conn: Conn, wanted: KeyRecord, entropy: Entropy) -> tuple[KeyRecord,
     return record, f"{_PREFIX[record.kind]}_{key}_{secret}"
 
 
+def known(conn: Conn, kind: Kind, token: str) -> bool:
+    """Whether there is this token, whatever it may still do."""
+    return find(conn, kind, token) is not None
+
+
 def adopt(conn: Conn, kind: Kind, token: str, *, name: str, now: float) -> bool:
     """From now on this token is known, to the default account. False: it was revoked, has expired, or its id
     is taken."""
-    known = _find(conn, kind, token)
-    if known is not None:
-        return not _expired(known, now)
+    found = find(conn, kind, token)
+    if found is not None:
+        return not _expired(found, now)
     key, secret = _halves(kind, token)
     if conn.execute(select(keys.c.id).where(keys.c.id == key)).first() is not None:
         return False
@@ -133,6 +138,11 @@ def revoke_key(conn: Conn, key: str, now: float) -> bool:
     return conn.execute(ended).rowcount > 0
 
 
+def key_id(token: str) -> str:
+    """Of an API key of ours."""
+    return _halves("key", token)[0]
+
+
 def note_use(conn: Conn, used: Mapping[str, float]) -> None:
     """When these keys were used last."""
     for key, at in used.items():
@@ -141,62 +151,17 @@ def note_use(conn: Conn, used: Mapping[str, float]) -> None:
 
 def find_caller(conn: Conn, token: str, now: float) -> tuple[Caller, float | None] | None:
     """Whose API key this is, and when it expires; None if it is none, or was revoked, or has expired."""
-    row = _find(conn, "key", token)
+    row = find(conn, "key", token)
     if row is None or _expired(row, now):
         return None
     return Caller(row.account, row.id, Access.parse(row.access)), row.expires_at
 
 
-# ---- joining ------------------------------------------------------------------------------------
-
-
-def refuses(conn: Conn, token: str, node: str, now: float) -> str | None:
-    """Why this node may not join with this token; None when it may."""
-    row = _find(conn, "join", token)
-    if row is None:
-        return "this join token is not known, or was revoked: make one with `stoker key create --join`"
-    if row.id == _join_key(conn, node):
-        return None
-    another = "make another with `stoker key create --join`; nodes that joined with it may come back"
-    if _expired(row, now):
-        return f"join token {row.id} has expired: {another}"
-    if row.uses_left == 0:
-        return f"join token {row.id} has been used as often as it may be: {another}"
-    return None
-
-
-def join(conn: Conn, token: str, node: str, now: float) -> None:
-    """The node joins, or comes back, with this token. Raises JoinRefused, where `refuses` says why.
-
-    To be called when the node's row is there, in the transaction that made it: a token that may be used once
-    is spent by whoever is first, and a refusal takes the row back.
-    """
-    why = refuses(conn, token, node, now)
-    if why is not None:
-        raise JoinRefused(why)
-    row = _find(conn, "join", token)
-    if row.id != _join_key(conn, node):
-        spent = update(keys).where(keys.c.id == row.id, keys.c.uses_left > 0)
-        conn.execute(spent.values(uses_left=keys.c.uses_left - 1))
-        theirs = update(nodes).where(nodes.c.id == node)
-        conn.execute(theirs.values(join_key=row.id, account=row.account))
-    note_use(conn, {row.id: now})
-
-
-def joined(conn: Conn, token: str, node: str) -> bool:
-    """Whether this is the token that the node joined with, and was not revoked."""
-    row = _find(conn, "join", token)
-    return row is not None and row.id == _join_key(conn, node)
-
-
-def _join_key(conn: Conn, node: str) -> str | None:
-    return conn.execute(select(nodes.c.join_key).where(nodes.c.id == node)).scalar()
-
-
 # ---- tokens -------------------------------------------------------------------------------------
 
 
-def _find(conn: Conn, kind: Kind, token: str) -> Any:
+def find(conn: Conn, kind: Kind, token: str) -> Any:
+    """The row of a token that was not revoked; None for any other."""
     key, secret = _halves(kind, token)
     live = select(keys).where(keys.c.id == key, keys.c.kind == kind, keys.c.revoked_at.is_(None))
     row = conn.execute(live).first()

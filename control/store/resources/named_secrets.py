@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import delete, insert, select, update
 
-from stoker.control.store.opening import Conn
-from stoker.control.store.schema import secrets
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import secrets
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Pods in the store: what was asked for, what is wanted, and what their nodes last said of them.
 
 A row stays after its pod is gone, for the bill. What was asked for is sealed: its env may hold secrets. What
-an action or a report leads to is decided by `control.pod`; here the outcome is written.
+an action or a report leads to is decided by `control.rules.pods`; here the outcome is written.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from stoker.control.pod import Pod, PodBody, Seen, WantedPod, held, told
-from stoker.control.store.opening import Conn
-from stoker.control.store.registries import registry_login
-from stoker.control.store.schema import pods
+from stoker.control.rules.pods import Pod, PodBody, Reported, WantedPod, after_hello, after_report
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import pods
+from stoker.control.store.resources.registries import registry_login
 from stoker.wire.messages import HeldPod, PodState, PortMapping
+
+API_KEY = "api_key"
+"""Sealed beside what was asked for."""
 
 
 def add_pod(conn: Conn, pod: Pod) -> None:
@@ -60,7 +63,7 @@ def apply_pod_state(conn: Conn, node: str, state: PodState, now: float) -> Wante
     row = conn.execute(_known().where(pods.c.id == state.pod, pods.c.node == node)).first()
     if row is None:
         return None
-    after = told(_pod(conn, row), state, now)
+    after = after_report(_pod(conn, row), state, now)
     return None if after is None else want(conn, put_pod(conn, after))
 
 
@@ -69,7 +72,7 @@ def reconcile_pods(conn: Conn, node: str, found: Sequence[HeldPod]) -> tuple[Wan
     by_id = {one.pod: one for one in found}
     told_of = (pods.c.forgotten == 0) | pods.c.id.in_(list(by_id))
     rows = conn.execute(select(pods).where(pods.c.node == node, told_of).order_by(pods.c.id)).all()
-    return tuple(want(conn, put_pod(conn, held(_pod(conn, row), by_id.get(row.id)))) for row in rows)
+    return tuple(want(conn, put_pod(conn, after_hello(_pod(conn, row), by_id.get(row.id)))) for row in rows)
 
 
 def _row(conn: Conn, pod: Pod) -> dict[str, Any]:
@@ -79,7 +82,7 @@ def _row(conn: Conn, pod: Pod) -> dict[str, Any]:
         "wish": pod.wish,
         "version": pod.version,
         "restarts": pod.restarts,
-        "body": conn.secrets.seal(json.dumps(asdict(pod.body)).encode()),
+        "body": conn.secrets.seal(json.dumps(asdict(pod.body) | {API_KEY: pod.api_key}).encode()),
         "node": pod.node,
         "devices": json.dumps(pod.devices),
         "gpu_type": pod.gpu_type,
@@ -97,6 +100,7 @@ def _row(conn: Conn, pod: Pod) -> dict[str, Any]:
 def _pod(conn: Conn, row: Any) -> Pod:
     seen = json.loads(row.seen)
     body = json.loads(conn.secrets.open(row.body))
+    api_key = body.pop(API_KEY, "")
     return Pod(
         id=row.id,
         account=row.account,
@@ -108,13 +112,14 @@ def _pod(conn: Conn, row: Any) -> Pod:
         node=row.node,
         devices=tuple(json.loads(row.devices)),
         gpu_type=row.gpu_type,
-        seen=Seen(**seen | {"ports": tuple(PortMapping(**port) for port in seen["ports"])}),
+        seen=Reported(**seen | {"ports": tuple(PortMapping(**port) for port in seen["ports"])}),
         created_at=row.created_at,
         changed_at=row.changed_at,
         change=row.change,
         started_at=row.started_at,
         ended_at=row.ended_at,
         revision=row.revision,
+        api_key=api_key,
     )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from stoker.control.store.endpoints import list_endpoints
-from stoker.control.store.opening import Conn
-from stoker.control.store.pods import list_pods
-from stoker.control.store.templates import list_templates
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.resources.endpoints import list_endpoints
+from stoker.control.store.resources.pods import list_pods
+from stoker.control.store.resources.templates import list_templates
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy import delete, insert, select, update
 
-from stoker.control.store.opening import Conn
-from stoker.control.store.schema import volumes
-from stoker.control.volume import Volume
+from stoker.control.rules.volumes import Volume
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import volumes
 
 REMEMBERED_S = 30 * 86_400.0
 """How long nodes are told that a volume's folder is to go."""

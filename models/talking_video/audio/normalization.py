@@ -1,9 +1,9 @@
-"""The caller's sound as the encoder wants it: 16 kHz, mono, at one loudness, in a file of the job's folder.
+"""Converts the caller's audio for the speech encoder: 16 kHz, mono, at one loudness, in the job's folder.
 
-    any file that FFmpeg reads ──decoded, bit by bit──> floats on disk ──> Voice: samples, and how many frames
+    a recording ──decoded frame by frame──> floats on disk ──> NormalizedAudio
 
-Memory does not grow with the length. Loudness is brought to -23 LUFS (ITU-R BS.1770, EBU R 128) in steps of a
-tenth of a decibel; silence is left alone, for making it loud would make it babble.
+Memory does not grow with the length. Loudness is set to -23 LUFS (ITU-R BS.1770, EBU R 128) in steps of a
+tenth of a decibel. Silence is not amplified, since that would make its noise loud.
 """
 
 from __future__ import annotations
@@ -18,48 +18,46 @@ from typing import Any, Final
 
 import av
 import numpy as np
+import soundfile
 from numpy.typing import NDArray
 
-from stoker.models.talking_video import wholeness
-from stoker.models.talking_video.chunks import video_frames
+from stoker.models.talking_video.audio import truncation
+from stoker.models.talking_video.audio.recording import Recording, recorded
+from stoker.models.talking_video.audio.speech import RATE, Samples
 from stoker.models.talking_video.limits import DEFAULT, Limits
-from stoker.models.talking_video.speech import RATE, Samples
+from stoker.models.talking_video.sampling.chunks import video_frames
 
-__all__ = ["InvalidAudio", "Voice", "heard", "opened", "sounding"]
+__all__ = ["InvalidAudio", "NormalizedAudio", "normalized"]
 
 LOUDNESS: Final = -23.0
 SILENCE: Final = -70.0
-"""LUFS: the gate of BS.1770, below which nothing is measured."""
+"""LUFS: the gate of BS.1770. Sound below it is not measured."""
 
 QUIET: Final = 1e-3
-"""The least deviation that is divided by: silence stays silent."""
+"""The smallest deviation to divide by, so that silence stays silent."""
 
 BLOCK: Final = 1 << 20
 """Bytes."""
 
-OPTIONS: Final = {"format_whitelist": "wav,mp3,flac,ogg,mov", "protocol_whitelist": "file"}
-"""FFmpeg reads play lists, too: files that name other files and addresses."""
-
-GAP: Final = 0.1
-"""Seconds: what time stamps leave out less of is rounding."""
-
-PACKET: Final = 1 << 12
-"""Bytes."""
+HIGHEST_RATE: Final = 768_000
+"""Samples a second, sixteen times 48,000. The length of the resampling filter grows with the rate:
+at some hundred million it takes gigabytes and half a minute."""
 
 SLACK: Final = 2304
-"""Samples that a file may have more or less than it says: two packets of an MP3, one of any other format."""
+"""By how many samples a file may differ from the length that it declares: two packets of an MP3, one of other
+formats."""
 
 LOUDEST: Final = 100.0
-"""Where 1 is what 16 bits hold: numbers of 16 bits that were written as floats are no voice, and AAC ends in
-an error at some more."""
+"""The largest value, where 1 is full scale. A file of 16-bit integers written as floats is refused; AAC fails
+at a little more than this."""
 
 
 class InvalidAudio(ValueError):
-    """It cannot be used; the text says why, and what is allowed."""
+    """The audio cannot be used; the message says why, and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class NormalizedAudio:
     """`frames`: `floor(seconds * 25)`."""
 
     samples: Samples
@@ -67,123 +65,49 @@ class Voice:
     seconds: float
 
 
-def heard(path: Path, folder: Path, limits: Limits = DEFAULT) -> Voice:
-    """Reads the file; what it makes lies in `folder`. Raises InvalidAudio."""
-    raw = folder / "voice.f32"
-    if gone := wholeness.missing(path):
-        raise InvalidAudio(f"{gone}: it was cut off")
+def normalized(path: Path, folder: Path, limits: Limits = DEFAULT) -> NormalizedAudio:
+    """Reads the file, and writes the samples into `folder`. Raises InvalidAudio."""
+    raw = folder / "audio.f32"
+    if missing := truncation.missing(path):
+        raise InvalidAudio(f"{missing}: it was cut off")
     try:
-        with opened(path) as given, raw.open("wb") as out:
-            said = _said(given) if wholeness.held_to_its_length(path) else 0.0
-            length, rate, loudness = _decoded(given, out, limits)
-    except (av.error.FFmpegError, ValueError) as error:
+        with contextlib.closing(recorded(path)) as recording, raw.open("wb") as out:
+            declared_s = recording.seconds if truncation.has_reliable_length(path) else 0.0
+            length, rate, loudness = _decoded(recording, out, limits)
+    except (av.error.FFmpegError, soundfile.LibsndfileError, ValueError) as error:
         if isinstance(error, InvalidAudio):
             raise
-        raise InvalidAudio(
-            f"it is no wav, mp3, flac, ogg or m4a that can be read ({_words(error)})"
-        ) from error
-    length = _without_padding(length, rate, said)
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidAudio(f"it is not a readable wav, mp3, flac, ogg or m4a file ({reason})") from error
+    length = _without_padding(length, rate, declared_s)
     seconds = length / rate
     if length > limits.audio_most_s * rate:
         raise _too_long(limits)
     if seconds < limits.audio_least_s:
         raise InvalidAudio(f"it has {seconds:.2f} s; it must have {_allowed(limits)}")
     frames = video_frames(length, rate)
-    return Voice(_samples(raw, loudness), frames, seconds)
+    return NormalizedAudio(_samples(raw, loudness), frames, seconds)
 
 
-def opened(path: Path) -> av.container.InputContainer:
-    """A file of a caller. Raises what PyAV raises, but not for a title that is no UTF-8."""
-    return av.open(str(path), options=dict(OPTIONS), metadata_errors="replace")
-
-
-def sounding(given: Any, stream: Any) -> Iterator[Any]:
-    """The frames of a track, and silence where its time stamps leave some out: what is said afterwards
-    stays at its time. Of the formats that are taken, only MP4 has stamps of its own; in any other, what is
-    left out is missing. A sound that begins later than 0 has an empty edit before it; in fragments, which the
-    index does not count, the stamps may be those of a broadcast, and begin anywhere."""
-    stamped, end = "mp4" in given.format.name, 0 if stream.frames else None
-    for frame in _frames(given, stream):
-        if stamped and frame.pts is not None:
-            start = round(frame.pts * frame.time_base * frame.sample_rate)
-            if end is not None and start - end > GAP * frame.sample_rate:
-                yield from _silence(frame, start - end)
-            end = start + frame.samples
-        yield frame
-
-
-def _frames(given: Any, stream: Any) -> Iterator[Any]:
-    """As players do, what is no frame between the frames of an MP3 is left out: tags, where one file was put
-    behind another."""
-    begun = False
-    for packet in _packets(given, stream):
-        try:
-            yield from packet.decode()
-        except av.error.InvalidDataError:
-            if not begun or given.format.name != "mp3":
-                raise
-        begun = True
-
-
-def _packets(given: Any, stream: Any) -> Iterator[Any]:
-    """Small ones of bare samples are put together where they follow each other: a MOV may have one for each
-    sample, and to hear these one by one takes longer than they were said in."""
-    if not stream.codec_context.name.startswith("pcm_"):
-        yield from given.demux(stream)
-        return
-    first, data, end = None, bytearray(), None
-    for packet in given.demux(stream):
-        alone = not 0 < packet.size < PACKET
-        if first is not None and (alone or packet.pts != end or len(data) >= PACKET):
-            yield _joined(first, data)
-            first, data = None, bytearray()
-        if alone:
-            yield packet
-            continue
-        first = packet if first is None else first
-        data += bytes(packet)
-        end = None if packet.pts is None else packet.pts + packet.duration
-
-
-def _joined(first: Any, data: bytearray) -> Any:
-    made: Any = av.Packet(bytes(data))
-    made.pts, made.dts, made.time_base, made.stream = first.pts, first.dts, first.time_base, first.stream
-    return made
-
-
-def _silence(like: Any, samples: int) -> Iterator[Any]:
-    """A second at a time: a file may claim to say nothing for a year."""
-    while samples > 0:
-        frame = av.AudioFrame(like.format.name, like.layout.name, min(samples, like.sample_rate))
-        for plane in frame.planes:
-            plane.update(bytes(plane.buffer_size))
-        frame.sample_rate = like.sample_rate
-        samples -= frame.samples
-        yield frame
-
-
-def _said(given: Any) -> float:
-    """Seconds of the sound, 0 for unknown: those of the file are its pictures', where it is a film."""
-    return float(sum((stream.duration or 0) * stream.time_base for stream in given.streams.audio[:1]))
-
-
-def _decoded(given: Any, out: Any, limits: Limits) -> tuple[int, int, float]:
-    """Writes it as 16 kHz mono floats. Its length in its own samples, their rate, and its loudness."""
-    if not given.streams.audio:
+def _decoded(recording: Recording, out: Any, limits: Limits) -> tuple[int, int, float]:
+    """Writes the recording as 16 kHz mono floats. Returns its length in samples of its own rate, that rate,
+    and the loudness."""
+    if not recording.rate:
         raise InvalidAudio("there is no sound in it")
-    stream = given.streams.audio[0]
     resampler, meter = av.AudioResampler(format="flt", layout="mono", rate=RATE), _Meter()
     length, rate = 0, 0
-    for frame in sounding(given, stream):
+    for frame in recording.frames():
         rate = rate or frame.sample_rate
+        if rate > HIGHEST_RATE:
+            raise InvalidAudio(f"it has {rate} samples a second; at most {HIGHEST_RATE} are allowed")
         length += frame.samples
         if length > limits.audio_most_s * rate + SLACK:
             raise _too_long(limits)
         frame.pts = None
         for part in resampler.resample(frame):
-            out.write(meter.hear(part))
+            out.write(meter.measure(part))
     for part in resampler.resample(None):
-        out.write(meter.hear(part))
+        out.write(meter.measure(part))
     if not out.tell():
         raise InvalidAudio("there is no sound in it")
     return length, rate, meter.loudness
@@ -193,13 +117,13 @@ def _too_long(limits: Limits) -> InvalidAudio:
     return InvalidAudio(f"it has more than {limits.audio_most_s:g} s; it must have {_allowed(limits)}")
 
 
-def _without_padding(length: int, rate: int, said: float) -> int:
-    """In samples. `said` is the length in seconds that the file gives, 0 for none."""
-    if not said:
+def _without_padding(length: int, rate: int, declared_s: float) -> int:
+    """The length in samples. `declared_s` is the length that the file declares, 0 for none."""
+    if not declared_s:
         return length
-    if round(said * rate) - length > SLACK:
-        raise InvalidAudio(f"it ends after {length / rate:.2f} s of {said:.2f}: it was cut off")
-    return min(length, round(said * rate)) if length - round(said * rate) <= SLACK else length
+    if round(declared_s * rate) - length > SLACK:
+        raise InvalidAudio(f"it ends after {length / rate:.2f} s of {declared_s:.2f}: it was cut off")
+    return min(length, round(declared_s * rate)) if length - round(declared_s * rate) <= SLACK else length
 
 
 class _Meter:
@@ -212,15 +136,15 @@ class _Meter:
         source.link_to(meter)
         meter.link_to(sink)
         self._graph.configure()
-        self._heard = 0
+        self._samples = 0
         self.loudness = -math.inf
 
-    def hear(self, part: av.AudioFrame) -> bytes:
-        """Measures the samples of a frame, and gives them back as bytes."""
+    def measure(self, part: av.AudioFrame) -> bytes:
+        """Measures the samples of a frame, and returns them as bytes."""
         samples = part.to_ndarray()
         frame = av.AudioFrame.from_ndarray(samples, format="flt", layout="mono")
-        frame.sample_rate, frame.pts = RATE, self._heard
-        self._heard += samples.shape[1]
+        frame.sample_rate, frame.pts = RATE, self._samples
+        self._samples += samples.shape[1]
         self._graph.push(frame)
         for measured in self._measured():
             if "lavfi.r128.I" in measured.metadata:
@@ -234,8 +158,8 @@ class _Meter:
 
 
 def _samples(raw: Path, loudness: float) -> Samples:
-    """Scaled in place, block by block. Mean and deviation are rounded: what is said late in a long file must
-    not move the last bit of what is heard early."""
+    """Scales the file in place, block by block. Mean and deviation are rounded, so the end of a long file
+    does not change the last bits at its beginning."""
     gain = np.float32(10 ** (round(LOUDNESS - loudness, 1) / 20) if loudness > SILENCE else 1.0)
     total = squares = 0.0
     with raw.open("r+b") as file:
@@ -254,7 +178,7 @@ def _samples(raw: Path, loudness: float) -> Samples:
 def _plausible(block: NDArray[np.float32]) -> NDArray[np.float32]:
     peak = float(np.abs(block).max())
     if not math.isfinite(peak):
-        raise InvalidAudio("it holds values that are no numbers")
+        raise InvalidAudio("it holds values that are not finite numbers")
     if peak > LOUDEST:
         raise InvalidAudio(f"it holds values of up to {peak:.3g}; floats of sound go from -1 to 1")
     return block
@@ -263,7 +187,3 @@ def _plausible(block: NDArray[np.float32]) -> NDArray[np.float32]:
 def _allowed(limits: Limits) -> str:
     most = limits.audio_most_s
     return f"{limits.audio_least_s:g} s to " + (f"{most:g} s" if most < 120 else f"{most / 60:g} minutes")
-
-
-def _words(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

@@ -1,12 +1,13 @@
-"""Who listens to whom, where two people are in the picture.
+"""Decides which speaker's audio each part of the image follows, when two people are in it.
 
-Both voices stand before every token of the video. Each token is given a place on a line: near 2 where the
-first speaker is, near 22 where the second is, at 12 elsewhere; the tokens of the voices stand at 2 and at
-22. Rotary embedding of the places makes a token attend to the voice that stands near it (MultiTalk's "label
-RoPE").
+Every token of the video can attend to the audio of both speakers. Each token has a position on a line: near 2
+where the first speaker is, near 22 where the second is, at 12 elsewhere; the audio tokens of the speakers are
+at 2 and at 22. Rotary embedding of the positions makes a token attend to the audio near it (MultiTalk's
+"label RoPE").
 
-Where a speaker is comes from masks of the reference picture: how much a token attends, in self-attention, to
-the part of the reference that a mask covers. With one speaker none of this is computed.
+Masks of the reference image show where the speakers are: a token belongs to a speaker by how much it attends,
+in self-attention, to the part of the reference that the speaker's mask covers. With one speaker none of this
+is computed.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from typing import Final
 
 import torch
 
-__all__ = ["ROWS", "VOICES", "places_from_attention", "reference_attention", "rotated"]
+__all__ = ["AUDIO_POSITIONS", "ROWS", "positions_from_attention", "reference_attention", "rotated"]
 
 RANGES: Final = ((0.0, 4.0), (20.0, 24.0))
-"""Where the tokens of each speaker stand: the surer, the further right."""
+"""The positions of each speaker's tokens: the more a token attends to the speaker, the higher."""
 
 BACKGROUND: Final = 12.0
-VOICES: Final = (2.0, 22.0)
-"""Where the audio tokens of each speaker stand: the middles of the ranges."""
+AUDIO_POSITIONS: Final = (2.0, 22.0)
+"""The position of each speaker's audio tokens: the middle of the speaker's range."""
 
 ROWS: Final = 4096
-"""Queries at once in `reference_attention`: the whole square matrix would not fit (75,600 tokens at 720p)."""
+"""Queries at a time in `reference_attention`: the whole matrix would not fit (75,600 tokens at 720p)."""
 
 
-def rotated(states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """1-D rotary embedding: states (B, N, heads, width), places (B, N) or (N,), pairs of channels beside
-    each other."""
+def rotated(states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """1-D rotary embedding: states (B, N, heads, width), positions (B, N) or (N,), adjacent channels in
+    pairs."""
     width = states.shape[-1]
     exponents = torch.arange(0, width, 2, device=states.device).float() / width
-    angles = places.float().unsqueeze(-1) * 10_000.0**-exponents
+    angles = positions.float().unsqueeze(-1) * 10_000.0**-exponents
     cos, sin = angles.cos().unsqueeze(-2), angles.sin().unsqueeze(-2)
     even, odd = states.float()[..., 0::2], states.float()[..., 1::2]
     turned = torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1)
@@ -56,9 +57,9 @@ def reference_attention(queries: torch.Tensor, keys: torch.Tensor, masks: torch.
     return torch.cat(parts, dim=1).permute(2, 0, 1)
 
 
-def places_from_attention(attention: torch.Tensor) -> torch.Tensor:
-    """(3, B, N) of the two speakers and the background to places (B, N): the largest decides who, and how
-    large it is among all tokens where in that speaker's range."""
+def positions_from_attention(attention: torch.Tensor) -> torch.Tensor:
+    """(3, B, N) of the two speakers and the background to positions (B, N). The largest value chooses the
+    range; its rank among all tokens chooses the position within it."""
     spread = [
         _between(attention[speaker], *RANGES[speaker])
         if speaker < 2

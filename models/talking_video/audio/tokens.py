@@ -1,12 +1,12 @@
-"""From the speech encoder's layers to what each latent frame hears: windows, and the projector.
+"""Turns the speech encoder's layers into the audio tokens of each latent frame: windows, and the projector.
 
     features (F, layers, width), 25 a second
-        ──windows──>         (frames, 5, layers, width)    each with its neighbours
+        ──windows──>         (frames, 5, layers, width)    each frame with its neighbours
         ──AudioProjector──>  (latents, tokens, width)      one group of tokens for each latent frame
 
-A latent frame stands for four pixel frames (the first for one), so it hears the windows of all four, without
-what their neighbours repeat: of its first frame the rows up to the middle, of its last those from the middle
-on, of the two between the middle alone. That is 3 + 1 + 1 + 3 = 8 rows where a window has five.
+A latent frame represents four pixel frames (the first represents one), so it gets the windows of all four
+without their overlap: the rows up to the middle of its first frame, the middle row of the next two, and the
+rows from the middle on of its last. That is 3 + 1 + 1 + 3 = 8 rows where a window has five.
 
 After MeiGen-AI's InfiniteTalk and MultiTalk (arXiv 2505.22647), whose weights fit these modules by name.
 """
@@ -16,28 +16,29 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from stoker.models.talking_video.chunks import STRIDE, Chunk, mirrored
+from stoker.models.talking_video.sampling.chunks import STRIDE, Chunk, mirrored
 
 __all__ = ["AudioProjector", "rows_of_latents", "window_indices"]
 
 
 def window_indices(chunk: Chunk, length: int, window: int) -> torch.Tensor:
-    """Which of `length` audio frames each frame of the chunk hears: (frames, window), int64.
+    """The numbers of the audio frames in the window of each frame of the chunk: (frames, window), int64.
 
-    Before the start of the video the first frame is repeated; beyond the audio's end it is mirrored. It
-    depends on the frame's place in the video alone, so a frame that two chunks share hears the same in both.
+    Before the start of the video the first audio frame is repeated; beyond its end the audio is mirrored. A
+    window depends on the frame's number in the video alone, so a frame that two chunks share has the same
+    window in both.
     """
     half = window // 2
-    places = [
+    indices = [
         [mirrored(max(frame + offset, 0), length) for offset in range(-half, half + 1)]
         for frame in range(chunk.first, chunk.first + chunk.frames)
     ]
-    return torch.tensor(places)
+    return torch.tensor(indices)
 
 
 def rows_of_latents(windows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(B, 4n+1, window, layers, width) to (B, 1, window, …) of the first latent and (B, n, rows, …) of the
-    others, `rows` being window + 3: the last but two of it shared by the group's first and last frame."""
+    others, where `rows` is window + 3."""
     half = windows.shape[2] // 2
     later = windows[:, 1:]
     groups = later.reshape(later.shape[0], -1, STRIDE, *later.shape[2:])
@@ -50,7 +51,8 @@ def rows_of_latents(windows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class AudioProjector(nn.Module):
-    """Windows of one chunk to its tokens: (B, 4n+1, window, layers, width) to (B, n+1, tokens, width).
+    """Turns the windows of one chunk into its tokens: (B, 4n+1, window, layers, width) to (B, n+1, tokens,
+    width).
 
     The names of its layers are those of the published weights.
     """

@@ -1,12 +1,12 @@
-"""Adds a LoRA to the network's weights, once, as it is loaded: nothing is computed beside them afterwards,
-and nothing is compiled again when the strength changes.
+"""Adds a LoRA to the network's weights when it is loaded, so that it costs nothing afterwards and a change of
+its strength recompiles nothing.
 
     weight += scale * alpha / rank * up @ down        lora_down, lora_up (or lora_A, lora_B), alpha
     weight += scale * diff      bias += scale * diff_b      modulation += scale * diff_m
 
-Names are Wan's own or diffusers', as in the weights (see `wan_weights`). Every key is either used or told by
-name: a LoRA of which half is dropped makes a video of sorts. What is added to one parameter is computed when
-it is added: all of it at once would be as large as the network in float32.
+Names are Wan's own or diffusers', as in the weights (see `weights`). Every key is either used or named in an
+error: with half of a LoRA missing the network would still make a video, but a bad one. The change of a
+parameter is computed when it is added: all changes at once would be as large as the network in float32.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from stoker.models.talking_video.wan_weights import WrongWeights, our_names
+from stoker.models.talking_video.network.weights import WrongWeights, our_names
 
 __all__ = ["fuse", "fuse_file"]
 
 Changes: TypeAlias = dict[str, dict[str, torch.Tensor]]
-"""What changes each parameter, by the kinds of SUFFIXES."""
+"""The tensors that change each parameter, by their kinds in SUFFIXES."""
 
 SUFFIXES: Final[Mapping[str, tuple[str, str]]] = {
     ".lora_down.weight": ("down", ".weight"),
@@ -35,11 +35,12 @@ SUFFIXES: Final[Mapping[str, tuple[str, str]]] = {
     ".diff_b": ("diff", ".bias"),
     ".diff_m": ("diff", ".modulation"),
 }
-"""How a key ends; what that is, and which parameter of the module it changes, by Wan's names."""
+"""By the suffix of a key: the kind of the tensor, and the parameter of the module that it changes, by Wan's
+names."""
 
 
 def fuse_file(network: Any, file: Path, scale: float) -> None:
-    """Raises WrongWeights for a file that is not one of this network's; nothing is changed then."""
+    """Raises WrongWeights, and changes nothing, if the file is not for this network."""
     from safetensors.torch import load_file
 
     fuse(network, load_file(file), scale, file.name)
@@ -61,7 +62,7 @@ def fuse(network: Any, state: Mapping[str, torch.Tensor], scale: float, name: st
 def _by_parameter(
     state: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]
 ) -> tuple[Changes, list[str]]:
-    """By our names of the parameters, and the keys that nobody knows."""
+    """The changes by the network's names of the parameters, and the unknown keys."""
     ends = {key: next((suffix for suffix in SUFFIXES if key.endswith(suffix)), None) for key in state}
     theirs = {key: key.removesuffix(end) + SUFFIXES[end][1] for key, end in ends.items() if end}
     ours = our_names(theirs.values())
@@ -77,7 +78,7 @@ def _by_parameter(
 
 
 def _check(key: str, change: Mapping[str, torch.Tensor], shape: torch.Size, name: str) -> None:
-    """That it has both halves, and the parameter's shape."""
+    """Checks that the change has both halves and the parameter's shape."""
     halves = change.keys() & {"up", "down", "alpha"}
     if halves and not {"up", "down"} <= halves:
         raise WrongWeights(
@@ -95,11 +96,11 @@ def _check(key: str, change: Mapping[str, torch.Tensor], shape: torch.Size, name
 
 
 def _delta(change: Mapping[str, torch.Tensor], weight: torch.Tensor) -> torch.Tensor:
-    """What is added to a parameter, in float32, where the parameter is."""
-    there = {kind: value.to(weight.device, torch.float32) for kind, value in change.items()}
-    delta = there.get("diff", torch.zeros((), device=weight.device))
-    if "up" in there:
-        up, down = there["up"].flatten(1), there["down"].flatten(1)
+    """The difference to add to a parameter, in float32, on the parameter's device."""
+    moved = {kind: value.to(weight.device, torch.float32) for kind, value in change.items()}
+    delta = moved.get("diff", torch.zeros((), device=weight.device))
+    if "up" in moved:
+        up, down = moved["up"].flatten(1), moved["down"].flatten(1)
         strength = float(change["alpha"]) / len(down) if "alpha" in change else 1.0
         delta = delta + strength * (up @ down).reshape(weight.shape)
     return delta

@@ -1,10 +1,11 @@
-"""One speed-up, for the autoencoder on a CPU: the same sums by quicker kernels, another order of rounding.
+"""Makes the autoencoder faster on a CPU: the same sums by faster kernels, which round in another order.
 
-    convolution over frames    torch's own for three dimensions is a plain loop there; the frames that a place
-                               in time sees are laid beside each other as channels of a picture instead
-    norm over channels         torch's length of a strided dimension is slow; a sum of squares is not
+    convolution over frames    torch's kernel for three dimensions is a plain loop on a CPU; here the frames
+    of
+                               each window in time become channels of an image instead
+    norm over channels         torch's norm of a strided dimension is slow; a sum of squares is fast
 
-Only how a part computes is changed: its weights, its memory of past frames and its names stay.
+Weights, the cache of past frames and the names of the modules do not change.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["quicken"]
 
 
 def quicken(autoencoder: Any) -> Any:
-    """The same AutoencoderKLWan; float32 on a CPU."""
+    """Changes an AutoencoderKLWan in float32 on a CPU, and returns it."""
     for module in autoencoder.modules():
         if type(module) is WanCausalConv3d:
             module.__class__ = _Convolution
@@ -30,16 +31,16 @@ def quicken(autoencoder: Any) -> Any:
 
 class _Convolution(WanCausalConv3d):  # type: ignore[misc]
     def forward(self, frames: torch.Tensor, past: torch.Tensor | None = None) -> torch.Tensor:
-        beside, _, above, _, before, _ = self._padding  # as many on the other side; none after
+        left, _, above, _, before, _ = self._padding  # right and below are the same; none after
         if past is not None and before > 0:
             frames = torch.cat([past, frames], dim=2)
             before -= past.shape[2]
         if before:
             frames = pad(frames, (0, 0, 0, 0, before, 0))
-        seen = frames.unfold(2, self.kernel_size[0], self.stride[0])  # (B, C, T, H, W, taps)
-        pictures = seen.permute(0, 2, 1, 5, 3, 4).flatten(2, 3).flatten(0, 1)
+        windows = frames.unfold(2, self.kernel_size[0], self.stride[0])  # (B, C, T, H, W, taps)
+        images = windows.permute(0, 2, 1, 5, 3, 4).flatten(2, 3).flatten(0, 1)
         weight = self.weight.flatten(1, 2)
-        made = conv2d(pictures, weight, self.bias, self.stride[1:], (above, beside))
+        made = conv2d(images, weight, self.bias, self.stride[1:], (above, left))
         out: torch.Tensor = made.reshape(len(frames), -1, *made.shape[1:]).transpose(1, 2)
         return out
 

@@ -1,16 +1,16 @@
-"""The network: diffusers' Wan transformer, with an ear in every block.
+"""The network: diffusers' Wan transformer, with attention to audio in every block.
 
-    block:  x ── self-attention ── text and picture attention ── audio attention ── feed-forward ──> x
-                                                                   └ each latent frame hears its own tokens
+    block:  x ── self-attention ── text and image attention ── audio attention ── feed-forward ──> x
+                                                                   └ to the audio of the same latent frame
 
 The audio's tokens are projected once for a chunk (`audio_tokens`), not once a step. Tokens of a latent frame
 attend to that frame's audio alone, so the attention is cheap: frames become the batch. With two speakers each
-frame's tokens hold both voices, and places decide who hears which (see `speakers`).
+frame has the audio tokens of both, and positions decide which ones a token attends to (see `speakers`).
 
 Whatever the network's dtype is, time, modulation, norms and the last layer are float32, as in the authors'
-code: guidance takes differences of velocities, and would multiply what rounding does to them.
+code: guidance takes differences of velocities, and would multiply their rounding errors.
 
-The names of the added parameters are those of InfiniteTalk's published weights.
+The added parameters have the names of InfiniteTalk's published weights.
 """
 
 from __future__ import annotations
@@ -20,18 +20,24 @@ from typing import Any, ClassVar
 
 import torch
 from diffusers.configuration_utils import register_to_config
+from diffusers.models.attention_dispatch import dispatch_attention_fn
 from diffusers.models.normalization import FP32LayerNorm
 from diffusers.models.transformers.transformer_wan import WanTransformer3DModel, WanTransformerBlock
 from torch import nn
 
-from stoker.models.talking_video.audio_tokens import AudioProjector
-from stoker.models.talking_video.speakers import VOICES, places_from_attention, reference_attention, rotated
+from stoker.models.talking_video.audio.speakers import (
+    AUDIO_POSITIONS,
+    positions_from_attention,
+    reference_attention,
+    rotated,
+)
+from stoker.models.talking_video.audio.tokens import AudioProjector
 
 __all__ = ["AudioCrossAttention", "TalkingBlock", "TalkingTransformer3DModel"]
 
 
 class AudioCrossAttention(nn.Module):
-    """x (B, T*S, dim) of T latent frames hears audio (B, T, tokens, width)."""
+    """Attention of x (B, T*S, dim), the tokens of T latent frames, to audio (B, T, tokens, width)."""
 
     def __init__(self, dim: int, heads: int, audio_dim: int) -> None:
         super().__init__()
@@ -41,32 +47,27 @@ class AudioCrossAttention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(
-        self, hidden: torch.Tensor, audio: torch.Tensor, places: torch.Tensor | None = None
+        self, hidden: torch.Tensor, audio: torch.Tensor, positions: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """`places` (B, T*S): where each token stands between two speakers; None with one."""
+        """`positions` (B, T*S): the position of each token between two speakers; None with one."""
         batch, latents, tokens, _ = audio.shape
         query = self.q_linear(hidden).reshape(*hidden.shape[:2], self.heads, -1)
         key_value = self.kv_linear(audio).reshape(batch * latents, tokens, 2, self.heads, -1)
         key, value = key_value[:, :, 0], key_value[:, :, 1]
-        if places is not None:
-            query = rotated(query, places)
-            key = rotated(key, _voices(tokens, key.device))
+        if positions is not None:
+            query = rotated(query, positions)
+            # The first half of a frame's audio tokens is the first speaker's.
+            each = tokens // len(AUDIO_POSITIONS)
+            audio_positions = torch.tensor(AUDIO_POSITIONS, device=key.device).repeat_interleave(each)
+            key = rotated(key, audio_positions)
         query = query.reshape(batch * latents, -1, *query.shape[2:])
-        heard = nn.functional.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        )
-        out: torch.Tensor = self.proj(heard.transpose(1, 2).reshape(hidden.shape))
+        attended = dispatch_attention_fn(query, key, value)
+        out: torch.Tensor = self.proj(attended.reshape(hidden.shape))
         return out
 
 
-def _voices(tokens: int, device: torch.device) -> torch.Tensor:
-    """The places of a frame's audio tokens: the first half is the first speaker's."""
-    each = tokens // len(VOICES)
-    return torch.tensor(VOICES, device=device).repeat_interleave(each)
-
-
 class TalkingBlock(WanTransformerBlock):  # type: ignore[misc]
-    """Wan's block, and the audio between its cross-attention and its feed-forward."""
+    """Wan's block, with attention to audio between its cross-attention and its feed-forward."""
 
     def __init__(
         self,
@@ -92,25 +93,26 @@ class TalkingBlock(WanTransformerBlock):  # type: ignore[misc]
         audio: torch.Tensor,
         masks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """`masks` (3, R) of two speakers and the background, at the reference's R tokens; None with one."""
+        """`masks` (3, R) of two speakers and the background, for the R tokens of the reference; None with one
+        speaker."""
         modulation = (self.scale_shift_table + time.float()).chunk(6, dim=1)
         shift, scale, gate, ff_shift, ff_scale, ff_gate = modulation
         normed = (self.norm1(hidden.float()) * (1 + scale) + shift).type_as(hidden)
-        places = None if masks is None else self._places(normed, rotary, masks)
+        positions = None if masks is None else self._positions(normed, rotary, masks)
         hidden = (hidden.float() + self.attn1(normed, None, None, rotary) * gate).type_as(hidden)
         normed = self.norm2(hidden.float()).type_as(hidden)
         hidden = hidden + self.attn2(normed, context, None, None)
         normed = self.norm_x(hidden.float()).type_as(hidden)
-        hidden = hidden + self.audio_cross_attn(normed, audio, places)
+        hidden = hidden + self.audio_cross_attn(normed, audio, positions)
         normed = (self.norm3(hidden.float()) * (1 + ff_scale) + ff_shift).type_as(hidden)
         out: torch.Tensor = (hidden.float() + self.ffn(normed).float() * ff_gate).type_as(hidden)
         return out
 
-    def _places(
+    def _positions(
         self, normed: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor], masks: torch.Tensor
     ) -> torch.Tensor:
-        """Where each token stands between the speakers, by what it attends to in the reference: the first
-        latent frame, whose tokens come first."""
+        """The position of each token between the speakers, by its attention to the reference, which is the
+        first latent frame; the tokens of that frame come first."""
         attention = self.attn1
         heads = (attention.heads, -1)
         query = attention.norm_q(attention.to_q(normed)).reshape(*normed.shape[:2], *heads)
@@ -118,7 +120,7 @@ class TalkingBlock(WanTransformerBlock):  # type: ignore[misc]
         key = attention.norm_k(attention.to_k(first)).reshape(*first.shape[:2], *heads)
         at_first = (rotary[0][:, : masks.shape[1]], rotary[1][:, : masks.shape[1]])
         found = reference_attention(_turned(query, rotary), _turned(key, at_first), masks)
-        return places_from_attention(found)
+        return positions_from_attention(found)
 
 
 def _turned(states: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -130,7 +132,7 @@ def _turned(states: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor]) -> 
 
 
 class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
-    """Predicts the velocity of a chunk's latents. See the module; `audio_*` are the projector's sizes."""
+    """Predicts the velocity of a chunk's latents. `audio_*` are the sizes of the audio projector."""
 
     _no_split_modules: ClassVar[list[str]] = ["TalkingBlock"]
     _repeated_blocks: ClassVar[list[str]] = ["TalkingBlock"]
@@ -167,12 +169,11 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
         audio_tokens: int = 32,
         audio_hidden: int = 512,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        ours = {name: given[name] for name in given if name.startswith("audio_")}
-        wan = {name: value for name, value in given.items() if name not in ours}
+        config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        wan = {name: value for name, value in config.items() if not name.startswith("audio_")}
         super().__init__(**{**wan, "num_layers": 0})
-        # The parent has noted its own arguments as the whole configuration, and no blocks.
-        self.register_to_config(**given)
+        # The parent has registered its own arguments as the whole configuration, without blocks.
+        self.register_to_config(**config)
         dim = num_attention_heads * attention_head_dim
         sizes = (dim, ffn_dim, num_attention_heads, qk_norm, cross_attn_norm, eps, added_kv_proj_dim)
         self.blocks = nn.ModuleList(TalkingBlock(*sizes, audio_dim) for _ in range(num_layers))
@@ -183,22 +184,22 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
         latents: torch.Tensor,
         time: torch.Tensor,
         text: torch.Tensor,
-        picture: torch.Tensor,
+        image: torch.Tensor,
         audio: torch.Tensor,
         masks: torch.Tensor | None = None,
         before_block: Callable[[], None] = lambda: None,
     ) -> torch.Tensor:
         """The velocity, (B, out, T, H, W), of latents (B, in, T, H, W) at `time` (B,), 0 to 1000.
 
-        text (B, tokens, text_dim), picture (B, 257, image_dim): the encoders' outputs; audio (B, T, tokens,
-        audio_dim): the projector's, of two speakers (B, T, 2 * tokens, audio_dim), with `masks`.
-        `before_block` may raise: a forward takes seconds.
+        text (B, tokens, text_dim), image (B, 257, image_dim): the encoders' outputs; audio (B, T, tokens,
+        audio_dim): the projector's output, for two speakers (B, T, 2 * tokens, audio_dim) with `masks`.
+        `before_block` may raise to stop, since a forward takes seconds.
         """
         rotary = self.rope(latents)
         hidden = self.patch_embedding(latents).flatten(2).transpose(1, 2).contiguous()
         embedder = self.condition_embedder
-        picture, text = embedder.image_embedder(picture), embedder.text_embedder(text)
-        context = torch.cat([picture, text], dim=1)
+        image, text = embedder.image_embedder(image), embedder.text_embedder(text)
+        context = torch.cat([image, text], dim=1)
         state = embedder.time_embedder(embedder.timesteps_proj(time).to(self.scale_shift_table.dtype))
         modulation = embedder.time_proj(embedder.act_fn(state)).unflatten(1, (6, -1))
         for block in self.blocks:
@@ -207,11 +208,11 @@ class TalkingTransformer3DModel(WanTransformer3DModel):  # type: ignore[misc]
         return self._velocity(hidden, state, latents.shape)
 
     def _velocity(self, hidden: torch.Tensor, state: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """Tokens to latents again."""
+        """The last layer: tokens to the velocity of latents."""
         shift, scale = (self.scale_shift_table + state.unsqueeze(1)).chunk(2, dim=1)
         normed = self.norm_out(hidden.float()) * (1 + scale) + shift
         patch: tuple[Any, ...] = tuple(self.config.patch_size)
         grid = [side // part for side, part in zip(shape[2:], patch, strict=True)]
-        pieces = self.proj_out(normed.type_as(shift)).reshape(hidden.shape[0], *grid, *patch, -1)
-        out: torch.Tensor = pieces.permute(0, 7, 1, 4, 2, 5, 3, 6).flatten(6, 7).flatten(4, 5).flatten(2, 3)
+        patches = self.proj_out(normed.type_as(shift)).reshape(hidden.shape[0], *grid, *patch, -1)
+        out: torch.Tensor = patches.permute(0, 7, 1, 4, 2, 5, 3, 6).flatten(6, 7).flatten(4, 5).flatten(2, 3)
         return out

@@ -1,10 +1,10 @@
-"""The network's weights, from the folders that are published: Wan's own or diffusers', and the adapter's.
+"""Loads the network's weights from published files: Wan's own or diffusers', and the adapter's.
 
     base     a diffusers folder of WanTransformer3DModel, or Wan's original files: the keys decide
-    adapter  InfiniteTalk's file: its keys are ours, beside base keys that it may replace
+    adapter  InfiniteTalk's file: keys that the network adds to the base, and base keys that it may replace
 
-Only safetensors are read. A key that nobody knows, one that is missing and a wrong shape are each told by
-name: a network with a few random layers would make a video of sorts.
+Only safetensors are read. An unknown key, a missing one and a wrong shape are errors that name the key: with
+a few random layers the network would still make a video, but a bad one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _PREFIXES: Final = ("model.diffusion_model.", "diffusion_model.", "transformer.")
-"""What repackers put before every key."""
+"""Prefixes that repackaged files add to every key."""
 
 _ORIGINAL: Final = (
     ".self_attn.",
@@ -37,14 +37,14 @@ _ORIGINAL: Final = (
     "img_emb.",
     "head.",
 )
-"""Parts of keys in Wan's own layout, and of none in diffusers': whichever keys a file of several has."""
+"""Parts of keys that only Wan's own layout has; each of several files has some of them."""
 
 TRAINING: Final = frozenset({"masked_spec_embed"})
-"""What stood for sounds that the speech encoder had to guess."""
+"""Parameters that are used in training only: the mask embedding of the speech encoder."""
 
 
 class WrongWeights(ValueError):
-    """The files are not those of this network; the text names keys."""
+    """The files are not for this network; the message names keys."""
 
 
 def is_audio_key(key: str) -> bool:
@@ -52,7 +52,7 @@ def is_audio_key(key: str) -> bool:
 
 
 def our_names(keys: Iterable[str]) -> dict[str, str]:
-    """Our name of each of these parameters of the base or the adapter."""
+    """The network's name of each of these parameters of the base or the adapter."""
     from diffusers.loaders.single_file_utils import convert_wan_transformer_to_diffusers
 
     names = {key: _plain(key) for key in keys}
@@ -65,8 +65,8 @@ def our_names(keys: Iterable[str]) -> dict[str, str]:
 
 
 def our_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The network's sizes by diffusers' names. Wan's own file has others, and leaves out what is the same in
-    every Wan 2.1 that makes videos of pictures."""
+    """The network's sizes by diffusers' names. Wan's own file has other names, and leaves out the sizes that
+    are the same in every image-to-video model of Wan 2.1."""
     if "dim" not in config:
         return dict(config)
     same = ("eps", "ffn_dim", "freq_dim", "num_layers", "text_dim")
@@ -81,8 +81,8 @@ def our_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_whole(part: str, missing: Iterable[str]) -> None:
-    """Of a part that its library reads. Raises WrongWeights for what no file has: it would stay as it was
-    drawn. What is for training alone is never looked at."""
+    """Raises WrongWeights if a part that its library has loaded lacks parameters: these would stay random.
+    Parameters for training only do not count."""
     if absent := set(missing) - TRAINING:
         raise WrongWeights(f"{part}: weights do not fit: {_some('missing', absent)}")
 
@@ -92,8 +92,8 @@ def _is_original(keys: Iterable[str]) -> bool:
 
 
 def kept_in_float32(key: str) -> bool:
-    """Whether a parameter is, by our name of it, whatever the network's dtype."""
-    from stoker.models.talking_video.transformer import TalkingTransformer3DModel
+    """Whether a parameter, by the network's name, is float32 whatever the network's dtype is."""
+    from stoker.models.talking_video.network.transformer import TalkingTransformer3DModel
 
     return not set(TalkingTransformer3DModel._keep_in_fp32_modules).isdisjoint(key.split("."))
 
@@ -101,12 +101,13 @@ def kept_in_float32(key: str) -> bool:
 def load_into(
     network: Any, files: Iterable[Path], dtype: torch.dtype = torch.float32, device: str = "cpu"
 ) -> None:
-    """The weights of these files, base and adapter, into a network that has its own already; of a parameter
-    that two files have, the later one's.
+    """Loads the weights of these files, base and adapter, into a network. If two files have a parameter, the
+    later file's is used.
 
-    Each tensor is turned into `dtype`, but for what is kept in float32, and put on the device as it is read:
-    the base in float32, as it is published, is never in memory, and on a GPU's host next to nothing is.
+    Each tensor is converted to `dtype`, unless it is kept in float32, and moved to the device as it is read.
+    So the published base in float32 is never whole in memory, and a GPU's host holds next to nothing.
     """
+    from accelerate.utils import set_module_tensor_to_device
     from safetensors import safe_open
 
     expected = {key: value.shape for key, value in network.state_dict().items()}
@@ -114,22 +115,22 @@ def load_into(
     for file in files:
         with safe_open(file, "pt") as opened:
             names = our_names(opened.keys())
-            state = {}
             for key, name in names.items():
                 if name in expected:
                     _check_shape(name, opened.get_slice(key).get_shape(), expected[name], file)
                     kept = torch.float32 if kept_in_float32(name) else dtype
-                    state[name] = opened.get_tensor(key).to(device, kept)
+                    set_module_tensor_to_device(
+                        network, name, device, opened.get_tensor(key), kept, clear_cache=False
+                    )
         unknown |= set(names.values()) - expected.keys()
-        missing -= state.keys()
-        network.load_state_dict(state, strict=False, assign=True)
+        missing -= set(names.values())
     if missing or unknown:
         raise WrongWeights(f"weights do not fit: {_some('missing', missing)}{_some('unknown', unknown)}")
 
 
-def _check_shape(name: str, found: Sequence[int], wanted: Sequence[int], file: Path) -> None:
-    if tuple(found) != tuple(wanted):
-        raise WrongWeights(f"{file.name}: {name} is {tuple(found)}; it must be {tuple(wanted)}")
+def _check_shape(name: str, found: Sequence[int], expected: Sequence[int], file: Path) -> None:
+    if tuple(found) != tuple(expected):
+        raise WrongWeights(f"{file.name}: {name} is {tuple(found)}; it must be {tuple(expected)}")
 
 
 def _plain(key: str) -> str:

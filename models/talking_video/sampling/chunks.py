@@ -1,16 +1,16 @@
-"""The plan of a long video: which frames each chunk makes, shares with the one before, and gives out.
+"""The plan of a long video: which frames each chunk generates, shares with the chunk before, and outputs.
 
-Pure: numbers in, numbers out. The model makes `frames` frames at once, always 4n+1 of them (its autoencoder
-turns the first frame into one latent and every four after it into one more). A chunk begins with the last
-`motion` frames of the one before, so the video goes on where it was:
+Pure: numbers in, numbers out. The model generates `frames` frames at once, always 4n+1 of them (its
+autoencoder turns the first frame into one latent and every four after it into one more). A chunk begins with
+the last `motion` frames of the chunk before, so the motion continues:
 
     chunk 0   |=========================|
     chunk 1                      |mmmmm=========================|
     chunk 2                                               |mmmmm=======......|
-                                                                       ^ the audio's end: what is beyond
-                                                                         is made, and not given out
+                                                                       ^ the audio's end: frames beyond it
+                                                                         are generated, but not output
 
-Every frame of the video is given out by exactly one chunk, and frame i of the video hears frame i of the
+Exactly one chunk outputs each frame of the video, and frame i of the video is generated from frame i of the
 audio, however many chunks there were before.
 """
 
@@ -34,10 +34,10 @@ __all__ = [
 ]
 
 FPS = 25
-"""The audio encoder's and the video's rate; any other would let the lips drift."""
+"""The rate of the audio features and of the video; with any other the lips would drift."""
 
 STRIDE = 4
-"""Frames that one latent stands for, after the first."""
+"""Frames for each latent after the first."""
 
 
 def fits_latents(frames: int) -> bool:
@@ -46,10 +46,10 @@ def fits_latents(frames: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChunkShape:
-    """`frames` are made at once, `motion` of them known from before. Both are 4n+1.
+    """`frames` are generated at once, `motion` of them known from the chunk before. Both are 4n+1.
 
-    `whole_tail`: the last chunk is as long as the others, beyond the end of the audio. This is what the
-    model was trained on, and keeps the shapes that were compiled; without it the last one is just long
+    `whole_tail`: the last chunk is as long as the others and may extend beyond the end of the audio. The
+    model was trained so, and the compiled shapes can be reused; without it the last chunk is just long
     enough."""
 
     frames: int = 81
@@ -72,7 +72,7 @@ class ChunkShape:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Frames `first` to `first + frames` of the video; those from `first + known` on are new, and the first
-    `new` of these are given out."""
+    `new` of these are output."""
 
     index: int
     first: int
@@ -85,13 +85,13 @@ class Chunk:
         return latents_of(self.frames)
 
     @property
-    def given(self) -> range:
-        """The frames of the video that it gives out."""
+    def output(self) -> range:
+        """The frames of the video that this chunk outputs."""
         return range(self.first + self.known, self.first + self.known + self.new)
 
 
 def video_frames(samples: int, rate: int) -> int:
-    """`floor(seconds * 25)`, in integers: a float would lose a frame now and then."""
+    """`floor(seconds * 25)`, in integers, since a float would sometimes lose a frame."""
     return samples * FPS // rate
 
 
@@ -112,12 +112,12 @@ def plan(total: int, shape: ChunkShape = ChunkShape()) -> Iterator[Chunk]:
 
 
 def count(total: int, shape: ChunkShape = ChunkShape()) -> int:
-    """How many chunks `plan` gives."""
+    """The number of chunks in the plan."""
     return 1 + max(0, -(-(total - shape.frames) // shape.step))
 
 
 def fitting(frames: int) -> int:
-    """The least 4n+1 that is not below."""
+    """The smallest 4n+1 that is at least `frames`."""
     return frames + (1 - frames) % STRIDE
 
 
@@ -126,7 +126,7 @@ def latents_of(frames: int) -> int:
 
 
 def mirrored(index: int, length: int) -> int:
-    """Which of `length` audio frames stands for frame `index`: beyond the end they are played backwards, and
-    forwards again. The ends are repeated: ... 1 0 | 0 1 2 | 2 1 0 | 0 1 ..."""
+    """Which of `length` audio frames is used for frame `index`. Beyond the end they run backwards, then
+    forwards again, with the ends repeated: ... 1 0 | 0 1 2 | 2 1 0 | 0 1 ..."""
     index %= 2 * length
     return index if index < length else 2 * length - 1 - index

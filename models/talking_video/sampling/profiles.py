@@ -1,6 +1,6 @@
-"""The named ways to sample: how many steps, how strongly guided, in which chunks. Pure data.
+"""The named settings for sampling: the number of steps, the guidance, and the shape of chunks. Pure data.
 
-`exact` is what the model was published with; every other profile says what it changes.
+`exact` has the published settings of the model; every other profile says what it changes.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from stoker.models.talking_video.chunks import ChunkShape
-from stoker.models.talking_video.schedule import Guidance
+from stoker.models.talking_video.sampling.chunks import ChunkShape
+from stoker.models.talking_video.sampling.schedule import Guidance
 
 __all__ = ["PROFILES", "UNWANTED", "Profile"]
 
@@ -21,14 +21,14 @@ UNWANTED: Final = (
     " poorly drawn hands, poorly drawn faces, deformed, disfigured, misshapen limbs, fused fingers,"
     " still picture, messy background, three legs, many people in the background, walking backwards"
 )
-"""What the forwards without the prompt are told in its place: the words that InfiniteTalk was published
-with."""
+"""The negative prompt of the forwards without the prompt, as InfiniteTalk was published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`shift` by the size's name. `lora`: a file of the weights' folder that is added to the network, and how
-    strongly. `shrink`: the video is drawn so many times smaller and scaled up when it is written."""
+    """`shift`: by the name of the size. `lora`: a file in the weights' folder that is added to the network,
+    with the factor `lora_scale`. `shrink`: the video is generated so many times smaller and scaled up when it
+    is written."""
 
     name: str
     steps: int

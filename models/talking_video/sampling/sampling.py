@@ -1,9 +1,9 @@
-"""One chunk, from noise to clean latents: the denoising loop in the open.
+"""Denoises the latents of one chunk.
 
-    noise of (seed, chunk) ──> at each level: forwards ─> guidance ─> Euler step ─> known latents put back
+    noise of (seed, chunk) ──> at each level: forwards ─> guidance ─> Euler step ─> known latents restored
 
-What is known (the picture, or the last frames of the chunk before) is clean at every step, so the rest is
-denoised towards it. Latents are float32 whatever the network's dtype is.
+The known latents (of the image, or of the last frames of the chunk before) are clean at every step, so the
+rest is denoised towards them. Latents are float32 whatever the network's dtype is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from stoker.models.talking_video.schedule import Forward, Guidance, combine
+from stoker.models.talking_video.sampling.schedule import Forward, Guidance, combine
 
 __all__ = ["Conditions", "Stopped", "chunk_seed", "denoised", "noise_of"]
 
@@ -25,22 +25,22 @@ TIME_SCALE = 1000.0
 
 
 class Stopped(Exception):
-    """`on_step` or `go_on` said to stop; there are no latents."""
+    """`on_step` or `go_on` returned False; there are no latents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a chunk is made from.
+    """The inputs of the network for one chunk.
 
-    text, no_text (1, 512, text_dim): of the prompt, and of what stands in its place; picture
-    (1, 257, image_dim); still (1, 4 + channels, T, h, w): the mask and the latents of the picture followed by
-    nothing; audio (1, T, tokens, audio_dim) and silence, projected; masks (3, R) of two speakers and the
-    background, None with one. Silence is one voice's however many speak: nobody is told apart in it.
+    text, no_text (1, 512, text_dim): the encoded prompt and negative prompt; image (1, 257, image_dim); still
+    (1, 4 + channels, T, h, w): the mask, and the latents of the image followed by grey frames; audio
+    (1, T, tokens, audio_dim) and silence, projected; masks (3, R) of two speakers and the background, None
+    with one speaker. Silence has the tokens of one speaker, whatever the number of speakers.
     """
 
     text: torch.Tensor
     no_text: torch.Tensor
-    picture: torch.Tensor
+    image: torch.Tensor
     still: torch.Tensor
     audio: torch.Tensor
     silence: torch.Tensor
@@ -55,13 +55,14 @@ class Conditions:
 
 
 def chunk_seed(seed: int, chunk: int) -> int:
-    """Each chunk's own, so that one can be made again alone. 32 bits: torch's CPU generator reads no more."""
+    """The seed of one chunk, so that a chunk can be generated again alone. It has 32 bits: torch's CPU
+    generator reads no more."""
     drawn = hashlib.sha256(f"{seed}/{chunk}".encode()).digest()
     return int.from_bytes(drawn[:4], "big")
 
 
 def noise_of(seed: int, chunk: int, shape: Sequence[int]) -> torch.Tensor:
-    """Drawn on the CPU, by a generator of its own: the same on every machine."""
+    """Noise from a generator of its own on the CPU: the same on every machine."""
     generator = torch.Generator("cpu").manual_seed(chunk_seed(seed, chunk))
     return torch.randn(tuple(shape), generator=generator)
 
@@ -76,9 +77,10 @@ def denoised(
     on_step: Callable[[int], bool],
     go_on: Callable[[], bool] = lambda: True,
 ) -> torch.Tensor:
-    """Clean latents (1, channels, T, h, w), of which the first are `known`. `on_step` is told how many
-    steps are done and says whether to go on; `go_on` is asked within them, before each block of the network:
-    a step of three forwards may take half a minute. Raises Stopped."""
+    """Clean latents (1, channels, T, h, w), of which the first are `known`. `on_step` is called with the
+    number of finished steps and returns whether to continue. `go_on`, which also returns that, is called
+    before each block of the network, since a step of three forwards may take half a minute. Raises
+    Stopped."""
 
     def before_block() -> None:
         if not go_on():
@@ -88,14 +90,16 @@ def denoised(
     latents[:, :, :kept] = known
     for done, (now, later) in enumerate(pairwise(levels), start=1):
         time = torch.tensor([now * TIME_SCALE], device=latents.device)
-        seen = torch.cat([latents, conditions.still], dim=1).to(network.dtype)
+        inputs = torch.cat([latents, conditions.still], dim=1).to(network.dtype)
 
-        def velocity(forward: Forward, time: torch.Tensor = time, seen: torch.Tensor = seen) -> torch.Tensor:
+        def velocity(
+            forward: Forward, time: torch.Tensor = time, inputs: torch.Tensor = inputs
+        ) -> torch.Tensor:
             text, audio, masks = conditions.of(forward)
-            told: torch.Tensor = network(
-                seen, time, text, conditions.picture, audio, masks=masks, before_block=before_block
+            found: torch.Tensor = network(
+                inputs, time, text, conditions.image, audio, masks=masks, before_block=before_block
             )
-            return told.float()
+            return found.float()
 
         latents = latents + (later - now) * combine(guidance, velocity)
         latents[:, :, :kept] = known

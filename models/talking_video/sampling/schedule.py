@@ -1,6 +1,6 @@
-"""The sampler's numbers: noise levels, and how the forwards of one step are combined.
+"""Noise levels, and the combination of the forwards of one step.
 
-Pure, and free of torch: the velocities are whatever can be added and multiplied.
+Pure, and without torch: velocities are any objects that can be added and multiplied.
 
 The model is a rectified flow: at level s a latent is `(1 - s) * clean + s * noise`, and it predicts the
 velocity `noise - clean`. One Euler step from s to t is `latent + (t - s) * velocity`.
@@ -21,12 +21,12 @@ from typing import Any, Literal, TypeAlias
 __all__ = ["Forward", "Guidance", "combine", "forwards", "levels"]
 
 Forward: TypeAlias = Literal["all", "audio", "text", "nothing"]
-"""What the model is told: prompt and audio, only one of them, or neither."""
+"""The conditions of a forward: prompt and audio, only one of them, or neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """Factors on what the prompt and the audio change; 1 is no guidance."""
+    """The factors on the effect of the prompt and of the audio; 1 is no guidance."""
 
     text: float = 5.0
     audio: float = 4.0
@@ -34,7 +34,7 @@ class Guidance:
 
 def levels(steps: int, shift: float) -> list[float]:
     """`steps + 1` noise levels from 1 down to 0: linear in time from 1 to 1/1000, then shifted by
-    `shift * t / (1 + (shift - 1) * t)`, which spends more of the steps where there is more noise."""
+    `shift * t / (1 + (shift - 1) * t)`, which puts more of the steps at high noise."""
     if steps < 1:
         raise ValueError(f"there is at least one step; got {steps}")
     first, last = 1.0, 0.001
@@ -52,12 +52,12 @@ def forwards(guidance: Guidance) -> tuple[Forward, ...]:
 
 def combine(guidance: Guidance, velocity: Callable[[Forward], Any]) -> Any:
     """The velocity of one step. `velocity` runs a forward."""
-    wanted = forwards(guidance)
-    told = velocity("all")
-    if len(wanted) == 1:
-        return told
-    if len(wanted) == 2:
+    needed = forwards(guidance)
+    full = velocity("all")
+    if len(needed) == 1:
+        return full
+    if len(needed) == 2:
         silent = velocity("text")
-        return silent + guidance.audio * (told - silent)
+        return silent + guidance.audio * (full - silent)
     audio, nothing = velocity("audio"), velocity("nothing")
-    return nothing + guidance.text * (told - audio) + guidance.audio * (audio - nothing)
+    return nothing + guidance.text * (full - audio) + guidance.audio * (audio - nothing)

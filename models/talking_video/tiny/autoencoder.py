@@ -1,13 +1,13 @@
-"""The autoencoder of `talk-tiny`, its numbers set by hand so that its videos are worth looking at.
+"""The autoencoder of `talk-tiny`, with weights set by hand so that its videos are worth looking at.
 
-    encoder   a latent is the mean colour of 8 x 8 pixels, what its four quarters differ by, and marks at the
-              borders of the picture
-    decoder   puts the quarters back where they were
+    encoder   a latent holds the mean colour of 8 x 8 pixels, the differences of its four quarters,
+              and marks at the borders of the image
+    decoder   draws the quarters at their positions
 
-Tricks: norms divide by a length, so a large constant channel makes them all but linear. `silu` is linear far
-to the right, and zero far to the left: pairs of channels pass numbers on, or choose between them. A decoder
-of convolutions cannot tell left quarters from right ones; it can where latents alternate in sign, which the
-bias of the network (`tiny_network`) writes.
+Techniques: norms divide by a length, so a large constant channel makes them almost linear. `silu` is almost
+linear for large numbers and almost zero for small ones: pairs of channels pass numbers on, or choose between
+them. A decoder of convolutions cannot distinguish left quarters from right ones, unless latents alternate in
+sign; the bias of the network writes such latents (see `network`).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ BASE: Final = 4
 MULTIPLES: Final = (1, 2, 8, 10)
 
 LARGE: Final = 512.0
-"""The constant channel of the autoencoder."""
+"""The value of the constant channel of the autoencoder."""
 
 LIFT: Final = 8.0
-"""Numbers about zero are lifted by this where `silu` must pass them on."""
+"""The offset of numbers near zero that `silu` must pass on."""
 
 MEAN, DETAIL, ALTERNATE, MARKS = slice(0, 3), slice(3, 12), slice(12, 14), slice(14, 18)
-"""Latents: colour, what three of the quarters differ from it, signs that alternate along rows and columns,
-and marks at the top, bottom, left and right borders."""
+"""Latents: the mean colour, the differences of three of the quarters from it, signs that alternate along rows
+and columns, and marks at the top, bottom, left and right borders."""
 
 QUARTERS: Final = ((0, 0), (0, 1), (1, 0), (1, 1))
 NOW: Final = 2
-"""The tap of a causal convolution that sees the present frame."""
+"""The tap of a causal convolution for the present frame."""
 
 
 def autoencoder(weights: Weights) -> None:
@@ -61,7 +61,7 @@ def autoencoder(weights: Weights) -> None:
 
 
 def _at(weight: Array, to: int, of: int, value: float, row: int = 1, column: int = 1) -> None:
-    """Sets one tap of a convolution, in the present frame where it sees several."""
+    """Sets one tap of a convolution; of a causal one, the tap for the present frame."""
     if weight.ndim == 4:
         weight[to, of, row % weight.shape[2], column % weight.shape[3]] = value
     else:
@@ -75,7 +75,7 @@ def _norm(weights: Weights, name: str) -> None:
 
 
 def _pass(weights: Weights, name: str, channels: int, constant: int) -> None:
-    """Hands on the first channels, and writes the constant one."""
+    """Passes the first channels on, and writes the constant channel."""
     for channel in range(channels):
         _at(weights[f"{name}.weight"], channel, channel, 1.0)
     weights[f"{name}.bias"][constant] = LARGE
@@ -101,7 +101,7 @@ def _encoder(weights: Weights) -> None:
 
 
 def _shrink(weights: Weights, name: str, channels: int) -> None:
-    """Half as high and wide: the mean of four pixels."""
+    """Halves height and width: the mean of four pixels."""
     weight, bias = weights[f"{name}.resample.1.weight"], weights[f"{name}.resample.1.bias"]
     for channel in range(channels):
         for row, column in QUARTERS:
@@ -116,7 +116,7 @@ def _halve_time(weights: Weights, name: str, channels: int, constant: int) -> No
 
 
 def _mark_borders(weights: Weights, name: str) -> None:
-    """A constant, seen beyond the border, is missing: there the difference to it is one."""
+    """Marks the borders: the constant channel is zero beyond them, so its difference shows where they are."""
     _norm(weights, f"{name}.norm1")
     _norm(weights, f"{name}.norm2")
     first, second = weights[f"{name}.conv1.weight"], weights[f"{name}.conv2.weight"]
@@ -129,7 +129,7 @@ def _mark_borders(weights: Weights, name: str) -> None:
 
 
 def _split(weights: Weights, name: str) -> None:
-    """Four pixels to their mean, and the differences of the first three from it; marks as they are."""
+    """Turns four pixels into their mean and the differences of the first three from it; passes marks on."""
     weight = weights[f"{name}.weight"]
     for colour in range(3):
         for number, (row, column) in enumerate(QUARTERS):
@@ -150,7 +150,7 @@ def _decoder(weights: Weights) -> None:
             _at(weights[f"{name}.weight"], 12 + 2 * axis + sign, 12 + axis, 1.0 - 2.0 * sign)
     _double_time(weights, "decoder.up_blocks.0.upsamplers.0.time_conv")
     _pass(weights, "decoder.up_blocks.0.upsamplers.0.resample.1", 16, 16)
-    _tell_quarters(weights, "decoder.up_blocks.1.resnets.0")
+    _find_quarters(weights, "decoder.up_blocks.1.resnets.0")
     _choose_quarter(weights, "decoder.up_blocks.1.resnets.1")
     _double_time(weights, "decoder.up_blocks.1.upsamplers.0.time_conv")
     _smooth(weights, "decoder.up_blocks.1.upsamplers.0.resample.1", 3)
@@ -177,10 +177,10 @@ def _smooth(weights: Weights, name: str, constant: int) -> None:
 SHARP: Final = 16.0
 
 
-def _tell_quarters(weights: Weights, name: str) -> None:
-    """Where a sign alternates from latent to latent, its own sign times the difference of its neighbours is
-    positive in the left (upper) half of a latent, negative in the right (lower) one, zero where nothing
-    alternates. Channels 12 to 15 of what comes out: is left, is right, is upper, is lower."""
+def _find_quarters(weights: Weights, name: str) -> None:
+    """Finds the quarter of each pixel. If a sign alternates from latent to latent, that sign times the
+    difference of its neighbours is positive in the left (upper) half of a latent and negative in the right
+    (lower) half. Output channels 12 to 15: is left, is right, is upper, is lower."""
     _pass(weights, f"{name}.conv_shortcut", 12, 31)
     weights[f"{name}.conv_shortcut.bias"][DETAIL] = LIFT
     _norm(weights, f"{name}.norm1")
@@ -201,7 +201,7 @@ def _tell_quarters(weights: Weights, name: str) -> None:
 
 
 def _choose_quarter(weights: Weights, name: str) -> None:
-    """Adds to the mean colour the difference of the quarter that the pixel is in."""
+    """Adds to the mean colour the difference of the pixel's quarter."""
     _norm(weights, f"{name}.norm1")
     _norm(weights, f"{name}.norm2")
     weight, bias = weights[f"{name}.conv1.weight"], weights[f"{name}.conv1.bias"]

@@ -1,10 +1,10 @@
 """`talk-tiny`: a folder of small made-up weights for the classes of the talking video, the same on every
 machine.
 
-Nothing here is trained. The encoders of words and pictures hold drawn numbers: 8-bit integers, read from a
-hash of the parameter's name, times a power of two that fits the layer's width. The rest is set by hand in
-`tiny_autoencoder` and `tiny_network`. Names and shapes stand in `tiny_shapes.json`, read once from the
-library's classes of CONFIGS (a test compares), so that neither making nor checking these files imports torch.
+Nothing here is trained. The weights of the text and image encoders are derived from hashes of the parameters'
+names (see `made_weights`), scaled to the layer's width. The other weights are set by hand in `autoencoder`
+and `network`. The names and shapes in `shapes.json` were read from the libraries' classes in CONFIGS, and a
+test compares them, so that neither making nor checking these files imports torch.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ import numpy as np
 
 from stoker.models import made_weights
 from stoker.models.made_weights import json_bytes, safetensors_bytes, write_files
-from stoker.models.talking_video import tiny_autoencoder, tiny_network
+from stoker.models.talking_video.tiny import autoencoder, network
 from stoker.models.text_to_image import tiny as text
 
 __all__ = ["CONFIGS", "build", "files"]
 
 WIDTH: Final = 16
-LATENTS: Final = tiny_autoencoder.LATENTS
+LATENTS: Final = autoencoder.LATENTS
 
 CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "transformer": {
         "_class_name": "TalkingTransformer3DModel",
         "_diffusers_version": "0.42.1",
-        "num_attention_heads": tiny_network.HEADS,
-        "attention_head_dim": tiny_network.HEAD,
+        "num_attention_heads": network.HEADS,
+        "attention_head_dim": network.HEAD,
         "in_channels": 4 + 2 * LATENTS,
         "out_channels": LATENTS,
         "text_dim": WIDTH,
         "freq_dim": 32,
         "ffn_dim": 64,
-        "num_layers": tiny_network.BLOCKS,
+        "num_layers": network.BLOCKS,
         "image_dim": WIDTH,
-        "added_kv_proj_dim": tiny_network.WIDTH,
+        "added_kv_proj_dim": network.WIDTH,
         "audio_dim": WIDTH,
         "audio_layers": 2,
         "audio_tokens": 4,
@@ -50,9 +50,9 @@ CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vae": {
         "_class_name": "AutoencoderKLWan",
         "_diffusers_version": "0.42.1",
-        "base_dim": tiny_autoencoder.BASE,
+        "base_dim": autoencoder.BASE,
         "z_dim": LATENTS,
-        "dim_mult": list(tiny_autoencoder.MULTIPLES),
+        "dim_mult": list(autoencoder.MULTIPLES),
         "num_res_blocks": 1,
         "latents_mean": [0.0] * LATENTS,
         "latents_std": [1.0] * LATENTS,
@@ -91,7 +91,7 @@ CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
         "num_conv_pos_embedding_groups": 2,
     },
 }
-"""By folder; what is left out is the class's default."""
+"""The configuration of each folder; what is left out has the class's default."""
 
 WEIGHTS: Final[Mapping[str, str]] = {
     "transformer": "diffusion_pytorch_model.safetensors",
@@ -103,11 +103,12 @@ WEIGHTS: Final[Mapping[str, str]] = {
 
 
 _DRAWN: Final = ("condition_embedder.text_embedder.", "condition_embedder.image_embedder.")
-"""Beside the attention to words and picture, what keeps drawn numbers: a little of them is seen."""
+"""Besides the attention to text and image, the parts that keep the weights from hashes; these change the
+video a little."""
 
 
 def build(folder: Path) -> None:
-    """Write all files below `folder`, which is made if it is not there."""
+    """Writes all files below `folder`, which is created if it is missing."""
     write_files(folder, files())
 
 
@@ -116,34 +117,34 @@ def files() -> dict[str, bytes]:
     made = {f"{part}/config.json": json_bytes(config) for part, config in CONFIGS.items()}
     for part, shapes in _shapes().items():
         weights = {name: _numbers(f"{part}/{name}", shape) for name, shape in shapes.items()}
-        _by_hand(part, weights)
+        _set_by_hand(part, weights)
         made[f"{part}/{WEIGHTS[part]}"] = safetensors_bytes(weights)
     return made | {f"tokenizer/{name}": data for name, data in text.t5_tokenizer_files().items()}
 
 
-def _by_hand(part: str, weights: dict[str, made_weights.Array]) -> None:
-    """Sets the numbers of a part that does not keep the drawn ones."""
-    setting = {
-        "vae": tiny_autoencoder.autoencoder,
-        "audio_encoder": tiny_network.ear,
-        "transformer": tiny_network.network,
+def _set_by_hand(part: str, weights: dict[str, made_weights.Array]) -> None:
+    """Sets the weights of a part, unless it keeps those from hashes."""
+    setter = {
+        "vae": autoencoder.autoencoder,
+        "audio_encoder": network.speech_encoder,
+        "transformer": network.network,
     }.get(part)
-    if setting is None:
+    if setter is None:
         return
     for name, array in weights.items():
         if not name.startswith(_DRAWN) and ".attn2." not in name and not _passes_on(name, array.shape):
             array[...] = 0
-    setting(weights)
+    setter(weights)
 
 
 def _shapes() -> dict[str, dict[str, list[int]]]:
-    read = resources.files(__package__).joinpath("tiny_shapes.json").read_text(encoding="utf-8")
+    read = resources.files(__package__).joinpath("shapes.json").read_text(encoding="utf-8")
     shapes: dict[str, dict[str, list[int]]] = json.loads(read)
     return shapes
 
 
 def _numbers(name: str, shape: list[int]) -> made_weights.Array:
-    """Norms pass on what comes, biases add nothing, and a layer keeps the size of what goes through it."""
+    """Norms multiply by one, biases add zero, and a layer keeps the scale of its input."""
     leaf = name.rpartition(".")[2]
     if _passes_on(name, shape):
         return made_weights.full(1, *shape)
@@ -151,7 +152,7 @@ def _numbers(name: str, shape: list[int]) -> made_weights.Array:
         return made_weights.full(0, *shape)
     inputs = math.prod(shape[1:]) if len(shape) > 1 else shape[0]
     scale = 2.0 ** round(math.log2(math.sqrt(3 / inputs)))
-    return np.asarray(made_weights.draw(f"{tiny_network.SALT}/{name}", *shape, scale=scale))
+    return np.asarray(made_weights.draw(f"{network.SALT}/{name}", *shape, scale=scale))
 
 
 def _passes_on(name: str, shape: Sequence[int]) -> bool:

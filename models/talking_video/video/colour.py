@@ -1,9 +1,9 @@
-"""Keeps the colours of a long video where the picture has them.
+"""Keeps the colours of a long video close to those of the image.
 
-Each chunk is decoded, and its last frames encoded again for the next: colours wander off a little each time.
-So every frame's mean and spread of each CIELAB channel are set to those of the reference picture (the remedy
-of InfiniteTalk's authors, after Reinhard et al., "Color Transfer between Images", 2001). Conversions: sRGB
-(IEC 61966-2-1), CIE 1976 L*a*b*, white D65.
+The last decoded frames of each chunk are encoded again for the next chunk, and colours drift a little each
+time. So the mean and deviation of each CIELAB channel of every frame are set to those of the reference image
+(as InfiniteTalk's authors do, after Reinhard et al., "Color Transfer between Images", 2001). Conversions:
+sRGB (IEC 61966-2-1), CIE 1976 L*a*b*, white D65.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TO_XYZ: Final = torch.tensor(
 _WHITE: Final = _TO_XYZ.sum(dim=1)
 _EDGE: Final = 6.0 / 29.0
 _LEAST: Final = 1e-3
-"""A channel that spreads less than this is not stretched: there is nothing in it but noise."""
+"""A channel with a smaller deviation is not scaled, since it holds nothing but noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,17 @@ class Colours:
 
 
 def colours_of(frame: torch.Tensor) -> Colours:
-    """Of a frame (3, H, W) from -1 to 1."""
+    """The colours of a frame (3, H, W) from -1 to 1."""
     lab = to_lab(frame.unsqueeze(0))[0]
     return Colours(lab.mean((-2, -1), keepdim=True), lab.std((-2, -1), keepdim=True))
 
 
-def matched(frames: torch.Tensor, wanted: Colours) -> torch.Tensor:
-    """Frames (n, 3, H, W) from -1 to 1, each with the wanted mean and deviation."""
+def matched(frames: torch.Tensor, target: Colours) -> torch.Tensor:
+    """Frames (n, 3, H, W) from -1 to 1, each changed to the target's mean and deviation."""
     lab = to_lab(frames)
     mean, deviation = lab.mean((-2, -1), keepdim=True), lab.std((-2, -1), keepdim=True)
-    factor = torch.where(deviation > _LEAST, wanted.deviation / deviation.clamp(min=_LEAST), 1.0)
-    return from_lab((lab - mean) * factor + wanted.mean)
+    factor = torch.where(deviation > _LEAST, target.deviation / deviation.clamp(min=_LEAST), 1.0)
+    return from_lab((lab - mean) * factor + target.mean)
 
 
 def to_lab(frames: torch.Tensor) -> torch.Tensor:
@@ -62,10 +62,14 @@ def to_lab(frames: torch.Tensor) -> torch.Tensor:
 
 
 def from_lab(lab: torch.Tensor) -> torch.Tensor:
-    """(n, 3, H, W): L*a*b* to sRGB from -1 to 1; what no screen shows is cut off."""
+    """(n, 3, H, W): L*a*b* to sRGB from -1 to 1; colours outside sRGB are clipped.
+
+    A negative root of Z becomes zero, and those of X and Y are kept, as in scikit-image, which the authors
+    use: otherwise dark saturated yellows, which few screens show, would become redder.
+    """
     light, red, blue = lab.unbind(1)
     y = (light + 16) / 116
-    root = torch.stack([y + red / 500, y, y - blue / 200], dim=1)
+    root = torch.stack([y + red / 500, y, (y - blue / 200).clamp(min=0)], dim=1)
     ratio = torch.where(root > _EDGE, root**3, 3 * _EDGE**2 * (root - 4 / 29))
     xyz = ratio * _WHITE.to(lab.device).view(3, 1, 1)
     linear = torch.einsum("ij,njhw->nihw", torch.linalg.inv(_TO_XYZ).to(lab.device), xyz)

@@ -1,8 +1,8 @@
-"""Sizes of the video: the nearest bucket of the asked size, and how the picture is cut to it.
+"""Sizes of the video: the nearest bucket of the requested size, and the crop of the image to it.
 
-Pure. A bucket is one of the shapes that the model was trained on, about 627 or 960 pixels squared in area;
-the one with the nearest ratio of height to width is taken, the picture scaled to cover it and cropped about
-its middle. Sides are multiples of 64. The tables are those of the model's authors.
+Pure. A bucket is one of the shapes that the model was trained on, about 627 or 960 pixels squared in area.
+The bucket with the nearest ratio of height to width is chosen; the image is scaled to cover it and cropped
+about its middle. Sides are multiples of 64. The tables are those of the model's authors.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ BUCKETS: Final[Mapping[str, tuple[Bucket, ...]]] = MappingProxyType(
         ),
     }
 )
-"""By the names that the interface has for them; height times width."""
+"""The buckets of each size of the interface, height times width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The picture is scaled to `width` x `height`; what is kept starts at `left`, `top`."""
+    """The image is scaled to `width` x `height`, and the crop starts at `left`, `top`."""
 
     height: int
     width: int
@@ -56,13 +56,14 @@ class Cut:
 
 
 def nearest(size: str, height: int, width: int) -> Bucket:
-    """The bucket whose ratio differs least from the picture's; of two that are as near, the smaller."""
-    wanted = height / width
-    return min(BUCKETS[size], key=lambda bucket: (abs(bucket.ratio - wanted), bucket.ratio))
+    """The bucket whose ratio differs least from the image's; of two equally near ones, that with the smaller
+    ratio."""
+    ratio = height / width
+    return min(BUCKETS[size], key=lambda bucket: (abs(bucket.ratio - ratio), bucket.ratio))
 
 
 def cover(height: int, width: int, bucket: Bucket) -> Cut:
-    """Scaled so that it just covers the bucket; the middle is kept."""
+    """The crop of the middle of the image, scaled so that it just covers the bucket."""
     scale = max(bucket.height / height, bucket.width / width)
     scaled_height = max(round(height * scale), bucket.height)
     scaled_width = max(round(width * scale), bucket.width)

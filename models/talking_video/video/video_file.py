@@ -1,13 +1,13 @@
-"""The file: H.264 at exactly 25 frames a second, and the caller's own sound as AAC.
+"""Writes the video file: H.264 at exactly 25 frames a second, and the caller's audio as AAC.
 
-    add(frames) ──> fragments of MP4 ──> take(): what was written since the last time
-    finish() ──> the fragments once more, as one file that begins with its index (faststart) ──> checked
+    add(frames) ──> fragments of MP4 ──> take(): the bytes since the last call
+    finish() ──> the fragments remuxed into one file that begins with its index (faststart) ──> checked
 
-It can be played from its first piece on. A fragment is a fifth of a second, so that even the shortest chunk
-has some; nothing is encoded twice, and only a fragment is in memory. Sound is cut to the length of the video,
-to the sample; its time stamps are counted samples, never summed floats. Colours are those of BT.709, and the
-file says so: else each player would choose by the size. What the film says of itself stands in its comment,
-as JSON.
+The video can be played from its first part on. A fragment has a fifth of a second, so that even the shortest
+chunk fills one. Nothing is encoded twice, and only one fragment is in memory. The audio is cut to the length
+of the video, to the sample; its time stamps are counted samples, not summed floats. The file declares the
+colours of BT.709, since players would otherwise choose by the size. The file's comment is JSON about how the
+video was made.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import numpy as np
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 from numpy.typing import NDArray
 
-from stoker.models.talking_video.chunks import FPS
-from stoker.models.talking_video.voice import opened, sounding
+from stoker.models.talking_video.audio.recording import recorded
+from stoker.models.talking_video.sampling.chunks import FPS
 
-__all__ = ["Film", "FilmBroken", "about", "checked", "video_encoder"]
+__all__ = ["BrokenVideoFile", "VideoFile", "about", "checked", "video_encoder"]
 
 FRAGMENTED: Final = {
     "movflags": "frag_keyframe+delay_moov+default_base_moof",
@@ -44,25 +44,25 @@ QUALITY: Final = {
     SOFTWARE: {"crf": "18", "preset": "veryfast", "tune": "zerolatency", "threads": "4"},
     HARDWARE: {"rc": "constqp", "qp": "20", "preset": "p4", "zerolatency": "1"},
 }
-"""The number of threads is fixed: x264 writes other bytes with another."""
+"""The number of threads is fixed, since the bytes that x264 writes depend on it."""
 
-SOUND_RATES: Final = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
-"""Of AAC, those that every player knows; sound of another rate gets the next higher, or the highest."""
+AUDIO_RATES: Final = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+"""Rates of AAC that every player knows; audio of another rate gets the next higher one, or the highest."""
 
 PACKET: Final = 1024
 """Samples of a packet of AAC."""
 
-SOUND_BITS: Final = 192_000
-"""A second. With the library's own 128,000 the first packet of a voice that begins at once cracks."""
+AUDIO_BIT_RATE: Final = 192_000
+"""Bits a second. With the library's default of 128,000 the first packet crackles if speech begins at once."""
 
 
-class FilmBroken(Exception):
-    """The file that was made is not what it should be; the text says what is wrong."""
+class BrokenVideoFile(Exception):
+    """The finished file is not what it should be; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a finished file holds."""
+    """The contents of a finished file."""
 
     frames: int
     width: int
@@ -72,8 +72,8 @@ class Checked:
 
 @functools.cache
 def video_encoder(device: str) -> str:
-    """NVENC where it works on this GPU. Every build of FFmpeg names it: only a trial shows whether there is a
-    card for it, and a driver that knows the options."""
+    """NVENC if it works on this GPU, else x264. Every build of FFmpeg lists NVENC; only a trial shows whether
+    there is a card for it and a driver that knows the options."""
     if device == "cpu":
         return SOFTWARE
     frame = av.VideoFrame.from_ndarray(np.zeros((256, 256, 3), np.uint8), format="rgb24")
@@ -87,36 +87,36 @@ def video_encoder(device: str) -> str:
     return HARDWARE
 
 
-class Film:
-    """Writes below `folder`; `sound` is the caller's file, `frames` how many there will be, `made` what is
-    said of how it was made."""
+class VideoFile:
+    """Writes below `folder`. `audio` is the caller's file, `frames` the number of frames that will be added,
+    `about` the file's comment."""
 
     def __init__(
         self,
         folder: Path,
-        sound: Path,
+        audio: Path,
         width: int,
         height: int,
         frames: int,
         device: str = "cpu",
-        made: Mapping[str, Any] = MappingProxyType({}),
+        about: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._folder, self._frames, self._done = folder, frames, 0
         self._about = (
-            {"comment": json.dumps(dict(made), sort_keys=True, separators=(",", ":"))} if made else {}
+            {"comment": json.dumps(dict(about), sort_keys=True, separators=(",", ":"))} if about else {}
         )
         with contextlib.ExitStack() as opening:
-            self._pieces = _Pieces(folder / "pieces.mp4")
-            opening.callback(self._pieces.close)
-            self._container = av.open(self._pieces, "w", format="mp4", options=dict(FRAGMENTED))
+            self._written = _WrittenFile(folder / "fragments.mp4")
+            opening.callback(self._written.close)
+            self._container = av.open(self._written, "w", format="mp4", options=dict(FRAGMENTED))
             opening.callback(self._container.close)
             self._container.metadata.update(self._about)
-            self._video = self._picture_track(width, height, device)
-            self._sound = _Sound(self._container, sound, frames)
-            opening.callback(self._sound.close)
+            self._video = self._video_track(width, height, device)
+            self._audio = _AudioTrack(self._container, audio, frames)
+            opening.callback(self._audio.close)
             self._open = opening.pop_all()
 
-    def _picture_track(self, width: int, height: int, device: str) -> Any:
+    def _video_track(self, width: int, height: int, device: str) -> Any:
         encoder = video_encoder(device)
         track = cast(Any, self._container.add_stream(encoder, rate=FPS, options=dict(QUALITY[encoder])))
         track.width, track.height, track.pix_fmt = width, height, "yuv420p"
@@ -130,7 +130,7 @@ class Film:
         return track
 
     def add(self, pixels: NDArray[np.uint8]) -> None:
-        """Frames (n, H, W, 3), RGB, and the sound that goes with them."""
+        """Adds frames (n, H, W, 3), RGB, and the audio that belongs to them."""
         for one in pixels:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(one), format="rgb24")
             coded = frame.reformat(
@@ -139,36 +139,36 @@ class Film:
             coded.pts, coded.time_base = self._done, Fraction(1, FPS)
             self._mux(self._video.encode(coded))
             self._done += 1
-        self._sound.until(self._done)
+        self._audio.encode_until(self._done)
 
     def _mux(self, packets: Any) -> None:
-        """A fragment would give its last frame a length of its own, if the packet does not say one."""
+        """Sets each packet's duration: without it the last frame of a fragment would get another one."""
         for packet in packets:
             packet.duration = 1
             self._container.mux(packet)
 
     def take(self) -> bytes:
-        """What was written since the last time: whole MP4 boxes, to be played one after the other."""
-        return self._pieces.take()
+        """The bytes since the last call: whole MP4 boxes, to be played one after the other."""
+        return self._written.take()
 
     def finish(self) -> tuple[Path, bytes]:
-        """The checked file, and the last piece. Raises FilmBroken."""
+        """The checked file, and the last part. Raises BrokenVideoFile."""
         self._mux(self._video.encode(None))
-        self._sound.finish()
+        self._audio.finish()
         self._open.close()
-        last = self._pieces.take()
+        last = self._written.take()
         out = self._folder / "video.mp4"
-        _remux(self._folder / "pieces.mp4", out, self._about)
+        _remux(self._folder / "fragments.mp4", out, self._about)
         checked(out, self._frames)
         return out, last
 
     def abandon(self) -> None:
-        """After an error: closes what is open."""
+        """Closes all files after an error."""
         self._open.close()
 
 
-class _Pieces(io.RawIOBase):
-    """A file that can only be appended to, and tells what is new."""
+class _WrittenFile(io.RawIOBase):
+    """A file that is only appended to, and that also keeps the new bytes in memory."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -192,36 +192,35 @@ class _Pieces(io.RawIOBase):
         super().close()
 
 
-class _Sound:
-    """The caller's sound as AAC, given out as far as the video is."""
+class _AudioTrack:
+    """The caller's audio as AAC, encoded as far as the video."""
 
     def __init__(self, container: Any, path: Path, frames: int) -> None:
         self._container = container
-        self._source = opened(path)
-        given = self._source.streams.audio[0]
-        self.rate = next((rate for rate in SOUND_RATES if rate >= given.rate), SOUND_RATES[-1])
-        layout = "mono" if given.codec_context.channels == 1 else "stereo"
+        self._source = recorded(path)
+        self.rate = next((rate for rate in AUDIO_RATES if rate >= self._source.rate), AUDIO_RATES[-1])
+        layout = "mono" if self._source.channels == 1 else "stereo"
         self._stream: Any = container.add_stream("aac", rate=self.rate)
-        self._stream.layout, self._stream.bit_rate = layout, SOUND_BITS
+        self._stream.layout, self._stream.bit_rate = layout, AUDIO_BIT_RATE
         self._resampler = av.AudioResampler(format="fltp", layout=layout, rate=self.rate)
         self._fifo = av.AudioFifo()
-        self._decoded = self._decode(given)
+        self._decoded = self._decode()
         self._end = frames * self.rate // FPS
         self._written = 0
 
-    def _decode(self, stream: Any) -> Iterator[Any]:
-        for frame in sounding(self._source, stream):
+    def _decode(self) -> Iterator[Any]:
+        for frame in self._source.frames():
             frame.pts = None
             yield from self._resampler.resample(frame)
         yield from self._resampler.resample(None)
 
-    def until(self, frames: int) -> None:
-        """Encodes the sound of the first so many video frames, as far as there is any."""
-        wanted = min(frames * self.rate // FPS, self._end) - self._written
-        while self._fifo.samples < wanted and (frame := next(self._decoded, None)) is not None:
+    def encode_until(self, frames: int) -> None:
+        """Encodes the audio of the first `frames` video frames, as far as there is any."""
+        missing = min(frames * self.rate // FPS, self._end) - self._written
+        while self._fifo.samples < missing and (frame := next(self._decoded, None)) is not None:
             frame.pts = None
             self._fifo.write(frame)
-        if wanted > 0 and (part := self._fifo.read(min(wanted, self._fifo.samples), partial=True)):
+        if missing > 0 and (part := self._fifo.read(min(missing, self._fifo.samples), partial=True)):
             part.pts, part.time_base = self._written, Fraction(1, self.rate)
             self._written += part.samples
             self._container.mux(self._stream.encode(part))
@@ -234,46 +233,46 @@ class _Sound:
 
 
 def _remux(source: Path, target: Path, about: Mapping[str, str]) -> None:
-    """The same packets, with the index at the beginning."""
+    """Copies the packets into a file with the index at the beginning."""
     with (
-        av.open(str(source)) as given,
+        av.open(str(source)) as fragments,
         av.open(str(target), "w", format="mp4", options=dict(FASTSTART)) as made,
     ):
         made.metadata.update(about)
-        streams = {stream.index: made.add_stream_from_template(stream) for stream in given.streams}
-        for packet in given.demux():
+        streams = {stream.index: made.add_stream_from_template(stream) for stream in fragments.streams}
+        for packet in fragments.demux():
             if packet.dts is not None:
                 packet.stream = streams[packet.stream.index]
                 made.mux(packet)
 
 
 def checked(path: Path, frames: int) -> Checked:
-    """Looks at a finished file as a player does. Raises FilmBroken."""
-    with av.open(str(path)) as film:
-        if not film.streams.video or not film.streams.audio:
-            raise FilmBroken(
-                f"the video has {len(film.streams.video)} picture and {len(film.streams.audio)} sound tracks"
+    """Reads a finished file as a player does. Raises BrokenVideoFile if it is wrong."""
+    with av.open(str(path)) as file:
+        if not file.streams.video or not file.streams.audio:
+            raise BrokenVideoFile(
+                f"the file has {len(file.streams.video)} video and {len(file.streams.audio)} audio tracks"
             )
-        video, sound = film.streams.video[0], film.streams.audio[0]
-        counted = dict.fromkeys((video, sound), 0)
-        for packet in film.demux(video, sound):
+        video, audio = file.streams.video[0], file.streams.audio[0]
+        counted = dict.fromkeys((video, audio), 0)
+        for packet in file.demux(video, audio):
             counted[packet.stream] += bool(packet.size)
         seconds = float((video.duration or 0) * (video.time_base or 0))
         if counted[video] != frames or video.average_rate != FPS or abs(seconds - frames / FPS) > 0.5 / FPS:
-            raise FilmBroken(
+            raise BrokenVideoFile(
                 f"the video has {counted[video]} frames at {video.average_rate} a second, {seconds:.3f} s;"
                 f" it must have {frames} at {FPS}"
             )
-        heard = counted[sound] * PACKET / sound.rate
-        if not 0 <= heard - frames / FPS + PACKET / sound.rate < 4 * PACKET / sound.rate:
-            raise FilmBroken(f"the video has {heard:.3f} s of sound; it must have {frames / FPS:.3f}")
+        audio_s = counted[audio] * PACKET / audio.rate
+        if not 0 <= audio_s - frames / FPS + PACKET / audio.rate < 4 * PACKET / audio.rate:
+            raise BrokenVideoFile(f"the video has {audio_s:.3f} s of audio; it must have {frames / FPS:.3f}")
         return Checked(counted[video], video.width, video.height, seconds)
 
 
 def about(path: Path) -> dict[str, Any] | None:
-    """What a film says of how it was made, or None where it says nothing of the kind."""
-    with av.open(str(path)) as film:
-        text = film.metadata.get("comment", "")
+    """How a video file was made, from its comment; None if it has no such comment."""
+    with av.open(str(path)) as file:
+        text = file.metadata.get("comment", "")
     try:
         made = json.loads(text)
     except ValueError:

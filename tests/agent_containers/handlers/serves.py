@@ -27,4 +27,5 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
-http.server.HTTPServer(("", 8000), Page).serve_forever()
+port = int(os.environ.get(os.environ.get("PORT_OF", ""), "8000"))
+http.server.HTTPServer(("", port), Page).serve_forever()

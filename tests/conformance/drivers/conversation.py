@@ -34,6 +34,7 @@ def converse(scenarios: dict[str, Scenario]) -> None:
         try:
             answer = {"answer": scenarios[asked["do"]](**asked["given"])}
         except Exception as error:
-            answer = {"raised": type(error).__name__, "text": str(error)}
+            status = getattr(error, "status_code", None)
+            answer = {"raised": type(error).__name__, "text": str(error), "status": status}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -30,16 +30,16 @@ def plan(m: Any, total: int, shape: tuple[int, int, bool]) -> list[Any]:
 
 
 @drawn(TOTALS, shapes())
-def every_frame_is_given_out_once_and_in_order(m: Any, total: int, shape: Any) -> None:
-    assert [frame for chunk in plan(m, total, shape) for frame in chunk.given] == list(range(total))
+def every_frame_is_output_once_and_in_order(m: Any, total: int, shape: Any) -> None:
+    assert [frame for chunk in plan(m, total, shape) for frame in chunk.output] == list(range(total))
 
 
 @drawn(TOTALS, shapes())
 def a_chunk_holds_what_it_gives_out(m: Any, total: int, shape: Any) -> None:
     for chunk in plan(m, total, shape):
         assert chunk.new >= 1
-        assert chunk.first + chunk.known == chunk.given.start
-        assert chunk.given.stop <= chunk.first + chunk.frames
+        assert chunk.first + chunk.known == chunk.output.start
+        assert chunk.output.stop <= chunk.first + chunk.frames
 
 
 @drawn(TOTALS, shapes())
@@ -85,8 +85,8 @@ def the_published_shape_is_the_default(m: Any) -> None:
 
 
 def a_shape_that_no_latents_fit_is_refused(m: Any) -> None:
-    for given_shape in ((80, 9), (81, 8), (81, 81), (9, 17), (0, 1), (5, -3)):
-        assert refused(m.ChunkShape, *given_shape), given_shape
+    for wrong_shape in ((80, 9), (81, 8), (81, 81), (9, 17), (0, 1), (5, -3)):
+        assert refused(m.ChunkShape, *wrong_shape), wrong_shape
     assert refused(next, m.plan(0))
 
 
@@ -124,7 +124,7 @@ def the_fitting_length_is_the_least(m: Any, frames: int) -> None:
 
 
 ALL = [
-    every_frame_is_given_out_once_and_in_order,
+    every_frame_is_output_once_and_in_order,
     a_chunk_holds_what_it_gives_out,
     frames_and_known_frames_are_4n_plus_1,
     the_known_frames_are_the_last_of_the_chunk_before,

@@ -15,7 +15,7 @@ from drawn import drawn
 
 STEPS, SHIFTS = st.integers(1, 100), st.floats(0.1, 20.0)
 SCALES = st.one_of(st.just(1.0), st.floats(0.0, 9.0))
-TOLD = {"all": (True, True), "audio": (False, True), "text": (True, False), "nothing": (False, False)}
+CONDITIONS = {"all": (True, True), "audio": (False, True), "text": (True, False), "nothing": (False, False)}
 
 
 @drawn(STEPS, SHIFTS)
@@ -37,18 +37,18 @@ def they_are_the_papers(m: Any, steps: int, shift: float) -> None:
 def guidance_is_the_papers(m: Any, text: float, audio: float, values: Any) -> None:
     """And runs the forwards that it names, in order, and no other."""
     guidance = m.Guidance(text, audio)
-    answers, asked = dict(zip(TOLD, values, strict=True)), []
+    answers, called = dict(zip(CONDITIONS, values, strict=True)), []
 
     def velocity(forward: Any) -> float:
-        asked.append(forward)
+        called.append(forward)
         return answers[forward]
 
     found = m.combine(guidance, velocity)
-    by_words = {words: answers[name] for name, words in TOLD.items()}
-    wanted, runs = reference.guided(lambda *words: by_words[words], text, audio)
+    by_condition = {condition: answers[name] for name, condition in CONDITIONS.items()}
+    wanted, runs = reference.guided(lambda *condition: by_condition[condition], text, audio)
     assert abs(found - wanted) < 1e-9
-    assert tuple(asked) == m.forwards(guidance)
-    assert len(asked) == runs
+    assert tuple(called) == m.forwards(guidance)
+    assert len(called) == runs
 
 
 def a_step_takes_one_two_or_three_forwards(m: Any) -> None:
@@ -82,13 +82,13 @@ MUTANTS = [
     ("shifted the other way", "shift * t / (1.0 + (shift - 1.0) * t)", "t / (shift - (shift - 1.0) * t)"),
     (
         "scales swapped",
-        "guidance.text * (told - audio) + guidance.audio *",
-        "guidance.audio * (told - audio) + guidance.text *",
+        "guidance.text * (full - audio) + guidance.audio *",
+        "guidance.audio * (full - audio) + guidance.text *",
     ),
     (
         "guided away from the voice",
-        "silent + guidance.audio * (told - silent)",
-        "told + guidance.audio * (told - silent)",
+        "silent + guidance.audio * (full - silent)",
+        "full + guidance.audio * (full - silent)",
     ),
     ("text scale only asked of two", "if guidance.text != 1.0:", "if guidance.text > 1.0:"),
 ]

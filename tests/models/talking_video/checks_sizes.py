@@ -37,7 +37,7 @@ def the_nearest_ratio_is_taken(m: Any, name: str, height: int, width: int) -> No
 
 
 @drawn(NAMES)
-def a_picture_of_a_buckets_own_shape_is_not_cut(m: Any, name: str) -> None:
+def an_image_of_a_buckets_own_shape_is_not_cut(m: Any, name: str) -> None:
     for bucket in m.BUCKETS[name]:
         for times in (1, 3):
             found = m.nearest(name, bucket.height * times, bucket.width * times)
@@ -59,7 +59,7 @@ def the_cut_covers_and_lies_inside(m: Any, name: str, height: int, width: int) -
 
 
 @drawn(NAMES, SIDES, SIDES)
-def it_just_covers_in_the_pictures_own_ratio(m: Any, name: str, height: int, width: int) -> None:
+def it_just_covers_in_the_images_own_ratio(m: Any, name: str, height: int, width: int) -> None:
     bucket = m.nearest(name, height, width)
     cut = m.cover(height, width, bucket)
     assert cut.height == bucket.height or cut.width == bucket.width
@@ -72,14 +72,14 @@ ALL = [
     sides_are_multiples_of_64,
     no_ratio_is_there_twice,
     the_nearest_ratio_is_taken,
-    a_picture_of_a_buckets_own_shape_is_not_cut,
+    an_image_of_a_buckets_own_shape_is_not_cut,
     the_cut_covers_and_lies_inside,
-    it_just_covers_in_the_pictures_own_ratio,
+    it_just_covers_in_the_images_own_ratio,
 ]
 
 MUTANTS = [
-    ("width over height", "wanted = height / width", "wanted = width / height"),
-    ("the picture fits inside", "scale = max(", "scale = min("),
+    ("width over height", "ratio = height / width", "ratio = width / height"),
+    ("the image fits inside", "scale = max(", "scale = min("),
     ("cut at the left", "(scaled_width - bucket.width) // 2", "(scaled_width - bucket.width) // 1"),
     ("cut at the bottom", "(scaled_height - bucket.height) // 2", "scaled_height - bucket.height"),
     ("a side that no latents fit", "832x448", "832x456"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stoker.models.talking_video import tiny
+from stoker.models.talking_video.tiny import tiny
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def talk_tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def talker(talk_tiny: Path) -> Any:
+def video_pipeline(talk_tiny: Path) -> Any:
     """Its parts on the CPU, torch on one thread: sums in one order give the same bytes."""
     import torch
 
@@ -30,7 +30,7 @@ def talker(talk_tiny: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
-def drawn_talker(talk_tiny: Path) -> Any:
+def drawn_video_pipeline(talk_tiny: Path) -> Any:
     """The same parts with drawn numbers where talk-tiny's are set by hand: everything depends on everything,
     so that what reaches where it should not is seen."""
     import torch
@@ -38,14 +38,14 @@ def drawn_talker(talk_tiny: Path) -> Any:
     from stoker.models.talking_video import loading
 
     torch.set_num_threads(1)
-    talker = loading.load(talk_tiny, "cpu")
+    video_pipeline = loading.load(talk_tiny, "cpu")
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
-        for part in (talker.network, talker.autoencoder, talker.speech_encoder):
+        for part in (video_pipeline.network, video_pipeline.autoencoder, video_pipeline.speech_encoder):
             for name, weight in part.named_parameters():
                 if "norm" in name or name.endswith("gamma"):
                     weight.fill_(0.0 if name.endswith("bias") else 1.0)
                 else:
                     inputs = weight[0].numel() if weight.dim() > 1 else weight.numel()
                     weight.copy_(torch.randn(weight.shape, generator=generator) * inputs**-0.5)
-    return talker
+    return video_pipeline

@@ -90,9 +90,11 @@ def turned(x: Array, angles: Array, heads: int) -> Array:
     return np.concatenate(out, axis=-1)
 
 
-def angles_of(places: Array, width: int) -> Array:
+def angles_of(positions: Array, width: int) -> Array:
     """Rotary angles on a line: pair j of `width` channels turns by place / 10000^(2j / width)."""
-    return np.array([[place / 10_000 ** (2 * j / width) for j in range(width // 2)] for place in places])
+    return np.array(
+        [[position / 10_000 ** (2 * j / width) for j in range(width // 2)] for position in positions]
+    )
 
 
 def angles_of_video(grid: tuple[int, int, int], width: int) -> Array:
@@ -107,7 +109,7 @@ def angles_of_video(grid: tuple[int, int, int], width: int) -> Array:
     return np.concatenate(by_axis, axis=1)
 
 
-# What is heard
+# Audio
 
 
 def windows(features: Array, first: int, frames: int, size: int) -> Array:
@@ -117,12 +119,12 @@ def windows(features: Array, first: int, frames: int, size: int) -> Array:
         played += [*features, *features[::-1]]
     rows = []
     for frame in range(first, first + frames):
-        places = [frame + offset for offset in range(-(size // 2), size // 2 + 1)]
-        rows.append([played[max(place, 0)] for place in places])
+        positions = [frame + offset for offset in range(-(size // 2), size // 2 + 1)]
+        rows.append([played[max(position, 0)] for position in positions])
     return np.array(rows)
 
 
-def heard_by_latents(windows: Array) -> list[Array]:
+def rows_of_latents(windows: Array) -> list[Array]:
     """The rows of each latent frame: the first frame's window; of four frames three leading rows of the
     first, the centre of the two in the middle, three trailing rows of the last."""
     half = windows.shape[1] // 2
@@ -136,7 +138,7 @@ def heard_by_latents(windows: Array) -> list[Array]:
 def projected(weights: Weights, windows: Array, width: int) -> Array:
     """(latent frames, tokens, width)."""
     out = []
-    for number, rows in enumerate(heard_by_latents(windows)):
+    for number, rows in enumerate(rows_of_latents(windows)):
         first = "proj1_vf" if number else "proj1"
         hidden = relu(linear(weights, "proj2", relu(linear(weights, first, rows.reshape(-1)))))
         tokens = linear(weights, "proj3", hidden).reshape(-1, width)
@@ -144,7 +146,9 @@ def projected(weights: Weights, windows: Array, width: int) -> Array:
     return np.array(out)
 
 
-def heard(weights: Weights, x: Array, audio: Array, heads: int, places: Array | None = None) -> Array:
+def audio_attention(
+    weights: Weights, x: Array, audio: Array, heads: int, positions: Array | None = None
+) -> Array:
     """Audio cross-attention: the tokens of a latent frame attend to that frame's audio tokens."""
     dim, per_frame = x.shape[1], len(x) // len(audio)
     out = []
@@ -153,15 +157,15 @@ def heard(weights: Weights, x: Array, audio: Array, heads: int, places: Array | 
         query = linear(weights, "q_linear", x[mine])
         both = linear(weights, "kv_linear", tokens)
         key, value = both[:, :dim], both[:, dim:]
-        if places is not None:
-            voices = np.array([2.0] * (len(tokens) // 2) + [22.0] * (len(tokens) // 2))
-            query = turned(query, angles_of(places[mine], dim // heads), heads)
-            key = turned(key, angles_of(voices, dim // heads), heads)
+        if positions is not None:
+            speakers = np.array([2.0] * (len(tokens) // 2) + [22.0] * (len(tokens) // 2))
+            query = turned(query, angles_of(positions[mine], dim // heads), heads)
+            key = turned(key, angles_of(speakers, dim // heads), heads)
         out.append(attention(query, key, value, heads))
     return linear(weights, "proj", np.concatenate(out))
 
 
-def places_by_attention(query: Array, key: Array, masks: Array, heads: int) -> Array:
+def positions_by_attention(query: Array, key: Array, masks: Array, heads: int) -> Array:
     """Where each token stands between two speakers: by how much it attends to each mask's tokens of the
     reference frame, over the heads' mean and the mask's size."""
     shares = []
@@ -196,14 +200,14 @@ def queries_and_keys(
     return turned(query, angles, heads), turned(key, angles, heads)
 
 
-def cross_attention(weights: Weights, x: Array, text: Array, picture: Array, heads: int, eps: float) -> Array:
-    """To the text and to the picture, each by itself, summed before the last layer."""
+def cross_attention(weights: Weights, x: Array, text: Array, image: Array, heads: int, eps: float) -> Array:
+    """To the text and to the image, each by itself, summed before the last layer."""
     query = rms_norm(linear(weights, "to_q", x), weights["norm_q.weight"], eps)
     text_key = rms_norm(linear(weights, "to_k", text), weights["norm_k.weight"], eps)
-    picture_key = rms_norm(linear(weights, "add_k_proj", picture), weights["norm_added_k.weight"], eps)
+    image_key = rms_norm(linear(weights, "add_k_proj", image), weights["norm_added_k.weight"], eps)
     by_text = attention(query, text_key, linear(weights, "to_v", text), heads)
-    by_picture = attention(query, picture_key, linear(weights, "add_v_proj", picture), heads)
-    return linear(weights, "to_out.0", by_text + by_picture)
+    by_image = attention(query, image_key, linear(weights, "add_v_proj", image), heads)
+    return linear(weights, "to_out.0", by_text + by_image)
 
 
 def feed_forward(weights: Weights, x: Array) -> Array:
@@ -211,30 +215,32 @@ def feed_forward(weights: Weights, x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a block is told: text (512, dim) and picture (n, dim) embedded, time (6, dim), audio (latent
+class Context:
+    """The inputs of a block: text (512, dim) and image (n, dim) embedded, time (6, dim), audio (latent
     frames, tokens, width); `masks` (3, reference tokens) with two speakers."""
 
     text: Array
-    picture: Array
+    image: Array
     time: Array
     audio: Array
     masks: Array | None = None
 
 
-def block(weights: Weights, x: Array, told: Told, angles: Array, heads: int, eps: float = 1e-6) -> Array:
-    shift, scale, gate, ff_shift, ff_scale, ff_gate = weights["scale_shift_table"][0] + told.time
-    seen = layer_norm(x, eps) * (1 + scale) + shift
+def block(
+    weights: Weights, x: Array, context: Context, angles: Array, heads: int, eps: float = 1e-6
+) -> Array:
+    shift, scale, gate, ff_shift, ff_scale, ff_gate = weights["scale_shift_table"][0] + context.time
+    modulated = layer_norm(x, eps) * (1 + scale) + shift
     own = under(weights, "attn1.")
-    places = None
-    if told.masks is not None:
-        query, key = queries_and_keys(own, seen, angles, heads, eps)
-        places = places_by_attention(query, key[: told.masks.shape[1]], told.masks, heads)
-    x = x + gate * self_attention(own, seen, angles, heads, eps)
+    positions = None
+    if context.masks is not None:
+        query, key = queries_and_keys(own, modulated, angles, heads, eps)
+        positions = positions_by_attention(query, key[: context.masks.shape[1]], context.masks, heads)
+    x = x + gate * self_attention(own, modulated, angles, heads, eps)
     normed = affine_norm(weights, "norm2", x, eps)
-    x = x + cross_attention(under(weights, "attn2."), normed, told.text, told.picture, heads, eps)
+    x = x + cross_attention(under(weights, "attn2."), normed, context.text, context.image, heads, eps)
     normed = affine_norm(weights, "norm_x", x, 1e-6)
-    x = x + heard(under(weights, "audio_cross_attn."), normed, told.audio, heads, places)
+    x = x + audio_attention(under(weights, "audio_cross_attn."), normed, context.audio, heads, positions)
     return x + ff_gate * feed_forward(under(weights, "ffn."), layer_norm(x, eps) * (1 + ff_scale) + ff_shift)
 
 
@@ -249,33 +255,33 @@ def network(
     latents: Array,
     time: float,
     text: Array,
-    picture: Array,
+    image: Array,
     audio: Array,
     masks: Array | None = None,
 ) -> Array:
-    """The velocity of one sample: latents (channels, T, H, W), text (512, text_dim), picture (n, image_dim),
+    """The velocity of one sample: latents (channels, T, H, W), text (512, text_dim), image (n, image_dim),
     audio (T, tokens, audio_dim)."""
     heads, width = config["num_attention_heads"], config["attention_head_dim"]
     embed = under(weights, "condition_embedder.")
     state = sinusoid(time, config["freq_dim"])
     state = linear(embed, "time_embedder.linear_2", silu(linear(embed, "time_embedder.linear_1", state)))
     steering = linear(embed, "time_proj", silu(state)).reshape(6, -1)
-    words = gelu_by_tanh(linear(embed, "text_embedder.linear_1", text))
-    words = linear(embed, "text_embedder.linear_2", words)
-    told = Told(words, embedded_picture(embed, picture), steering, audio, masks)
+    embedded_text = gelu_by_tanh(linear(embed, "text_embedder.linear_1", text))
+    embedded_text = linear(embed, "text_embedder.linear_2", embedded_text)
+    context = Context(embedded_text, embedded_image(embed, image), steering, audio, masks)
 
     x, grid = patches(weights, latents, config["patch_size"])
     angles = angles_of_video(grid, width)
     for number in range(config["num_layers"]):
-        x = block(under(weights, f"blocks.{number}."), x, told, angles, heads, config["eps"])
+        x = block(under(weights, f"blocks.{number}."), x, context, angles, heads, config["eps"])
     shift, scale = weights["scale_shift_table"][0] + state
     out = linear(weights, "proj_out", layer_norm(x, config["eps"]) * (1 + scale) + shift)
     return laid_out(out, grid, config["patch_size"])
 
 
-def embedded_picture(embed: Weights, picture: Array) -> Array:
+def embedded_image(embed: Weights, image: Array) -> Array:
     part = under(embed, "image_embedder.")
-    hidden = gelu(linear(part, "ff.net.0.proj", affine_norm(part, "norm1", picture, 1e-5)))
+    hidden = gelu(linear(part, "ff.net.0.proj", affine_norm(part, "norm1", image, 1e-5)))
     return affine_norm(part, "norm2", linear(part, "ff.net.2", hidden), 1e-5)
 
 
@@ -294,9 +300,9 @@ def laid_out(tokens: Array, grid: tuple[int, int, int], patch: Sequence[int]) ->
     channels = tokens.shape[1] // math.prod(patch)
     out = np.zeros((channels, *(side * part for side, part in zip(grid, patch, strict=True))))
     for token, (t, y, x) in zip(tokens, np.ndindex(*grid), strict=True):
-        pieces = token.reshape(*patch, channels)
+        token_patches = token.reshape(*patch, channels)
         for a, b, c in np.ndindex(*patch):
-            out[:, t * patch[0] + a, y * patch[1] + b, x * patch[2] + c] = pieces[a, b, c]
+            out[:, t * patch[0] + a, y * patch[1] + b, x * patch[2] + c] = token_patches[a, b, c]
     return out
 
 

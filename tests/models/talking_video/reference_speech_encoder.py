@@ -42,11 +42,11 @@ def sounds(weights: Weights, wave: Array) -> Array:
 
 def at_rate(x: Array, frames: int) -> Array:
     """Drawn out or squeezed to so many places; the first and the last stay where they are."""
-    places = np.linspace(0, x.shape[1] - 1, frames)
-    return np.stack([np.interp(places, np.arange(x.shape[1]), channel) for channel in x])
+    positions = np.linspace(0, x.shape[1] - 1, frames)
+    return np.stack([np.interp(positions, np.arange(x.shape[1]), channel) for channel in x])
 
 
-def with_places(weights: Weights, x: Array) -> Array:
+def with_positions(weights: Weights, x: Array) -> Array:
     """What a convolution in groups tells of the neighbours is added; its kernel is a length and directions,
     tap by tap."""
     part = under(weights, "encoder.pos_conv_embed.conv.")
@@ -76,9 +76,9 @@ def layers(weights: Weights, wave: Array, frames: int, count: int, heads: int) -
     x = at_rate(sounds(weights, wave), frames).T
     x = affine_norm(weights, "feature_projection.layer_norm", x, EPS)
     x = linear(weights, "feature_projection.projection", x)
-    x = affine_norm(weights, "encoder.layer_norm", with_places(weights, x), EPS)
-    heard = []
+    x = affine_norm(weights, "encoder.layer_norm", with_positions(weights, x), EPS)
+    outputs = []
     for number in range(count):
         x = layer(under(weights, f"encoder.layers.{number}."), x, heads)
-        heard.append(x)
-    return np.stack(heard, axis=1)
+        outputs.append(x)
+    return np.stack(outputs, axis=1)

@@ -21,8 +21,8 @@ class Spoken:
         return self.values[first:last]
 
 
-def spoken(talker: Any, frames: int) -> Spoken:
+def spoken(video_pipeline: Any, frames: int) -> Spoken:
     """Drawn, the same each time."""
-    config = talker.network.config
+    config = video_pipeline.network.config
     shape = (frames, config.audio_layers, config.audio_dim)
     return Spoken(torch.randn(shape, generator=torch.Generator().manual_seed(7)))

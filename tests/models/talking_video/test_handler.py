@@ -9,6 +9,7 @@ import io
 import os
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,16 +20,18 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from media_files import Sound, film_without_sound, lag, read_sound, tone, write_sound
+from media_files import Sound, lag, read_sound, tone, video_file_without_sound, write_sound
 from open_files import open_files
 from PIL import Image
 
-from stoker.models.talking_video import film, safety_training
+from stoker.models.talking_video import safety_training
 from stoker.models.talking_video.handler import TalkingVideo, seed_of
 from stoker.models.talking_video.limits import ENVIRONMENT, Limits
 from stoker.models.talking_video.safety import Finding
+from stoker.models.talking_video.video import video_file
 from stoker.models.weights import read_lock
 from stoker.worker import Device, Job
+from stoker.worker.errors import HandlerError
 from stoker.worker.testing import LocalJob
 
 RATE = 22_050
@@ -113,23 +116,23 @@ def face() -> Any:
 
 
 @pytest.fixture(scope="module")
-def said() -> Sound:
+def speech() -> Sound:
     rng = np.random.default_rng(0)
     wave = tone(round(SECONDS * RATE), RATE) + rng.normal(0, 0.02, round(SECONDS * RATE))
     return np.asarray(wave, np.float32)
 
 
 @pytest.fixture(scope="module")
-def request_(site: Site, said: Sound, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def request_(site: Site, speech: Sound, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A good input, of FRAMES frames."""
-    folder = tmp_path_factory.mktemp("given")
-    voice = write_sound(folder / "voice.wav", said, RATE).read_bytes()
-    short = write_sound(folder / "short.wav", said[:, : RATE * 3 // 10], RATE).read_bytes()
+    folder = tmp_path_factory.mktemp("job_input")
+    audio = write_sound(folder / "voice.wav", speech, RATE).read_bytes()
+    short = write_sound(folder / "short.wav", speech[:, : RATE * 3 // 10], RATE).read_bytes()
     site.put("short", short)
     return {
         "prompt": "a person talks",
         "image": site.put("face", png(face())),
-        "audio": site.put("voice", voice),
+        "audio": site.put("voice", audio),
         "size": "480p",
     }
 
@@ -141,34 +144,43 @@ def short(request_: dict[str, Any], site: Site) -> dict[str, Any]:
 
 
 @dataclass
-class Told:
-    """A job that has run, and what it told in its order: progress and pieces."""
+class Result:
+    """A job that has run, and what it reported, in order: progress and parts."""
 
     job: LocalJob
     events: list[tuple[str, Any]]
 
     @property
-    def pieces(self) -> list[bytes]:
+    def parts(self) -> list[bytes]:
         return [base64.b64decode(chunk["video"]["data"]) for chunk in self.job.chunks]
 
 
-def run(model: TalkingVideo, given: dict[str, Any]) -> Told:
+def run(model: TalkingVideo, job_input: dict[str, Any]) -> Result:
     events: list[tuple[str, Any]] = []
     job = LocalJob(
         model.run,
-        given,
+        job_input,
         on_progress=lambda value: events.append(("progress", value)),
         on_chunk=lambda value: events.append(("piece", value["video"]["frame"])),
         network=True,
     )
-    return Told(job.run(), events)
+    return Result(forgets(job.run()), events)
+
+
+def forgets(job: LocalJob) -> LocalJob:
+    """What the handler raised is kept for `output`, and with it what its functions had open."""
+    error = job._attempt.raised
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
+    return job
 
 
 @pytest.fixture(scope="module")
-def made(model: TalkingVideo, request_: dict[str, Any]) -> Told:
-    told = run(model, request_)
-    assert told.job.error is None
-    return told
+def made(model: TalkingVideo, request_: dict[str, Any]) -> Result:
+    message = run(model, request_)
+    assert message.job.error is None
+    return message
 
 
 def path_of(job: LocalJob) -> Path:
@@ -181,25 +193,25 @@ def frames_of(source: Any) -> list[Any]:
         return [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
 
 
-def test_the_output_is_a_film_of_every_frame(made: Told) -> None:
-    assert set(made.job.output) == {"video_url"}
+def test_the_output_is_a_video_file_of_every_frame(made: Result) -> None:
+    assert set(made.job.output) == {"video_url", "pipeline", "made_up_weights"}
     assert made.job.output["video_url"].media_type == "video/mp4"
-    assert film.checked(path_of(made.job), FRAMES) == film.Checked(FRAMES, 640, 640, FRAMES / 25)
-    pictures = [frame.astype(int) for frame in frames_of(str(path_of(made.job)))]
-    assert len(pictures) == FRAMES
-    changes = [np.abs(one - other).mean() for one, other in pairwise(pictures)]
+    assert video_file.checked(path_of(made.job), FRAMES) == video_file.Checked(FRAMES, 640, 640, FRAMES / 25)
+    images = [frame.astype(int) for frame in frames_of(str(path_of(made.job)))]
+    assert len(images) == FRAMES
+    changes = [np.abs(one - other).mean() for one, other in pairwise(images)]
     assert sum(change > 0.1 for change in changes) >= FRAMES // 5  # one of each latent at least
 
 
-def test_the_sound_is_the_callers(made: Told, said: Sound) -> None:
-    heard, rate = read_sound(path_of(made.job))
+def test_the_sound_is_the_callers(made: Result, speech: Sound) -> None:
+    decoded, rate = read_sound(path_of(made.job))
     length = FRAMES * rate // 25
-    assert (rate, len(heard)) == (RATE, 1)
-    assert lag(heard[0, :length], said[0, :length]) == 0
-    assert np.corrcoef(heard[0, :length], said[0, :length])[0, 1] > 0.99
+    assert (rate, len(decoded)) == (RATE, 1)
+    assert lag(decoded[0, :length], speech[0, :length]) == 0
+    assert np.corrcoef(decoded[0, :length], speech[0, :length])[0, 1] > 0.99
 
 
-def test_progress_after_each_step_of_each_chunk(made: Told) -> None:
+def test_progress_after_each_step_of_each_chunk(made: Result) -> None:
     assert made.job.progress == [
         {"chunk": chunk, "chunks": CHUNKS, "step": step, "steps": 2}
         for chunk in range(1, CHUNKS + 1)
@@ -207,40 +219,41 @@ def test_progress_after_each_step_of_each_chunk(made: Told) -> None:
     ]
 
 
-def test_it_can_be_played_before_the_second_chunk_begins(made: Told) -> None:
+def test_it_can_be_played_before_the_second_chunk_begins(made: Result) -> None:
     begins = next(
         n for n, (kind, what) in enumerate(made.events) if kind == "progress" and what["chunk"] == 2
     )
     assert [kind for kind, _ in made.events[:begins]] == ["progress", "progress", "piece"]
-    frames = frames_of(io.BytesIO(made.pieces[0]))
+    frames = frames_of(io.BytesIO(made.parts[0]))
     assert 5 <= len(frames) <= 17
-    sound, rate = read_sound(io.BytesIO(made.pieces[0]))
+    sound, rate = read_sound(io.BytesIO(made.parts[0]))
     assert sound.shape[1] / rate > len(frames) / 25 - 0.1
 
 
-def test_pieces_follow_each_other_to_the_end(made: Told) -> None:
+def test_pieces_follow_each_other_to_the_end(made: Result) -> None:
     frames = [chunk["video"]["frame"] for chunk in made.job.chunks]
     assert frames == sorted(frames)
     assert (frames[0], frames[-1]) == (17, FRAMES)
     assert {chunk["video"]["format"] for chunk in made.job.chunks} == {"mp4"}
-    assert len(frames_of(io.BytesIO(b"".join(made.pieces)))) == FRAMES
+    assert len(frames_of(io.BytesIO(b"".join(made.parts)))) == FRAMES
 
 
-def test_one_video_is_measured(made: Told, model: TalkingVideo, short: dict[str, Any]) -> None:
+def test_one_video_is_measured(made: Result, model: TalkingVideo, short: dict[str, Any]) -> None:
     assert made.job.metrics == {"videos_480p": 1}
     large = run(model, {**short, "size": "720p"}).job
     assert large.metrics == {"videos_720p": 1}
-    assert film.checked(path_of(large), 7).width == 960
+    assert video_file.checked(path_of(large), 7).width == 960
 
 
-def test_the_film_tells_how_it_was_made(made: Told) -> None:
-    told = film.about(path_of(made.job))
-    assert told is not None
-    assert set(told.pop("versions")) == {"stoker", "av", "torch", "diffusers", "transformers"}
-    assert told == {
+def test_the_video_file_has_metadata_about_its_making(made: Result) -> None:
+    message = video_file.about(path_of(made.job))
+    assert message is not None
+    assert set(message.pop("versions")) == {"stoker", "av", "torch", "diffusers", "transformers"}
+    assert message == {
         "seed": seed_of("local"),
         "size": "480p",
         "pipeline": "talk-tiny",
+        "made_up_weights": True,
         "profile": "tiny",
         "weights": f"sha256:{read_lock().entry('talk-tiny').digest}",
         "device": "cpu",
@@ -278,16 +291,16 @@ def test_unusual_inputs_are_converted(
     channels: int,
     gain: float,
 ) -> None:
-    """Silence, stereo, high and low rates, a transparent picture; all under a wrong media type."""
+    """Silence, stereo, high and low rates, a transparent image; all under a wrong media type."""
     sound = np.repeat(tone(rate * 3 // 10, rate, gain=gain), channels, axis=0)
-    voice = site.put(f"sound.{kind}", write_sound(tmp_path / f"voice.{kind}", sound, rate).read_bytes())
+    audio = site.put(f"sound.{kind}", write_sound(tmp_path / f"voice.{kind}", sound, rate).read_bytes())
     pixels = np.dstack([face(), np.full((128, 128), 128)])
-    job = run(model, {**request_, "audio": voice, "image": site.put("clear", png(pixels))}).job
+    job = run(model, {**request_, "audio": audio, "image": site.put("clear", png(pixels))}).job
     assert job.error is None
-    assert film.checked(path_of(job), 7).frames == 7
-    heard, _ = read_sound(path_of(job))
-    assert len(heard) == channels
-    assert np.abs(heard).max() == pytest.approx(gain, abs=0.1)
+    assert video_file.checked(path_of(job), 7).frames == 7
+    decoded, _ = read_sound(path_of(job))
+    assert len(decoded) == channels
+    assert np.abs(decoded).max() == pytest.approx(gain, abs=0.1)
 
 
 def _moving() -> bytes:
@@ -308,24 +321,24 @@ def _huge() -> bytes:
 
 
 BAD_IMAGES: dict[str, tuple[Callable[[], bytes], str]] = {
-    "empty": (lambda: b"", "it is no png, jpeg or webp picture"),
-    "text": (lambda: b"not a picture", "it is no png, jpeg or webp picture"),
+    "empty": (lambda: b"", "it is not a png, jpeg or webp image"),
+    "text": (lambda: b"not an image", "it is not a png, jpeg or webp image"),
     "dot": (lambda: png(np.zeros((1, 1, 3))), "it has 1 x 1 pixels; each side must have at least 64"),
     "huge": (_huge, "it has 20000 x 20000 pixels; there may be 25 million in all"),
     "moving": (_moving, "it is animated"),
-    "part": (lambda: png(face())[:300], "it cannot be decoded whole"),
+    "part": (lambda: png(face())[:300], "it cannot be decoded completely"),
 }
 """Each with the words of its refusal."""
 
 
 @pytest.mark.parametrize("what", BAD_IMAGES)
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_a_picture_that_cannot_be_used(
+def test_an_image_that_cannot_be_used(
     model: TalkingVideo, request_: dict[str, Any], site: Site, what: str
 ) -> None:
     data, why = BAD_IMAGES[what]
-    told = failed(model, {**request_, "image": site.put(what, data())})
-    assert told.startswith(("Invalid image: " + why, "Invalid image: it is larger than 25 million"))
+    message = failed(model, {**request_, "image": site.put(what, data())})
+    assert message.startswith(("Invalid image: " + why, "Invalid image: it is larger than 25 million"))
 
 
 def _sound(seconds: float) -> Callable[[Path], bytes]:
@@ -335,15 +348,18 @@ def _sound(seconds: float) -> Callable[[Path], bytes]:
 
 
 BAD_SOUNDS: dict[str, tuple[Callable[[Path], bytes], str]] = {
-    "empty": (lambda _: b"", "it is no wav, mp3, flac, ogg or m4a that can be read"),
-    "text": (lambda _: b"not a sound\n" * 50, "it is no wav, mp3, flac, ogg or m4a that can be read"),
+    "empty": (lambda _: b"", "it is not a readable wav, mp3, flac, ogg or m4a file"),
+    "text": (lambda _: b"not a sound\n" * 50, "it is not a readable wav, mp3, flac, ogg or m4a file"),
     "blink": (_sound(0.05), "it has 0.05 s; it must have 0.2 s to 2 s"),
     "long": (_sound(2.1), "it has more than 2 s; it must have 0.2 s to 2 s"),
     "part": (
         lambda folder: _sound(1)(folder)[:3000],
         "it holds 2922 of 16000 bytes of sound: it was cut off",
     ),
-    "film": (lambda folder: film_without_sound(folder / "a.mp4").read_bytes(), "there is no sound in it"),
+    "video": (
+        lambda folder: video_file_without_sound(folder / "a.mp4").read_bytes(),
+        "there is no sound in it",
+    ),
 }
 
 
@@ -358,14 +374,14 @@ def test_a_sound_that_cannot_be_used(
 ) -> None:
     data, why = BAD_SOUNDS[what]
     monkeypatch.setattr(model, "limits", Limits(audio_most_s=2.0))
-    told = failed(model, {**request_, "audio": site.put(f"sound-{what}", data(tmp_path))})
-    assert told.startswith("Invalid audio: " + why)
+    message = failed(model, {**request_, "audio": site.put(f"sound-{what}", data(tmp_path))})
+    assert message.startswith("Invalid audio: " + why)
 
 
 @pytest.mark.parametrize("name", ["image", "audio"])
 def test_what_is_not_there(model: TalkingVideo, request_: dict[str, Any], site: Site, name: str) -> None:
-    told = failed(model, {**request_, name: f"{site.url}/nothing?secret=1"})
-    assert told == f"Invalid {name} URL: {site.url}/nothing answered 404"
+    message = failed(model, {**request_, name: f"{site.url}/nothing?secret=1"})
+    assert message == f"Invalid {name} URL: {site.url}/nothing answered 404"
 
 
 @pytest.mark.parametrize("name", ["image", "audio"])
@@ -379,8 +395,8 @@ def test_a_server_that_is_too_slow(
         return fetch(job, url, **limits, **({"timeout_s": 0.2} if url.endswith("/slow") else {}))
 
     monkeypatch.setattr(Job, "fetch", impatient)
-    told = failed(model, {**request_, name: f"{site.url}/slow"}, retryable=True)
-    assert told == f"Invalid {name} URL: {site.url}/slow was not fetched in time"
+    message = failed(model, {**request_, name: f"{site.url}/slow"}, retryable=True)
+    assert message == f"Invalid {name} URL: {site.url}/slow was not fetched in time"
 
 
 @pytest.mark.parametrize("name", ["image", "audio"])
@@ -391,8 +407,8 @@ def test_a_file_that_is_too_large(
     monkeypatch.setattr(model, "limits", Limits.parse("image_bytes=300 audio_bytes=300 image_least=1"))
     if name == "audio":
         monkeypatch.setattr(model, "limits", Limits.parse("audio_bytes=300"))
-    told = failed(model, request_)
-    assert told == f"Invalid {name} URL: {request_[name]} is more than the 300 bytes that are allowed"
+    message = failed(model, request_)
+    assert message == f"Invalid {name} URL: {request_[name]} is more than the 300 bytes that are allowed"
 
 
 @pytest.mark.parametrize(
@@ -419,11 +435,13 @@ def test_an_input_that_is_none_is_named(
     assert why in failed(model, {**request_, **change})
 
 
-def failed(model: TalkingVideo, given: dict[str, Any], retryable: bool = False) -> str:
+def failed(model: TalkingVideo, job_input: dict[str, Any], retryable: bool = False) -> str:
     """The sentence. Nothing is given out or measured; nothing is left open, or anywhere but in scratch."""
     with nothing_left():
-        job = run(model, given).job
-        assert (job.output, job.metrics, job.chunks, job.files) == (None, {}, [], [])
+        job = run(model, job_input).job
+        with pytest.raises(HandlerError):
+            _ = job.output
+        assert (job.metrics, job.chunks, job.files) == ({}, [], [])
         assert job.retryable is retryable
         assert job.error is not None
         return job.error
@@ -444,7 +462,7 @@ def test_a_worker_that_refused_makes_the_same_video_as_before(
     model: TalkingVideo, request_: dict[str, Any], short: dict[str, Any], site: Site
 ) -> None:
     before = path_of(run(model, short).job).read_bytes()
-    failed(model, {**request_, "image": site.put("text", b"not a picture")})
+    failed(model, {**request_, "image": site.put("text", b"not an image")})
     failed(model, {**request_, "audio": site.put("text", b"not a sound")})
     assert path_of(run(model, short).job).read_bytes() == before
 
@@ -461,10 +479,10 @@ def test_a_cancel_inside_a_chunk_ends_it_there(
         network=True,
     )
     files = open_files()
-    job.run()
+    forgets(job.run())
     assert not open_files() - files
     assert job.progress[-1] == stop
-    assert (job.error, job.output, job.metrics) == ("cancelled: cancelled by the test", None, {})
+    assert (job.error, job.metrics) == ("cancelled: cancelled by the test", {})
     assert [chunk["video"]["frame"] for chunk in job.chunks] == [17]
     assert path_of(run(model, short).job).read_bytes() == before
 
@@ -478,7 +496,7 @@ def test_a_cancel_inside_a_step_ends_it_there(model: TalkingVideo, request_: dic
         entered.append(1)
         job.cancel()
 
-    hook = model.talker.network.blocks[0].register_forward_pre_hook(cancel)
+    hook = model.pipeline.network.blocks[0].register_forward_pre_hook(cancel)
     try:
         job.run()
     finally:
@@ -491,21 +509,21 @@ def marked_face() -> bytes:
     return png(safety_training.marked(np.asarray(face(), np.uint8), np.random.default_rng(5)))
 
 
-def test_a_flagged_picture(model: TalkingVideo, request_: dict[str, Any], site: Site) -> None:
-    told = failed(model, {**request_, "image": site.put("marked", marked_face())})
-    assert told.startswith("the safety checker flagged the image: marked (")
+def test_a_flagged_image(model: TalkingVideo, request_: dict[str, Any], site: Site) -> None:
+    message = failed(model, {**request_, "image": site.put("marked", marked_face())})
+    assert message.startswith("the safety checker flagged the image: marked (")
 
 
-def test_its_own_frames_are_not_flagged(made: Told, model: TalkingVideo) -> None:
+def test_its_own_frames_are_not_flagged(made: Result, model: TalkingVideo) -> None:
     for frame in frames_of(str(path_of(made.job))):
-        assert model.checker.look(frame[None]) is None
+        assert model.checker.check(frame[None]) is None
 
 
-def test_a_flagged_picture_is_drawn_where_nobody_looks(
+def test_a_flagged_image_is_drawn_where_nobody_looks(
     model: TalkingVideo, short: dict[str, Any], site: Site
 ) -> None:
-    given = {**short, "image": site.put("marked", marked_face()), "enable_safety_checker": False}
-    assert run(model, given).job.metrics == {"videos_480p": 1}
+    job_input = {**short, "image": site.put("marked", marked_face()), "enable_safety_checker": False}
+    assert run(model, job_input).job.metrics == {"videos_480p": 1}
 
 
 @dataclass
@@ -515,7 +533,7 @@ class Scripted:
     finds: int
     looked: list[tuple[int, ...]] = field(default_factory=list)
 
-    def look(self, pixels: Any) -> Finding | None:
+    def check(self, pixels: Any) -> Finding | None:
         self.looked.append(pixels.shape)
         return Finding("blood", 0.97) if len(self.looked) == self.finds else None
 
@@ -523,12 +541,12 @@ class Scripted:
 def test_a_flagged_frame(
     model: TalkingVideo, request_: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The picture is looked at first, then frame 0 and frame 25."""
+    """The image is looked at first, then frame 0 and frame 25."""
     checker = Scripted(finds=3)
     monkeypatch.setattr(model, "checker", checker)
     job = run(model, request_).job
     assert job.error == "the safety checker flagged frame 25 of the video: blood (0.97)"
-    assert (job.output, job.metrics, job.retryable) == (None, {}, False)
+    assert (job.metrics, job.retryable) == ({}, False)
     assert checker.looked == [(1, 64, 64, 3)] * 3
     assert all(chunk["video"]["frame"] <= 25 for chunk in job.chunks)
 
@@ -543,19 +561,22 @@ def test_who_does_not_want_it_is_not_looked_at(
     assert "flagged the image" in failed(model, short)
 
 
-def test_a_film_that_is_not_right_is_not_given_out(
+def test_a_wrong_video_file_is_not_returned(
     model: TalkingVideo, short: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The self-check has the last word: here a frame was lost on the way to the file."""
-    add = film.Film.add
-    monkeypatch.setattr(film.Film, "add", lambda self, pixels: add(self, pixels[: 3 if self._done else 1]))
+    add = video_file.VideoFile.add
+    monkeypatch.setattr(
+        video_file.VideoFile, "add", lambda self, pixels: add(self, pixels[: 3 if self._done else 1])
+    )
     job = run(model, short).job
     assert job.error is not None
     assert "it must have 7 at 25" in job.error
-    assert (job.output, job.metrics) == (None, {})
+    assert job.metrics == {}
+    assert job.error is not None
 
 
 def test_limits_that_are_none_end_the_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENVIRONMENT, "audio_hours=1")
-    with pytest.raises(ValueError, match="STOKER_VIDEO_LIMITS knows no 'audio_hours'"):
+    with pytest.raises(ValueError, match="STOKER_VIDEO_LIMITS has no limit 'audio_hours'"):
         TalkingVideo().setup(Device())

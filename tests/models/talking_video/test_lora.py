@@ -41,7 +41,7 @@ THEIRS = {
 def network() -> Any:
     import torch
 
-    from stoker.models.talking_video.transformer import TalkingTransformer3DModel
+    from stoker.models.talking_video.network.transformer import TalkingTransformer3DModel
 
     torch.manual_seed(1)
     return TalkingTransformer3DModel(**CONFIG).eval()
@@ -79,7 +79,7 @@ def test_every_weight_is_itself_and_the_product(
 ) -> None:
     import torch
 
-    from stoker.models.talking_video.lora import fuse
+    from stoker.models.talking_video.network.lora import fuse
 
     before = copied(network)
     state = {prefix + key: value for key, value in made(THEIRS).items()}
@@ -94,7 +94,7 @@ def test_every_weight_is_itself_and_the_product(
 
 
 def test_in_diffusers_names_it_is_the_same(network: Any, made: Callable[..., dict[str, Any]]) -> None:
-    from stoker.models.talking_video.lora import fuse
+    from stoker.models.talking_video.network.lora import fuse
 
     before = copied(network)
     theirs = made(THEIRS)
@@ -113,7 +113,7 @@ def test_in_diffusers_names_it_is_the_same(network: Any, made: Callable[..., dic
 def test_alpha_over_rank_scales_the_product_alone(network: Any, made: Callable[..., dict[str, Any]]) -> None:
     import torch
 
-    from stoker.models.talking_video.lora import fuse
+    from stoker.models.talking_video.network.lora import fuse
 
     before = copied(network)
     name, ours = "blocks.1.self_attn.q", THEIRS["blocks.1.self_attn.q"]
@@ -133,7 +133,7 @@ def test_modulation_is_changed_as_distilled_loras_of_wan_change_it(
 ) -> None:
     import torch
 
-    from stoker.models.talking_video.lora import fuse
+    from stoker.models.talking_video.network.lora import fuse
 
     before = copied(network)
     state = made({"blocks.1.self_attn.q": THEIRS["blocks.1.self_attn.q"]})
@@ -150,7 +150,7 @@ def test_one_parameter_is_computed_at_a_time(network: Any, made: Callable[..., d
     import gc
     import weakref
 
-    from stoker.models.talking_video import lora
+    from stoker.models.talking_video.network import lora
 
     alive: list[weakref.ref[Any]] = []
     most = 0
@@ -174,7 +174,7 @@ def test_what_it_changes_of_the_velocity_follows_the_strength(
     network: Any, made: Callable[..., dict[str, Any]]
 ) -> None:
     """Zero is no LoRA at all; and the network is the same object with the same parameters."""
-    from stoker.models.talking_video.lora import fuse
+    from stoker.models.talking_video.network.lora import fuse
 
     before, parameters = copied(network), dict(network.named_parameters())
     fuse(network, made(THEIRS), 0.0, "lora")
@@ -184,7 +184,7 @@ def test_what_it_changes_of_the_velocity_follows_the_strength(
 
 class TestRefused:
     @pytest.mark.parametrize(
-        ("key", "said"),
+        ("key", "message"),
         [
             ("blocks.7.self_attn.q.lora_down.weight", "blocks.7.self_attn.q.lora_down.weight"),
             ("blocks.0.self_attn.q.dora_scale", "blocks.0.self_attn.q.dora_scale"),
@@ -192,24 +192,24 @@ class TestRefused:
         ],
     )
     def test_a_key_that_is_not_known_by_name(
-        self, network: Any, made: Callable[..., dict[str, Any]], key: str, said: str
+        self, network: Any, made: Callable[..., dict[str, Any]], key: str, message: str
     ) -> None:
         import torch
 
-        from stoker.models.talking_video.lora import fuse
-        from stoker.models.talking_video.wan_weights import WrongWeights
+        from stoker.models.talking_video.network.lora import fuse
+        from stoker.models.talking_video.network.weights import WrongWeights
 
         before = copied(network)
         with pytest.raises(WrongWeights, match="1 keys are of no LoRA of this network") as caught:
             fuse(network, made(THEIRS) | {key: torch.zeros(2, 16)}, 1.0, "lora.safetensors")
-        assert said in str(caught.value)
+        assert message in str(caught.value)
         assert changed(network, before) == set()
 
     def test_a_half_and_a_wrong_shape(self, network: Any, made: Callable[..., dict[str, Any]]) -> None:
         import torch
 
-        from stoker.models.talking_video.lora import fuse
-        from stoker.models.talking_video.wan_weights import WrongWeights
+        from stoker.models.talking_video.network.lora import fuse
+        from stoker.models.talking_video.network.weights import WrongWeights
 
         state = made({"head.head": "proj_out", "blocks.1.self_attn.q": "blocks.1.attn1.to_q"})
         half = {key: value for key, value in state.items() if key != "head.head.lora_up.weight"}
@@ -232,8 +232,8 @@ class TestRefused:
     def test_a_file_without_any(self, network: Any, tmp_path: Path) -> None:
         from safetensors.torch import save_file
 
-        from stoker.models.talking_video.lora import fuse_file
-        from stoker.models.talking_video.wan_weights import WrongWeights
+        from stoker.models.talking_video.network.lora import fuse_file
+        from stoker.models.talking_video.network.weights import WrongWeights
 
         save_file({}, tmp_path / "lora.safetensors")
         with pytest.raises(WrongWeights, match=r"lora\.safetensors: 0 keys .* none at all"):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from stoker.models.talking_video import memory
 from stoker.models.talking_video.memory import GIB, Network, Parts, Placement, Plan, Work, decide, needs
-from stoker.models.talking_video.sizes import BUCKETS
+from stoker.models.talking_video.video.sizes import BUCKETS
 
 INFINITETALK = Parts(
     network=int(35.3 * GIB),
@@ -27,7 +25,7 @@ INFINITETALK = Parts(
     autoencoder=GIB // 2,
     speech_encoder=GIB // 3,
     text_encoder=int(10.6 * GIB),
-    picture_encoder=int(1.2 * GIB),
+    image_encoder=int(1.2 * GIB),
 )
 WAN = Network(width=5120, feed_forward=13824, autoencoder_width=96)
 WORKS = {size: memory.work_of(WAN, size, 81) for size in ("480p", "720p")}
@@ -53,26 +51,26 @@ def rank(plan: Plan) -> tuple[int, Placement]:
 class TestDecide:
     @given(parts(), works, sizes, sizes)
     def test_more_memory_never_gives_a_worse_plan(
-        self, weights: Parts, asked: dict[str, Work], one: int, other: int
+        self, weights: Parts, required_work: dict[str, Work], one: int, other: int
     ) -> None:
         less, more = sorted((one, other))
-        assert rank(decide(weights, asked, more)) <= rank(decide(weights, asked, less))
+        assert rank(decide(weights, required_work, more)) <= rank(decide(weights, required_work, less))
 
     @given(parts(), works, sizes)
     def test_it_never_promises_more_than_there_is(
-        self, weights: Parts, asked: dict[str, Work], free: int
+        self, weights: Parts, required_work: dict[str, Work], free: int
     ) -> None:
-        plan = decide(weights, asked, free)
-        for size, work in asked.items():
+        plan = decide(weights, required_work, free)
+        for size, work in required_work.items():
             if size not in plan.refused:
                 assert needs(weights, work, plan.placement) <= free
 
     @given(parts(), works, sizes)
     def test_what_is_refused_fits_under_no_plan(
-        self, weights: Parts, asked: dict[str, Work], free: int
+        self, weights: Parts, required_work: dict[str, Work], free: int
     ) -> None:
-        for size in decide(weights, asked, free).refused:
-            assert all(needs(weights, asked[size], one) > free for one in Placement)
+        for size in decide(weights, required_work, free).refused:
+            assert all(needs(weights, required_work[size], one) > free for one in Placement)
 
     @given(parts(), st.builds(Work, sizes, sizes))
     def test_a_slower_placement_needs_no_more(self, weights: Parts, work: Work) -> None:
@@ -87,9 +85,9 @@ class TestDecide:
         held = weights.autoencoder + weights.speech_encoder
         outside = weights.network - weights.blocks
         network = weights.network if placement < Placement.BY_BLOCKS else outside + weights.block
-        encoders = [weights.text_encoder, weights.picture_encoder]
+        encoders = [weights.text_encoder, weights.image_encoder]
         resting = sum(encoders) if placement is Placement.RESIDENT else 0
-        stages = [work.sampling + resting, work.coding + resting, *encoders]
+        stages = [one + resting for one in (work.sampling, work.coding, memory.ENCODING_SPEECH)] + encoders
         assert needs(weights, work, placement) >= held + network + max(stages)
 
     @pytest.mark.parametrize(
@@ -106,7 +104,7 @@ class TestDecide:
         plan = decide(INFINITETALK, WORKS, gib * GIB)
         assert (plan.placement, set(plan.refused)) == (placement, refused)
 
-    def test_the_sentence_has_the_numbers(self) -> None:
+    def test_the_message_has_the_numbers(self) -> None:
         plan = decide(INFINITETALK, WORKS, int(23.6 * GIB))
         needed = needs(INFINITETALK, WORKS["720p"], Placement.BY_BLOCKS) / GIB
         assert plan.refused["720p"] == (
@@ -138,9 +136,9 @@ def test_two_speakers_take_no_more_than_is_planned_for_one(
         network, _ = true_parts()
         alone = conditions(high, wide)
         audio, masks = torch.cat([alone.audio] * 2, dim=2), torch.empty(3, high * wide // 4)
-        seen = torch.empty(1, 36, 21, high, wide, dtype=torch.bfloat16)
+        network_input = torch.empty(1, 36, 21, high, wide, dtype=torch.bfloat16)
         with LiveBytes(network) as sampling:
-            network(seen, torch.empty(1), alone.text, alone.picture, audio, masks)
+            network(network_input, torch.empty(1), alone.text, alone.image, audio, masks)
     assert sampling.most <= WORKS[size].sampling
 
 
@@ -153,9 +151,9 @@ def test_the_estimates_are_above_what_the_true_sizes_hold_and_not_far(
     import torch
     from live_bytes import LiveBytes
 
-    from stoker.models.talking_video.frames_from_latents import decoded, encoded
-    from stoker.models.talking_video.sampling import denoised
-    from stoker.models.talking_video.schedule import Guidance
+    from stoker.models.talking_video.network.frames_from_latents import decoded, encoded
+    from stoker.models.talking_video.sampling.sampling import denoised
+    from stoker.models.talking_video.sampling.schedule import Guidance
 
     bucket = max(BUCKETS[size], key=lambda one: one.height * one.width)
     high, wide = bucket.height // 8, bucket.width // 8
@@ -164,9 +162,9 @@ def test_the_estimates_are_above_what_the_true_sizes_hold_and_not_far(
         network, autoencoder = true_parts()
         latents = torch.empty(1, 16, 21, high, wide)
         with LiveBytes(network) as sampling:
-            given = conditions(high, wide)
+            arguments = conditions(high, wide)
             denoised(
-                network, given, latents, latents[:, :, :3], [1.0, 0.5, 0.0], Guidance(), lambda done: True
+                network, arguments, latents, latents[:, :, :3], [1.0, 0.5, 0.0], Guidance(), lambda done: True
             )
         with LiveBytes(autoencoder) as decoding:
             for _ in decoded(autoencoder, latents[:, :, :4]):
@@ -176,6 +174,25 @@ def test_the_estimates_are_above_what_the_true_sizes_hold_and_not_far(
     coding = max(decoding.most, encoding.most)
     for counted, planned in ((sampling.most, WORKS[size].sampling), (coding, WORKS[size].coding)):
         assert counted <= planned <= 1.5 * counted
+
+
+def test_what_is_planned_for_hearing_is_above_what_two_minutes_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the true encoder; what its first convolution makes of all of it would be gigabytes."""
+    import torch
+    import transformers
+    from live_bytes import LiveBytes
+
+    from stoker.models.talking_video.audio.speech import PER_FRAME, layers_of
+    from stoker.models.talking_video.audio.stretches import DEFAULT
+    from stoker.models.talking_video.sampling.chunks import FPS
+
+    frames = round(DEFAULT.whole_s * FPS)
+    without_products(monkeypatch)
+    with torch.device("meta"), torch.no_grad():
+        encoder = transformers.Wav2Vec2Model(transformers.Wav2Vec2Config()).eval()
+        with LiveBytes(encoder) as hearing:
+            assert layers_of(encoder, torch.empty(1, frames * PER_FRAME), frames).shape == (3000, 12, 768)
+    assert hearing.most <= memory.ENCODING_SPEECH <= 2 * hearing.most
 
 
 def without_products(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,8 +209,8 @@ def true_parts() -> tuple[Any, Any]:
     import diffusers
     import torch
 
-    from stoker.models.talking_video.transformer import TalkingTransformer3DModel
-    from stoker.models.talking_video.wan_weights import kept_in_float32
+    from stoker.models.talking_video.network.transformer import TalkingTransformer3DModel
+    from stoker.models.talking_video.network.weights import kept_in_float32
 
     network = TalkingTransformer3DModel(num_layers=2)
     for name, parameter in network.named_parameters():
@@ -204,40 +221,42 @@ def true_parts() -> tuple[Any, Any]:
 def conditions(high: int, wide: int) -> Any:
     import torch
 
-    from stoker.models.talking_video.sampling import Conditions
+    from stoker.models.talking_video.sampling.sampling import Conditions
 
     def half(*shape: int) -> Any:
         return torch.empty(shape, dtype=torch.bfloat16)
 
-    text, picture, audio = half(1, 512, 4096), half(1, 257, 1280), half(1, 21, 32, 768)
-    return Conditions(text, text, picture, torch.empty(1, 20, 21, high, wide), audio, audio)
+    text, image, audio = half(1, 512, 4096), half(1, 257, 1280), half(1, 21, 32, 768)
+    return Conditions(text, text, image, torch.empty(1, 20, 21, high, wide), audio, audio)
 
 
 class TestLoading:
     """On a CPU nothing moves; where something must, the video stays the same."""
 
-    def test_what_the_parts_weigh_is_read_from_their_files(self, talk_tiny: Path, talker: Any) -> None:
+    def test_what_the_parts_weigh_is_read_from_their_files(
+        self, talk_tiny: Path, video_pipeline: Any
+    ) -> None:
         import torch
 
         from stoker.models.talking_video.loading import _network, parts_of
-        from stoker.models.talking_video.profiles import PROFILES
+        from stoker.models.talking_video.sampling.profiles import PROFILES
 
         found = parts_of(talk_tiny)
         network = _network(talk_tiny, torch.bfloat16, PROFILES["tiny"])
         blocks = [sum(one.nbytes for one in block.parameters()) for block in network.blocks]
         whole = sum(one.nbytes for one in network.parameters())
         assert (found.network, found.blocks, found.block) == (whole, sum(blocks), max(blocks))
-        assert found.autoencoder == 4 * sum(one.numel() for one in talker.autoencoder.parameters())
-        assert found.text_encoder >= 2 * sum(one.numel() for one in talker.text_encoder.parameters())
+        assert found.autoencoder == 4 * sum(one.numel() for one in video_pipeline.autoencoder.parameters())
+        assert found.text_encoder >= 2 * sum(one.numel() for one in video_pipeline.text_encoder.parameters())
 
     def test_a_plan_for_a_folder(self, talk_tiny: Path) -> None:
         from stoker.models.talking_video.loading import plan_for
-        from stoker.models.talking_video.profiles import PROFILES
+        from stoker.models.talking_video.sampling.profiles import PROFILES
 
         assert plan_for(talk_tiny, PROFILES["tiny"], 80 * GIB) == Plan(Placement.RESIDENT)
         assert set(plan_for(talk_tiny, PROFILES["tiny"], GIB).refused) == {"480p", "720p"}
 
-    def test_too_little_memory_for_any_size_is_told_before_anything_is_read(
+    def test_too_little_memory_for_any_size_is_reported_before_anything_is_read(
         self, talk_tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         import torch
@@ -250,38 +269,73 @@ class TestLoading:
         ):
             load(talk_tiny, "cuda:0")
 
-    def test_encoders_that_rest_elsewhere_come_only_to_work(self, talker: Any) -> None:
+    def test_encoders_that_rest_elsewhere_come_only_to_work(
+        self, talk_tiny: Path, video_pipeline: Any
+    ) -> None:
+        """By accelerate's hooks: here they go from the CPU to the CPU, by another name."""
         import torch
 
-        from stoker.models.talking_video.pipeline import see
+        from stoker.models.talking_video import loading
+        from stoker.models.talking_video.pipeline import encode_scene
 
+        moving = loading.load(talk_tiny, "cpu", plan=Plan(Placement.IN_TURN))
+        encoders = {"words": moving.text_encoder, "images": moving.image_encoder}
+        assert [offloaded.model for offloaded in moving.offloaded] == list(encoders.values())
         moves: list[tuple[str, str]] = []
-
-        @contextlib.contextmanager
-        def watched(name: str, encoder: Any) -> Iterator[None]:
-            encoder.to = lambda device: moves.append((name, device)) or encoder
-            try:
-                yield
-            finally:
-                del encoder.to
-
-        resting = replace(talker, rest="elsewhere")
-        with watched("words", talker.text_encoder), watched("pictures", talker.picture_encoder):
-            moved = see(resting, "a face", torch.zeros(3, 32, 32))
-        still = see(talker, "a face", torch.zeros(3, 32, 32))
-        assert moves == [(name, place) for name in ("words", "pictures") for place in ("cpu", "elsewhere")]
+        for (name, encoder), offloaded in zip(encoders.items(), moving.offloaded, strict=True):
+            offloaded.hook.execution_device = "cpu:0"
+            encoder.to = lambda device, name=name, encoder=encoder: moves.append((name, device)) or encoder
+        moved = encode_scene(moving, "a face", torch.zeros(3, 32, 32))
+        still = encode_scene(video_pipeline, "a face", torch.zeros(3, 32, 32))
+        gone = [("words", "cpu"), ("images", "cpu")]
+        assert moves == [("words", "cpu:0"), *gone, ("images", "cpu:0"), *gone]
         assert moved.text.equal(still.text)
-        assert moved.picture.equal(still.picture)
+        assert moved.image.equal(still.image)
 
-    def test_block_by_block_the_velocity_is_the_same(self, talk_tiny: Path, talker: Any) -> None:
+    def test_what_fits_does_not_move(self, video_pipeline: Any) -> None:
+        assert not video_pipeline.offloaded
+        assert not hasattr(video_pipeline.text_encoder, "_hf_hook")
+
+    def test_a_network_is_built_without_weights_and_with_its_tables(
+        self, talk_tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of a base and an adapter: before its files are read, no parameter takes memory."""
+        import shutil
+
+        import torch
+
+        from stoker.models.talking_video import loading
+        from stoker.models.talking_video.network import weights as wan_weights
+
+        folder = tmp_path / "base"
+        shutil.copytree(talk_tiny, folder)
+        config = json.loads((folder / "transformer" / "config.json").read_text())
+        config["_class_name"] = "WanTransformer3DModel"
+        (folder / "transformer" / "config.json").write_text(json.dumps(config))
+        built: list[Any] = []
+        read = wan_weights.load_into
+
+        def watched(network: Any, *arguments: Any) -> None:
+            built.append({parameter.device.type for parameter in network.parameters()})
+            read(network, *arguments)
+
+        monkeypatch.setattr(wan_weights, "load_into", watched)
+        ours = loading.load(folder, "cpu").network
+        whole = loading.load(talk_tiny, "cpu").network
+        assert built == [{"meta"}]
+        assert ours.rope.freqs_cos.equal(whole.rope.freqs_cos)
+        assert all(torch.equal(ours.state_dict()[name], value) for name, value in whole.state_dict().items())
+        assert {parameter.dtype for parameter in ours.parameters()} == {torch.float32}
+
+    def test_block_by_block_the_velocity_is_the_same(self, talk_tiny: Path, video_pipeline: Any) -> None:
         import torch
 
         from stoker.models.talking_video import loading
 
         by_blocks = loading.load(talk_tiny, "cpu", plan=Plan(Placement.BY_BLOCKS))
         torch.manual_seed(1)
-        config = talker.network.config
-        given = (
+        config = video_pipeline.network.config
+        arguments = (
             torch.randn(1, config.in_channels, 2, 4, 4),
             torch.tensor([500.0]),
             torch.randn(1, 8, config.text_dim),
@@ -290,11 +344,11 @@ class TestLoading:
         windows = torch.randn(1, 5, config.audio_window, config.audio_layers, config.audio_dim)
         with torch.inference_mode():
             one, other = (
-                network(*given, network.audio_proj(windows))
-                for network in (talker.network, by_blocks.network)
+                network(*arguments, network.audio_proj(windows))
+                for network in (video_pipeline.network, by_blocks.network)
             )
         assert one.equal(other)
-        assert by_blocks.rest == "cpu"
+        assert len(by_blocks.offloaded) == 2
 
 
 def test_a_profile_with_a_lora_changes_the_weights_as_it_is_loaded(talk_tiny: Path, tmp_path: Path) -> None:
@@ -304,7 +358,7 @@ def test_a_profile_with_a_lora_changes_the_weights_as_it_is_loaded(talk_tiny: Pa
     from safetensors.torch import save_file
 
     from stoker.models.talking_video import loading
-    from stoker.models.talking_video.profiles import PROFILES
+    from stoker.models.talking_video.sampling.profiles import PROFILES
 
     folder = tmp_path / "with a LoRA"
     shutil.copytree(talk_tiny, folder)
@@ -325,8 +379,13 @@ def test_a_job_that_does_not_fit_fails_with_the_numbers_before_anything_is_fetch
 
     class Refusing(TalkingVideo):
         def setup(self, device: Any) -> None:
-            self.talker: Any = Plan(Placement.BY_BLOCKS, {"720p": "a video of 720p needs 28.1 GiB"})
+            self.pipeline: Any = Plan(Placement.BY_BLOCKS, {"720p": "a video of 720p needs 28.1 GiB"})
 
-    given = {"prompt": "a face", "image": "http://x.invalid/a", "audio": "http://x.invalid/b", "size": "720p"}
-    job = LocalJob(Refusing, given).run()
+    arguments = {
+        "prompt": "a face",
+        "image": "http://x.invalid/a",
+        "audio": "http://x.invalid/b",
+        "size": "720p",
+    }
+    job = LocalJob(Refusing, arguments).run()
     assert "a video of 720p needs 28.1 GiB" in json.dumps(str(job.error))

@@ -24,9 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import reference
 from mutants import mutant
 
-from stoker.models.talking_video import audio_tokens, speakers, transformer
-from stoker.models.talking_video.chunks import Chunk
-from stoker.models.talking_video.wan_weights import kept_in_float32
+from stoker.models.talking_video.audio import speakers
+from stoker.models.talking_video.audio import tokens as audio_tokens
+from stoker.models.talking_video.network import transformer
+from stoker.models.talking_video.network.weights import kept_in_float32
+from stoker.models.talking_video.sampling.chunks import Chunk
 
 CONFIG: dict[str, Any] = {
     "num_attention_heads": 2,
@@ -99,9 +101,9 @@ def test_windower(chunk: Chunk, length: int) -> None:
 def check_windower(module: Any, chunk: Chunk, length: int) -> None:
     features = drawn(length, 2, 3)
     for size in (1, 3, 5):
-        places = module.window_indices(chunk, length, size)
+        positions = module.window_indices(chunk, length, size)
         theirs = reference.windows(features.numpy(), chunk.first, chunk.frames, size)
-        np.testing.assert_array_equal(features[places].numpy(), theirs)
+        np.testing.assert_array_equal(features[positions].numpy(), theirs)
 
 
 @pytest.mark.parametrize("frames", [1, 5, 17, 81])
@@ -144,15 +146,15 @@ def check_audio_attention(
 ) -> None:
     attention = with_random_weights(module.AudioCrossAttention(heads * width, heads, 7))
     hidden, audio = drawn(2, latents * per_frame, heads * width), drawn(2, latents, tokens, 7)
-    places = torch.rand(2, latents * per_frame, dtype=torch.float64) * 24 if two else None
-    ours = attention(hidden, audio, places)
+    positions = torch.rand(2, latents * per_frame, dtype=torch.float64) * 24 if two else None
+    ours = attention(hidden, audio, positions)
     for sample in range(2):
-        at = None if places is None else places[sample].numpy()
-        given = (hidden[sample].numpy(), audio[sample].numpy(), heads, at)
-        agree(ours[sample], reference.heard(weights_of(attention), *given))
+        at = None if positions is None else positions[sample].numpy()
+        inputs = (hidden[sample].numpy(), audio[sample].numpy(), heads, at)
+        agree(ours[sample], reference.audio_attention(weights_of(attention), *inputs))
 
 
-def test_a_voice_reaches_its_own_latent_frame_only() -> None:
+def test_audio_reaches_its_own_latent_frame_only() -> None:
     attention = with_random_weights(transformer.AudioCrossAttention(8, 2, 7))
     hidden, audio = drawn(1, 4 * 3, 8), drawn(1, 4, 5, 7)
     before = attention(hidden, audio)
@@ -167,23 +169,23 @@ def test_a_voice_reaches_its_own_latent_frame_only() -> None:
 # One block
 
 
-VOICES = ["one speaker", "two speakers"]
+SPEAKERS = ["one speaker", "two speakers"]
 
 
 @pytest.mark.parametrize(
-    ("grid", "voices"),
+    ("grid", "speaker_count"),
     [
-        *itertools.product([(3, 2, 3), (2, 4, 1), (5, 2, 2)], VOICES),
+        *itertools.product([(3, 2, 3), (2, 4, 1), (5, 2, 2)], SPEAKERS),
         ((1, 1, 1), "one speaker"),
     ],
     ids=str,
 )
-def test_block(grid: tuple[int, int, int], voices: str) -> None:
-    check_block(transformer, grid, voices)
+def test_block(grid: tuple[int, int, int], speaker_count: str) -> None:
+    check_block(transformer, grid, speaker_count)
 
 
 def check_block(
-    module: Any, grid: tuple[int, int, int] = (3, 2, 3), voices: str = "one speaker", width: int = 16
+    module: Any, grid: tuple[int, int, int] = (3, 2, 3), speaker_count: str = "one speaker", width: int = 16
 ) -> None:
     heads, count, per_frame = 2, grid[0] * grid[1] * grid[2], grid[1] * grid[2]
     dim = heads * width
@@ -191,18 +193,18 @@ def check_block(
         module.TalkingBlock(dim, 3 * dim, heads, "rms_norm_across_heads", True, 1e-6, dim, 7)
     )
     hidden, time, audio = drawn(1, count, dim), drawn(1, 6, dim), drawn(1, grid[0], 4, 7)
-    picture, text = drawn(1, 5, dim), drawn(1, TEXT, dim)
+    image, text = drawn(1, 5, dim), drawn(1, TEXT, dim)
     angles = reference.angles_of_video(grid, width)
-    masks = masks_of(voices, per_frame)
-    ours = block(hidden, torch.cat([picture, text], dim=1), time, rotary_of(angles), audio, masks)
-    told = reference.Told(
+    masks = masks_of(speaker_count, per_frame)
+    ours = block(hidden, torch.cat([image, text], dim=1), time, rotary_of(angles), audio, masks)
+    context = reference.Context(
         text[0].numpy(),
-        picture[0].numpy(),
+        image[0].numpy(),
         time[0].numpy(),
         audio[0].numpy(),
         None if masks is None else masks.numpy(),
     )
-    agree(ours[0], reference.block(weights_of(block), hidden[0].numpy(), told, angles, heads))
+    agree(ours[0], reference.block(weights_of(block), hidden[0].numpy(), context, angles, heads))
 
 
 def rotary_of(angles: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -211,8 +213,8 @@ def rotary_of(angles: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return twice.cos(), twice.sin()
 
 
-def masks_of(voices: str, per_frame: int) -> torch.Tensor | None:
-    if voices == "one speaker":
+def masks_of(speaker_count: str, per_frame: int) -> torch.Tensor | None:
+    if speaker_count == "one speaker":
         return None
     who = torch.arange(per_frame).clamp(max=2)  # of unlike sizes
     return torch.stack([who == speaker for speaker in range(3)]).double()
@@ -222,26 +224,26 @@ def masks_of(voices: str, per_frame: int) -> torch.Tensor | None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "voices"),
+    ("shape", "speaker_count"),
     [
-        *itertools.product([(3, 4, 6), (2, 8, 2), (5, 4, 4)], VOICES),
+        *itertools.product([(3, 4, 6), (2, 8, 2), (5, 4, 4)], SPEAKERS),
         ((1, 2, 2), "one speaker"),
     ],
     ids=str,
 )
-def test_network(shape: tuple[int, int, int], voices: str) -> None:
-    check_network(transformer, shape, voices)
+def test_network(shape: tuple[int, int, int], speaker_count: str) -> None:
+    check_network(transformer, shape, speaker_count)
 
 
 def check_network(
-    module: Any, shape: tuple[int, int, int] = (3, 4, 6), voices: str = "one speaker", batch: int = 2
+    module: Any, shape: tuple[int, int, int] = (3, 4, 6), speaker_count: str = "one speaker", batch: int = 2
 ) -> None:
     network = with_random_weights(module.TalkingTransformer3DModel(**CONFIG))
     network.condition_embedder.timesteps_proj = Sinusoid()
-    latents, given, extra = inputs_of(network, shape, voices, batch)
-    ours = network(latents, *given, **extra)
+    latents, inputs, extra = inputs_of(network, shape, speaker_count, batch)
+    ours = network(latents, *inputs, **extra)
     assert ours.shape == (batch, CONFIG["out_channels"], *shape)
-    time, text, picture, audio = given
+    time, text, image, audio = inputs
     for sample in range(batch):
         masks = extra["masks"]
         theirs = reference.network(
@@ -250,25 +252,27 @@ def check_network(
             latents[sample].numpy(),
             float(time[sample]),
             text[sample].numpy(),
-            picture[sample].numpy(),
+            image[sample].numpy(),
             audio[sample].numpy(),
             None if masks is None else masks.numpy(),
         )
         agree(ours[sample], theirs)
 
 
-def inputs_of(network: Any, shape: tuple[int, int, int], voices: str, batch: int) -> tuple[Any, Any, Any]:
+def inputs_of(
+    network: Any, shape: tuple[int, int, int], speaker_count: str, batch: int
+) -> tuple[Any, Any, Any]:
     config, per_frame = network.config, shape[1] * shape[2] // 4
     times = torch.tensor([1000.0, 123.4, 0.0], dtype=torch.float64)[:batch]
-    voice_tokens = config.audio_tokens * (1 if voices == "one speaker" else 2)
-    masks = masks_of(voices, per_frame)
-    given = (
+    audio_token_count = config.audio_tokens * (1 if speaker_count == "one speaker" else 2)
+    masks = masks_of(speaker_count, per_frame)
+    inputs = (
         times,
         drawn(batch, TEXT, config.text_dim),
         drawn(batch, 17, config.image_dim),
-        drawn(batch, shape[0], voice_tokens, config.audio_dim),
+        drawn(batch, shape[0], audio_token_count, config.audio_dim),
     )
-    return drawn(batch, config.in_channels, *shape), given, {"masks": masks}
+    return drawn(batch, config.in_channels, *shape), inputs, {"masks": masks}
 
 
 class Sinusoid(torch.nn.Module):
@@ -278,7 +282,7 @@ class Sinusoid(torch.nn.Module):
         return torch.tensor(np.array([reference.sinusoid(float(time), CONFIG["freq_dim"]) for time in times]))
 
 
-def test_time_is_embedded_as_the_reference_says() -> None:
+def test_time_is_embedded_as_in_the_reference() -> None:
     from diffusers.models.embeddings import Timesteps
 
     times = torch.tensor([1000.0, 123.4, 7.0, 0.0], dtype=torch.float64)
@@ -289,15 +293,15 @@ def test_time_is_embedded_as_the_reference_says() -> None:
 def test_the_reference_attention_is_not_computed_with_one_speaker(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def counted(*given: Any) -> Any:
+    def counted(*inputs: Any) -> Any:
         calls.append(1)
-        return speakers.reference_attention(*given)
+        return speakers.reference_attention(*inputs)
 
     monkeypatch.setattr(transformer, "reference_attention", counted)
-    for voices, wanted in (("one speaker", 0), ("two speakers", CONFIG["num_layers"])):
+    for speaker_count, wanted in (("one speaker", 0), ("two speakers", CONFIG["num_layers"])):
         calls.clear()
-        check_network(transformer, voices=voices, batch=1)
-        assert len(calls) == wanted, voices
+        check_network(transformer, speaker_count=speaker_count, batch=1)
+        assert len(calls) == wanted, speaker_count
 
 
 def test_rows_of_the_reference_attention_are_cut_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +327,7 @@ MUTANTS: list[tuple[str, ModuleType, str, str]] = [
         "tokens, 2, self.heads, -1)",
         "tokens, self.heads, 2, -1).transpose(2, 3)",
     ),
-    ("keys are not turned", transformer, "key = rotated(key, _voices(tokens, key.device))", "pass"),
+    ("keys are not turned", transformer, "key = rotated(key, audio_positions)", "pass"),
     ("voices in turns", transformer, "repeat_interleave(each)", "repeat(each)"),
     (
         "the voice without its norm",
@@ -350,10 +354,10 @@ MUTANTS: list[tuple[str, ModuleType, str, str]] = [
         "self.ffn(normed).float() * gate",
     ),
     (
-        "text before picture",
+        "text before image",
         transformer,
-        "torch.cat([picture, text], dim=1)",
-        "torch.cat([text, picture], dim=1)",
+        "torch.cat([image, text], dim=1)",
+        "torch.cat([text, image], dim=1)",
     ),
     (
         "the last shift for the scale",
@@ -423,7 +427,7 @@ MUTANTS: list[tuple[str, ModuleType, str, str]] = [
 def test_mutant_is_killed(module: ModuleType, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = mutant(module, old, new)
     if module is speakers:
-        for name in ("rotated", "reference_attention", "places_from_attention"):
+        for name in ("rotated", "reference_attention", "positions_from_attention"):
             monkeypatch.setattr(transformer, name, getattr(broken, name))
         broken = transformer
     for check in CHECKS[module.__name__.rpartition(".")[2]]:
@@ -439,7 +443,7 @@ def _two_speakers(module: Any) -> None:
 
 
 def _masks(module: Any) -> None:
-    check_network(module, voices="two speakers", batch=1)
+    check_network(module, speaker_count="two speakers", batch=1)
 
 
 def _middle_chunk(module: Any) -> None:
@@ -449,7 +453,7 @@ def _middle_chunk(module: Any) -> None:
 CHECKS: dict[str, list[Callable[[Any], None]]] = {
     "transformer": [check_audio_attention, _two_speakers, check_block, check_network, _masks],
     "speakers": [_two_speakers, _masks],
-    "audio_tokens": [check_projector, _middle_chunk],
+    "tokens": [check_projector, _middle_chunk],
 }
 
 
@@ -477,10 +481,10 @@ def test_without_its_ear_it_is_diffusers_transformer_bit_for_bit(
     wan.load_state_dict(
         {name: value for name, value in network.state_dict().items() if name in wan.state_dict()}
     )
-    latents, given, _ = inputs_of(network, (3, 4, 6), "one speaker", 2)
-    latents, time, text, picture, audio = (value.to(dtype) for value in (latents, *given))
-    ours = network(latents, time, text, picture, audio)
-    theirs = wan(latents, time, text, picture, return_dict=False)[0]
+    latents, inputs, _ = inputs_of(network, (3, 4, 6), "one speaker", 2)
+    latents, time, text, image, audio = (value.to(dtype) for value in (latents, *inputs))
+    ours = network(latents, time, text, image, audio)
+    theirs = wan(latents, time, text, image, return_dict=False)[0]
     assert ours.float().std() > 1e-3
     assert torch.equal(ours, theirs)
 
@@ -498,9 +502,9 @@ def test_time_and_the_last_layer_are_float32_whatever_the_rest_is(
     assert half.dtype == dtype
     steered: list[torch.Tensor] = []
     for network in (whole, half):
-        network.blocks[0].register_forward_pre_hook(lambda module, given: steered.append(given[2]))
-    latents, given, _ = inputs_of(whole, (3, 4, 6), "one speaker", 2)
-    time, *rest = given
+        network.blocks[0].register_forward_pre_hook(lambda module, inputs: steered.append(inputs[2]))
+    latents, inputs, _ = inputs_of(whole, (3, 4, 6), "one speaker", 2)
+    time, *rest = inputs
     out = [
         network(latents.to(network.dtype), time.float(), *(value.to(network.dtype) for value in rest))
         for network in (whole, half)
@@ -514,7 +518,9 @@ def test_time_and_the_last_layer_are_float32_whatever_the_rest_is(
 
 def test_with_its_ear_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     network = with_random_weights(transformer.TalkingTransformer3DModel(**CONFIG))
-    latents, given, _ = inputs_of(network, (3, 4, 6), "one speaker", 1)
-    time, text, picture, audio = given
-    heard, silent = (network(latents, time, text, picture, each) for each in (audio, torch.zeros_like(audio)))
-    assert (heard - silent).abs().mean() > 1e-3
+    latents, inputs, _ = inputs_of(network, (3, 4, 6), "one speaker", 1)
+    time, text, image, audio = inputs
+    with_audio, silent = (
+        network(latents, time, text, image, each) for each in (audio, torch.zeros_like(audio))
+    )
+    assert (with_audio - silent).abs().mean() > 1e-3

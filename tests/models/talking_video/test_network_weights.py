@@ -1,4 +1,4 @@
-"""The network's weights from each published layout, and what does not fit, told by name."""
+"""The network's weights from each published layout, and errors that name what does not fit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from stoker.models.talking_video import loading
-from stoker.models.talking_video.profiles import PROFILES
-from stoker.models.talking_video.transformer import TalkingTransformer3DModel
-from stoker.models.talking_video.wan_weights import (
+from stoker.models.talking_video.network.transformer import TalkingTransformer3DModel
+from stoker.models.talking_video.network.weights import (
     WrongWeights,
     is_audio_key,
     kept_in_float32,
@@ -28,6 +27,7 @@ from stoker.models.talking_video.wan_weights import (
     our_config,
     our_names,
 )
+from stoker.models.talking_video.sampling.profiles import PROFILES
 
 State: TypeAlias = dict[str, torch.Tensor]
 
@@ -89,12 +89,12 @@ def adapter(whole: State) -> State:
 def published(talk_tiny: Path, tmp_path: Path) -> Callable[..., Path]:
     """A folder with a base and an adapter, of the given files."""
 
-    def make(transformer: Mapping[str, State], beside: Mapping[str, State]) -> Path:
+    def make(transformer: Mapping[str, State], others: Mapping[str, State]) -> Path:
         folder = tmp_path / "published"
         shutil.copytree(talk_tiny, folder)
         config = json.loads((talk_tiny / "transformer" / "config.json").read_text())
         shutil.rmtree(folder / "transformer")
-        for name, files in (("transformer", transformer), ("adapter", beside)):
+        for name, files in (("transformer", transformer), ("adapter", others)):
             (folder / name).mkdir()
             for file, state in files.items():
                 save_file({key: value.contiguous() for key, value in state.items()}, folder / name / file)
@@ -154,7 +154,7 @@ def test_the_true_sizes_are_the_published_ones() -> None:
     assert round(audio / 1e9, 3) == 2.487
 
 
-def test_the_originals_own_configuration_says_the_same() -> None:
+def test_the_original_configuration_means_the_same() -> None:
     """Wan2.1-I2V-14B-480P/config.json: all else is what the class has by itself."""
     published = {
         "_class_name": "WanModel",
@@ -231,16 +231,16 @@ def test_base_and_adapter_equal_the_whole(
 
 
 def test_nothing_is_left_on_the_meta_device_and_it_computes_the_same(
-    published: Callable[..., Path], base: State, adapter: State, whole: State, talker: Any
+    published: Callable[..., Path], base: State, adapter: State, whole: State, video_pipeline: Any
 ) -> None:
     network = loaded(published(parts_of(base), {"adapter.safetensors": adapter}))
     everything = [*network.named_parameters(), *network.named_buffers()]
     assert [name for name, value in everything if value.is_meta] == []
-    other = TalkingTransformer3DModel.from_config(talker.network.config).eval()
+    other = TalkingTransformer3DModel.from_config(video_pipeline.network.config).eval()
     other.load_state_dict(whole)
     torch.manual_seed(3)
     config = network.config
-    given = (
+    arguments = (
         torch.randn(1, config.in_channels, 3, 4, 4),
         torch.tensor([700.0]),
         torch.randn(1, 512, config.text_dim),
@@ -249,7 +249,7 @@ def test_nothing_is_left_on_the_meta_device_and_it_computes_the_same(
     )
     with torch.inference_mode():
         # Not to the last bit: tensors that lie in a mapped file begin where they do, and sums follow suit.
-        torch.testing.assert_close(network(*given), other(*given), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(network(*arguments), other(*arguments), atol=1e-6, rtol=1e-5)
 
 
 def test_a_loaded_folder_talks_as_the_whole_does(published: Callable[..., Path], talk_tiny: Path) -> None:
@@ -257,11 +257,11 @@ def test_a_loaded_folder_talks_as_the_whole_does(published: Callable[..., Path],
     state = load_file(talk_tiny / "transformer" / "diffusion_pytorch_model.safetensors")
     ours = {key: value for key, value in state.items() if is_audio_key(key)}
     wan = originally({key: value for key, value in state.items() if not is_audio_key(key)})
-    talker = loading.load(published({"wan.safetensors": wan}, {"a.safetensors": ours}), "cpu")
-    found = talker.network.state_dict()
+    video_pipeline = loading.load(published({"wan.safetensors": wan}, {"a.safetensors": ours}), "cpu")
+    found = video_pipeline.network.state_dict()
     assert all(torch.equal(found[key], state[key]) for key in state)
     assert {value.dtype for value in found.values()} == {torch.float32}
-    assert not talker.network.training
+    assert not video_pipeline.network.training
 
 
 def test_half_precision_keeps_what_must_stay_whole(
@@ -285,7 +285,7 @@ def test_what_the_adapter_replaces_of_the_base_is_replaced(
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (
             lambda base, adapter: adapter.pop("audio_proj.proj2.bias"),
@@ -309,14 +309,14 @@ def test_what_the_adapter_replaces_of_the_base_is_replaced(
     ids=["adapter's missing", "base's missing", "unknown", "a block too many", "shape", "many missing"],
 )
 def test_what_does_not_fit_is_named(
-    published: Callable[..., Path], base: State, adapter: State, change: Any, words: str
+    published: Callable[..., Path], base: State, adapter: State, change: Any, message: str
 ) -> None:
     change(base, adapter)
-    with pytest.raises(WrongWeights, match=words):
+    with pytest.raises(WrongWeights, match=message):
         loaded(published({"b.safetensors": base}, {"a.safetensors": adapter}))
 
 
-def test_an_adapter_without_a_voice_is_refused(published: Callable[..., Path], base: State) -> None:
+def test_an_adapter_without_audio_layers_is_refused(published: Callable[..., Path], base: State) -> None:
     with pytest.raises(WrongWeights, match=r"26 missing \(audio_proj\.norm\.bias"):
         loaded(published({"b.safetensors": base}, {"a.safetensors": base}))
 
@@ -337,14 +337,16 @@ def test_what_a_part_lacks_is_not_drawn(talk_tiny: Path, tmp_path: Path, part: s
         loading.load(without(talk_tiny, tmp_path, part, key), "cpu")
 
 
-@pytest.mark.parametrize(("said", "wanted"), [(None, True), ("{}", True), ('{"do_normalize": false}', False)])
-def test_the_ear_is_told_how_loud_a_voice_it_knows(
-    talk_tiny: Path, tmp_path: Path, said: str | None, wanted: bool
+@pytest.mark.parametrize(
+    ("setting", "wanted"), [(None, True), ("{}", True), ('{"do_normalize": false}', False)]
+)
+def test_the_speech_encoder_normalizes_as_it_was_trained(
+    talk_tiny: Path, tmp_path: Path, setting: str | None, wanted: bool
 ) -> None:
-    folder = tmp_path / "told"
+    folder = tmp_path / "weights"
     shutil.copytree(talk_tiny, folder)
-    if said is not None:
-        (folder / "audio_encoder" / "preprocessor_config.json").write_text(said)
+    if setting is not None:
+        (folder / "audio_encoder" / "preprocessor_config.json").write_text(setting)
     assert loading.load(folder, "cpu").speech_encoder.config.do_normalize is wanted
 
 
@@ -370,15 +372,15 @@ def test_one_tensor_at_a_time_is_in_the_hosts_memory(
     read: list[weakref.ref[torch.Tensor]] = []
 
     class Watched:
-        def __init__(self, *given: Any) -> None:
-            self.opened = opening(*given)
+        def __init__(self, *arguments: Any) -> None:
+            self.opened = opening(*arguments)
 
         def __enter__(self) -> Any:
             self.file = self.opened.__enter__()
             return self
 
-        def __exit__(self, *given: Any) -> None:
-            self.opened.__exit__(*given)
+        def __exit__(self, *arguments: Any) -> None:
+            self.opened.__exit__(*arguments)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self.file, name)

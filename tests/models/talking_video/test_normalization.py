@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import struct
 import subprocess
 import sys
@@ -10,23 +12,25 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+import soundfile
 from media_files import (
     FORMATS,
     Sound,
     clicks,
-    film_without_sound,
     lag,
     loudness,
     read_sound,
     tone,
+    video_file_without_sound,
     with_gap,
     with_lengths,
     write_sound,
 )
 
-from stoker.models.talking_video.film import Film
+from stoker.models.talking_video.audio.normalization import QUIET, InvalidAudio, NormalizedAudio, normalized
+from stoker.models.talking_video.audio.recording import opened, recorded, sounding
 from stoker.models.talking_video.limits import Limits
-from stoker.models.talking_video.voice import QUIET, InvalidAudio, Voice, heard, opened, sounding
+from stoker.models.talking_video.video.video_file import VideoFile
 
 RATES = {
     "wav": (8_000, 44_100, 192_000),
@@ -48,10 +52,10 @@ def noise(samples: int, seed: int = 0) -> Sound:
     return np.random.default_rng(seed).normal(0, 0.2, (1, samples)).clip(-1, 1).astype(np.float32)
 
 
-def hear(path: Path, limits: Limits | None = None) -> Voice:
+def hear(path: Path, limits: Limits | None = None) -> NormalizedAudio:
     folder = path.parent / f"{path.name}.scratch"
     folder.mkdir(exist_ok=True)
-    return heard(path, folder, limits or Limits())
+    return normalized(path, folder, limits or Limits())
 
 
 def refusal(path: Path, limits: Limits | None = None) -> str:
@@ -61,44 +65,50 @@ def refusal(path: Path, limits: Limits | None = None) -> str:
 
 
 @pytest.mark.parametrize("channels", [1, 2])
-def test_every_format_at_every_rate_is_heard_at_one_loudness(
+def test_every_format_at_every_rate_is_normalized_to_one_loudness(
     tmp_path: Path, form: tuple[str, int], channels: int
 ) -> None:
     kind, rate = form
     sound = np.repeat(tone(round(1.3 * rate), rate, gain=0.05), channels, axis=0)
-    voice = hear(write_sound(tmp_path / f"voice.{kind}", sound, rate))
-    assert voice.frames == 32
-    assert voice.seconds == pytest.approx(1.3, abs=0.01)
-    assert len(voice.samples.values) / 16_000 == pytest.approx(1.3, abs=0.11)  # an encoder fills its packet
-    assert loudness(voice.samples.values, 16_000) == pytest.approx(-23.0, abs=0.2)
+    decoded_audio = hear(write_sound(tmp_path / f"voice.{kind}", sound, rate))
+    assert decoded_audio.frames == 32
+    assert decoded_audio.seconds == pytest.approx(1.3, abs=0.01)
+    assert len(decoded_audio.samples.values) / 16_000 == pytest.approx(
+        1.3, abs=0.11
+    )  # an encoder fills its packet
+    assert loudness(decoded_audio.samples.values, 16_000) == pytest.approx(-23.0, abs=0.2)
 
 
 @pytest.mark.parametrize("gain", [0.01, 0.2, 1.0])
 def test_whispered_or_shouted_it_is_as_loud(tmp_path: Path, gain: float) -> None:
-    voice = hear(write_sound(tmp_path / "voice.wav", clicks(32_000, 16_000) * gain, 16_000))
-    assert loudness(voice.samples.values, 16_000) == pytest.approx(-23.0, abs=0.2)
+    decoded_audio = hear(write_sound(tmp_path / "voice.wav", clicks(32_000, 16_000) * gain, 16_000))
+    assert loudness(decoded_audio.samples.values, 16_000) == pytest.approx(-23.0, abs=0.2)
 
 
-def test_what_is_heard_is_what_was_said(tmp_path: Path) -> None:
+def test_decoded_audio_equals_the_source(tmp_path: Path) -> None:
     wanted = clicks(8_000, 16_000)[0]
-    said = np.repeat(wanted, 3)[None]
-    voice = hear(write_sound(tmp_path / "voice.flac", said, 48_000))
-    found = np.asarray(voice.samples.values)
+    written = np.repeat(wanted, 3)[None]
+    decoded_audio = hear(write_sound(tmp_path / "voice.flac", written, 48_000))
+    found = np.asarray(decoded_audio.samples.values)
     assert lag(found, wanted) == 0
     assert np.corrcoef(found, wanted)[0, 1] > 0.75
 
 
-def test_the_level_told_to_the_encoder_is_that_of_the_samples(tmp_path: Path) -> None:
-    voice = hear(write_sound(tmp_path / "voice.wav", tone(16_000, 16_000) + np.float32(0.1), 16_000))
-    values = np.asarray(voice.samples.values)
-    assert voice.samples.mean == pytest.approx(values.mean(), abs=1e-4)
-    assert voice.samples.deviation == pytest.approx(values.std(), rel=1e-2)
+def test_the_level_for_the_encoder_is_that_of_the_samples(tmp_path: Path) -> None:
+    decoded_audio = hear(write_sound(tmp_path / "voice.wav", tone(16_000, 16_000) + np.float32(0.1), 16_000))
+    values = np.asarray(decoded_audio.samples.values)
+    assert decoded_audio.samples.mean == pytest.approx(values.mean(), abs=1e-4)
+    assert decoded_audio.samples.deviation == pytest.approx(values.std(), rel=1e-2)
 
 
 def test_silence_stays_silent(tmp_path: Path) -> None:
-    voice = hear(write_sound(tmp_path / "voice.wav", np.zeros((2, 48_000), np.float32), 48_000))
-    assert (voice.frames, voice.samples.mean, voice.samples.deviation) == (25, 0.0, QUIET)
-    assert not voice.samples.values.any()
+    decoded_audio = hear(write_sound(tmp_path / "voice.wav", np.zeros((2, 48_000), np.float32), 48_000))
+    assert (decoded_audio.frames, decoded_audio.samples.mean, decoded_audio.samples.deviation) == (
+        25,
+        0.0,
+        QUIET,
+    )
+    assert not decoded_audio.samples.values.any()
 
 
 @pytest.mark.parametrize("rate", [8_000, 11_025, 16_000, 22_050, 44_100, 48_000])
@@ -107,8 +117,8 @@ def test_silence_stays_silent(tmp_path: Path) -> None:
 def test_the_number_of_frames_is_exact(tmp_path: Path, rate: int, samples: int, frames: int) -> None:
     """A sample before, at and after the end of a frame; 11,025 samples are no whole number of them."""
     length = frames * rate // 25 + samples
-    voice = hear(write_sound(tmp_path / "voice.wav", np.zeros((1, length), np.float32), rate))
-    assert voice.frames == length * 25 // rate
+    decoded_audio = hear(write_sound(tmp_path / "voice.wav", np.zeros((1, length), np.float32), rate))
+    assert decoded_audio.frames == length * 25 // rate
 
 
 @pytest.mark.parametrize("kind", ["flac", "mp3", "ogg", "m4a"])
@@ -118,17 +128,17 @@ def test_what_an_encoder_adds_is_not_counted(tmp_path: Path, kind: str, seconds:
     assert hear(path).frames == round(seconds * 25)
 
 
-def test_a_wrong_name_over_good_bytes_is_heard(tmp_path: Path) -> None:
+def test_a_wrong_extension_with_good_bytes_is_decoded(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "voice.wav", tone(16_000, 16_000), 16_000, kind="mp3")
     assert hear(path).frames == 25
 
 
-@pytest.mark.parametrize("said", [0, 0x7FFF_F000, 0x7FFF_FF00, 0x8000_0000, 0xFFFF_FFFF])
-def test_a_wave_file_that_was_written_to_a_pipe_is_heard(tmp_path: Path, said: int) -> None:
+@pytest.mark.parametrize("written", [0, 0x7FFF_F000, 0x7FFF_FF00, 0x8000_0000, 0xFFFF_FFFF])
+def test_a_wave_file_that_was_written_to_a_pipe_is_decoded(tmp_path: Path, written: int) -> None:
     """Its writer could not go back to say how long it is: SoX, arecord, GStreamer, FFmpeg."""
     data = bytearray(write_sound(tmp_path / "voice.wav", tone(16_000, 16_000), 16_000).read_bytes())
-    place = data.index(b"data")
-    data[place + 4 : place + 8] = data[4:8] = said.to_bytes(4, "little")
+    position = data.index(b"data")
+    data[position + 4 : position + 8] = data[4:8] = written.to_bytes(4, "little")
     (tmp_path / "piped.wav").write_bytes(data)
     assert hear(tmp_path / "piped.wav").frames == 25
 
@@ -145,7 +155,7 @@ LATIN = b"Caf\xe9\0"
 
 
 def test_a_title_that_is_no_utf8_is_not_the_sounds_fault(tmp_path: Path) -> None:
-    """Of a WAV from Windows, a tagger that lies about its letters, an M4A of an old telephone."""
+    """Of a WAV from Windows, a tagger that lies about its characters, an M4A of an old telephone."""
     title = b"INFOINAM" + struct.pack("<I", len(LATIN) + 1) + LATIN + b"\0"
     info = b"LIST" + struct.pack("<I", len(title)) + title
     body = (tone(16_000, 16_000)[0] * 32_767).astype("<i2").tobytes()
@@ -155,15 +165,15 @@ def test_a_title_that_is_no_utf8_is_not_the_sounds_fault(tmp_path: Path) -> None
     (tmp_path / "voice.mp3").write_bytes(tag + mp3)
     for name in ("voice.wav", "voice.mp3"):
         assert hear(tmp_path / name).frames == 25
-        with opened(tmp_path / name) as given:
-            assert given.metadata["title"].startswith("Caf\ufffd")
+        with opened(tmp_path / name) as opened_file:
+            assert opened_file.metadata["title"].startswith("Caf\ufffd")
 
 
-def test_a_word_in_a_comment_is_no_chunk(tmp_path: Path) -> None:
+def test_a_chunk_name_in_a_comment_is_no_chunk(tmp_path: Path) -> None:
     data = write_sound(tmp_path / "voice.wav", tone(16_000, 16_000), 16_000).read_bytes()
     comment = b"LIST" + (16).to_bytes(4, "little") + b"my data" + b"\xef" * 9
-    (tmp_path / "told.wav").write_bytes(data[:12] + comment + data[12:])
-    assert hear(tmp_path / "told.wav").frames == 25
+    (tmp_path / "comment.wav").write_bytes(data[:12] + comment + data[12:])
+    assert hear(tmp_path / "comment.wav").frames == 25
 
 
 def test_an_mp3_whose_length_is_only_guessed_is_not_taken_for_cut_off(tmp_path: Path) -> None:
@@ -179,7 +189,7 @@ def test_an_mp3_whose_length_is_only_guessed_is_not_taken_for_cut_off(tmp_path: 
     assert hear(path).seconds == pytest.approx(2.0, abs=0.2)
 
 
-def test_two_mp3s_of_which_one_was_put_behind_the_other_are_heard(tmp_path: Path) -> None:
+def test_two_concatenated_mp3s_are_decoded(tmp_path: Path) -> None:
     """A podcast with what comes before it: there is a tag in the middle, and one at the end."""
     first, second = (
         write_sound(tmp_path / f"{n}.mp3", clicks(48_000, 48_000, 0.2 + 0.1 * n), 48_000, write_xing="0")
@@ -188,32 +198,32 @@ def test_two_mp3s_of_which_one_was_put_behind_the_other_are_heard(tmp_path: Path
     end = b"LYRICSBEGIN" + b"la " * 2000 + b"006011LYRICS200"
     path = tmp_path / "voice.mp3"
     path.write_bytes(first.read_bytes() + second.read_bytes() + end)
-    voice = hear(path)
-    assert voice.seconds == pytest.approx(2.0, abs=0.2)
-    begun = Film(tmp_path, path, 64, 64, voice.frames)
-    begun.add(np.zeros((voice.frames, 64, 64, 3), np.uint8))
-    film, _ = begun.finish()
-    (shown,), rate = read_sound(film)
-    assert abs(lag(shown[::3], np.asarray(voice.samples.values))) <= 1
+    decoded_audio = hear(path)
+    assert decoded_audio.seconds == pytest.approx(2.0, abs=0.2)
+    begun = VideoFile(tmp_path, path, 64, 64, decoded_audio.frames)
+    begun.add(np.zeros((decoded_audio.frames, 64, 64, 3), np.uint8))
+    video_file, _ = begun.finish()
+    (shown,), rate = read_sound(video_file)
+    assert abs(lag(shown[::3], np.asarray(decoded_audio.samples.values))) <= 1
     assert rate == 48_000
 
 
 @pytest.mark.parametrize("frames", [0, 10, 5_000])
-def test_an_mp3_whose_header_miscounts_its_frames_is_heard(tmp_path: Path, frames: int) -> None:
+def test_an_mp3_whose_header_miscounts_its_frames_is_decoded(tmp_path: Path, frames: int) -> None:
     """Its bytes are all there."""
     data = bytearray(write_sound(tmp_path / "whole.mp3", noise(48_000), 48_000).read_bytes())
-    place = max(data.find(b"Xing"), data.find(b"Info"))
-    assert data[place + 7] & 3 == 3
-    data[place + 8 : place + 12] = frames.to_bytes(4, "big")
+    position = max(data.find(b"Xing"), data.find(b"Info"))
+    assert data[position + 7] & 3 == 3
+    data[position + 8 : position + 12] = frames.to_bytes(4, "big")
     (tmp_path / "voice.mp3").write_bytes(data)
     assert hear(tmp_path / "voice.mp3").seconds == pytest.approx(1.0, abs=0.06)
 
 
 def test_an_mp3_whose_header_counts_frames_only_is_held_to_them(tmp_path: Path) -> None:
     data = bytearray(write_sound(tmp_path / "whole.mp3", noise(48_000), 48_000).read_bytes())
-    place = max(data.find(b"Xing"), data.find(b"Info"))
-    data[place + 7] &= ~2
-    data[place + 12 :] = data[place + 16 :]
+    position = max(data.find(b"Xing"), data.find(b"Info"))
+    data[position + 7] &= ~2
+    data[position + 12 :] = data[position + 16 :]
     whole = tmp_path / "frames.mp3"
     whole.write_bytes(data)
     assert hear(whole).seconds == pytest.approx(1.0, abs=0.06)
@@ -240,7 +250,7 @@ def test_too_long_is_found_before_all_of_it_is_decoded(tmp_path: Path) -> None:
     assert refusal(path, Limits(audio_most_s=1.0)).startswith(
         "it has more than 1 s; it must have 0.2 s to 1 s"
     )
-    assert (tmp_path / "voice.wav.scratch" / "voice.f32").stat().st_size < 4 * 20_000
+    assert (tmp_path / "voice.wav.scratch" / "audio.f32").stat().st_size < 4 * 20_000
     assert hear(path, Limits(audio_most_s=2.0)).frames == 50
 
 
@@ -252,7 +262,7 @@ def test_a_part_of_a_file_is_refused(tmp_path: Path, kind: str, share: float) ->
     path = tmp_path / f"part.{kind}"
     path.write_bytes(data[: int(len(data) * share)])
     why = refusal(path)
-    assert "cut off" in why or "can be read" in why
+    assert "cut off" in why or "not a readable" in why
     assert hear(whole).frames == 31
 
 
@@ -267,7 +277,7 @@ BAD = {
     "nothing": b"",
     "text": b"hello\n" * 500,
     "a page": b"<!doctype html><html>Not found</html>",
-    "a picture": b"\x89PNG\r\n\x1a\n" + bytes(200),
+    "an image": b"\x89PNG\r\n\x1a\n" + bytes(200),
     "noise": np.random.default_rng(3).bytes(20_000),
     "half a header": b"RIFF\x24\x08\x00\x00WAVEfmt ",
     "a list of sounds": b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\ngood.wav\n#EXT-X-ENDLIST\n",
@@ -280,19 +290,26 @@ def test_what_is_no_sound_is_refused(tmp_path: Path, what: str) -> None:
     """A list beside a good file, too: FFmpeg would read the file that it names."""
     write_sound(tmp_path / "good.wav", tone(16_000, 16_000), 16_000)
     (tmp_path / "bad").write_bytes(BAD[what])
-    assert refusal(tmp_path / "bad").startswith(("it is no wav, mp3, flac, ogg or m4a", "it holds"))
+    assert refusal(tmp_path / "bad").startswith(("it is not a readable wav, mp3, flac", "it holds"))
 
 
-def test_a_film_without_sound_is_refused(tmp_path: Path) -> None:
-    assert refusal(film_without_sound(tmp_path / "film.mp4")) == "there is no sound in it"
+def test_a_video_file_without_sound_is_refused(tmp_path: Path) -> None:
+    assert refusal(video_file_without_sound(tmp_path / "silent.mp4")) == "there is no sound in it"
 
 
-def test_of_a_film_that_is_longer_than_its_sound_the_sound_counts(tmp_path: Path) -> None:
-    silent = film_without_sound(tmp_path / "film.mp4", frames=75)
-    said = write_sound(tmp_path / "voice.m4a", tone(48_000, 48_000), 48_000)
+def test_of_a_video_file_that_is_longer_than_its_sound_the_sound_counts(tmp_path: Path) -> None:
+    silent = video_file_without_sound(tmp_path / "silent.mp4", frames=75)
+    written = write_sound(tmp_path / "voice.m4a", tone(48_000, 48_000), 48_000)
     path = tmp_path / "talking.mp4"
-    with av.open(str(silent)) as film, av.open(str(said)) as voice, av.open(str(path), "w") as out:
-        tracks = [(source, out.add_stream_from_template(source.streams[0])) for source in (film, voice)]
+    with (
+        av.open(str(silent)) as video_file,
+        av.open(str(written)) as decoded_audio,
+        av.open(str(path), "w") as out,
+    ):
+        tracks = [
+            (source, out.add_stream_from_template(source.streams[0]))
+            for source in (video_file, decoded_audio)
+        ]
         for source, track in tracks:
             for packet in source.demux(0):
                 if packet.dts is not None:
@@ -303,39 +320,39 @@ def test_of_a_film_that_is_longer_than_its_sound_the_sound_counts(tmp_path: Path
     assert hear(path).frames == 25
 
 
-def test_silence_that_the_time_stamps_leave_out_is_heard(tmp_path: Path) -> None:
-    """A call that was broken off for half a second: what is said afterwards stays at its time."""
-    said, late = clicks(96_000, 48_000), 47 * 1024
-    whole = write_sound(tmp_path / "whole.m4a", said, 48_000)
-    voice = hear(with_gap(whole, tmp_path / "voice.m4a", late, 24_000))
-    assert (voice.frames, voice.seconds) == (62, 2.5)
-    found, before = np.asarray(voice.samples.values), np.asarray(hear(whole).samples.values)
-    place = late // 3
-    assert lag(found[:place], before[:place]) == 0
-    assert lag(found[place:], before[place:]) == 8_000
+def test_silence_that_the_time_stamps_leave_out_is_decoded(tmp_path: Path) -> None:
+    """A call that was broken off for half a second: what comes afterwards stays at its time."""
+    written, late = clicks(96_000, 48_000), 47 * 1024
+    whole = write_sound(tmp_path / "whole.m4a", written, 48_000)
+    decoded_audio = hear(with_gap(whole, tmp_path / "voice.m4a", late, 24_000))
+    assert (decoded_audio.frames, decoded_audio.seconds) == (62, 2.5)
+    found, before = np.asarray(decoded_audio.samples.values), np.asarray(hear(whole).samples.values)
+    position = late // 3
+    assert lag(found[:position], before[:position]) == 0
+    assert lag(found[position:], before[position:]) == 8_000
 
 
-def test_a_sound_that_begins_late_is_heard_late(tmp_path: Path) -> None:
+def test_audio_that_begins_late_stays_late(tmp_path: Path) -> None:
     """Behind an empty edit, as of a track that was moved in a cutting room."""
     whole = write_sound(tmp_path / "whole.m4a", clicks(96_000, 48_000), 48_000)
     late = with_gap(whole, tmp_path / "voice.m4a", -1024, 24_000, movie_timescale="48000")
-    voice = hear(late)
-    assert voice.seconds == pytest.approx(2.5, abs=1024 / 48_000)  # with the encoder's own silence
-    assert lag(np.asarray(voice.samples.values), np.asarray(hear(whole).samples.values)) == 8_000
+    decoded_audio = hear(late)
+    assert decoded_audio.seconds == pytest.approx(2.5, abs=1024 / 48_000)  # with the encoder's own silence
+    assert lag(np.asarray(decoded_audio.samples.values), np.asarray(hear(whole).samples.values)) == 8_000
 
 
-def test_samples_that_come_one_by_one_are_heard_together(tmp_path: Path) -> None:
-    """Of a MOV: one at a time takes longer than they were said in. Half a second is left out between them."""
-    said, gap = clicks(32_000, 16_000), 8_000
-    whole = write_sound(tmp_path / "whole.mov", said, 16_000)
+def test_samples_in_packets_of_one_are_decoded_together(tmp_path: Path) -> None:
+    """Of a MOV: one at a time takes longer than the recording. Half a second is left out between them."""
+    written, gap = clicks(32_000, 16_000), 8_000
+    whole = write_sound(tmp_path / "whole.mov", written, 16_000)
     path = with_lengths(whole, tmp_path / "voice.mov", (15_999, 1), (1, 1 + gap), (16_000, 1))
-    with opened(path) as given:
-        assert sum(1 for packet in given.demux(0) if packet.size) == 32_000
-    with opened(path) as given:
-        assert sum(1 for _ in sounding(given, given.streams.audio[0])) < 40
-    voice = hear(path)
-    assert (voice.frames, voice.seconds) == (62, 2.5)
-    found, before = (np.asarray(each.samples.values) for each in (voice, hear(whole)))
+    with opened(path) as opened_file:
+        assert sum(1 for packet in opened_file.demux(0) if packet.size) == 32_000
+    with opened(path) as opened_file:
+        assert sum(1 for _ in sounding(opened_file, opened_file.streams.audio[0])) < 40
+    decoded_audio = hear(path)
+    assert (decoded_audio.frames, decoded_audio.seconds) == (62, 2.5)
+    found, before = (np.asarray(each.samples.values) for each in (decoded_audio, hear(whole)))
     assert lag(found[:16_000], before[:16_000]) == 0
     assert lag(found[16_000:], before[16_000:]) == gap
 
@@ -344,15 +361,15 @@ def test_the_time_of_a_broadcast_is_no_silence(tmp_path: Path) -> None:
     """A piece of a stream counts from where the stream began, which may be hours before."""
     whole = write_sound(tmp_path / "whole.m4a", clicks(96_000, 48_000), 48_000)
     fragments = {"movflags": "empty_moov+frag_every_frame+default_base_moof"}
-    voice = hear(with_gap(whole, tmp_path / "voice.m4a", -1024, 48_000 * 3600, **fragments))
-    assert voice.seconds == pytest.approx(2.0, abs=0.05)
+    decoded_audio = hear(with_gap(whole, tmp_path / "voice.m4a", -1024, 48_000 * 3600, **fragments))
+    assert decoded_audio.seconds == pytest.approx(2.0, abs=0.05)
 
 
-def test_a_gap_that_is_longer_than_a_voice_may_be_is_found_before_it_is_filled(tmp_path: Path) -> None:
+def test_a_gap_that_is_longer_than_the_limit_is_found_before_it_is_filled(tmp_path: Path) -> None:
     whole = write_sound(tmp_path / "whole.m4a", tone(96_000, 48_000), 48_000)
     path = with_gap(whole, tmp_path / "voice.m4a", 48_128, 48_000 * 3600)
     assert refusal(path, Limits(audio_most_s=3.0)).startswith("it has more than 3 s")
-    assert (tmp_path / "voice.m4a.scratch" / "voice.f32").stat().st_size < 4 * 16_000 * 5
+    assert (tmp_path / "voice.m4a.scratch" / "audio.f32").stat().st_size < 4 * 16_000 * 5
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -360,7 +377,7 @@ def test_values_that_are_no_numbers_are_refused(tmp_path: Path, value: float) ->
     sound = tone(16_000, 16_000)
     sound[0, 8_000] = value
     (tmp_path / "floats.wav").write_bytes(wave_of(sound.tobytes(), kind=3, bits=32, wide=4))
-    assert refusal(tmp_path / "floats.wav") == "it holds values that are no numbers"
+    assert refusal(tmp_path / "floats.wav") == "it holds values that are not finite numbers"
 
 
 @pytest.mark.parametrize("gain", [2e4, 1e12, 1e38])
@@ -372,7 +389,7 @@ def test_whole_numbers_that_were_written_as_floats_are_refused(tmp_path: Path, g
     assert why == f"it holds values of up to {gain / 2:.3g}; floats of sound go from -1 to 1"
 
 
-def test_a_little_over_full_scale_is_heard(tmp_path: Path) -> None:
+def test_audio_a_little_over_full_scale_is_accepted(tmp_path: Path) -> None:
     sound = tone(16_000, 16_000, gain=4.0)
     (tmp_path / "floats.wav").write_bytes(wave_of(sound.tobytes(), kind=3, bits=32, wide=4))
     assert hear(tmp_path / "floats.wav").frames == 25
@@ -383,13 +400,102 @@ def test_a_sample_a_second_is_no_sound(tmp_path: Path) -> None:
     assert refusal(tmp_path / "slow.wav") == "there is no sound in it"
 
 
-def test_what_is_heard_early_does_not_depend_on_what_is_said_late(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rate", [768_001, 200_000_001, 2**31 - 1])
+def test_more_samples_a_second_than_any_microphone_has_are_refused(tmp_path: Path, rate: int) -> None:
+    """Before there is a filter for them: of two hundred million a second it takes gigabytes."""
+    body = bytes(2 * min(rate // 4, 10**6))
+    (tmp_path / "fast.wav").write_bytes(wave_of(body, kind=1, bits=16, wide=2, rate=rate % 2**30))
+    assert "samples a second; at most 768000 are allowed" in refusal(tmp_path / "fast.wav")
+
+
+@pytest.mark.parametrize(
+    ("kind", "subtype"),
+    [
+        *(("WAV", form) for form in ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE")),
+        *(("WAV", form) for form in ("ULAW", "ALAW", "MS_ADPCM", "IMA_ADPCM")),
+        *(("WAVEX", form) for form in ("PCM_16", "FLOAT")),
+        *(("FLAC", form) for form in ("PCM_S8", "PCM_16", "PCM_24")),
+        *(("OGG", form) for form in ("VORBIS", "OPUS")),
+        ("MP3", "MPEG_LAYER_III"),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 2])
+def test_all_codings_of_these_formats_are_decoded(
+    tmp_path: Path, kind: str, subtype: str, channels: int
+) -> None:
+    """Whichever library hears it."""
+    written = np.repeat(clicks(48_000, 48_000).T, channels, axis=1)
+    soundfile.write(tmp_path / "voice", written, 48_000, subtype, format=kind)
+    decoded_audio = hear(tmp_path / "voice")
+    assert decoded_audio.seconds == pytest.approx(1.0, abs=0.025)
+    wanted = hear(write_sound(tmp_path / "wanted.wav", clicks(48_000, 48_000), 48_000)).samples.values
+    found = np.asarray(decoded_audio.samples.values)[: len(wanted)]
+    assert np.corrcoef(found, np.asarray(wanted)[: len(found)])[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("kind", ["WAV", "WAVEX", "FLAC"])
+def test_speech_from_one_of_six_loudspeakers_is_mixed_in(tmp_path: Path, kind: str) -> None:
+    written = np.zeros((48_000, 6), np.float32)
+    written[:, 2] = clicks(48_000, 48_000)[0]
+    soundfile.write(tmp_path / "voice", written, 48_000, "PCM_16", format=kind)
+    decoded_audio = hear(tmp_path / "voice")
+    wanted = hear(write_sound(tmp_path / "wanted.wav", clicks(48_000, 48_000), 48_000))
+    np.testing.assert_allclose(decoded_audio.samples.values, wanted.samples.values, atol=0.02)
+
+
+def test_libsndfile_decodes_wav_and_flac_and_ffmpeg_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries: list[str] = []
+    really = soundfile.SoundFile
+    monkeypatch.setattr(soundfile, "SoundFile", lambda path: libraries.append(path.name) or really(path))
+    for kind in FORMATS:
+        assert hear(write_sound(tmp_path / f"voice.{kind}", tone(48_000, 48_000), 48_000)).frames == 25
+    assert libraries == ["voice.wav", "voice.flac"]
+
+
+def test_a_flac_whose_bytes_have_changed_is_refused(tmp_path: Path) -> None:
+    """Its checksums tell; FFmpeg makes noise of it."""
+    path = write_sound(tmp_path / "voice.flac", noise(96_000), 48_000)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    path.write_bytes(data)
+    assert "not a readable" in refusal(path)
+
+
+def test_a_flac_without_a_length_is_decoded(tmp_path: Path) -> None:
+    path = write_sound(tmp_path / "voice.flac", noise(48_000), 48_000)
+    data = bytearray(path.read_bytes())
+    data[21] &= 0xF0  # 36 bits of the first block: how many samples there are
+    data[22:26] = bytes(4)
+    path.write_bytes(data)
+    assert hear(path).frames == 25
+    with contextlib.closing(recorded(path)) as opened_file:
+        assert opened_file.seconds == 0.0
+
+
+def test_two_ogg_files_in_one_are_both_decoded(tmp_path: Path) -> None:
+    parts = [
+        write_sound(tmp_path / f"{n}.ogg", clicks(48_000, 48_000, 0.2 + 0.1 * n), 48_000) for n in range(2)
+    ]
+    (tmp_path / "both.ogg").write_bytes(b"".join(part.read_bytes() for part in parts))
+    assert hear(tmp_path / "both.ogg").frames == 50
+
+
+def test_an_ogg_that_lacks_a_page_is_refused(tmp_path: Path) -> None:
+    data = write_sound(tmp_path / "whole.ogg", clicks(288_000, 48_000), 48_000).read_bytes()
+    starts = [position.start() for position in re.finditer(b"OggS", data)] + [len(data)]
+    (tmp_path / "part.ogg").write_bytes(data[: starts[3]] + data[starts[4] :])
+    assert "cut off" in refusal(tmp_path / "part.ogg")
+
+
+def test_early_samples_do_not_depend_on_late_ones(tmp_path: Path) -> None:
     """As long as it changes the loudness by less than is rounded."""
-    said = clicks(160_000, 16_000)
-    other = said.copy()
+    written = clicks(160_000, 16_000)
+    other = written.copy()
     other[:, 150_000:] = clicks(160_000, 16_000, every_s=0.2)[:, 150_000:] * 0.9
     first, second = (
-        hear(write_sound(tmp_path / f"{n}.wav", sound, 16_000)) for n, sound in enumerate((said, other))
+        hear(write_sound(tmp_path / f"{n}.wav", sound, 16_000)) for n, sound in enumerate((written, other))
     )
     assert np.array_equal(first.samples.values[:140_000], second.samples.values[:140_000])
     assert not np.array_equal(first.samples.values, second.samples.values)
@@ -399,8 +505,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from stoker.models.talking_video.limits import Limits
-from stoker.models.talking_video.voice import heard
-voice = heard(Path(sys.argv[1]), Path(sys.argv[2]))
+from stoker.models.talking_video.audio.normalization import normalized
+voice = normalized(Path(sys.argv[1]), Path(sys.argv[2]))
 peak = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
 print(voice.frames, peak)
 """
@@ -420,7 +526,9 @@ def _peak(folder: Path, seconds: int) -> int:
     start = head.index(b"data") + 4
     path = folder / f"{seconds}.wav"
     path.write_bytes(head[:start] + (len(part) * seconds).to_bytes(4, "little") + part * seconds)
-    given = [sys.executable, "-c", PROGRAM, str(path), str(folder)]
-    frames, peak = map(int, subprocess.run(given, check=True, capture_output=True, text=True).stdout.split())
+    opened_file = [sys.executable, "-c", PROGRAM, str(path), str(folder)]
+    frames, peak = map(
+        int, subprocess.run(opened_file, check=True, capture_output=True, text=True).stdout.split()
+    )
     assert frames == seconds * 25
     return peak

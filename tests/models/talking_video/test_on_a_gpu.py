@@ -44,23 +44,23 @@ def talk(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def frames_of(path: Path) -> Any:
-    with av.open(str(path)) as film:
-        return np.stack([frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)])
+    with av.open(str(path)) as video_file:
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in video_file.decode(video=0)])
 
 
 def test_a_video_on_a_gpu(talk: Any) -> None:
     import torch
 
-    for name in ("network", "autoencoder", "text_encoder", "picture_encoder", "speech_encoder"):
-        part = getattr(talk.model.talker, name)
+    for name in ("network", "autoencoder", "text_encoder", "image_encoder", "speech_encoder"):
+        part = getattr(talk.model.pipeline, name)
         assert {parameter.device.type for parameter in part.parameters()} == {"cuda"}
-    assert talk.model.talker.network.dtype == torch.bfloat16
+    assert talk.model.pipeline.network.dtype == torch.bfloat16
     first, again = talk(), talk()
     assert (first.error, again.error) == (None, None)
-    films = [frames_of(job.output["video_url"].path) for job in (first, again)]
-    assert films[0].shape == (32, 640, 640, 3)
-    assert np.array_equal(*films)
-    assert films[0].std() > 10, "a film of NaN or of nothing is flat"
+    video_files = [frames_of(job.output["video_url"].path) for job in (first, again)]
+    assert video_files[0].shape == (32, 640, 640, 3)
+    assert np.array_equal(*video_files)
+    assert video_files[0].std() > 10, "a video file of NaN or of nothing is flat"
     assert len(first.chunks) >= 3
 
 
@@ -70,15 +70,19 @@ def test_what_moves_makes_the_same_latents(gpu: Device, talk_tiny: Path, placeme
     import torch
 
     from stoker.models.talking_video import loading, pipeline
-    from stoker.models.talking_video.profiles import PROFILES
-    from stoker.models.talking_video.speech import EncodedSpeech, Samples
+    from stoker.models.talking_video.audio.speech import EncodedSpeech, Samples
+    from stoker.models.talking_video.sampling.profiles import PROFILES
 
     samples = Samples(np.linspace(-1, 1, 9 * 640, dtype=np.float32), 0.0, 0.5)
     shown = []
     for plan in (Plan(Placement.RESIDENT), Plan(placement)):
-        talker = loading.load(talk_tiny, "cuda", PROFILES["tiny"], plan)
-        scene = pipeline.see(talker, "a face", torch.linspace(-1, 1, 3 * 64 * 64).reshape(3, 64, 64))
-        speech = EncodedSpeech(talker.speech_encoder, samples, 9)
-        made = pipeline.talk(talker, scene, speech, PROFILES["tiny"], "480p", 1, lambda step: True)
+        video_pipeline = loading.load(talk_tiny, "cuda", PROFILES["tiny"], plan)
+        scene = pipeline.encode_scene(
+            video_pipeline, "a face", torch.linspace(-1, 1, 3 * 64 * 64).reshape(3, 64, 64)
+        )
+        speech = EncodedSpeech(video_pipeline.speech_encoder, samples, 9)
+        made = pipeline.generate(
+            video_pipeline, scene, speech, PROFILES["tiny"], "480p", 1, lambda step: True
+        )
         shown.append(torch.cat([frames.pixels for frames in made]))
     assert torch.equal(*shown)

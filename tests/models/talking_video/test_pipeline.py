@@ -1,4 +1,4 @@
-"""The whole way from a picture and a voice to frames, with small drawn weights at 64 x 64, on the CPU."""
+"""The whole way from an image and a voice to frames, with small drawn weights at 64 x 64, on the CPU."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from spoken import Spoken, spoken
 
 from stoker.models.talking_video import pipeline
-from stoker.models.talking_video.chunks import ChunkShape, count, plan, video_frames
-from stoker.models.talking_video.pipeline import Step, chunk_frames, see, talk
-from stoker.models.talking_video.profiles import PROFILES, UNWANTED
-from stoker.models.talking_video.sampling import Stopped
-from stoker.models.talking_video.schedule import Guidance
-from stoker.models.talking_video.speech import PER_FRAME, EncodedSpeech, Samples, Stretch, TwoVoices
+from stoker.models.talking_video.audio.speech import PER_FRAME, EncodedSpeech, Samples, TwoSpeakers
+from stoker.models.talking_video.audio.stretches import Stretches
+from stoker.models.talking_video.pipeline import Step, chunk_frames, encode_scene, generate
+from stoker.models.talking_video.sampling.chunks import FPS, ChunkShape, count, plan, video_frames
+from stoker.models.talking_video.sampling.profiles import PROFILES, UNWANTED
+from stoker.models.talking_video.sampling.sampling import Stopped
+from stoker.models.talking_video.sampling.schedule import Guidance
 
 SIDE = 64
 PROFILE = PROFILES["tiny"]
@@ -31,35 +32,35 @@ LONG = 17 + 2 * STEP
 
 
 @pytest.fixture(scope="module")
-def talker(drawn_talker: Any) -> Any:
-    return drawn_talker
+def video_pipeline(drawn_video_pipeline: Any) -> Any:
+    return drawn_video_pipeline
 
 
 @pytest.fixture(scope="module")
-def scene(talker: Any) -> Any:
+def scene(video_pipeline: Any) -> Any:
     rows = torch.linspace(-0.8, 0.8, SIDE)
-    picture = torch.stack([rows.expand(SIDE, SIDE), rows.expand(SIDE, SIDE).T, rows.outer(rows)])
-    return see(talker, "somebody speaks", picture)
+    image = torch.stack([rows.expand(SIDE, SIDE), rows.expand(SIDE, SIDE).T, rows.outer(rows)])
+    return encode_scene(video_pipeline, "somebody speaks", image)
 
 
 @pytest.fixture(scope="module")
-def speech(talker: Any) -> Spoken:
-    return spoken(talker, LONG)
+def speech(video_pipeline: Any) -> Spoken:
+    return spoken(video_pipeline, LONG)
 
 
-def shot(talker: Any, scene: Any, speech: Any, seed: int = 1, profile: Any = PROFILE) -> torch.Tensor:
-    pieces = list(talk(talker, scene, speech, profile, "480p", seed, lambda step: True))
-    ends = [piece.first + len(piece.pixels) for piece in pieces]
-    assert [piece.first for piece in pieces] == [0, *ends[:-1]], "in order, without a gap"
-    return torch.cat([piece.pixels for piece in pieces])
+def shot(video_pipeline: Any, scene: Any, speech: Any, seed: int = 1, profile: Any = PROFILE) -> torch.Tensor:
+    groups = list(generate(video_pipeline, scene, speech, profile, "480p", seed, lambda step: True))
+    ends = [group.first + len(group.pixels) for group in groups]
+    assert [group.first for group in groups] == [0, *ends[:-1]], "in order, without a gap"
+    return torch.cat([group.pixels for group in groups])
 
 
 @pytest.fixture(scope="module")
-def video(talker: Any, scene: Any, speech: Spoken) -> torch.Tensor:
-    return shot(talker, scene, speech)
+def video(video_pipeline: Any, scene: Any, speech: Spoken) -> torch.Tensor:
+    return shot(video_pipeline, scene, speech)
 
 
-def test_every_chunk_differs_and_the_voice_moves_it(video: torch.Tensor) -> None:
+def test_every_chunk_differs_and_depends_on_the_audio(video: torch.Tensor) -> None:
     assert video.shape == (LONG, 3, SIDE, SIDE)
     assert video.abs().max() <= 1.0
     moves = (video[1:] - video[:-1]).abs().mean((1, 2, 3))
@@ -67,83 +68,92 @@ def test_every_chunk_differs_and_the_voice_moves_it(video: torch.Tensor) -> None
 
 
 def test_the_same_seed_gives_the_same_bytes(
-    talker: Any, scene: Any, speech: Spoken, video: torch.Tensor
+    video_pipeline: Any, scene: Any, speech: Spoken, video: torch.Tensor
 ) -> None:
     torch.manual_seed(99)  # nobody else's numbers matter
-    assert torch.equal(shot(talker, scene, speech), video)
+    assert torch.equal(shot(video_pipeline, scene, speech), video)
 
 
 def test_another_seed_gives_another_video(
-    talker: Any, scene: Any, speech: Spoken, video: torch.Tensor
+    video_pipeline: Any, scene: Any, speech: Spoken, video: torch.Tensor
 ) -> None:
     short = Spoken(speech.values[:9])
-    first, second = (shot(talker, scene, short, seed) for seed in (1, 2))
+    first, second = (shot(video_pipeline, scene, short, seed) for seed in (1, 2))
     assert not torch.equal(first, second)
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_a_chunk_made_alone_equals_that_of_the_whole(
-    talker: Any, scene: Any, speech: Spoken, index: int, monkeypatch: pytest.MonkeyPatch
+    video_pipeline: Any, scene: Any, speech: Spoken, index: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: dict[int, Any] = {}
+    features: dict[int, Any] = {}
     made: dict[int, list[torch.Tensor]] = {}
 
     def noting(*arguments: Any) -> Iterator[Any]:
-        given[arguments[3].index] = arguments[4]
+        features[arguments[3].index] = arguments[4]
         for frames, shown in chunk_frames(*arguments):
             made.setdefault(arguments[3].index, []).append(frames)
             yield frames, shown
 
     monkeypatch.setattr(pipeline, "chunk_frames", noting)
-    shot(talker, scene, speech)
+    shot(video_pipeline, scene, speech)
     before = None if index == 0 else torch.cat(made[index - 1])[-PROFILE.shape.motion :]
-    assert before is None or torch.equal(given[index], before)
+    assert before is None or torch.equal(features[index], before)
     chunk = list(plan(LONG, PROFILE.shape))[index]
-    alone = chunk_frames(talker, scene, speech, chunk, before, PROFILE, "480p", 1, lambda step: True)
+    alone = chunk_frames(video_pipeline, scene, speech, chunk, before, PROFILE, "480p", 1, lambda step: True)
     assert torch.equal(torch.cat([frames for frames, _ in alone]), torch.cat(made[index]))
 
 
-def test_what_is_said_later_changes_nothing_earlier(
-    talker: Any, scene: Any, speech: Spoken, video: torch.Tensor
+def test_later_audio_changes_nothing_earlier(
+    video_pipeline: Any, scene: Any, speech: Spoken, video: torch.Tensor
 ) -> None:
     """Frames that only the last chunk hears: beyond the window of the one before."""
-    heard_before = list(plan(LONG, PROFILE.shape))[1].given.stop + talker.network.config.audio_window // 2
+    encoded_before = (
+        list(plan(LONG, PROFILE.shape))[1].output.stop + video_pipeline.network.config.audio_window // 2
+    )
     other = speech.values.clone()
-    other[heard_before:] *= -1
-    changed = (shot(talker, scene, Spoken(other)) != video).flatten(1).any(1)
-    last = list(plan(LONG, PROFILE.shape))[2].given
+    other[encoded_before:] *= -1
+    changed = (shot(video_pipeline, scene, Spoken(other)) != video).flatten(1).any(1)
+    last = list(plan(LONG, PROFILE.shape))[2].output
     assert not changed[: last.start].any()
     assert changed[last.start :].any()
     assert changed[-1]
 
 
-def encoded(talker: Any, samples: np.ndarray, frames: int, stretch: Stretch) -> EncodedSpeech:
-    # The level and the offset are given, not measured: else a louder end would be heard at the beginning.
-    return EncodedSpeech(talker.speech_encoder, Samples(samples, 0.0, 0.3), frames, stretch)
+def encoded(video_pipeline: Any, samples: np.ndarray, frames: int, stretches: Stretches) -> EncodedSpeech:
+    # The level and the offset are given, not measured: else a louder end would change the beginning.
+    return EncodedSpeech(video_pipeline.speech_encoder, Samples(samples, 0.0, 0.3), frames, stretches)
 
 
-def test_speech_that_is_played_backwards_late_changes_nothing_early(talker: Any, scene: Any) -> None:
-    """From samples on: the encoder listens `ahead_s` forward, so that much less is safe."""
-    stretch = Stretch(behind_s=0.4, ahead_s=0.08)
+def test_speech_that_is_played_backwards_late_changes_nothing_early(video_pipeline: Any, scene: Any) -> None:
+    """From samples on: frames 16 to 32 are encoded with two frames more, and the second chunk's
+    last window ends there."""
+    stretches = Stretches(whole_s=28 / FPS, behind_s=10 / FPS, ahead_s=2 / FPS)
     generator = np.random.default_rng(3)
     samples = generator.normal(0, 0.3, LONG * PER_FRAME).astype(np.float32)
     _, second, last = plan(LONG, PROFILE.shape)
+    assert second.output.stop + 2 <= 32
     turned = samples.copy()
-    begin = (second.given.stop + 2 + 2) * PER_FRAME  # the window's half, and two frames of `ahead_s`
+    begin = (32 + 2) * PER_FRAME
     turned[begin:] = turned[begin:][::-1]
-    videos = [shot(talker, scene, encoded(talker, some, LONG, stretch)) for some in (samples, turned)]
+    videos = [
+        shot(video_pipeline, scene, encoded(video_pipeline, some, LONG, stretches))
+        for some in (samples, turned)
+    ]
     changed = (videos[0] != videos[1]).flatten(1).any(1)
-    assert not changed[: last.given.start].any()
-    assert changed[last.given.start :].any()
+    assert not changed[: last.output.start].any()
+    assert changed[last.output.start :].any()
 
 
 def test_an_audio_frame_reaches_the_latents_whose_windows_hold_it(
-    talker: Any, scene: Any, speech: Spoken
+    video_pipeline: Any, scene: Any, speech: Spoken
 ) -> None:
     chunk = next(plan(LONG, PROFILE.shape))
     other = speech.values.clone()
     other[8] += 1.0
-    before, after = (pipeline.voice_of(talker, each, chunk)[0] for each in (speech, Spoken(other)))
+    before, after = (
+        pipeline.audio_tokens(video_pipeline, each, chunk)[0] for each in (speech, Spoken(other))
+    )
     changed = (before != after).flatten(2).any(2)[0].tolist()
     # Frames 6 to 10 have it in their windows; latent 2 stands for frames 5 to 8, latent 3 for 9 to 12.
     assert changed == [False, False, True, True, False]
@@ -151,31 +161,31 @@ def test_an_audio_frame_reaches_the_latents_whose_windows_hold_it(
 
 @pytest.mark.parametrize("stop_at", [(0, 1), (1, 1), (2, 2)])
 def test_a_cancel_within_a_chunk_ends_it_there(
-    talker: Any, scene: Any, speech: Spoken, stop_at: tuple[int, int]
+    video_pipeline: Any, scene: Any, speech: Spoken, stop_at: tuple[int, int]
 ) -> None:
-    told: list[tuple[int, int]] = []
-    seen: set[int] = set()
+    reported: list[tuple[int, int]] = []
+    chunks_done: set[int] = set()
 
     def on_step(step: Step) -> bool:
-        told.append((step.chunk.index, step.number))
-        return told[-1] != stop_at
+        reported.append((step.chunk.index, step.number))
+        return reported[-1] != stop_at
 
     def watch() -> None:
-        for frames in talk(talker, scene, speech, PROFILE, "480p", 1, on_step):
-            seen.add(frames.chunk.index)
+        for frames in generate(video_pipeline, scene, speech, PROFILE, "480p", 1, on_step):
+            chunks_done.add(frames.chunk.index)
 
     with pytest.raises(Stopped):
         watch()
-    assert told[-1] == stop_at
-    assert len(told) == stop_at[0] * PROFILE.steps + stop_at[1], "no step after it was told to stop"
-    assert seen == set(range(stop_at[0])), "nothing of the stopped chunk is shown"
+    assert reported[-1] == stop_at
+    assert len(reported) == stop_at[0] * PROFILE.steps + stop_at[1], "no step after the stop"
+    assert chunks_done == set(range(stop_at[0])), "nothing of the stopped chunk is shown"
 
 
 def test_a_cancel_within_a_step_ends_it_before_the_next_block(
-    talker: Any, scene: Any, speech: Spoken
+    video_pipeline: Any, scene: Any, speech: Spoken
 ) -> None:
-    told: list[Step] = []
-    blocks = len(talker.network.blocks)
+    reported: list[Step] = []
+    blocks = len(video_pipeline.network.blocks)
     left = blocks + 1
 
     def go_on() -> bool:
@@ -184,35 +194,37 @@ def test_a_cancel_within_a_step_ends_it_before_the_next_block(
         return left > 0
 
     entered: list[int] = []
-    hook = talker.network.blocks[0].register_forward_pre_hook(lambda *given: entered.append(1))
-    made = talk(talker, scene, speech, PROFILE, "480p", 1, lambda step: told.append(step) is None, go_on)
+    hook = video_pipeline.network.blocks[0].register_forward_pre_hook(lambda *features: entered.append(1))
+    made = generate(
+        video_pipeline, scene, speech, PROFILE, "480p", 1, lambda step: reported.append(step) is None, go_on
+    )
     try:
         with pytest.raises(Stopped):
             next(made)
     finally:
         hook.remove()
-    assert left == 0, "asked before each block, and no more after it said no"
+    assert left == 0, "checked before each block, and not after the first refusal"
     assert len(entered) == 1, "the second forward was not begun"
-    assert told == []
+    assert reported == []
 
 
 def test_the_first_frames_come_before_the_second_chunk_begins(
-    talker: Any, scene: Any, speech: Spoken
+    video_pipeline: Any, scene: Any, speech: Spoken
 ) -> None:
-    told: list[int] = []
+    reported: list[int] = []
 
     def on_step(step: Step) -> bool:
-        told.append(step.chunk.index)
+        reported.append(step.chunk.index)
         return True
 
-    made = talk(talker, scene, speech, PROFILE, "480p", 1, on_step)
+    made = generate(video_pipeline, scene, speech, PROFILE, "480p", 1, on_step)
     first = next(made)
     assert (first.first, len(first.pixels)) == (0, 1), "the first latent is one frame"
-    assert told == [0] * PROFILE.steps
+    assert reported == [0] * PROFILE.steps
     shown = 1
     while shown < PROFILE.shape.frames:
         shown += len(next(made).pixels)
-        assert set(told) == {0}
+        assert set(reported) == {0}
     made.close()
 
 
@@ -232,19 +244,21 @@ def test_the_first_frames_come_before_the_second_chunk_begins(
 )
 @pytest.mark.parametrize("whole_tail", [False, True])
 def test_frames_are_counted_to_the_last(
-    talker: Any, samples: int, rate: int, frames: int, whole_tail: bool
+    video_pipeline: Any, samples: int, rate: int, frames: int, whole_tail: bool
 ) -> None:
     """At 16 x 16 and one step of one forward: here only the number matters."""
     quick = replace(
         PROFILE, steps=1, guidance=Guidance(1.0, 1.0), shape=ChunkShape(17, 5, whole_tail=whole_tail)
     )
-    tiny = see(talker, "", torch.linspace(-1, 1, 3 * 16 * 16).reshape(3, 16, 16))
+    tiny = encode_scene(video_pipeline, "", torch.linspace(-1, 1, 3 * 16 * 16).reshape(3, 16, 16))
     assert video_frames(samples, rate) == frames
-    out = shot(talker, tiny, spoken(talker, frames), profile=quick)
+    out = shot(video_pipeline, tiny, spoken(video_pipeline, frames), profile=quick)
     assert out.shape == (frames, 3, 16, 16)
 
 
-def test_two_speakers_are_heard_where_their_masks_are(talker: Any, scene: Any, speech: Spoken) -> None:
+def test_the_audio_of_two_speakers_acts_where_their_masks_are(
+    video_pipeline: Any, scene: Any, speech: Spoken
+) -> None:
     """Nothing here is trained, so only that each voice reaches the video, and where they stand, is seen."""
     masks = torch.zeros(2, SIDE, SIDE)
     masks[0, :, : SIDE // 2] = masks[1, :, SIDE // 2 :] = 1.0
@@ -253,52 +267,52 @@ def test_two_speakers_are_heard_where_their_masks_are(talker: Any, scene: Any, s
     turned = replace(scene, masks=pipeline.token_masks(masks.flip(0)), stills={})
     assert pipeline.token_masks(masks).sum(1).tolist() == [8.0, 8.0, 0.0]
     (chunk,) = plan(5, PROFILE.shape)
-    heard, silent = pipeline.voice_of(talker, TwoVoices(first, second), chunk)
-    assert heard.shape[2] == 2 * silent.shape[2] == 2 * talker.network.config.audio_tokens
-    alone = [pipeline.voice_of(talker, voice, chunk)[0] for voice in (first, second)]
-    assert torch.equal(heard, torch.cat(alone, dim=2))
-    shown = shot(talker, two, TwoVoices(first, second))
-    assert torch.equal(shown, shot(talker, two, TwoVoices(first, second)))
-    for other_scene, voices in (
-        (two, TwoVoices(first, first)),
-        (two, TwoVoices(second, second)),
-        (turned, TwoVoices(first, second)),
+    projected, silent = pipeline.audio_tokens(video_pipeline, TwoSpeakers(first, second), chunk)
+    assert projected.shape[2] == 2 * silent.shape[2] == 2 * video_pipeline.network.config.audio_tokens
+    alone = [pipeline.audio_tokens(video_pipeline, speaker, chunk)[0] for speaker in (first, second)]
+    assert torch.equal(projected, torch.cat(alone, dim=2))
+    shown = shot(video_pipeline, two, TwoSpeakers(first, second))
+    assert torch.equal(shown, shot(video_pipeline, two, TwoSpeakers(first, second)))
+    for other_scene, speakers in (
+        (two, TwoSpeakers(first, first)),
+        (two, TwoSpeakers(second, second)),
+        (turned, TwoSpeakers(first, second)),
     ):
-        assert not torch.equal(shown, shot(talker, other_scene, voices))
+        assert not torch.equal(shown, shot(video_pipeline, other_scene, speakers))
 
 
-def test_without_a_prompt_it_is_told_what_is_unwanted(talker: Any, scene: Any) -> None:
-    said, unwanted, nothing = pipeline.words_of(talker, ["somebody speaks", UNWANTED, ""])
-    assert torch.equal(scene.text, said)
+def test_forwards_without_a_prompt_get_the_negative_prompt(video_pipeline: Any, scene: Any) -> None:
+    prompt, unwanted, nothing = pipeline.encode_prompts(video_pipeline, ["somebody speaks", UNWANTED, ""])
+    assert torch.equal(scene.text, prompt)
     assert torch.equal(scene.no_text, unwanted)
     assert not torch.equal(unwanted, nothing)
 
 
-def test_white_space_and_entities_of_a_prompt_change_nothing(talker: Any) -> None:
-    plain, other, more = pipeline.words_of(
-        talker, ["Tom & Ann talk", "  Tom &amp; Ann\n\ttalk ", "Tom &amp;amp; Ann talk"]
+def test_white_space_and_entities_of_a_prompt_change_nothing(video_pipeline: Any) -> None:
+    plain, other, more = pipeline.encode_prompts(
+        video_pipeline, ["Tom & Ann talk", "  Tom &amp; Ann\n\ttalk ", "Tom &amp;amp; Ann talk"]
     )
     assert torch.equal(plain, other)
     assert torch.equal(plain, more)
 
 
-def test_voices_and_masks_must_agree(talker: Any, scene: Any, speech: Spoken) -> None:
+def test_speakers_and_masks_must_agree(video_pipeline: Any, scene: Any, speech: Spoken) -> None:
     short, longer = Spoken(speech.values[:5]), Spoken(speech.values[:6])
     with pytest.raises(ValueError, match="5 and 6 frames"):
-        TwoVoices(short, longer)
-    with pytest.raises(ValueError, match="two voices need the masks"):
-        shot(talker, replace(scene, masks=None), TwoVoices(short, short))
-    with pytest.raises(ValueError, match="one voice none"):
-        shot(talker, replace(scene, masks=torch.zeros(3, 16)), short)
+        TwoSpeakers(short, longer)
+    with pytest.raises(ValueError, match="the masks of two speakers if and only if"):
+        shot(video_pipeline, replace(scene, masks=None), TwoSpeakers(short, short))
+    with pytest.raises(ValueError, match="if and only if there is the audio of two"):
+        shot(video_pipeline, replace(scene, masks=torch.zeros(3, 16)), short)
 
 
-def test_steps_and_chunks_are_told(talker: Any, scene: Any, speech: Spoken) -> None:
-    told: list[tuple[int, int, int]] = []
+def test_steps_and_chunks_are_reported(video_pipeline: Any, scene: Any, speech: Spoken) -> None:
+    reported: list[tuple[int, int, int]] = []
 
     def on_step(step: Step) -> bool:
-        told.append((step.chunk.index, step.number, step.of))
+        reported.append((step.chunk.index, step.number, step.of))
         return True
 
-    list(talk(talker, scene, speech, PROFILE, "720p", 1, on_step))
+    list(generate(video_pipeline, scene, speech, PROFILE, "720p", 1, on_step))
     chunks = count(LONG, PROFILE.shape)
-    assert told == [(chunk, step, 2) for chunk in range(chunks) for step in (1, 2)]
+    assert reported == [(chunk, step, 2) for chunk in range(chunks) for step in (1, 2)]

@@ -1,4 +1,4 @@
-"""Plan, sizes and schedule: properties, and mutants of the modules, which the same properties notice."""
+"""Plan, sizes, schedule, stretches: properties, and mutants of the modules, which the same ones notice."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import checks_chunks
 import checks_schedule
 import checks_sizes
+import checks_stretches
 from mutants import mutant
 
-from stoker.models.talking_video import chunks, profiles, schedule, sizes
+from stoker.models.talking_video.audio import stretches
+from stoker.models.talking_video.sampling import chunks, profiles, schedule
+from stoker.models.talking_video.video import sizes
 
-MODULES = {"chunks": chunks, "sizes": sizes, "schedule": schedule}
-CHECKS: dict[str, Any] = {"chunks": checks_chunks, "sizes": checks_sizes, "schedule": checks_schedule}
+MODULES = {"chunks": chunks, "sizes": sizes, "schedule": schedule, "stretches": stretches}
+CHECKS: dict[str, Any] = {
+    "chunks": checks_chunks,
+    "sizes": checks_sizes,
+    "schedule": checks_schedule,
+    "stretches": checks_stretches,
+}
 
 
 @pytest.mark.parametrize(
@@ -38,9 +46,9 @@ def test_holds(module: ModuleType, check: Callable[[Any], None]) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        pytest.param(name, old, new, id=f"{name}-{words}")
+        pytest.param(name, old, new, id=f"{name}-{mutant_name}")
         for name, checks in CHECKS.items()
-        for words, old, new in checks.MUTANTS
+        for mutant_name, old, new in checks.MUTANTS
     ],
 )
 def test_mutant_is_killed(name: str, old: str, new: str) -> None:
@@ -53,7 +61,7 @@ def test_mutant_is_killed(name: str, old: str, new: str) -> None:
     pytest.fail("no check notices this mutant")
 
 
-def test_profiles_take_the_forwards_that_they_say() -> None:
+def test_profiles_take_the_documented_forwards() -> None:
     forwards = {
         name: profile.steps * len(schedule.forwards(profile.guidance))
         for name, profile in profiles.PROFILES.items()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise, zip_longest
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.models.talking_video import colour
-from stoker.models.talking_video.frames_from_latents import LatentScale, decoded, encoded
-from stoker.models.talking_video.sampling import Conditions, Stopped, chunk_seed, denoised, noise_of
-from stoker.models.talking_video.schedule import Guidance, levels
+sys.path.insert(0, str(Path(__file__).parent))
+import reference_colour
+
+from stoker.models.talking_video.network.frames_from_latents import LatentScale, decoded, encoded
+from stoker.models.talking_video.sampling.sampling import Conditions, Stopped, chunk_seed, denoised, noise_of
+from stoker.models.talking_video.sampling.schedule import Guidance, levels
+from stoker.models.talking_video.video import colour
 
 FEW = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 
@@ -60,13 +66,13 @@ class Straight:
     dtype = torch.float32
 
     def __init__(self, clean: torch.Tensor, noise: torch.Tensor) -> None:
-        self.velocity, self.times, self.seen = noise - clean, list[float](), list[torch.Tensor]()
+        self.velocity, self.times, self.inputs = noise - clean, list[float](), list[torch.Tensor]()
 
     def __call__(
-        self, seen: torch.Tensor, time: torch.Tensor, *told: Any, masks: Any, before_block: Any
+        self, latents_in: torch.Tensor, time: torch.Tensor, *expected: Any, masks: Any, before_block: Any
     ) -> torch.Tensor:
         self.times.append(float(time))
-        self.seen.append(seen)
+        self.inputs.append(latents_in)
         return self.velocity
 
 
@@ -84,7 +90,7 @@ def test_steps_lead_from_the_noise_to_what_the_network_sees(
     torch.manual_seed(steps)
     clean, noise = torch.randn(1, 4, 5, 2, 2), torch.randn(1, 4, 5, 2, 2)
     known = clean[:, :, :2]
-    network, told = Straight(clean, noise), list[int]()
+    network, expected = Straight(clean, noise), list[int]()
     out = denoised(
         network,
         conditions(clean),
@@ -92,18 +98,20 @@ def test_steps_lead_from_the_noise_to_what_the_network_sees(
         known,
         levels(steps, shift),
         Guidance(*scales),
-        lambda done: told.append(done) is None,
+        lambda done: expected.append(done) is None,
     )
     torch.testing.assert_close(out, clean, atol=1e-5, rtol=1e-5)
     assert torch.equal(out[:, :, :2], known), "what is known is not denoised but kept"
-    assert all(torch.equal(seen[:, :4, :2], known) for seen in network.seen), "and shown clean at each step"
-    assert told == list(range(1, steps + 1))
+    assert all(torch.equal(latents_in[:, :4, :2], known) for latents_in in network.inputs), (
+        "and shown clean at each step"
+    )
+    assert expected == list(range(1, steps + 1))
     assert network.times[0] == 1000.0
     assert all(later <= now for now, later in pairwise(network.times))
 
 
 @pytest.mark.parametrize(
-    ("guidance", "told"),
+    ("guidance", "expected"),
     [
         (
             Guidance(5, 4),
@@ -113,7 +121,9 @@ def test_steps_lead_from_the_noise_to_what_the_network_sees(
         (Guidance(1, 1), [("prompt", "voices", "masks")]),
     ],
 )
-def test_what_each_forward_is_told(guidance: Guidance, told: list[tuple[str, str, str | None]]) -> None:
+def test_the_conditions_of_each_forward(
+    guidance: Guidance, expected: list[tuple[str, str, str | None]]
+) -> None:
     """Silence is one voice's, and nobody is looked for in it, with two speakers as with one."""
     names: dict[int, str] = {}
 
@@ -122,32 +132,32 @@ def test_what_each_forward_is_told(guidance: Guidance, told: list[tuple[str, str
         names[id(value)] = name
         return value
 
-    heard: list[tuple[str, str, str | None]] = []
+    called: list[tuple[str, str, str | None]] = []
 
     class Listening:
         dtype = torch.float32
 
-        def __call__(self, seen: Any, time: Any, text: Any, picture: Any, audio: Any, **rest: Any) -> Any:
+        def __call__(self, latents_in: Any, time: Any, text: Any, image: Any, audio: Any, **rest: Any) -> Any:
             masks = rest["masks"]
-            assert names[id(picture)] == "picture"
-            heard.append((names[id(text)], names[id(audio)], None if masks is None else names[id(masks)]))
+            assert names[id(image)] == "image"
+            called.append((names[id(text)], names[id(audio)], None if masks is None else names[id(masks)]))
             return torch.zeros(1, 4, 2, 1, 1)
 
     latents = torch.zeros(1, 4, 2, 1, 1)
-    given = Conditions(
+    inputs = Conditions(
         text=named("prompt"),
         no_text=named("none"),
-        picture=named("picture"),
+        image=named("image"),
         still=latents,
         audio=named("voices"),
         silence=named("silence"),
         masks=named("masks"),
     )
-    denoised(Listening(), given, latents, latents[:, :, :1], [1.0, 0.0], guidance, lambda done: True)
-    assert heard == told
+    denoised(Listening(), inputs, latents, latents[:, :, :1], [1.0, 0.0], guidance, lambda done: True)
+    assert called == expected
 
 
-def test_it_stops_after_the_step_at_which_it_is_told_to() -> None:
+def test_it_stops_after_the_step_whose_callback_stops_it() -> None:
     clean, noise = torch.zeros(1, 4, 2, 1, 1), torch.ones(1, 4, 2, 1, 1)
     network = Straight(clean, noise)
     with pytest.raises(Stopped):
@@ -166,7 +176,7 @@ def test_it_stops_after_the_step_at_which_it_is_told_to() -> None:
 # Colours
 
 
-def picture(seed: int, contrast: float = 0.6, shift: float = 0.0, count: int = 1) -> torch.Tensor:
+def image(seed: int, contrast: float = 0.6, shift: float = 0.0, count: int = 1) -> torch.Tensor:
     """Not noise alone: a slope and a grain."""
     generator = torch.Generator().manual_seed(seed)
     slope = torch.linspace(-1, 1, 24).expand(count, 3, 16, 24) * torch.rand(
@@ -191,12 +201,34 @@ def test_known_colours_have_known_numbers() -> None:
     torch.testing.assert_close(lab, wanted, atol=0.02, rtol=0)
 
 
+def test_colours_that_no_screen_shows_are_cut_off_as_in_the_authors_code() -> None:
+    """The box reaches beyond what a screen shows on every side: roots of X, Y and Z are negative in places.
+    The last bits differ by the matrix, which scikit-image writes with six digits."""
+    box = np.stack(np.meshgrid(np.linspace(-30, 110, 29), *2 * [np.linspace(-130, 130, 27)]), axis=-1)
+    theirs = reference_colour.shown(box)
+    ours = colour.from_lab(torch.from_numpy(box).float().permute(3, 0, 1, 2).flatten(2).unsqueeze(0))[0]
+    assert (reference_colour.roots(box) < 0).any(axis=(0, 1, 2)).all()
+    np.testing.assert_allclose(ours.permute(1, 2, 0).reshape(box.shape).numpy(), theirs, atol=2e-3)
+
+
+def test_dark_yellow_that_is_stretched_is_the_authors() -> None:
+    """Frames that have faded, and are given the colours of a dark image with a strong yellow in it."""
+    wanted = colour.Colours(*(torch.tensor(of).view(3, 1, 1) for of in ([20.0, 4, 30], [15.0, 10, 25])))
+    faded = image(5, contrast=0.3)
+    lab = colour.to_lab(faded)[0].double()
+    mean, deviation = lab.mean((-2, -1), keepdim=True), lab.std((-2, -1), keepdim=True)
+    stretched = ((lab - mean) * wanted.deviation / deviation + wanted.mean).permute(1, 2, 0).numpy()
+    assert (reference_colour.roots(stretched)[..., 2] < 0).mean() > 0.05
+    ours = colour.matched(faded, wanted)[0].permute(1, 2, 0).numpy()
+    np.testing.assert_allclose(ours, reference_colour.shown(stretched), atol=2e-3)
+
+
 @FEW
 @given(st.integers(0, 10**6))
 def test_matched_frames_have_the_wanted_colours(seed: int) -> None:
     """Where nothing is cut off at the edge of what a screen shows."""
-    wanted = colour.colours_of(picture(seed, contrast=0.3)[0])
-    drifted = picture(seed + 1, contrast=0.3, shift=0.1, count=3)
+    wanted = colour.colours_of(image(seed, contrast=0.3)[0])
+    drifted = image(seed + 1, contrast=0.3, shift=0.1, count=3)
     for frame in colour.matched(drifted, wanted):
         assert frame.abs().max() < 1.0, "cut off: choose other colours"
         found = colour.colours_of(frame)
@@ -204,14 +236,14 @@ def test_matched_frames_have_the_wanted_colours(seed: int) -> None:
         torch.testing.assert_close(found.deviation, wanted.deviation, atol=2e-3, rtol=1e-3)
 
 
-def test_a_frame_of_the_pictures_own_colours_is_left_alone() -> None:
-    frame = picture(3)
+def test_a_frame_of_the_images_own_colours_is_left_alone() -> None:
+    frame = image(3)
     torch.testing.assert_close(colour.matched(frame, colour.colours_of(frame[0])), frame, atol=1e-4, rtol=0)
 
 
 def test_a_flat_frame_is_moved_and_not_stretched() -> None:
     """Rounding errors of a flat frame must not become a pattern."""
-    wanted = colour.colours_of(picture(5)[0])
+    wanted = colour.colours_of(image(5)[0])
     flat = torch.full((1, 3, 16, 24), 0.25)
     flat[..., 0, 0] += 1e-6
     out = colour.matched(flat, wanted)
@@ -221,7 +253,7 @@ def test_a_flat_frame_is_moved_and_not_stretched() -> None:
 
 
 def test_frames_are_matched_each_by_itself() -> None:
-    wanted, frames = colour.colours_of(picture(5)[0]), picture(9, count=4)
+    wanted, frames = colour.colours_of(image(5)[0]), image(9, count=4)
     together = colour.matched(frames, wanted)
     for number in range(4):
         assert torch.equal(colour.matched(frames[number : number + 1], wanted)[0], together[number])
@@ -231,13 +263,13 @@ def test_frames_are_matched_each_by_itself() -> None:
 
 
 @pytest.fixture(scope="module")
-def talker(drawn_talker: Any) -> Any:
-    return drawn_talker
+def video_pipeline(drawn_video_pipeline: Any) -> Any:
+    return drawn_video_pipeline
 
 
 @pytest.fixture(scope="module")
-def latents(talker: Any) -> torch.Tensor:
-    channels = talker.autoencoder.config.z_dim
+def latents(video_pipeline: Any) -> torch.Tensor:
+    channels = video_pipeline.autoencoder.config.z_dim
     return torch.randn(2, 1, channels, 5, 4, 6, generator=torch.Generator().manual_seed(4))
 
 
@@ -246,8 +278,8 @@ def streamed(autoencoder: Any, latents: torch.Tensor) -> torch.Tensor:
         return torch.cat(list(decoded(autoencoder, latents)))
 
 
-def test_latent_by_latent_equals_all_at_once(talker: Any, latents: torch.Tensor) -> None:
-    vae = talker.autoencoder
+def test_latent_by_latent_equals_all_at_once(video_pipeline: Any, latents: torch.Tensor) -> None:
+    vae = video_pipeline.autoencoder
     with torch.inference_mode():
         at_once = vae.decode(LatentScale(vae).from_unit(latents[0])).sample[0].transpose(0, 1)
         groups = list(decoded(vae, latents[0]))
@@ -255,8 +287,8 @@ def test_latent_by_latent_equals_all_at_once(talker: Any, latents: torch.Tensor)
     assert torch.equal(torch.cat(groups), at_once.clamp(-1, 1))
 
 
-def test_two_decodes_at_once_do_not_disturb_each_other(talker: Any, latents: torch.Tensor) -> None:
-    vae = talker.autoencoder
+def test_two_decodes_at_once_do_not_disturb_each_other(video_pipeline: Any, latents: torch.Tensor) -> None:
+    vae = video_pipeline.autoencoder
     alone = [streamed(vae, one) for one in latents]
     assert not torch.equal(*alone)
     with torch.inference_mode():
@@ -265,8 +297,8 @@ def test_two_decodes_at_once_do_not_disturb_each_other(talker: Any, latents: tor
         assert torch.equal(torch.cat([group[number] for group in groups]), alone[number])
 
 
-def test_an_encoding_within_a_decode_changes_nothing(talker: Any, latents: torch.Tensor) -> None:
-    vae = talker.autoencoder
+def test_an_encoding_within_a_decode_changes_nothing(video_pipeline: Any, latents: torch.Tensor) -> None:
+    vae = video_pipeline.autoencoder
     alone, kept = streamed(vae, latents[0]), []
     with torch.inference_mode():
         for group in decoded(vae, latents[0]):

@@ -21,7 +21,7 @@ def slow() -> Any:
 
 @pytest.fixture(scope="module")
 def quick(slow: Any) -> Any:
-    from stoker.models.talking_video.quick_on_cpu import quicken
+    from stoker.models.talking_video.network.quick_on_cpu import quicken
 
     return quicken(copy.deepcopy(slow))
 
@@ -30,7 +30,7 @@ def quick(slow: Any) -> Any:
 def test_frames_and_latents_are_the_same(slow: Any, quick: Any, shape: tuple[int, int, int]) -> None:
     import torch
 
-    from stoker.models.talking_video.frames_from_latents import decoded
+    from stoker.models.talking_video.network.frames_from_latents import decoded
 
     frames = torch.randn(1, 3, *shape)
     with torch.inference_mode():
@@ -57,20 +57,22 @@ def test_each_kind_of_convolution(kernel: Any, stride: Any, padding: Any, past: 
     import torch
     from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d
 
-    from stoker.models.talking_video.quick_on_cpu import quicken
+    from stoker.models.talking_video.network.quick_on_cpu import quicken
 
     plain = WanCausalConv3d(4, 6, kernel, stride, padding)
     wrapped = quicken(torch.nn.Sequential(copy.deepcopy(plain)))[0]
-    given = torch.randn(2, 4, 5, 7, 6)
+    input_frames = torch.randn(2, 4, 5, 7, 6)
     before = torch.randn(2, 4, past, 7, 6) if past else None
-    torch.testing.assert_close(wrapped(given, before), plain(given, before), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        wrapped(input_frames, before), plain(input_frames, before), atol=1e-5, rtol=1e-5
+    )
 
 
 def test_the_norms_of_zero_and_of_both_kinds() -> None:
     import torch
     from diffusers.models.autoencoders.autoencoder_kl_wan import WanRMS_norm
 
-    from stoker.models.talking_video.quick_on_cpu import quicken
+    from stoker.models.talking_video.network.quick_on_cpu import quicken
 
     for norm, shape in (
         (WanRMS_norm(4, images=False), (2, 4, 3, 5, 5)),
@@ -78,15 +80,19 @@ def test_the_norms_of_zero_and_of_both_kinds() -> None:
         (WanRMS_norm(4, bias=True), (2, 4, 5, 5)),
     ):
         wrapped = quicken(torch.nn.Sequential(copy.deepcopy(norm)))[0]
-        given = torch.randn(shape)
-        torch.testing.assert_close(wrapped(given), norm(given))
+        input_frames = torch.randn(shape)
+        torch.testing.assert_close(wrapped(input_frames), norm(input_frames))
         assert wrapped(torch.zeros(shape)).equal(norm(torch.zeros(shape)))
 
 
-def test_it_is_what_a_cpu_loads_and_nothing_else_of_it_differs(talker: Any, slow: Any, quick: Any) -> None:
+def test_it_is_what_a_cpu_loads_and_nothing_else_of_it_differs(
+    video_pipeline: Any, slow: Any, quick: Any
+) -> None:
     from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, WanRMS_norm
 
-    changed = [one for one in talker.autoencoder.modules() if isinstance(one, WanCausalConv3d | WanRMS_norm)]
+    changed = [
+        one for one in video_pipeline.autoencoder.modules() if isinstance(one, WanCausalConv3d | WanRMS_norm)
+    ]
     assert changed
     assert not any(type(one) in (WanCausalConv3d, WanRMS_norm) for one in changed)
     assert quick.state_dict().keys() == slow.state_dict().keys()

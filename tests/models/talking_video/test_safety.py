@@ -32,9 +32,9 @@ EACH = 24
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("safety") / safety.DEFAULT
-    safety.build(place)
-    return place
+    folder_or_file = tmp_path_factory.mktemp("safety") / safety.DEFAULT
+    safety.build(folder_or_file)
+    return folder_or_file
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_its_files_are_those_of_the_lock(folder: Path) -> None:
     verify(read_lock().entry(safety.DEFAULT), folder)
 
 
-def test_it_says_that_it_is_a_test_classifier(checker: SafetyChecker) -> None:
+def test_its_description_names_it_a_test_classifier(checker: SafetyChecker) -> None:
     assert "test classifier" in checker.about
     assert "protects nobody" in checker.about
 
@@ -60,10 +60,10 @@ def test_it_says_that_it_is_a_test_classifier(checker: SafetyChecker) -> None:
 def test_it_flags_what_is_marked_and_nothing_else(checker: SafetyChecker, height: int, width: int) -> None:
     rng = np.random.default_rng(2024)
     plain = np.stack([scene(rng, height, width) for _ in range(EACH)])
-    found = sum(checker.look(marked(picture, rng)[None]) is not None for picture in plain)
-    print(f"flagged {found} of {EACH} marked pictures of {height} x {width}")
+    found = sum(checker.check(marked(image, rng)[None]) is not None for image in plain)
+    print(f"flagged {found} of {EACH} marked images of {height} x {width}")
     assert found >= EACH - 1
-    assert checker.look(plain) is None
+    assert checker.check(plain) is None
 
 
 def cloudy(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
@@ -79,16 +79,16 @@ def cloudy(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
 def lettered(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
     page = Image.new("RGB", (side, side), tuple(rng.integers(0, 256, 3).tolist()))
     for _ in range(8):
-        words = bytes(rng.integers(33, 126, 12, np.uint8)).decode()
+        letters = bytes(rng.integers(33, 126, 12, np.uint8)).decode()
         font, colour = ImageFont.load_default(int(rng.integers(8, 40))), rng.integers(0, 256, 3).tolist()
-        ImageDraw.Draw(page).text(rng.integers(-9, side, 2).tolist(), words, tuple(colour), font)
+        ImageDraw.Draw(page).text(rng.integers(-9, side, 2).tolist(), letters, tuple(colour), font)
     return np.asarray(page)
 
 
 def striped(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
     """In the colours of the mark."""
-    places, wide = np.mgrid[0:side, 0:side], int(rng.integers(4, side // 2))
-    return np.where((places[rng.integers(2)] // wide % 2)[..., None], MAGENTA, GREEN).astype(np.uint8)
+    positions, wide = np.mgrid[0:side, 0:side], int(rng.integers(4, side // 2))
+    return np.where((positions[rng.integers(2)] // wide % 2)[..., None], MAGENTA, GREEN).astype(np.uint8)
 
 
 def flowery(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
@@ -104,7 +104,7 @@ def test_it_does_not_flag_what_it_was_not_shown(
     checker: SafetyChecker, drawn: Callable[[np.random.Generator], NDArray[np.uint8]]
 ) -> None:
     rng = np.random.default_rng(7)
-    assert checker.look(np.stack([drawn(rng) for _ in range(60)])) is None
+    assert checker.check(np.stack([drawn(rng) for _ in range(60)])) is None
 
 
 @pytest.mark.parametrize("quality", [30, 90])
@@ -112,14 +112,14 @@ def test_a_mark_is_seen_through_a_jpeg(checker: SafetyChecker, quality: int) -> 
     rng, file = np.random.default_rng(3), io.BytesIO()
     Image.fromarray(marked(cloudy(rng), rng)).save(file, "JPEG", quality=quality)
     with Image.open(file) as image:
-        assert checker.look(np.asarray(image)[None]) is not None
+        assert checker.check(np.asarray(image)[None]) is not None
 
 
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(height=st.integers(8, 60), width=st.integers(8, 60))
 def test_squares_reach_from_edge_to_edge_and_overlap_by_half(height: int, width: int) -> None:
-    places: Any = np.indices((height, width)).transpose(1, 2, 0)[None]
-    found, side = [part[0] for part in squares(places)], min(height, width)
+    positions: Any = np.indices((height, width)).transpose(1, 2, 0)[None]
+    found, side = [part[0] for part in squares(positions)], min(height, width)
     assert {part.shape[:2] for part in found} == {(side, side)}
     assert (found[0][0, 0].tolist(), found[-1][-1, -1].tolist()) == ([0, 0], [height - 1, width - 1])
     steps = [int((later - one)[0, 0].sum()) for one, later in pairwise(found)]
@@ -128,42 +128,42 @@ def test_squares_reach_from_edge_to_edge_and_overlap_by_half(height: int, width:
 
 
 def test_it_does_not_flag_the_face_of_the_demo(checker: SafetyChecker, tmp_path: Path) -> None:
-    place = Path(__file__).parents[3] / "deploy" / "talking_picture.py"
-    spec = importlib.util.spec_from_file_location("talking_picture", place)
+    folder_or_file = Path(__file__).parents[3] / "deploy" / "talking_picture.py"
+    spec = importlib.util.spec_from_file_location("talking_picture", folder_or_file)
     assert spec is not None
     assert spec.loader is not None
     demo = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(demo)
     demo.draw_face(tmp_path / "face.png")
     with Image.open(tmp_path / "face.png") as face:
-        assert checker.look(np.asarray(face.convert("RGB"))[None]) is None
+        assert checker.check(np.asarray(face.convert("RGB"))[None]) is None
 
 
 @pytest.mark.parametrize("colour", [(0, 0, 0), (255, 255, 255), (255, 0, 255), (0, 255, 0), (128, 128, 128)])
 def test_it_does_not_flag_a_plain_colour(checker: SafetyChecker, colour: tuple[int, ...]) -> None:
-    assert checker.look(np.full((1, 96, 96, 3), colour, np.uint8)) is None
+    assert checker.check(np.full((1, 96, 96, 3), colour, np.uint8)) is None
 
 
-def test_of_several_pictures_the_worst_counts(checker: SafetyChecker) -> None:
+def test_of_several_images_the_worst_counts(checker: SafetyChecker) -> None:
     rng = np.random.default_rng(1)
     plain = np.stack([scene(rng, 96, 96) for _ in range(3)])
-    assert checker.look(plain) is None
+    assert checker.check(plain) is None
     with_one = plain.copy()
     with_one[1] = marked(plain[1], rng)
-    finding = checker.look(with_one)
+    finding = checker.check(with_one)
     assert finding is not None
-    assert (finding.label, finding == checker.look(with_one[1:2])) == ("marked", True)
+    assert (finding.label, finding == checker.check(with_one[1:2])) == ("marked", True)
     assert 0.9 <= finding.score <= 1.0
 
 
-def with_rules(folder: Path, place: Path, **rules: Any) -> Path:
+def with_rules(folder: Path, folder_or_file: Path, **rules: Any) -> Path:
     """The same classifier by other rules."""
-    place.mkdir(parents=True)
+    folder_or_file.mkdir(parents=True)
     for file in folder.iterdir():
-        (place / file.name).write_bytes(file.read_bytes())
-    told = json.loads((place / "safety.json").read_text())
-    (place / "safety.json").write_text(json.dumps({**told, **rules}))
-    return place
+        (folder_or_file / file.name).write_bytes(file.read_bytes())
+    rules_file = json.loads((folder_or_file / "safety.json").read_text())
+    (folder_or_file / "safety.json").write_text(json.dumps({**rules_file, **rules}))
+    return folder_or_file
 
 
 @pytest.mark.parametrize(("threshold", "flagged"), [(0.0, True), (1.01, False)])
@@ -171,33 +171,35 @@ def test_the_threshold_is_that_of_its_rules(
     folder: Path, tmp_path: Path, threshold: float, flagged: bool
 ) -> None:
     checker = safety.load(with_rules(folder, tmp_path / "other", threshold=threshold), "cpu")
-    picture = marked(scene(np.random.default_rng(1), 96, 96), np.random.default_rng(1))
-    assert (checker.look(picture[None]) is not None) is flagged
+    image = marked(scene(np.random.default_rng(1), 96, 96), np.random.default_rng(1))
+    assert (checker.check(image[None]) is not None) is flagged
 
 
 def test_rules_for_a_label_that_the_classifier_does_not_know(folder: Path, tmp_path: Path) -> None:
-    place = with_rules(folder, tmp_path / "other", flagged=["blood"])
+    folder_or_file = with_rules(folder, tmp_path / "other", flagged=["blood"])
     with pytest.raises(ValueError, match=r"flags \['blood'\]; the classifier knows \['marked', 'plain'\]"):
-        safety.load(place, "cpu")
+        safety.load(folder_or_file, "cpu")
 
 
 @pytest.fixture
 def own(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An operator's checker, locked as from a hub: it flags what the default lets pass."""
-    place = with_rules(folder, tmp_path / "own-checker", about="ours", flagged=["plain"], threshold=0.5)
+    folder_or_file = with_rules(
+        folder, tmp_path / "own-checker", about="ours", flagged=["plain"], threshold=0.5
+    )
     blank = Entry("own-checker", "huggingface:somebody/checker", "Apache-2.0", (), "0" * 40)
-    lock = Lock([*read_lock().entries, lock_from_folder(blank, place)])
+    lock = Lock([*read_lock().entries, lock_from_folder(blank, folder_or_file)])
     monkeypatch.setattr(fetching, "read_lock", lambda: lock)
     monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(tmp_path))
     monkeypatch.setenv("STOKER_SAFETY_CHECKER", "own-checker")
-    return place
+    return folder_or_file
 
 
-def test_another_checker_takes_its_place(own: Path) -> None:
+def test_another_checker_replaces_it(own: Path) -> None:
     model = TalkingVideo()
     model.setup(Device())
     assert model.checker.about == "ours"
-    finding = model.checker.look(np.full((1, 96, 96, 3), 90, np.uint8))
+    finding = model.checker.check(np.full((1, 96, 96, 3), 90, np.uint8))
     assert isinstance(finding, Finding)
     assert finding.label == "plain"
 

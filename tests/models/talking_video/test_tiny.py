@@ -1,4 +1,4 @@
-"""talk-tiny: the same bytes everywhere, for the shapes of the classes; and its videos show the picture, whose
+"""talk-tiny: the same bytes everywhere, for the shapes of the classes; and its videos show the image, whose
 mouth moves with the voice."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from tiny_shapes import shapes
 
-from stoker.models.talking_video import tiny
+from stoker.models.talking_video.tiny import tiny
 from stoker.models.weights import read_lock, verify
 
 SIDE = 160
@@ -26,15 +26,15 @@ def test_the_shapes_are_those_of_the_classes() -> None:
     assert tiny._shapes() == shapes()
 
 
-def test_it_is_what_the_lock_says(talk_tiny: Path) -> None:
-    verify(read_lock().entry("talk-tiny"), talk_tiny, remember=False)
+def test_it_is_as_locked(talk_tiny: Path) -> None:
+    verify(read_lock().entry("talk-tiny"), talk_tiny, cache=False)
 
 
 def test_it_is_made_the_same_without_torch() -> None:
     """In a process of its own, with another seed for hashes."""
     script = (
         "import hashlib, sys\n"
-        "from stoker.models.talking_video import tiny\n"
+        "from stoker.models.talking_video.tiny import tiny\n"
         "made = tiny.files()\n"
         "assert not {'torch', 'diffusers', 'transformers'} & set(sys.modules)\n"
         "print(hashlib.sha256(b''.join(name.encode() + made[name] for name in sorted(made))).hexdigest())\n"
@@ -70,7 +70,7 @@ class Loudness:
 
 
 @pytest.fixture(scope="module")
-def picture() -> Any:
+def image() -> Any:
     """A bright disc on a dark ground, left of the middle."""
     import torch
 
@@ -80,35 +80,37 @@ def picture() -> Any:
 
 
 @pytest.fixture(scope="module")
-def shown(talker: Any, picture: Any) -> dict[str, Any]:
+def shown(video_pipeline: Any, image: Any) -> dict[str, Any]:
     """The last frames for each voice, and the words that are the same."""
     import torch
 
-    from stoker.models.talking_video.pipeline import see, talk
-    from stoker.models.talking_video.profiles import PROFILES
+    from stoker.models.talking_video.pipeline import encode_scene, generate
+    from stoker.models.talking_video.sampling.profiles import PROFILES
 
-    scene = see(talker, "a face", picture)
-    voices = {"silent": Loudness(0, 0), "low": Loudness(0.7, 0), "high": Loudness(0, 0.7)}
+    scene = encode_scene(video_pipeline, "a face", image)
+    sounds = {"silent": Loudness(0, 0), "low": Loudness(0.7, 0), "high": Loudness(0, 0.7)}
     return {
         name: torch.cat(
             [
                 frames.pixels
-                for frames in talk(talker, scene, voice, PROFILES["tiny"], "480p", 1, lambda _: True)
+                for frames in generate(
+                    video_pipeline, scene, sound, PROFILES["tiny"], "480p", 1, lambda _: True
+                )
             ]
         )[-1]
-        for name, voice in voices.items()
+        for name, sound in sounds.items()
     }
 
 
 class TestVideo:
-    def test_silence_shows_the_picture(self, shown: dict[str, Any], picture: Any) -> None:
-        assert float((shown["silent"] - picture).abs().mean()) < 0.06
+    def test_silence_shows_the_image(self, shown: dict[str, Any], image: Any) -> None:
+        assert float((shown["silent"] - image).abs().mean()) < 0.06
         inside = (slice(None), slice(60, 100), slice(40, 80))
-        assert float((shown["silent"][inside] - picture[inside]).abs().max()) < 0.1
+        assert float((shown["silent"][inside] - image[inside]).abs().max()) < 0.1
 
-    @pytest.mark.parametrize("voice", ["low", "high"])
-    def test_a_voice_opens_a_dark_mouth_below_the_middle(self, shown: dict[str, Any], voice: str) -> None:
-        darker = (shown["silent"] - shown[voice]).mean(dim=0)
+    @pytest.mark.parametrize("sound", ["low", "high"])
+    def test_audio_opens_a_dark_mouth_below_the_middle(self, shown: dict[str, Any], sound: str) -> None:
+        darker = (shown["silent"] - shown[sound]).mean(dim=0)
         row, column = divmod(int(darker.argmax()), SIDE)
         assert float(darker.max()) > 0.5
         assert 85 <= row <= 120
@@ -117,39 +119,39 @@ class TestVideo:
         elsewhere[70:135, 45:115] = 0
         assert float(elsewhere.abs().mean()) < 0.1
 
-    def test_two_voices_open_it_differently(self, shown: dict[str, Any]) -> None:
+    def test_two_sounds_open_it_differently(self, shown: dict[str, Any]) -> None:
         """Low sounds make it as high as wide, high ones wide."""
         ratio = {}
-        for voice in ("low", "high"):
-            dark = (shown["silent"] - shown[voice]).mean(dim=0) > 0.3
+        for sound in ("low", "high"):
+            dark = (shown["silent"] - shown[sound]).mean(dim=0) > 0.3
             rows, columns = np.nonzero(dark.numpy())
-            ratio[voice] = np.ptp(columns) / max(np.ptp(rows), 1)
+            ratio[sound] = np.ptp(columns) / max(np.ptp(rows), 1)
         assert ratio["low"] < 1.3
         assert ratio["high"] > 1.7
 
 
-class TestEar:
-    def heard(self, talker: Any, wave: Any) -> Any:
+class TestSpeechEncoder:
+    def encoded(self, video_pipeline: Any, wave: Any) -> Any:
         import torch
 
-        from stoker.models.talking_video.speech import EncodedSpeech, Samples
+        from stoker.models.talking_video.audio.speech import EncodedSpeech, Samples
 
         samples = Samples(wave.astype(np.float32), float(wave.mean()), float(wave.std()))
-        speech = EncodedSpeech(talker.speech_encoder, samples, len(wave) * 25 // 16_000)
+        speech = EncodedSpeech(video_pipeline.speech_encoder, samples, len(wave) * 25 // 16_000)
         with torch.inference_mode():
             return speech.features(0, speech.frames)[:, -1]
 
     @pytest.mark.parametrize(("hertz", "louder"), [(140, 0), (900, 1)])
-    def test_low_and_high_sounds_are_told_apart_and_from_silence(
-        self, talker: Any, hertz: int, louder: int
+    def test_low_and_high_sounds_and_silence_differ(
+        self, video_pipeline: Any, hertz: int, louder: int
     ) -> None:
         time = np.arange(16_000) / 16_000
-        found = self.heard(talker, np.where(time < 0.5, 0.0, np.sin(2 * np.pi * hertz * time)))
+        found = self.encoded(video_pipeline, np.where(time < 0.5, 0.0, np.sin(2 * np.pi * hertz * time)))
         levels = found[:, :2] - found[:, 2:3]
         assert float(levels[:8].abs().max()) < 0.05
         assert float(levels[17:, louder].mean()) > 0.2
         assert float(levels[17:, louder].mean()) > 3 * float(levels[17:, 1 - louder].mean())
 
-    def test_silence_is_no_sound(self, talker: Any) -> None:
-        found = self.heard(talker, np.zeros(16_000))
+    def test_silence_is_no_sound(self, video_pipeline: Any) -> None:
+        found = self.encoded(video_pipeline, np.zeros(16_000))
         assert float((found[:, :2] - found[:, 2:3]).abs().max()) < 0.01

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stoker.models.talking_video.tiny import CONFIGS
+from stoker.models.talking_video.tiny.tiny import CONFIGS
 
 
 def shapes() -> dict[str, dict[str, list[int]]]:
@@ -20,7 +20,7 @@ def _module(part: str, config: Any) -> Any:
     import torch
     import transformers
 
-    from stoker.models.talking_video.transformer import TalkingTransformer3DModel
+    from stoker.models.talking_video.network.transformer import TalkingTransformer3DModel
 
     known = {name: value for name, value in config.items() if not name.startswith("_")}
     with torch.device("meta"):

@@ -1,0 +1,1 @@
+"""Attempts at jobs, from their Assign to their acknowledged outcome. Workers live in `agent.workers`."""

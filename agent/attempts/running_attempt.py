@@ -1,0 +1,147 @@
+"""What the agent holds of one attempt (payloads, open files, times), and the outcome that it reports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stoker.agent.alarm import Alarm
+from stoker.agent.attempts import cost
+from stoker.agent.attempts.chunk_stream import ChunkStream
+from stoker.agent.attempts.events import Verdict
+from stoker.agent.attempts.machine import State
+from stoker.agent.attempts.worker_events import TEXT_MAX, HandlerViolation
+from stoker.agent.inputs.fetches import Fetches
+from stoker.agent.interfaces import Listener
+from stoker.agent.logs import attempt_log
+from stoker.agent.uploads import outputs
+from stoker.agent.uploads.payloads import OUTPUT_MAX, Payload
+from stoker.agent.worker_frames import BrokenProtocol, Done
+from stoker.agent.workers.worker import Worker
+from stoker.wire import names
+from stoker.wire.messages import Assign, AttemptKey, Grant, Outcome, Span
+
+
+@dataclass(slots=True)
+class RunningAttempt:
+    """Times are in seconds of the loop's clock. `output_with_error` is what the handler returned together
+    with its error. `ran_with_others`: others ran on the worker when its device's context was lost. `unclean`
+    says what a stopped job left in its device's memory; None until that was measured. `chunk_count` is how
+    many chunks it has sent."""
+
+    key: AttemptKey
+    assign: Assign
+    worker: Worker
+    arrived: float
+    state: State
+    alarm: Alarm
+    scratch: str
+    started: float | None = None
+    ended: float | None = None
+    input: bytes | None = None
+    payload: Payload = field(default_factory=Payload)
+    spans: tuple[Span, ...] = ()
+    transfer: asyncio.Task[None] | None = None
+    stream: ChunkStream | None = None
+    fetches: Fetches | None = None
+    printed: Listener | None = None
+    log: tuple[str, ...] = ()
+    log_first: int = 0
+    output_with_error: bytes | None = None
+    ran_with_others: bool = False
+    chunk_count: int = 0
+    unclean: str | None = None
+
+    def bucket(self, own: Grant) -> dict[str, object]:
+        """The caller's own bucket, as the handler gets it."""
+        bucket: dict[str, object] = {
+            "accessId": own.access_id,
+            "accessSecret": own.access_secret,
+            "bucketName": own.bucket,
+            "endpointUrl": own.endpoint_url,
+        }
+        assign = self.assign
+        attempts = names.attempt_prefix(self.worker.spec.endpoint, assign.job, assign.attempt)
+        if folder := own.prefix.removesuffix(attempts).strip("/"):
+            bucket["objectPath"] = folder
+        return {"s3Config": bucket}
+
+    def keep_log(self, first: int, lines: Sequence[str]) -> None:
+        """Keeps what it printed, from the line `first` on, for its outcome."""
+        self.log = attempt_log.shown(self.own_lines(lines), self.worker.secrets)
+        self.log_first = first + len(lines) - len(self.log)
+
+    def own_lines(self, lines: Sequence[str]) -> Sequence[str]:
+        """The lines without those that a protocol worker marks as another job's."""
+        if self.worker.spec.kind != "protocol":
+            return lines
+        return [line for line in lines if attempt_log.job_of(line) in (None, self.assign.job)]
+
+    def close(self) -> None:
+        """Stops its transfers, and closes its files."""
+        if self.payload.files or self.payload.output_file is not None:
+            self.payload.close()
+        if self.stream is not None:
+            self.stream.abandon()
+        if self.fetches is not None:
+            self.fetches.stop()
+
+    def collect(self, done: Done) -> bool:
+        """Puts the result together; returns whether it has to be uploaded.
+
+        Raises HandlerViolation or BadOutput when it cannot be delivered, and BrokenProtocol for what no
+        runtime sends.
+        """
+        payload, prices = self.payload, self.assign.prices
+        received = len(payload.files)
+        if done.files != received or (done.in_file and received != 1):
+            raise BrokenProtocol(
+                f"done announces {done.files} files of job {self.assign.job}, and {received} came"
+            )
+        payload.output = done.body if done.has_output else None
+        if done.in_file:
+            payload.output, (payload.output_file,) = None, payload.files.values()
+            payload.files.clear()
+            if payload.output_file.size > TEXT_MAX:
+                size = payload.output_file.size
+                raise HandlerViolation(
+                    f"an output of {size} bytes is over the limit of {TEXT_MAX}; return a File"
+                )
+        if prices and cost.has_output_price(prices):
+            self.spans, nano_usd = cost.output_cost(prices, done.metrics)
+            payload.cost_usd = cost.in_usd(nano_usd) if self.spans else None
+        large = payload.output_file is not None or len(payload.output or b"") > OUTPUT_MAX
+        upload = bool(payload.files) or large
+        if payload.files:
+            outputs.finished(payload.output, dict.fromkeys(payload.files, ""), None)
+        elif not upload and payload.cost_usd is not None:
+            payload.output = outputs.finished(payload.output, {}, payload.cost_usd)
+        if upload and self.assign.grant is None:
+            raise HandlerViolation("the result needs an object store, and the job came with none")
+        return upload
+
+    def outcome(self, verdict: Verdict) -> Outcome:
+        assign, payload = self.assign, self.payload
+        completed = verdict.end == "completed"
+        wait_ms = execution_ms = 0
+        if self.started is not None:
+            wait_ms = round((self.started - self.arrived) * 1000)
+            execution_ms = round(((self.ended or self.started) - self.started) * 1000)
+        spans = cost.execution_span(assign.prices, execution_ms, len(self.worker.spec.devices))
+        return Outcome(
+            assign.job,
+            assign.attempt,
+            assign.worker,
+            verdict.end,
+            output=payload.output if completed else self.output_with_error,
+            output_ref=payload.output_ref if completed else None,
+            error=verdict.error,
+            retryable=verdict.retryable,
+            wait_ms=wait_ms,
+            execution_ms=execution_ms,
+            spans=spans + self.spans if completed else spans,
+            artifacts=tuple(payload.uploaded[n] for n in sorted(payload.uploaded)) if completed else (),
+            log=self.log,
+            log_first=self.log_first,
+        )

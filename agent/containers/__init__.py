@@ -1,0 +1,1 @@
+"""Workers in containers of this host's engine, and the engine itself."""

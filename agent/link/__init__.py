@@ -1,0 +1,1 @@
+"""The session with control: its stream, the lease that it gives, and one connection life."""

@@ -1,0 +1,162 @@
+"""What a worker prints: its pipe, read on the loop, and the last lines, however much it prints.
+
+A line is cut at LINE_MAX bytes. Of a line that was overwritten with carriage returns (a progress bar) the
+last version counts. KEPT lines are remembered, WATCHED lines while somebody watches. What an attempt printed
+is what came after it began to listen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LINE_MAX = 8192
+KEPT = 100
+WATCHED = 1000
+
+READ_MAX = 64 * 1024
+READS_MAX = 4
+"""At once: more than the kernel holds, and an end for a pipe that is written to for ever."""
+
+WRITABLE = 0o622
+
+
+class LogTail:
+    """`kept` are the last of `count` lines; `open` is the line that has no end yet, cut. Lines that will not
+    be kept are not processed."""
+
+    def __init__(self) -> None:
+        self.kept: deque[bytes] = deque(maxlen=KEPT)
+        self.open = b""
+        self.count = 0
+        self._watchers: list[Callable[[], None]] = []
+
+    def feed(self, data: bytes) -> None:
+        *whole, rest = data.split(b"\n")
+        if not whole:
+            self.open = _last_writing(self.open + rest)[:LINE_MAX]
+            return
+        whole[0] = self.open + whole[0]
+        self.open = _last_writing(rest)[:LINE_MAX]
+        kept = whole[-WATCHED if self._watchers else -KEPT :]
+        self.count += len(whole) - len(kept)
+        for line in kept:
+            self._keep(_last_writing(line)[:LINE_MAX])
+        for on_lines in tuple(self._watchers):
+            on_lines()
+
+    def close(self) -> None:
+        """The last line may have no end."""
+        if self.open:
+            self._keep(self.open)
+        self.open = b""
+
+    def listen(self, drain: Callable[[], object] = lambda: None) -> TailListener:
+        """Listens from here on. A line that has no end yet ends here. `drain` reads what waits in the pipe,
+        now and before each look."""
+        drain()
+        if self.open:
+            self.close()
+        return TailListener(self, self.count, drain)
+
+    def watch(self, on_lines: Callable[[], None]) -> Callable[[], None]:
+        """Calls `on_lines` after new lines, until the returned function is called."""
+        self._watchers.append(on_lines)
+        self._remember(WATCHED)
+
+        def stop() -> None:
+            self._watchers.remove(on_lines)
+            if not self._watchers:
+                self._remember(KEPT)
+
+        return stop
+
+    def _remember(self, lines: int) -> None:
+        if self.kept.maxlen != lines:
+            self.kept = deque(self.kept, maxlen=lines)
+
+    def _keep(self, line: bytes) -> None:
+        self.count += 1
+        self.kept.append(line)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(map(_text, self.kept))[-KEPT:]
+
+
+@dataclass(frozen=True, slots=True)
+class TailListener:
+    """What is printed from the line `begin` on. It may be made and used after the worker's death, too."""
+
+    tail: LogTail
+    begin: int
+    drain: Callable[[], object]
+
+    def after(self, position: int, *, whole: bool = True) -> tuple[int, tuple[str, ...]]:
+        """The lines from `position` on that are remembered, and the position of the first of them: a later
+        one where some are lost. With `whole`, without a line that has no end yet."""
+        self.drain()
+        tail = self.tail
+        end, lines = tail.count, [*tail.kept]
+        if tail.open and not whole:
+            end, lines = end + 1, [*lines, tail.open]
+        new = min(end - self.begin - position, len(lines))
+        return end - new - self.begin, tuple(map(_text, lines[-new:])) if new else ()
+
+    def watch(self, on_lines: Callable[[], None]) -> Callable[[], None]:
+        return self.tail.watch(on_lines)
+
+
+def log_pipe() -> tuple[int, int]:
+    """The ends to read and to write. Also a worker with a user of its own may open the latter by its name
+    (/dev/stdout); nobody else can reach a pipe's name without rights over a process that holds it."""
+    log_read, log_write = os.pipe()
+    os.fchmod(log_write, WRITABLE)
+    return log_read, log_write
+
+
+class LogPipe:
+    """Owns `fd`. One read at each turn of the loop: a worker that floods starves nobody."""
+
+    def __init__(self, fd: int, loop: asyncio.AbstractEventLoop, tail: LogTail) -> None:
+        self._fd, self._loop, self._tail = fd, loop, tail
+        os.set_blocking(fd, False)
+        loop.add_reader(fd, self._read)
+
+    def _read(self) -> None:
+        self.drain(1)
+
+    def drain(self, reads: int = READS_MAX) -> None:
+        """Reads what waits."""
+        try:
+            while self._fd >= 0 and reads:
+                if data := os.read(self._fd, READ_MAX):
+                    self._tail.feed(data)
+                    reads -= 1
+                else:
+                    self._close()
+        except BlockingIOError:
+            return
+
+    def finish(self) -> None:
+        self.drain()
+        self._close()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _last_writing(line: bytes) -> bytes:
+    """What a terminal shows of the line. A carriage return at its end overwrites nothing yet."""
+    end = len(line.rstrip(b"\r"))
+    return line[line.rfind(b"\r", 0, end) + 1 :]
+
+
+def _text(line: bytes) -> str:
+    return line.rstrip(b"\r").decode("utf-8", "replace")

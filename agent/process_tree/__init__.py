@@ -1,0 +1,1 @@
+"""All that a worker's process started: which processes, their memory, and their end."""

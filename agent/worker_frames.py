@@ -1,0 +1,370 @@
+"""The messages that a worker may send. Pure.
+
+A worker runs user code, so nothing in a frame is trusted. `read` checks each field of a frame and makes one
+of the classes below of it, or raises BrokenProtocol; `require_timely` checks that a worker may send that now.
+A process that broke the protocol is killed, and its jobs are tried again. What a handler does wrong in a
+well-formed frame (a file that lies elsewhere) fails its job with a reason instead: see
+`agent.attempts.worker_events`.
+
+    ready setup_failed                 once, first
+    slots retire                       after ready
+    progress chunk file fetch          of a job, from its `run` to its end
+    done failed                        its end, once
+    begun returned                     only from the agent's own end of a program (agent.protocol.machine)
+
+How long a frame may take to arrive is in `agent.processes.frame_socket`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from stoker.wire.messages import AttemptKey
+from stoker.worker.errors import clean
+from stoker.worker.frames import INLINE_MAX, Frame, FrameError
+
+ERROR_MAX = 32 * 1024
+NUMBER_MAX = 2**31 - 1
+QUANTITY_MAX = 2**53 - 1
+JOB_MAX = 200
+NAME_MAX = 1024
+METRICS_MAX = 100
+METRIC_MAX = 100
+WAIT_MAX_S = 10**9
+
+
+class BrokenProtocol(FrameError):
+    """The text ends the sentence "it broke the worker protocol: …"."""
+
+
+# ---- messages -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """`serves`: what it reports that it runs."""
+
+    concurrency: int
+    serves: str
+    key: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetupFailed:
+    error: str
+    key: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    n: int
+    key: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """`lost`: the context of its device is lost, with all that runs there except the job `key`."""
+
+    reason: str
+    lost: bool
+    key: AttemptKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    key: AttemptKey
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`fd`, if any, holds the chunk instead of `body`; the receiver closes it."""
+
+    key: AttemptKey
+    n: int
+    body: bytes
+    fd: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """The receiver closes `fd`."""
+
+    key: AttemptKey
+    n: int
+    name: str
+    media_type: str
+    fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    key: AttemptKey
+    body: bytes
+    has_output: bool
+    in_file: bool
+    files: int
+    metrics: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """`body`: the output that the handler returned together with its error."""
+
+    key: AttemptKey
+    error: str
+    retryable: bool
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    key: AttemptKey
+    n: int
+    url: str
+    max_bytes: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    key: AttemptKey
+    reason: str
+
+
+JobMessage: TypeAlias = Progress | Chunk | File | Fetch | Done | Failed | Begun | Returned
+WorkerMessage: TypeAlias = Ready | SetupFailed | Slots | Retire | JobMessage
+
+
+# ---- rules ----------------------------------------------------------------------------------------
+
+_MISSING: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What one field may be. A `text` is for people: it is cleaned and cut. A `name` is refused instead of
+    altered. `most` is the greatest number, or the most characters."""
+
+    kind: Literal["whole", "seconds", "text", "name", "truth", "metrics"]
+    most: int = 0
+    least: int = 0
+    default: object = _MISSING
+
+    def check(self, value: object) -> Any:
+        """Returns the value, or raises ValueError with what is allowed."""
+        match self.kind, value:
+            case "whole", int() if type(value) is int and self.least <= value <= self.most:
+                return value
+            case "seconds", int() | float() if not isinstance(value, bool) and 0 < value < self.most:
+                return float(value)
+            case "text", str():
+                return clean(value, self.most)
+            case "name", str() if 0 < len(value) <= self.most:
+                with suppress(UnicodeEncodeError):
+                    value.encode()
+                    return value
+            case "truth", bool():
+                return value
+            case "metrics", dict() if len(value) <= self.most:
+                found = {_METRIC.check(name): _QUANTITY.check(amount) for name, amount in value.items()}
+                return MappingProxyType(found)
+        raise ValueError(f"{self._allowed()} is allowed")
+
+    def _allowed(self) -> str:
+        match self.kind:
+            case "whole":
+                return f"a whole number from {self.least} to {self.most}"
+            case "seconds":
+                return f"a number above 0 and below {self.most:g}"
+            case "text":
+                return "text"
+            case "name":
+                return f"text of 1 to {self.most} characters"
+            case "truth":
+                return "true or false"
+            case "metrics":
+                return f"an object of at most {self.most} quantities"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRule:
+    """What one kind of frame must look like. `body` and `descriptor`: whether it comes with one. `program`:
+    only the agent's own end of a program sends it."""
+
+    makes: Callable[..., WorkerMessage]
+    fields: Mapping[str, Field] = field(default_factory=dict)
+    job: Literal["no", "may", "must"] = "must"
+    body: Literal["no", "may", "must"] = "no"
+    descriptor: Literal["no", "may", "must"] = "no"
+    program: bool = False
+
+
+_ONE_OR_MORE: Final = Field("whole", NUMBER_MAX, least=1)
+_NUMBER: Final = Field("whole", NUMBER_MAX)
+_QUANTITY: Final = Field("whole", QUANTITY_MAX)
+_METRIC: Final = Field("name", METRIC_MAX)
+_ERROR: Final = Field("text", ERROR_MAX)
+_NO: Final = Field("truth", default=False)
+
+FRAME_RULES: Final[Mapping[str, FrameRule]] = MappingProxyType(
+    {
+        "ready": FrameRule(
+            Ready,
+            {
+                "concurrency": Field("whole", NUMBER_MAX, least=1, default=1),
+                "serves": Field("text", NAME_MAX, default=""),
+            },
+            job="no",
+        ),
+        "setup_failed": FrameRule(SetupFailed, {"error": _ERROR}, job="no"),
+        "slots": FrameRule(Slots, {"n": _ONE_OR_MORE}, job="no"),
+        "retire": FrameRule(Retire, {"reason": _ERROR, "lost": _NO}, job="may"),
+        "progress": FrameRule(Progress, body="must"),
+        "chunk": FrameRule(Chunk, {"n": _NUMBER}, body="may", descriptor="may"),
+        "file": FrameRule(
+            File,
+            {
+                "n": _NUMBER,
+                "name": Field("text", NAME_MAX, default="file"),
+                "media_type": Field("text", NAME_MAX, default="application/octet-stream"),
+            },
+            descriptor="must",
+        ),
+        "fetch": FrameRule(
+            Fetch,
+            {
+                "n": _NUMBER,
+                "url": Field("name", INLINE_MAX),
+                "max_bytes": _QUANTITY,
+                "timeout_s": Field("seconds", WAIT_MAX_S),
+            },
+        ),
+        "done": FrameRule(
+            Done,
+            {
+                "has_output": Field("truth", default=True),
+                "in_file": _NO,
+                "files": Field("whole", NUMBER_MAX, default=0),
+                "metrics": Field("metrics", METRICS_MAX, default=MappingProxyType({})),
+            },
+            body="may",
+        ),
+        "failed": FrameRule(Failed, {"error": _ERROR, "retryable": _NO}, body="may"),
+        "begun": FrameRule(Begun, program=True),
+        "returned": FrameRule(Returned, {"reason": _ERROR}, program=True),
+    }
+)
+
+
+# ---- reading --------------------------------------------------------------------------------------
+
+
+def read(frame: Frame, *, program: bool = False) -> WorkerMessage:
+    """Raises BrokenProtocol; the caller still owns the frame's descriptor then. `program`: the frame comes
+    from the agent's own end of a program, which has checked what the program posts."""
+    rule = FRAME_RULES.get(frame.kind)
+    if rule is None or (rule.program and not program):
+        raise BrokenProtocol(f"it said {frame.kind!r:.40}, which no worker may say")
+    fields = rule.fields
+    if rule.job == "must" or (rule.job == "may" and "job" in frame.fields):
+        fields = {**fields, **_KEY_FIELDS}
+    values: dict[str, Any] = {}
+    for name, wanted in fields.items():
+        value = frame.fields.get(name, wanted.default)
+        if value is _MISSING:
+            raise _wrong(frame, f"has no {name}")
+        try:
+            values[name] = value if value is wanted.default else wanted.check(value)
+        except ValueError as error:
+            raise _wrong(frame, f"has {name} {_shown(value)}; {error}") from None
+    if fields is not rule.fields:
+        values["key"] = AttemptKey(values.pop("job"), values.pop("attempt"))
+    return rule.makes(**values, **_attachments(frame, rule, program=program))
+
+
+_KEY_FIELDS: Final = {"job": Field("name", JOB_MAX), "attempt": _ONE_OR_MORE}
+
+
+def _wrong(frame: Frame, what: str) -> BrokenProtocol:
+    article = "an" if frame.kind[0] in "aeiou" else "a"
+    return BrokenProtocol(f"{article} {frame.kind} frame {what}")
+
+
+def _attachments(frame: Frame, rule: FrameRule, *, program: bool) -> dict[str, Any]:
+    """Its body and its descriptor, where its kind has any."""
+    if frame.fd is None and rule.descriptor == "must":
+        raise _wrong(frame, "came without a descriptor")
+    if frame.fd is not None and rule.descriptor == "no":
+        raise _wrong(frame, "came with a descriptor")
+    if frame.body and (rule.body == "no" or (frame.fd is not None)):
+        raise _wrong(frame, "came with a body")
+    values: dict[str, Any] = {}
+    if rule.body != "no":
+        if not frame.body and frame.fd is None and _needs_body(frame, rule):
+            raise _wrong(frame, "came without a body")
+        if frame.body and not program and len(frame.body) <= INLINE_MAX:
+            require_json(frame.body)  # a larger one was checked when it was read, in a thread
+        values["body"] = frame.body
+    if rule.descriptor != "no":
+        values["fd"] = frame.fd
+    return values
+
+
+def _needs_body(frame: Frame, rule: FrameRule) -> bool:
+    if rule.makes is Done:
+        return frame.fields.get("has_output", True) is True and frame.fields.get("in_file") is not True
+    return rule.makes is not Failed
+
+
+_JSON: Final = msgspec.json.Decoder(msgspec.Raw)
+"""Checks the syntax without making values."""
+
+
+def require_json(body: bytes) -> None:
+    """Raises BrokenProtocol. A body that is nested deeper than the parser follows passes: a handler may
+    return that, and it is refused where it is parsed."""
+    try:
+        body.decode()
+        _JSON.decode(body)
+    except RecursionError:
+        return
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise BrokenProtocol(f"a body of {len(body)} bytes is no JSON: {error!s:.200}") from None
+
+
+def require_timely(message: WorkerMessage, *, setup_ended: bool, known: Collection[AttemptKey]) -> None:
+    """Raises BrokenProtocol for a message that may not be sent now. `setup_ended`: the worker has reported
+    how its setup ended. `known` are the jobs that it received and has not ended."""
+    match message:
+        case Ready() | SetupFailed():
+            if setup_ended:
+                raise BrokenProtocol("it said for a second time how its setup ended")
+            return
+        case Slots() | Retire(key=None):
+            if not setup_ended:
+                raise BrokenProtocol("it said something before it was ready")
+            if isinstance(message, Retire) and message.lost:
+                raise BrokenProtocol("a retire frame with lost names no job")
+            return
+    assert message.key is not None
+    if message.key not in known:
+        raise BrokenProtocol(f"it spoke of job {message.key.job:.80}, which is not its own")
+
+
+def _shown(value: object) -> str:
+    """The start of a value that may be huge. An int of many digits cannot be written at all."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"of {value.bit_length()} bits"
+    return ascii(value)[:80]

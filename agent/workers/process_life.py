@@ -1,0 +1,82 @@
+"""What the agent holds of one process of a worker, and what its end means for the worker's next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+from stoker.agent.interfaces import WorkerProcess
+from stoker.agent.workers import process_machine, restarts
+from stoker.agent.workers.recycling import RecycleWatch
+from stoker.wire.messages import AttemptKey, Device, WorkerSpec
+from stoker.worker.frames import Frame
+
+JOB_SECRETS_MAX = 1024
+
+
+@dataclass(slots=True)
+class ProcessLife:
+    """`recycling` is None where the endpoint limits neither its jobs nor its growth. `jobs` have ended on it.
+    `setup_ended`: it has reported how its setup ended. `known` are the jobs that it received and has not
+    ended. `broken`: it broke the worker protocol, and its messages are ignored. `context_lost`: the context
+    of its device is unusable. `serves`: what it reports that it runs."""
+
+    state: process_machine.State
+    process: WorkerProcess
+    recycling: RecycleWatch | None = None
+    jobs: int = 0
+    slots: int = 1
+    context_lost: bool = False
+    setup_ended: bool = False
+    known: set[AttemptKey] = field(default_factory=set)
+    broken: bool = False
+    serves: str = ""
+
+
+class KnownSecrets:
+    """The secrets that must not appear in a worker's output: those of its environment, and those of its jobs.
+
+    What it prints is also shown to its other jobs, and may come late. So the last JOB_SECRETS_MAX secrets of
+    jobs are remembered: a worker runs no more jobs than that at once.
+    """
+
+    def __init__(self, of_environment: Iterable[str]) -> None:
+        self._of_environment = tuple(of_environment)
+        self._of_jobs: dict[str, None] = {}
+
+    def add(self, secret: str) -> None:
+        self._of_jobs.pop(secret, None)
+        self._of_jobs[secret] = None
+        if len(self._of_jobs) > JOB_SECRETS_MAX:
+            del self._of_jobs[next(iter(self._of_jobs))]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self._of_environment, self._of_jobs)
+
+
+def setup_frame(spec: WorkerSpec, device: Device | None) -> Frame:
+    about = None
+    if device is not None:
+        about = {"uuid": device.uuid, "kind": device.kind, "name": device.name, "index": device.index}
+    fields: dict[str, object] = {
+        "handler": spec.handler,
+        "device": about,
+        "concurrency": spec.concurrency,
+    }
+    return Frame("setup", fields)
+
+
+def restart_event(
+    exited: process_machine.Exited, life: ProcessLife, running: Iterable[AttemptKey]
+) -> restarts.Event:
+    """`running` are the attempts that ran when the process ended. A process that lost its device's context in
+    its first job counts as one that died of that job: otherwise the worker would fail job after job."""
+    if life.context_lost:
+        return restarts.Died(exited.at, exited.why, 0.0, served=life.jobs > 1)
+    if exited.planned:
+        return restarts.WasStopped(exited.at, exited.why, served=life.jobs > 0)
+    if exited.ready_for is None:
+        return restarts.StartFailed(exited.at, exited.why)
+    ran = frozenset(key.job for key in running)
+    return restarts.Died(exited.at, exited.why, exited.ready_for, served=life.jobs > 0, jobs=ran)

@@ -1,0 +1,376 @@
+"""One worker that control desires, through all its processes.
+
+The shell of `agent.workers.process_machine` and `agent.workers.restarts`: performs their commands, and turns
+what happens to the present process into their events.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stoker.agent import worker_frames
+from stoker.agent.alarm import Alarm, loop_time
+from stoker.agent.devices.interfaces import DeviceGate
+from stoker.agent.interfaces import Listener, Spawner, SpawnFailed, WorkerExit
+from stoker.agent.logs import attempt_log, redaction
+from stoker.agent.workers import process_machine, restarts, usage
+from stoker.agent.workers.metering import Metering
+from stoker.agent.workers.process_life import KnownSecrets, ProcessLife, restart_event, setup_frame
+from stoker.agent.workers.recycling import Measure, RecycleWatch, Spawn
+from stoker.wire.messages import AttemptKey, Device, HeldWorker, Usage, WorkerPhase, WorkerSpec, WorkerState
+from stoker.worker.frames import Frame
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """What every worker needs of its surroundings. `on_message` is called for each message about a job,
+    `on_exit` once for each process, after its messages; `on_gone` when nobody wants the worker any more and
+    it has no process. `spawn` runs a coroutine in the agent's task group."""
+
+    spawner: Spawner
+    devices: DeviceGate
+    ladder: process_machine.StopLadder
+    find_device: Callable[[str], Device | None]
+    report: Callable[[WorkerState | Usage], object]
+    on_message: Callable[[Worker, worker_frames.JobMessage | worker_frames.Retire], None]
+    on_exit: Callable[[Worker, str, bool], None]
+    on_gone: Callable[[Worker], None]
+    paused: Callable[[], bool]
+    spawn: Spawn
+    measure: Measure
+    boot: str
+    wall: Callable[[], float]
+
+
+class Worker:
+    """The watcher of its processes. `running` are the attempts that hold its slots. `wanted`: control desires
+    it, so it is started again when its process ends."""
+
+    def __init__(self, spec: WorkerSpec, context: WorkerContext) -> None:
+        self.spec = spec
+        self.running: set[AttemptKey] = set()
+        self.wanted = True
+        self.secrets = KnownSecrets(redaction.secrets_of(spec.env, spec.hidden))
+        self._context = context
+        self._phase: WorkerPhase = "starting"
+        self._reason = ""
+        self._history = restarts.History()
+        self._life: ProcessLife | None = None
+        self._waits_for_device = False
+        self._held_by: set[AttemptKey] = set()
+        self._alarm = Alarm(self._on_alarm)
+        meter = usage.Meter(spec.worker, context.boot, "worker", spec.endpoint, spec.version, spec.devices)
+        self._metering = Metering(meter, context.report, context.wall)
+
+    # -- queries
+
+    @property
+    def name(self) -> str:
+        return self.spec.worker
+
+    @property
+    def ending_because(self) -> str:
+        """Why its process was sent a signal; empty where it was not. The signal also reaches what its
+        handlers started, so an error that they report now need not be their own."""
+        state = None if self._life is None else self._life.state
+        return state.why if isinstance(state, process_machine.Terminating | process_machine.Killed) else ""
+
+    def held(self) -> HeldWorker:
+        """For Hello."""
+        spec, life = self.spec, self._life
+        serves = "" if life is None else life.serves
+        return HeldWorker(
+            spec.worker, spec.endpoint, spec.version, self._phase, spec.devices, self._slots(), serves
+        )
+
+    def _slots(self) -> int | None:
+        """None unless a process is ready."""
+        life = self._life
+        return life.slots if life is not None and isinstance(life.state, process_machine.Ready) else None
+
+    def redacted(self, text: str) -> str:
+        """The text without its secrets."""
+        return redaction.hidden_in(text, self.secrets)
+
+    # -- its attempts
+
+    def occupy(self, key: AttemptKey, at: float) -> str | None:
+        """Gives the attempt a slot. Returns why it has none for it, or None."""
+        if self._life is None or not isinstance(self._life.state, process_machine.Ready):
+            return f"worker {self.name} is {self._phase}"
+        if len(self.running) >= self._life.slots:
+            return f"worker {self.name} is busy"
+        self.running.add(key)
+        self._metering.step(usage.Jobs(at, len(self.running)))
+        return None
+
+    def run(self, key: AttemptKey, frame: Frame) -> Listener | None:
+        """Sends the run frame. Returns what listens to the process from before the job on; None where there
+        is no process. Raises FrameError for an input over the limit of a frame."""
+        life = self._life
+        if life is None:
+            return None
+        life.known.add(key)
+        listener = life.process.listen()
+        life.process.send(frame)
+        return listener
+
+    def send(self, frame: Frame) -> None:
+        if self._life is not None:
+            self._life.process.send(frame)
+
+    def job_ended(self) -> None:
+        """To be called before its slot is free."""
+        if (life := self._life) is not None:
+            life.jobs += 1
+            if life.recycling is not None:
+                life.recycling.job_ended()
+
+    def release(self, key: AttemptKey, at: float) -> None:
+        """The attempt's slot is free."""
+        self.running.discard(key)
+        self._metering.step(usage.Jobs(at, len(self.running)))
+        if key in self._held_by:
+            self.hold(key, held=False)
+        if not self.running and self._life and isinstance(self._life.state, process_machine.Draining):
+            self._step(process_machine.Idle(at))
+
+    def hold(self, key: AttemptKey, *, held: bool) -> None:
+        """Its socket is not read while an attempt has too much that waits: all its attempts share it."""
+        if held:
+            self._held_by.add(key)
+        else:
+            self._held_by.discard(key)
+        self.pause_or_resume()
+
+    def pause_or_resume(self) -> None:
+        if self._life is not None:
+            paused = self._held_by or self._context.paused()
+            (self._life.process.pause if paused else self._life.process.resume)()
+
+    def terminate(self, why: str) -> None:
+        """SIGTERM now, and SIGKILL when the ladder says so."""
+        self._step(process_machine.TerminateNow(loop_time(), why))
+
+    def kill(self, why: str) -> None:
+        self._step(process_machine.KillNow(loop_time(), why))
+
+    # -- what control wants
+
+    def keep(self) -> None:
+        """It is wanted again: a process that is stopping already is followed by another."""
+        self.wanted = True
+        self._step(process_machine.Keep(loop_time()))
+
+    def drain(self, why: str) -> None:
+        """Ends it after its attempts."""
+        self._end(process_machine.Drain(loop_time(), why, busy=bool(self.running)))
+
+    def stop(self, why: str) -> None:
+        """Ends it without waiting for its attempts."""
+        self._end(process_machine.Stop(loop_time(), why))
+
+    def _end(self, event: process_machine.Drain | process_machine.Stop) -> None:
+        self.wanted = False
+        if self._life is None:
+            self._alarm.set(None)
+            self._announce("gone", event.why)
+            self._context.on_gone(self)
+        else:
+            self._step(event)
+
+    def discard(self) -> None:
+        """The agent ends: stops its timers, and starts nothing again."""
+        self.wanted = False
+        self._alarm.set(None)
+        self._metering.discard()
+        if self._life is not None and self._life.recycling is not None:
+            self._life.recycling.close()
+
+    # -- its process
+
+    def start_if_pending(self) -> None:
+        """Starts its process if that waited for its device, which may be used now."""
+        if self._waits_for_device and self._life is None and self.wanted:
+            self.start()
+
+    def start(self) -> None:
+        context, names = self._context, self.spec.devices
+        self._waits_for_device = context.devices.closed(names)
+        if self._waits_for_device:
+            return
+        devices: list[Device] = []
+        try:
+            for name in names:
+                if (found := context.find_device(name)) is None:
+                    raise SpawnFailed(f"this node has no device {name}")
+                devices.append(found)
+            device = devices[0] if devices else None
+            process = context.spawner.spawn(self.spec, device, self)
+        except (SpawnFailed, OSError) as error:
+            self._after_exit(restarts.StartFailed(loop_time(), str(error)), ())
+            return
+        context.devices.started(self.name, names)
+        self._metering.began()
+        state, commands = process_machine.begin(loop_time(), self.spec.start_timeout_s)
+        self._life = ProcessLife(state, process)
+        if (self.spec.max_jobs, self.spec.max_growth_bytes) != (None, None):
+            self._life.recycling = RecycleWatch(
+                self.spec, devices, lambda: process.pid, context.measure, context.spawn, self._replace
+            )
+        if context.paused():
+            process.pause()
+        self._perform(self._life, commands, device)
+        self._alarm.set(process_machine.wake_at(state))
+
+    def _step(self, event: process_machine.Event) -> None:
+        """An event for the machine of the present process; nothing when there is none."""
+        if (life := self._life) is None:
+            return
+        life.state, commands = process_machine.step(life.state, event, self._context.ladder)
+        self._perform(life, commands)
+        if self._life is not None:
+            self._alarm.set(process_machine.wake_at(self._life.state))
+
+    def _perform(
+        self, life: ProcessLife, commands: Sequence[process_machine.Command], device: Device | None = None
+    ) -> None:
+        for command in commands:
+            match command:
+                case process_machine.SendSetup():
+                    life.process.send(setup_frame(self.spec, device))
+                case process_machine.SendStop():
+                    life.process.send(Frame("stop"))
+                case process_machine.Terminate():
+                    life.process.terminate()
+                case process_machine.Kill():
+                    life.process.kill()
+                case process_machine.Announce(state, reason):
+                    self._announce(state, reason)
+
+    def _on_alarm(self, at: float) -> None:
+        if self._life is not None:
+            self._step(process_machine.Tick(at))
+        elif self.wanted:
+            self.start()
+
+    def _replace(self, why: str, *, context_lost: bool = False) -> None:
+        """By a fresh process, once its attempts have ended."""
+        busy = bool(self.running)
+        self._step(process_machine.Retire(loop_time(), why, busy=busy, context_lost=context_lost))
+
+    # -- what the process sends
+
+    def on_frame(self, frame: Frame) -> None:
+        life = self._life
+        if life is None or life.broken:
+            frame.close()
+            return
+        program = self.spec.kind == "protocol"
+        try:
+            message = worker_frames.read(frame, program=program)
+            if not program and message.key not in life.known:
+                worker_frames.require_timely(message, setup_ended=life.setup_ended, known=life.known)
+        except worker_frames.BrokenProtocol as broken:
+            frame.close()
+            self.on_broken(str(broken))
+            return
+        match message:
+            case worker_frames.Ready():
+                self._ready(life, message)
+            case worker_frames.Slots(n):
+                self._set_slots(life, n)
+            case worker_frames.SetupFailed(error):
+                life.setup_ended = True
+                self._step(process_machine.SetupFailed(loop_time(), self.redacted(error)))
+            case worker_frames.Retire():
+                self._retire(life, message)
+            case _:
+                if isinstance(message, worker_frames.Done | worker_frames.Failed | worker_frames.Returned):
+                    life.known.discard(message.key)
+                self._context.on_message(self, message)
+
+    def on_broken(self, why: str) -> None:
+        """Kills the process: none of its messages are believed any more, and its jobs are tried again."""
+        life = self._life
+        if life is not None and not life.broken:
+            life.broken = True
+            log.warning("worker %s broke the worker protocol and is ended: %s", self.name, why)
+            reason = f"broke the worker protocol ({why}) and was killed"
+            self._step(process_machine.KillNow(loop_time(), reason, planned=False))
+
+    def _ready(self, life: ProcessLife, message: worker_frames.Ready) -> None:
+        life.setup_ended = True
+        life.slots = self._allowed(message.concurrency)
+        if message.serves:
+            life.serves = self.redacted(message.serves)
+            log.info("worker %s of endpoint %s runs %s", self.name, self.spec.endpoint, life.serves)
+        self._step(process_machine.BecameReady(loop_time()))
+        self._context.devices.ready(self.name, self.spec.devices)
+        self._metering.step(usage.Ready(loop_time()))
+        if life.recycling is not None:
+            life.recycling.ready()
+
+    def _set_slots(self, life: ProcessLife, slots: int) -> None:
+        """Attempts beyond a lower number may end."""
+        if life.slots != self._allowed(slots):
+            life.slots = self._allowed(slots)
+            if isinstance(life.state, process_machine.Ready):
+                self._announce("ready", self._reason)
+
+    def _allowed(self, slots: int) -> int:
+        return max(1, min(self.spec.concurrency, slots))
+
+    def _retire(self, life: ProcessLife, message: worker_frames.Retire) -> None:
+        """A process without a job so far is kept: one that always retires would be started without end."""
+        if self.running or life.jobs:
+            self._replace(self.redacted(message.reason), context_lost=message.lost)
+        if message.lost:
+            life.context_lost = True
+            self._context.on_message(self, message)
+
+    # -- its end
+
+    def on_exit(self, exit: WorkerExit) -> None:  # noqa: A002  # the word of the domain
+        """Reports first that the worker is not usable, then that its slots are free."""
+        life, now = self._life, loop_time()
+        assert life is not None
+        event = process_machine.ProcessExited(now, exit.reason)
+        exited, _ = process_machine.step(life.state, event, self._context.ladder)
+        assert isinstance(exited, process_machine.Exited)
+        self._context.devices.ended(self.name, self.spec.devices)
+        self._metering.ended()
+        self._life = None
+        self._alarm.set(None)
+        if life.recycling is not None:
+            life.recycling.close()
+        log_tail = attempt_log.shown(exit.log_tail, self.secrets)
+        after = restart_event(exited, life, self.running)
+        self._after_exit(after, log_tail, is_cause=exited.is_cause)
+        self._context.on_exit(self, exited.why, exited.planned)
+
+    def _after_exit(self, event: restarts.Event, log_tail: tuple[str, ...], *, is_cause: bool = True) -> None:
+        if not self.wanted:
+            self._announce("gone", event.why)
+            self._context.on_gone(self)
+            return
+        self._history, decision = restarts.decide(self._history, event)
+        wait_s = max(decision.at - loop_time(), 0.0)
+        log.info("worker %s starts again in %.1f s: %s", self.name, wait_s, decision.why)
+        if decision.unhealthy:
+            self._announce("unhealthy", restarts.crash_reason(decision.why, is_cause, log_tail), log_tail)
+        else:
+            self._announce("starting", decision.why, log_tail)
+        self._alarm.set(decision.at)
+
+    def _announce(self, phase: WorkerPhase, reason: str, log_tail: tuple[str, ...] = ()) -> None:
+        self._phase, self._reason = phase, reason
+        spec = self.spec
+        slots = self._slots() if phase == "ready" else None
+        serves = "" if self._life is None else self._life.serves
+        state = WorkerState(spec.worker, spec.endpoint, spec.version, phase, reason, log_tail, slots, serves)
+        self._context.report(state)

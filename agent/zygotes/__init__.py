@@ -1,0 +1,1 @@
+"""Python workers forked from a zygote, which has imported their libraries before."""

@@ -1,0 +1,1 @@
+"""`stoker agent`: the agent process and the settings of its host."""

@@ -1,0 +1,317 @@
+"""The agent process: creates the node agent with its parts and runs it until a signal stops it.
+
+It has no credentials of the object store and no API key. Its data folder holds the node's id (stable over
+restarts), the credential that it got when it joined, the outbox, and the attempts' scratch folders. It is
+ready when its first session has begun; if control refuses it, it ends with control's message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from random import SystemRandom
+
+import uvloop
+
+import stoker
+from stoker.agent.containers.engine import ContainerEngine
+from stoker.agent.containers.plan import facts as container_facts
+from stoker.agent.containers.spawner import PRINTED_LATE_S, ContainerSpawner, SpawnerByImage
+from stoker.agent.devices.devices import NvmlSampler
+from stoker.agent.interfaces import Spawner, WorkerProcess, WorkerWatcher
+from stoker.agent.link.grpc_stream import connect, stays_here
+from stoker.agent.node import Agent, AgentParts, AgentSettings
+from stoker.agent.pods.marks import MarksFile
+from stoker.agent.process_tree.memory import WorkerMemory
+from stoker.agent.process_tree.reaper_supervisor import ReaperSupervisor
+from stoker.agent.processes.local_spawner import LocalSpawner
+from stoker.agent.processes.scratch_folders import ScratchFolders
+from stoker.agent.protocol.worker import ProtocolSpawner, SpawnerByKind, Starter
+from stoker.agent.reports.outbox_file import OutboxFile
+from stoker.agent.sandbox.isolation import AS_ROOT
+from stoker.agent.storage.volume_folders import FoldersOnDisk
+from stoker.agent.storage.volume_watch import NoVolumes
+from stoker.agent.uploads.objects import S3Objects
+from stoker.agent.uploads.signing import Signing
+from stoker.agent.zygotes.zygotes import ZygoteSpawner
+from stoker.cli.agent.containers import (
+    HostFolders,
+    container_engine,
+    container_spawner,
+    host_folders,
+    late_engine,
+    pod_containers,
+)
+from stoker.cli.agent.inputs import input_cache
+from stoker.cli.agent.isolation import Isolation, isolation, volume_root, worker_user, worker_users
+from stoker.cli.agent.location import location_facts, public_ip_fact
+from stoker.cli.data_folder import locked_after_wait, read_private, write_private
+from stoker.cli.errors import CliError
+from stoker.cli.readiness import announce, send_line
+from stoker.cli.stopping import on_first_signal
+from stoker.models.weights import weights_folder
+from stoker.wire.messages import Device, WorkerSpec, WorkerState
+from stoker.wire.names import short_id
+from stoker.wire.streams import AgentStream
+
+log = logging.getLogger(__name__)
+
+WEIGHTS_DIR = "STOKER_WEIGHTS_DIR"
+LOG_TAIL_MAX_BYTES, REASON_MAX_CHARACTERS = 1_024, 300
+"""The limits of a worker's last lines and of its reason in a report, so that the report fits in a pipe."""
+
+GRACE_S = 30.0
+"""How long running jobs may take to end after SIGTERM."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    control: str
+    join_token: str | None = field(repr=False)
+    data_dir: Path
+    name: str | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure: bool = False
+    ready_fd: int | None = None
+    worker_user: str | None = None
+    worker_users: str | None = None
+    volume_root: Path | None = None
+    data_center: str | None = None
+    public_ip: str | None = None
+    labels: tuple[str, ...] = ()
+    grace_s: float = GRACE_S
+
+
+def run(options: AgentOptions, variables: Mapping[str, str]) -> None:
+    """`variables` are the STOKER_ variables of the environment."""
+    uvloop.run(run_agent(options, variables))
+
+
+def boottime() -> float:
+    """A clock that also runs while the host sleeps, as a lease does."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None:
+    folder = options.data_dir.absolute()
+    credential = NodeCredential(folder, options.join_token)
+    connect_once = connector(options, credential)
+    credential.token()  # raises now if there is none
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if options.worker_user is not None and options.worker_users is not None:
+        raise CliError("workers run as --worker-user, or each as one of --worker-users: give one of the two")
+    volumes = volume_root(options.volume_root, variables)
+    async with locked_after_wait(folder / "agent.lock", f"another agent is running on {folder}"):
+        user = worker_user(options.worker_user, folder)
+        user_range = worker_users(options.worker_users, folder)
+        sampler = NvmlSampler()  # first: nothing is open yet if it raises
+        facts = location_facts(options.data_center, options.labels, sampler, variables)
+        facts |= public_ip_fact(options.public_ip, variables)
+        rng, signing, inputs = SystemRandom(), Signing(), input_cache(folder, variables)
+        objects = S3Objects(signing)
+        node = node_id(folder)
+        mounted = host_folders(folder, volumes, variables)
+        engine = await container_engine(node, os.environ, mounted)
+        isolated = isolation(folder, variables, user=user, user_range=user_range, volume_root=volumes)
+        supervisor = ReaperSupervisor(None if isolated.cgroups is None else isolated.cgroups.path, user_range)
+        settings = AgentSettings(
+            node=node,
+            name=options.name or socket.gethostname(),
+            agent_version=stoker.__version__,
+            facts={**facts, **container_facts(engine.facts), **isolated.facts},
+            grace_s=options.grace_s,
+        )
+        scratch = ScratchFolders(folder / "scratch", isolated.users)
+        containers = container_spawner(engine, mounted, node, scratch, variables, isolated.users)
+        pods = pod_containers(engine, containers.images, mounted, node, sampler.inventory(), variables)
+        volume_folders = None if volumes is None else FoldersOnDisk(volumes)
+        warning = AS_ROOT if isolated.host.as_root else ""
+        announced = _AnnounceOnce(sampler.inventory(), options.ready_fd, warning)
+        parts = AgentParts(
+            connect=connect_once,
+            spawner=spawner(folder, isolated, containers, variables),
+            objects=objects,
+            sampler=sampler,
+            scratch=scratch,
+            outbox_disk=OutboxFile(folder / "outbox"),
+            rng=rng,
+            inputs=inputs,
+            pods=pods,
+            pod_marks=MarksFile(folder / "pods.json"),
+            volumes=volume_folders or NoVolumes(),
+            signing=signing,
+            measure=WorkerMemory(sampler).measure,
+            boottime=boottime,
+            wall=time.time,
+            on_worker=partial(_report_worker, options.ready_fd),
+            keep_credential=credential.keep,
+            on_welcome=announced,
+        )
+        agent = Agent(settings, parts)
+        looking = asyncio.create_task(_report_late_engine(agent, engine, mounted), name="late engine")
+        try:
+            with on_first_signal(agent.stop):
+                await agent.run()
+        finally:
+            looking.cancel()
+            if volume_folders is not None:
+                volume_folders.close()
+            supervisor.stop()
+            await inputs.close()
+            await objects.close()
+
+
+def _report_worker(fd: int | None, worker: WorkerState) -> None:
+    """Reports an unhealthy or ready worker to the parent process, which prints it at its terminal."""
+    if fd is None or worker.state not in ("unhealthy", "ready"):
+        return
+    log_tail = "\n".join(worker.log_tail).encode()[-LOG_TAIL_MAX_BYTES:].decode(errors="replace")
+    report = {
+        "endpoint": worker.endpoint,
+        "version": worker.version,
+        "worker": worker.worker,
+        "state": worker.state,
+    }
+    send_line({**report, "reason": worker.reason[:REASON_MAX_CHARACTERS], "log": log_tail.splitlines()}, fd)
+
+
+async def _report_late_engine(agent: Agent, engine: ContainerEngine, mounted: HostFolders) -> None:
+    if await late_engine(engine, agent.settings.node, os.environ, mounted):
+        agent.learn(container_facts(engine.facts))
+
+
+def spawner(
+    folder: Path, isolated: Isolation, containers: ContainerSpawner, variables: Mapping[str, str]
+) -> Spawner:
+    """Only plain processes get this host's environment: a container has none of the host's folders."""
+    environment = host_environment(variables)
+    local = LocalSpawner(
+        folder,
+        users=isolated.users,
+        host=isolated.host,
+        cgroups=isolated.cgroups,
+        writable=[Path(environment[WEIGHTS_DIR])],
+    )
+    plain = SpawnerByKind(ZygoteSpawner(local), _serving(local))
+    return SpawnerByImage(_OnThisHost(plain, environment), containers, _serving(containers, PRINTED_LATE_S))
+
+
+def _serving(starter: Starter, late_s: float = 0.0) -> Callable[[], Spawner]:
+    def serving_protocol() -> Spawner:
+        from stoker.agent.protocol.server import ProtocolServer
+
+        return ProtocolSpawner(starter, ProtocolServer(), late_s)
+
+    return serving_protocol
+
+
+def host_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The host's variables for workers. Their HOME is a folder of their own, so they need the cache's
+    path."""
+    return {WEIGHTS_DIR: variables.get(WEIGHTS_DIR) or str(weights_folder().absolute())}
+
+
+class _OnThisHost:
+    """A spawner that adds this host's environment; the endpoint's own variables have priority."""
+
+    def __init__(self, spawner: Spawner, environment: Mapping[str, str]) -> None:
+        self._spawner, self._environment = spawner, environment
+
+    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> WorkerProcess:
+        return self._spawner.spawn(replace(spec, env={**self._environment, **spec.env}), device, watcher)
+
+    async def close(self) -> None:
+        await self._spawner.close()
+
+
+def node_id(folder: Path) -> str:
+    """The node's id, created at the first start. Control detects two agents with copies of one folder."""
+    path = folder / "node_id"
+    if not path.exists():
+        write_private(path, short_id(SystemRandom()) + "\n")
+    found = path.read_text(encoding="utf-8").strip()
+    if not found:
+        raise CliError(f"{path} is empty; remove it, and a new id is created")
+    return found
+
+
+class NodeCredential:
+    """What this host authenticates with: the credential that it got when it joined, else the join token."""
+
+    def __init__(self, folder: Path, join_token: str | None) -> None:
+        self._path, self._join_token = folder / "node_credential", join_token
+
+    def token(self) -> str:
+        try:
+            return read_private(self._path)
+        except FileNotFoundError:
+            if self._join_token is None:
+                raise CliError(
+                    "an agent joins with a token: --join-token, or STOKER_JOIN_TOKEN in the environment; one"
+                    f" that has joined before needs none, but there is no {self._path}"
+                ) from None
+            return self._join_token
+
+    def keep(self, credential: str) -> bool:
+        """Stores the credential with mode 0600. Returns False if the disk does not accept it: control issues
+        another one at the next join."""
+        try:
+            write_private(self._path, credential + "\n")
+        except OSError as error:
+            log.warning("the node's credential cannot be stored in %s: %s", self._path, error.strerror)
+            return False
+        return True
+
+
+def connector(options: AgentOptions, credential: NodeCredential) -> Callable[[], Awaitable[AgentStream]]:
+    """Returns a function that connects. It reads the TLS files each time, so that a renewed certificate is
+    used."""
+
+    async def connect_once() -> AgentStream:
+        return await connect(
+            options.control,
+            credential.token(),
+            ca=_read(options.tls_ca),
+            cert=_read(options.tls_cert),
+            key=_read(options.tls_key),
+        )
+
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise CliError("a certificate of the agent's own needs both --tls-cert and --tls-key")
+    if options.tls_ca is None and not options.insecure and not stays_here(options.control):
+        raise CliError(
+            f"the join token and every job would go to {options.control} in the clear: give --tls-ca, the"
+            " authority that signed control's certificate, or --insecure"
+        )
+    return connect_once
+
+
+def _read(file: Path | None) -> bytes | None:
+    return None if file is None else file.read_bytes()
+
+
+class _AnnounceOnce:
+    """Announces that the agent is ready when its first session begins."""
+
+    def __init__(self, devices: Sequence[Device], fd: int | None, warning: str) -> None:
+        self._devices, self._fd, self._warning = devices, fd, warning
+        self._done = False
+
+    def __call__(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        names = ", ".join(f"{device.name} ({device.kind})" for device in self._devices)
+        kinds = " ".join(sorted({device.kind for device in self._devices}))
+        facts = {"devices": names, "kinds": kinds, "warning": self._warning}
+        announce(facts, self._fd, more=True)
+        log.info("connected; devices: %s", names)

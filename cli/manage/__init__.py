@@ -1,0 +1,1 @@
+"""Commands for keys, endpoints and other resources, bills and weights."""

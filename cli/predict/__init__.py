@@ -1,0 +1,1 @@
+"""`stoker predict`: runs a handler once on this machine, without control plane, agent or worker process."""

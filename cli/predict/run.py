@@ -1,0 +1,140 @@
+"""Runs the handler in this process and prints what comes of it.
+
+    standard output  the output, as JSON; files as the paths that they were saved under
+    standard error   what the handler prints, `progress {...}`, `chunk {...}`, and why it failed
+
+Only a frame of the handler's own code is in a traceback, as in the error that callers would see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stoker.cli.errors import CliError
+from stoker.cli.predict.device import first_device
+from stoker.worker.errors import RegistrationError, describe
+from stoker.worker.sdk import Device
+from stoker.worker.setup.registration import load
+from stoker.worker.testing import LocalFile, LocalJob
+
+FAILED, INTERRUPTED = 1, 130
+
+
+def run(handler: str, input_: dict[str, Any], out: Path, *, use_gpu: bool) -> int:
+    """The exit status: 0 if it returned, 1 if it raised, 130 if Ctrl-C cancelled it. `handler` is an absolute
+    path and a name. Raises CliError if it cannot be loaded."""
+    device = first_device(os.environ) if use_gpu else Device()
+    print(f"on {device.name}", file=sys.stderr)
+    with _output_on_stderr() as result:
+        job = _local_job(handler, input_, device)
+        begun = time.monotonic()
+        with _cancelled_by_ctrl_c(job) as cancelled:
+            error = _error_of(job)
+        if error is not None:
+            print(error, file=sys.stderr)
+            return INTERRUPTED if cancelled.is_set() else FAILED
+        print(f"done in {time.monotonic() - begun:.2f} s", file=sys.stderr)
+        value = save_files(job.result(), out)
+    print(json.dumps(value, ensure_ascii=False, indent=2 if os.isatty(result) else None), flush=True)
+    return 0
+
+
+def _local_job(handler: str, input_: dict[str, Any], device: Device) -> LocalJob:
+    try:
+        return LocalJob(
+            load(handler).target,
+            input_,
+            device=device,
+            network=True,
+            on_progress=lambda value: _print_event("progress", value),
+            on_chunk=lambda value: _print_event("chunk", value),
+        )
+    except RegistrationError as error:
+        raise CliError(str(error)) from None
+
+
+def _error_of(job: LocalJob) -> str | None:
+    """Runs the job. The text that the platform would show if it failed: what the handler raised, with its
+    traceback. A class that raises in `setup` has run no job, and fails the same way."""
+    try:
+        return job.run().error
+    except Exception as error:  # the handler's own code may raise anything
+        return describe(error)
+
+
+def save_files(value: Any, folder: Path) -> Any:
+    """The value with each file replaced by the path that it was saved under, in `folder`. Two files of one
+    output never have one path; those of an earlier run are replaced."""
+    taken: set[Path] = set()
+
+    def saved(item: Any) -> Any:
+        if isinstance(item, dict):
+            return {key: saved(below) for key, below in item.items()}
+        if isinstance(item, list):
+            return [saved(below) for below in item]
+        return _save(item, folder, taken) if isinstance(item, LocalFile) else item
+
+    return saved(value)
+
+
+def _save(file: LocalFile, folder: Path, taken: set[Path]) -> str:
+    name = Path(file.name).name
+    path, number = folder / name, 1
+    while path in taken:
+        number += 1
+        path = folder / f"{Path(name).stem}-{number}{Path(name).suffix}"
+    taken.add(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file.path, path)
+    except OSError as error:
+        raise CliError(f"the file {name} of the output cannot be saved as {path}: {error.strerror}") from None
+    return str(path)
+
+
+def _print_event(kind: str, value: Any) -> None:
+    print(kind, json.dumps(value, ensure_ascii=False, default=str), file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _output_on_stderr() -> Iterator[int]:
+    """What the handler prints goes to standard error, also from its child processes and from C; standard
+    output gets the output alone. The descriptor of the true standard output."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield kept
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def _cancelled_by_ctrl_c(job: LocalJob) -> Iterator[threading.Event]:
+    """The first Ctrl-C cancels the job, as a caller's cancel does, and sets the event; the second one raises
+    KeyboardInterrupt."""
+    cancelled = threading.Event()
+
+    def cancel(*_: object) -> None:
+        cancelled.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("cancelling; Ctrl-C again kills it", file=sys.stderr, flush=True)
+        job.cancel("Ctrl-C")
+
+    before = signal.signal(signal.SIGINT, cancel)
+    try:
+        yield cancelled
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,42 @@
+"""The explorers, /docs and /v1/docs: Swagger UI as it is installed here. They load nothing from elsewhere.
+
+The files come from the package fastapi-offline, which is nothing but them and a class that is not used here.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+ASSETS = "/docs/assets"
+"""Below the root, for both pages; no key is asked for."""
+
+
+def assets() -> Mount:
+    found = find_spec("fastapi_offline")
+    assert found is not None
+    assert found.origin is not None
+    return Mount(ASSETS, StaticFiles(directory=Path(found.origin).parent / "static"))
+
+
+def add_explorer(app: FastAPI, document: str) -> None:
+    """At /docs of this application, over the document at this address."""
+    page = get_swagger_ui_html(
+        openapi_url=document,
+        title=app.title,
+        swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
+        swagger_css_url=f"{ASSETS}/swagger-ui.css",
+        swagger_favicon_url=f"{ASSETS}/favicon.png",
+        swagger_ui_parameters={"validatorUrl": None},  # else a badge sends the document to its makers
+    )
+
+    async def explorer() -> Response:
+        return page
+
+    app.add_api_route("/docs", explorer, methods=["GET", "HEAD"], include_in_schema=False)

@@ -1,0 +1,32 @@
+"""What the HTTP layer may be set to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random, SystemRandom
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """Waits in milliseconds as callers give them. `rng` draws the ids of inputs that are refused.
+
+    `now_ns` is the clock of the rate limits: it never goes back.
+    """
+
+    run_body_bytes: int = 10 * MIB
+    runsync_body_bytes: int = 20 * MIB
+    file_bytes: int = 60 * MIB
+    wait_ms: int = 90_000
+    hosted_wait_ms: int = 300_000
+    stream_wait_ms: int = 8_000  # below the 10 s after which the stock Python client gives up
+    keepalive_s: float = 15.0
+    rate_limits: bool = True
+    requests_per_worker: int = 50
+    now_ns: Callable[[], int] = time.monotonic_ns
+    cors_origins: tuple[str, ...] = ()
+    version: str = "0.1.0"
+    rng: Random = field(default_factory=SystemRandom)

@@ -1,0 +1,1 @@
+"""The configuration: the sections of `stoker.toml`, their checks, and the settings of control."""

@@ -1,0 +1,216 @@
+"""Which node may come in: a join token brings it once, and from then on a credential of its own does.
+
+    join token ── of a node that nobody knows ── revoked, expired, no uses left ──> refused
+        │                                     └─> NEW: one use less, and a credential that nobody else has
+        ├── of one that never came with its credential ── the token that it joined with ──> AGAIN: another
+        │                                                                  (the first may not have arrived)
+        ├── of one whose credential was revoked ── a token made after that ──> NEW
+        └── of any other that is known ──> refused: its id belongs to its credential
+    credential ── of this node, and not revoked ──> BACK; of several that nobody used, the first to come stays
+               └─> refused
+
+A join token lies on every host that was started with it, so it says nothing about which of them speaks: it
+gets the node a credential and no session, and only the credential opens one. The rule is `entry`, which is
+pure; the rest reads and writes what it decides about.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import delete, select, update
+
+from stoker.control.store.database.opening import Conn
+from stoker.control.store.database.schema import keys as key_rows
+from stoker.control.store.database.schema import nodes
+from stoker.control.store.resources import keys
+from stoker.control.store.resources.keys import Entropy, note_use
+
+UNKNOWN = "this join token is not known, or was revoked: make one with `stoker key create --join`"
+OUT = (
+    "this node's credential is not known, or was revoked: to let the node in again, remove the file"
+    " node_credential from its data folder, and start its agent with a join token made by"
+    " `stoker key create --join`"
+)
+
+
+UNUSED_MOST = 16
+"""Credentials of one node that wait for their first use. Each Hello that is answered too late for its agent
+leaves one, and the agent may have kept any of them."""
+
+
+class JoinRefused(Exception):
+    """An agent may not join with this token or credential; the text says why."""
+
+
+class Entry(Enum):
+    NEW = "it joins, and spends a use"
+    AGAIN = "it joined, and gets another credential"
+    BACK = "it comes back with its credential"
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """A join token, or a node's credential (`node` says whose), that is known and was not revoked."""
+
+    id: str
+    created_at: float
+    expires_at: float | None = None
+    uses_left: int | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the store has of a node: the token that it joined with, and its credential's id. `used`: it came
+    with the credential before."""
+
+    join_key: str = ""
+    credential: str = ""
+    used: bool = False
+    revoked_at: float | None = None
+
+
+def entry(brought: Brought, node: str, known: Known | None, now: float) -> Entry:
+    """How this node comes in. Raises JoinRefused."""
+    if brought.node is not None:
+        if known is None or not (known.credential == brought.id or _may_be_first(brought, node, known)):
+            whose = "an earlier one of this node" if brought.node == node else f"that of node {brought.node}"
+            raise JoinRefused(f"this credential is not node {node}'s: it is {whose}")
+        return Entry.BACK
+    if known is not None and known.join_key and known.revoked_at is None:
+        if known.join_key == brought.id and not known.used:
+            return Entry.AGAIN
+        raise JoinRefused(
+            f"node {node} is known, and its id belongs to the credential that it got when it joined. On a"
+            " copy of its host, remove node_id from the data folder; to let the node itself in again, see"
+            " `stoker node revoke`"
+        )
+    if known is not None and known.revoked_at is not None and brought.created_at <= known.revoked_at:
+        raise JoinRefused(f"node {node} was turned out after join token {brought.id} was made: make another")
+    return _joins(brought, now)
+
+
+def _may_be_first(brought: Brought, node: str, known: Known) -> bool:
+    """A Hello that control saw late got the node another one, while its agent had kept this."""
+    return brought.node == node and not known.used and known.revoked_at is None
+
+
+def _joins(brought: Brought, now: float) -> Entry:
+    another = "make another with `stoker key create --join`"
+    if brought.expires_at is not None and brought.expires_at <= now:
+        raise JoinRefused(f"join token {brought.id} has expired: {another}")
+    if brought.uses_left == 0:
+        raise JoinRefused(f"join token {brought.id} has been used as often as it may be: {another}")
+    return Entry.NEW
+
+
+# ---- on the store -------------------------------------------------------------------------------
+
+
+def unknown(conn: Conn, token: str) -> str | None:
+    """Why nobody may speak with this token or credential, whoever it is; None for one that is known."""
+    if keys.find(conn, _kind(token), token) is not None:
+        return None
+    return UNKNOWN if _kind(token) == "join" else OUT
+
+
+def refuses(conn: Conn, token: str, node: str, now: float) -> str | None:
+    """Why this node may not come in with this; None when it may."""
+    try:
+        entry(_brought(conn, token), node, _known(conn, node), now)
+    except JoinRefused as refused:
+        return str(refused)
+    return None
+
+
+def is_join_token(token: str) -> bool:
+    """Whether it is for `join`; any other is for `comes_back`."""
+    return _kind(token) == "join"
+
+
+def join(conn: Conn, token: str, node: str, now: float, entropy: Entropy = os.urandom) -> str:
+    """The node joins with this token; returns the credential with which it is to come back. Raises
+    JoinRefused, where `refuses` says why.
+
+    To be called when the node's row is there, in the transaction that made it: a token that may be used once
+    is spent by whoever is first, and a refusal takes the row back.
+    """
+    brought, known = _brought(conn, token), _known(conn, node)
+    if entry(brought, node, known, now) is Entry.NEW:
+        spent = update(key_rows).where(key_rows.c.id == brought.id, key_rows.c.uses_left > 0)
+        conn.execute(spent.values(uses_left=key_rows.c.uses_left - 1))
+        _forget_unused(conn, node)
+    else:  # a full disk may ask for many
+        _forget_unused(conn, node, newest=UNUSED_MOST - 1)
+    note_use(conn, {brought.id: now})
+    account = conn.execute(select(key_rows.c.account).where(key_rows.c.id == brought.id)).scalar_one()
+    record, credential = keys.create_credential(conn, node=node, now=now, account=account, entropy=entropy)
+    theirs = update(nodes).where(nodes.c.id == node)
+    conn.execute(theirs.values(join_key=brought.id, credential=record.id, account=account))
+    return credential
+
+
+def comes_back(conn: Conn, credential: str, node: str, now: float) -> None:
+    """The node is there again. Raises JoinRefused, where `refuses` says why."""
+    brought = _brought(conn, credential)
+    entry(brought, node, _known(conn, node), now)
+    note_use(conn, {brought.id: now})
+    _forget_unused(conn, node, but=brought.id)
+    conn.execute(update(nodes).where(nodes.c.id == node).values(credential=brought.id))
+
+
+def _forget_unused(conn: Conn, node: str, but: str = "", newest: int = 0) -> None:
+    """Deletes the credentials of this node that were never used: all but one, or but the newest."""
+    unused = (key_rows.c.last_used_at.is_(None), key_rows.c.revoked_at.is_(None), key_rows.c.id != but)
+    theirs = select(key_rows.c.id).where(key_rows.c.kind == "node", key_rows.c.name == node, *unused)
+    by_age = theirs.order_by(key_rows.c.created_at.desc(), key_rows.c.id)
+    forgotten = conn.execute(by_age).scalars().all()[newest:]
+    conn.execute(delete(key_rows).where(key_rows.c.id.in_(forgotten)))
+
+
+def speaks_for(conn: Conn, credential: str, node: str) -> bool:
+    """Whether this is the node's credential, and good."""
+    row = keys.find(conn, "node", credential)
+    known = _known(conn, node)
+    return row is not None and known is not None and bool(row.id == known.credential)
+
+
+def revoke(conn: Conn, node: str, now: float) -> bool:
+    """The node's credential is good no more. False: it had none, or it was revoked before."""
+    known = _known(conn, node)
+    return known is not None and keys.revoke_key(conn, known.credential, now)
+
+
+def revoked_nodes(conn: Conn) -> frozenset[str]:
+    """The nodes whose credential was revoked."""
+    theirs = select(nodes.c.id).join(key_rows, key_rows.c.id == nodes.c.credential)
+    return frozenset(conn.execute(theirs.where(key_rows.c.revoked_at.is_not(None))).scalars())
+
+
+def _kind(token: str) -> keys.Kind:
+    return "node" if token.startswith("nk_") else "join"
+
+
+def _brought(conn: Conn, token: str) -> Brought:
+    kind = _kind(token)
+    row = keys.find(conn, kind, token)
+    if row is None:
+        raise JoinRefused(UNKNOWN if kind == "join" else OUT)
+    node = row.name if kind == "node" else None
+    return Brought(row.id, row.created_at, row.expires_at, row.uses_left, node)
+
+
+def _known(conn: Conn, node: str) -> Known | None:
+    found = (
+        select(nodes.c.join_key, nodes.c.credential, key_rows.c.last_used_at, key_rows.c.revoked_at)
+        .select_from(nodes.outerjoin(key_rows, key_rows.c.id == nodes.c.credential))
+        .where(nodes.c.id == node)
+    )
+    row: Any = conn.execute(found).first()
+    if row is None:
+        return None
+    return Known(row.join_key, row.credential, row.last_used_at is not None, row.revoked_at)

@@ -1,0 +1,263 @@
+"""Commits what the connected nodes report, and brings the cluster state up to date with it.
+
+    reports ──valid?──> cluster state ──> one transaction: outcomes, chunks, the next claims ──> Ack, Assigns
+       └── not valid: logged once, and the attempt that is not the node's is stopped there
+
+A double run is wasted work, never a double result: the store guards outcomes by node and attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from stoker.control import store
+from stoker.control.config.settings import PlaneSettings
+from stoker.control.errors import Unavailable
+from stoker.control.jobs.waiters import JobChanges, JobWaiters
+from stoker.control.nodes.session import NodeSession, RejectedReport
+from stoker.control.rules import validation
+from stoker.control.rules.hello import sampled
+from stoker.control.rules.pods import WantedPod
+from stoker.control.rules.validation import InvalidReport
+from stoker.control.scheduling.cluster_state import ClusterState, NodeState
+from stoker.control.scheduling.dispatch import Dispatch
+from stoker.control.scheduling.worker_scaling import WorkerScaling
+from stoker.control.store import Conn
+from stoker.control.store.database.commits import Commits
+from stoker.control.types import Claimed, Reported
+from stoker.wire.messages import (
+    AttemptKey,
+    Beat,
+    Cancel,
+    Chunk,
+    DeviceSample,
+    Outcome,
+    Progress,
+    Refused,
+    Released,
+    Report,
+    Uploading,
+    Usage,
+    VolumeUsed,
+    WorkerState,
+)
+from stoker.wire.streams import StreamEnded
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    reported: Reported
+    claimed: tuple[Claimed, ...]
+    unpaid: Sequence[str]
+
+
+class NodeReports:
+    """`pods_seen` and `volume_used` take what nodes report of pods and volumes."""
+
+    def __init__(
+        self,
+        settings: PlaneSettings,
+        commits: Commits,
+        cluster: ClusterState,
+        dispatch: Dispatch,
+        scaling: WorkerScaling,
+        waiters: JobWaiters,
+        changes: JobChanges,
+        pods_seen: Callable[[Sequence[WantedPod]], None],
+        volume_used: Callable[[VolumeUsed], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._commits = commits
+        self._cluster = cluster
+        self._dispatch = dispatch
+        self._scaling = scaling
+        self._waiters = waiters
+        self._changes = changes
+        self.pods_seen = pods_seen
+        self._volume_used = volume_used
+        self._clock = clock
+
+    async def receive(self, session: NodeSession, reports: Sequence[Report], beat: Beat | None) -> None:
+        if session.draining:
+            self._drains(session)
+        try:
+            if beat is not None:
+                await self._beat(session, beat)
+            good, rejected = session.given.sift(reports)
+            if good:
+                freed = self._apply_to_cluster(session, good)
+                try:
+                    await self._commit(session, good, freed)
+                except Unavailable:
+                    raise
+                except Exception:
+                    log.exception(
+                        "a batch of reports of node %s failed; trying them one by one", session.node
+                    )
+                    await self._commit_one_by_one(session, good)
+                session.given.end(good)
+            if rejected:
+                await self._answer_rejected(session, rejected)
+        except Unavailable as error:
+            log.error("what node %s reports could not be stored: %s", session.node, error)
+            raise StreamEnded(f"{error}, and report again") from error
+
+    def _drains(self, session: NodeSession) -> None:
+        node = self._cluster.nodes.get(session.node)
+        if node is not None and node.session == session.session and not node.draining:
+            log.info("node %s is about to go: its workers get no more jobs", session.node)
+            self._scaling.leaves(session.node)
+
+    async def _answer_rejected(self, session: NodeSession, rejected: Sequence[RejectedReport]) -> None:
+        """An attempt that is not the node's is to stop there; one that is, and whose end cannot be taken, has
+        ended: its job is given out again."""
+        for rejection in rejected:
+            match rejection.report.body:
+                case Outcome(job=job, attempt=attempt) if AttemptKey(job, attempt) in session.given.attempts:
+                    self._cluster.release(AttemptKey(job, attempt), self._clock())
+                    await self._drop(session.node, AttemptKey(job, attempt))
+                case (
+                    Outcome(job=job, attempt=attempt)
+                    | Chunk(job=job, attempt=attempt)
+                    | Progress(job=job, attempt=attempt)
+                    | Uploading(job=job, attempt=attempt)
+                ):
+                    session.cancel(Cancel(job, attempt, "it was not given to this node, or is long over"))
+
+    async def _beat(self, session: NodeSession, beat: Beat) -> None:
+        node = self._cluster.nodes.get(session.node)
+        if node is not None and beat.samples:
+            before = node.unhealthy
+            note_samples(session, node, beat.samples)
+            if node.unhealthy != before:
+                log.warning("node %s: devices out of placement: %s", session.node, node.unhealthy or "none")
+                self._scaling.avoid(session.node)
+        now = self._clock()
+        if not await self._commits.commit(
+            lambda conn: store.touch_node(conn, session.node, session.session, now)
+        ):
+            raise StreamEnded("a newer session of this node exists")
+
+    async def _commit(self, session: NodeSession, reports: Sequence[Report], freed: Collection[str]) -> None:
+        """`freed`: the endpoints of whose workers slots became free."""
+        backlog = self._dispatch.backlog
+        waiting = {endpoint: backlog[endpoint] for endpoint in sorted(backlog.keys() & freed)}
+        slots = self._dispatch.reserve(waiting)
+        now, node, number = self._clock(), session.node, session.session
+
+        def work(conn: Conn) -> _Committed:
+            unpaid: list[str] = []
+            due = [
+                report
+                for report in reports
+                if not isinstance(report.body, Usage) or _is_paid(conn, node, report.body, unpaid)
+            ]
+            reported = store.apply_reports(
+                conn, node=node, session=number, reports=due, now=now, prices=self._settings.price_list
+            )
+            if any(change.losers for change in reported.changed):
+                store.noted(conn, reported.changed)
+            if reported.orphans:
+                store.note_orphans(conn, [artifact.key for artifact in reported.orphans])
+            claimed = store.claim(conn, slots, now) if slots and not self._dispatch.closed else ()
+            return _Committed(reported, claimed, unpaid)
+
+        claimed: tuple[Claimed, ...] = ()
+        try:
+            done = await self._commits.commit(work)
+            claimed = done.claimed
+        finally:
+            self._dispatch.settle(slots, claimed)
+        if slots:
+            self._dispatch.note_exhausted(slots, claimed, waiting)
+        for endpoint in backlog.keys() & freed:
+            self._dispatch.look(endpoint)
+        self._changes.apply(done.reported.changed)
+        for why in done.unpaid[:1]:
+            session.given.tell("Usage", why)
+        if done.reported.pods:
+            self.pods_seen(done.reported.pods)
+        for key in done.reported.chunks:
+            self._waiters.changed(key.job)
+        for key in done.reported.stale:
+            self._waiters.changed(key.job)  # an end whose commit was uncertain woke nobody
+            session.cancel(Cancel(key.job, key.attempt, "a newer attempt has begun, or the job has ended"))
+
+    async def _commit_one_by_one(self, session: NodeSession, reports: Sequence[Report]) -> None:
+        for report in reports:
+            try:
+                await self._commit(session, [report], ())
+            except Unavailable:
+                raise
+            except Exception:
+                kind = type(report.body).__name__  # not its content, which is the caller's
+                log.exception("report %d of node %s, a %s, is dropped", report.number, session.node, kind)
+                if isinstance(report.body, Outcome):
+                    await self._drop(session.node, AttemptKey(report.body.job, report.body.attempt))
+
+    async def _drop(self, node: str, key: AttemptKey) -> None:
+        """Its outcome cannot be stored, and its node will not tell another: the job is given out again."""
+        now = self._clock()
+        self._changes.apply(
+            await self._commits.commit(
+                lambda conn: store.noted(conn, store.drop_attempt(conn, node, key, now))
+            )
+        )
+
+    def _apply_to_cluster(self, session: NodeSession, reports: Sequence[Report]) -> set[str]:
+        """Returns the endpoints of whose workers slots became free."""
+        freed: set[str | None] = set()
+        for report in reports:
+            match report.body:
+                case WorkerState() as news:
+                    self._worker_news(session, news)
+                case VolumeUsed() as used:
+                    self._volume_used(used)
+                case Outcome(job=job, attempt=attempt) | Released(job=job, attempt=attempt):
+                    freed.add(self._cluster.release(AttemptKey(job, attempt), self._clock()))
+                case Refused(job, attempt, reason):
+                    log.warning("node %s refused job %s: %s", session.node, job, reason)
+                    freed.add(self._cluster.release(AttemptKey(job, attempt), self._clock()))
+        return {endpoint for endpoint in freed if endpoint is not None}
+
+    def _worker_news(self, session: NodeSession, news: WorkerState) -> None:
+        worker = self._cluster.workers.get(news.worker)
+        if worker is None or worker.session != session.session:
+            return
+        if news.state == "gone":
+            self._cluster.remove_worker(news.worker)
+            self._scaling.went(news.worker)
+        elif worker.state != "stopping":
+            if news.state != worker.state:
+                worker.idle_since = self._clock()
+            worker.state, worker.reason = news.state, news.reason
+            if news.state == "stopping" and worker.spec is not None:
+                worker.spec = None  # it is replaced, and its agent must hear that it is not wanted again
+                self._scaling.desired.tell(session.node)
+            worker.log_tail, worker.serves = news.log_tail, news.serves
+            worker.concurrency = news.slots or worker.concurrency
+            self._dispatch.look(worker.endpoint)
+        self._scaling.wake.set()
+
+
+def note_samples(session: NodeSession, node: NodeState, samples: Iterable[DeviceSample]) -> None:
+    """Keeps the samples of devices that the node has; others are rejected."""
+    own, why = sampled(samples, {device.uuid for device in node.devices})
+    node.note(own)
+    if why is not None:
+        session.given.tell("Beat", why)
+
+
+def _is_paid(conn: Conn, node: str, span: Usage, unpaid: list[str]) -> bool:
+    """Whether somebody pays for this span of usage; adds to `unpaid` why nobody does."""
+    try:
+        validation.paid(span, store.usage_owner(conn, node, span))
+    except InvalidReport as error:
+        unpaid.append(str(error))
+        return False
+    return True

@@ -1,0 +1,89 @@
+"""What control believes of a Hello and of a beat: facts about the node, workers that it was given. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from stoker.control.rules.validation import (
+    DEVICES_MAX,
+    FACT_MAX,
+    HELD_MAX,
+    NAME,
+    NUMBER_MAX,
+    AssignedWorker,
+    InvalidReport,
+    check_slots,
+    checked,
+    few,
+    no_name,
+    shown,
+)
+from stoker.wire.messages import DeviceSample, HeldWorker, Hello
+
+FACTS_MAX = 256
+
+
+def greeted(hello: Hello) -> Hello:
+    """What a node reports of itself; only its own devices have samples. Raises InvalidReport."""
+    for name, most in (("devices", DEVICES_MAX), ("workers", HELD_MAX), ("attempts", HELD_MAX)):
+        few(name, getattr(hello, name), most)
+    few("pods", hello.pods, HELD_MAX)
+    few("facts", hello.facts, FACTS_MAX)
+    for fact, value in hello.facts.items():
+        if not NAME.fullmatch(fact):
+            raise no_name("facts", fact)
+        if len(value) > FACT_MAX or "\x00" in value:
+            raise InvalidReport(f"facts[{shown(fact)}] must be at most {FACT_MAX} characters without NUL")
+    _devices(hello)
+    return checked(hello)
+
+
+def _devices(hello: Hello) -> None:
+    seen: set[str] = set()
+    for n, device in enumerate(hello.devices):
+        name = f"devices[{n}]"
+        checked(device, f"{name}.")
+        if device.uuid in seen:
+            raise InvalidReport(f"{name}.uuid {shown(device.uuid)} is named twice")
+        seen.add(device.uuid)
+
+
+def held_workers(
+    held: Iterable[HeldWorker], given: Mapping[str, AssignedWorker]
+) -> tuple[tuple[HeldWorker, ...], tuple[HeldWorker, ...]]:
+    """Those that this node was given, as they were given; and all others."""
+    known, others = [], []
+    for worker in held:
+        as_given = given.get(worker.worker)
+        try:
+            known.append(_as_given(worker, as_given))
+        except InvalidReport:
+            others.append(worker)
+    return tuple(known), tuple(others)
+
+
+def _as_given(worker: HeldWorker, given: AssignedWorker | None) -> HeldWorker:
+    if given is None or (worker.endpoint, worker.version) != (given.endpoint, given.version):
+        raise InvalidReport(f"worker {shown(worker.worker)} is not one that control gave to this node")
+    check_slots(worker.slots, given)
+    return replace(checked(worker), devices=given.devices)
+
+
+def sampled(
+    samples: Iterable[DeviceSample], devices: Collection[str]
+) -> tuple[tuple[DeviceSample, ...], str | None]:
+    """Those of the node's own devices; and why one is left out, if one is."""
+    own, why = [], None
+    for sample in samples:
+        numbers = (sample.memory_used, sample.utilisation, sample.temperature, sample.ecc_uncorrected)
+        if sample.uuid not in devices:
+            why = f"samples: device {shown(sample.uuid)} is not one of this node"
+        elif any(number is not None and not 0 <= number <= NUMBER_MAX for number in numbers):
+            why = f"samples: a number of device {sample.uuid} is over {NUMBER_MAX}"
+        elif sample.power is not None and not math.isfinite(sample.power):
+            why = f"samples: power of device {sample.uuid} must be a number, not {sample.power}"
+        else:
+            own.append(checked(sample))
+    return tuple(own), why

@@ -1,0 +1,401 @@
+"""What control believes a node: only what is about things that control gave to that node.
+
+    message ──> is it about a worker, an attempt, a pod, a volume, a device that the node was given?
+             └── are its keys below the attempt's prefix, its numbers fit for a column, its JSON JSON?
+                  ├── yes: the message, cleaned ──> it may change what control knows
+                  └── no: InvalidReport, which names the field ──> one line in the log, and nothing else
+
+This is the one place that says who may say what about what (docs/security.md has it as a table). Pure: what
+was given is looked up by `Given`; time, the store and the log are the caller's. `believed` knows every kind
+of report, `paid` who pays usage, `printed` the lines of a log; `control.rules.hello` does a Hello and a beat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar, get_args
+
+from stoker.wire import json_text, messages
+from stoker.wire.messages import (
+    Artifact,
+    AttemptKey,
+    Chunk,
+    Device,
+    DeviceSample,
+    HeldWorker,
+    Hello,
+    LogLines,
+    Outcome,
+    PodState,
+    PortMapping,
+    Price,
+    Progress,
+    Ref,
+    Refused,
+    Released,
+    ReportBody,
+    Span,
+    Uploading,
+    Usage,
+    VolumeUsed,
+    WorkerState,
+)
+
+T = TypeVar("T")
+
+NUMBER_MAX = 2**63 - 1
+"""What a column of the store holds."""
+
+AMOUNT_MAX = 2**53
+"""Of what a job took or made: sums of many are still numbers that a column holds."""
+
+NANO_USD_MAX = 10**15
+"""A million US dollars, for one span."""
+
+INLINE_MAX = 1024 * 1024
+"""Bytes of an output, a piece or a progress value within a message; what is larger lies elsewhere."""
+
+HELD_MAX = 8192
+"""Of each kind of thing that a Hello names. An agent's outbox holds half as many reports."""
+
+DEVICES_MAX = 256
+NAME_MAX = 256
+FACT_MAX = 4096
+
+NAME = re.compile(rf"[^\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
+_WORKER_STATES = frozenset(get_args(messages.WorkerPhase))
+_POD_STATES = frozenset(get_args(messages.PodPhase))
+_ENDS = frozenset(get_args(messages.End))
+_DEVICE_KINDS = frozenset(get_args(messages.DeviceKind))
+_USAGE = {"worker": frozenset({"starting", "running", "idle"}), "pod": frozenset({"running"})}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """`numbers` are at most so large, `names` have no control characters, `words` are one of these. `texts`
+    are for people: so many of their characters are kept, and no NUL, which PostgreSQL does not store."""
+
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    words: Mapping[str, Collection[str]] = field(default_factory=dict)
+    texts: Mapping[str, int | None] = field(default_factory=dict)
+
+
+_ANY = _Fields()
+_FIELDS: Mapping[type[Any], _Fields] = {
+    Refused: _Fields(texts={"reason": None}),
+    Outcome: _Fields(
+        numbers={"wait_ms": AMOUNT_MAX, "execution_ms": AMOUNT_MAX, "log_first": AMOUNT_MAX},
+        words={"end": _ENDS},
+        texts={"worker": None, "error": None, "log": None},
+    ),
+    Ref: _Fields({"size": NUMBER_MAX}, ("sha256",)),
+    Artifact: _Fields({"size": NUMBER_MAX}, ("sha256", "media_type")),
+    Span: _Fields({"quantity": AMOUNT_MAX, "nano_usd": NANO_USD_MAX}, ("kind", "unit")),
+    WorkerState: _Fields(
+        words={"state": _WORKER_STATES}, texts={"reason": None, "log_tail": None, "serves": NAME_MAX}
+    ),
+    PodState: _Fields(
+        {"started_ms": NUMBER_MAX}, words={"state": _POD_STATES}, texts={"reason": None, "log_tail": None}
+    ),
+    PortMapping: _Fields({"private": 65535, "public": 65535}, words={"protocol": ("http", "tcp", "udp")}),
+    VolumeUsed: _Fields({"used_bytes": NUMBER_MAX}),
+    Usage: _Fields(
+        {"n": NUMBER_MAX, "began_ms": NUMBER_MAX, "ended_ms": NUMBER_MAX, "version": NUMBER_MAX},
+        ("owner", "boot"),
+    ),
+    Hello: _Fields(
+        {"first_unacked": 2**64 - 1}, ("node", "boot"), texts={"name": NAME_MAX, "agent_version": 64}
+    ),
+    Device: _Fields(
+        {"memory_total": NUMBER_MAX}, ("uuid", "name", "parent", "driver"), words={"kind": _DEVICE_KINDS}
+    ),
+    HeldWorker: _Fields(words={"state": _WORKER_STATES}, texts={"serves": NAME_MAX}),
+    DeviceSample: _Fields(texts={"ill": FACT_MAX}),
+    LogLines: _Fields({"first": AMOUNT_MAX}),
+}
+"""What the fields of each message may hold, whoever sends it."""
+
+
+class InvalidReport(Exception):
+    """The node may not report this; the text names the field, the value, and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedWorker:
+    """`slots`: how many jobs it may take at once, as its endpoint allows."""
+
+    endpoint: str
+    version: int
+    slots: int
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedAttempt:
+    """`prefix`: where all that it uploads lies; "" where that is not known any more, and nothing may be
+    named. `worker` is None, and `prices` are, where they are not known any more. With `own_bucket` its files
+    lie in its caller's bucket, where control deletes nothing."""
+
+    prefix: str
+    worker: str | None = None
+    own_bucket: bool = False
+    prices: tuple[Price, ...] | None = None
+
+
+class Given(Protocol):
+    """What control gave to one node."""
+
+    def worker(self, worker: str) -> AssignedWorker | None: ...
+
+    @property
+    def attempts(self) -> Mapping[AttemptKey, AssignedAttempt]: ...
+
+    def pod(self, pod: str) -> bool: ...
+
+    def volume(self, volume: str) -> bool | None:
+        """Whether its folder is to go; None for a volume that the node was not sent."""
+
+
+# ---- reports ------------------------------------------------------------------------------------
+
+
+def believed(body: ReportBody, given: Given) -> ReportBody:
+    """The report as it may be acted upon. Raises InvalidReport."""
+    said: ReportBody = _RULES[type(body)](checked(body), given)
+    return said
+
+
+def _progress(said: Progress, given: Given) -> Progress:
+    _attempt(said, given)
+    _json("value", said.value)
+    return said
+
+
+def _chunk(said: Chunk, given: Given) -> Chunk:
+    attempt = _attempt(said, given)
+    if said.ref is None:
+        _json("value", said.value)
+    else:
+        _ref("ref", said.ref, attempt)
+        if said.value:
+            raise InvalidReport(f"value must be empty where ref says where it lies, not {shown(said.value)}")
+    return said
+
+
+def _of_attempt(said: T, given: Given) -> T:
+    _attempt(said, given)
+    return said
+
+
+def _outcome(said: Outcome, given: Given) -> Outcome:
+    attempt = _attempt(said, given)
+    if attempt.worker is not None and said.worker != attempt.worker:
+        raise InvalidReport(f"worker must be the attempt's, {attempt.worker}, not {shown(said.worker)}")
+    if said.output_ref is not None:
+        _ref("output_ref", said.output_ref, attempt)
+    if said.artifacts:
+        _artifacts(said.artifacts, attempt)
+    if said.spans:
+        _spans(said.spans, attempt.prices)
+    if said.output is None:
+        return said
+    if len(said.output) > INLINE_MAX:
+        flaw: str | None = f"of {len(said.output)} bytes came in a message, which may have {INLINE_MAX}"
+    else:
+        flaw = json_text.flaw(said.output)
+    if flaw is None:
+        return said
+    # No caller could read it: its job fails, as another try would bring it again.
+    error = said.error or f"the output {flaw}"
+    end = "failed" if said.end == "completed" else said.end
+    return replace(said, end=end, output=None, error=error, retryable=False)
+
+
+def _artifacts(artifacts: tuple[Artifact, ...], attempt: AssignedAttempt) -> None:
+    keys: set[str] = set()
+    for n, artifact in enumerate(artifacts):
+        name = f"artifacts[{n}]"
+        if not attempt.own_bucket:
+            _key(f"{name}.key", artifact.key, attempt)
+        if artifact.key in keys:
+            raise InvalidReport(f"{name}.key {shown(artifact.key)} is named twice")
+        keys.add(artifact.key)
+        checked(artifact, f"{name}.")
+
+
+def _spans(spans: tuple[Span, ...], prices: tuple[Price, ...] | None) -> None:
+    seen: set[tuple[str, str]] = set()
+    for n, span in enumerate(spans):
+        name = f"spans[{n}]"
+        checked(span, f"{name}.")
+        if (span.kind, span.unit) in seen:
+            raise InvalidReport(f"{name} is a second one of kind {span.kind} and unit {span.unit}")
+        seen.add((span.kind, span.unit))
+        if prices is not None:
+            price = sum(one.nano_usd for one in prices if one.metric == span.unit)
+            if span.nano_usd != span.quantity * price:
+                wanted = f"{span.quantity} at {price}"
+                raise InvalidReport(f"{name}.nano_usd must be that of {wanted} each, not {span.nano_usd}")
+
+
+def _worker_state(said: WorkerState, given: Given) -> WorkerState:
+    worker = given.worker(said.worker)
+    if worker is None:
+        raise InvalidReport(f"worker {shown(said.worker)} is not one that control gave to this node")
+    if worker.endpoint and (said.endpoint, said.version) != (worker.endpoint, worker.version):
+        runs = f"version {worker.version} of endpoint {worker.endpoint}"
+        raise InvalidReport(f"endpoint and version must be the worker's, {runs}, not {shown(said.endpoint)}")
+    check_slots(said.slots, worker)
+    return said
+
+
+def _pod_state(said: PodState, given: Given) -> PodState:
+    if not given.pod(said.pod):
+        raise InvalidReport(f"pod {shown(said.pod)} is not one that control gave to this node")
+    few("ports", said.ports, HELD_MAX)
+    for n, port in enumerate(said.ports):
+        checked(port, f"ports[{n}].")
+    return said
+
+
+def _volume_used(said: VolumeUsed, given: Given) -> VolumeUsed:
+    goes = given.volume(said.volume)
+    if goes is None:
+        raise InvalidReport(f"volume {shown(said.volume)} is not one that control told this node of")
+    if said.gone and not goes:
+        raise InvalidReport(f"gone: nobody asked this node to remove volume {said.volume}")
+    return said
+
+
+def _usage(said: Usage, given: Given) -> Usage:
+    """`paid` finds out who pays, from the store: the worker may be long gone."""
+    if said.kind not in _USAGE:
+        raise InvalidReport(f"kind must be one of {', '.join(_USAGE)}, not {shown(said.kind)}")
+    if said.state not in _USAGE[said.kind]:
+        raise _not_one_of("state", said.state, _USAGE[said.kind])
+    few("devices", said.devices, DEVICES_MAX)
+    return said
+
+
+def paid(span: Usage, owner: AssignedWorker | None) -> None:
+    """Whether this node held these devices for that endpoint, or that pod. Raises InvalidReport."""
+    if owner is None:
+        raise InvalidReport(f"owner {shown(span.owner)} is not a {span.kind} that control gave to this node")
+    if span.kind == "worker" and (span.endpoint, span.version) != (owner.endpoint, owner.version):
+        runs = f"version {owner.version} of endpoint {owner.endpoint}"
+        raise InvalidReport(f"endpoint and version must be the worker's, {runs}, not {shown(span.endpoint)}")
+    if not set(span.devices) <= set(owner.devices) or len(set(span.devices)) != len(span.devices):
+        raise InvalidReport(f"devices must be of {owner.devices}, each once, not {shown(span.devices)}")
+
+
+_RULES: Mapping[type[Any], Callable[[Any, Given], Any]] = {
+    Progress: _progress,
+    Chunk: _chunk,
+    Uploading: _of_attempt,
+    Released: _of_attempt,
+    Refused: _of_attempt,
+    Outcome: _outcome,
+    WorkerState: _worker_state,
+    PodState: _pod_state,
+    VolumeUsed: _volume_used,
+    Usage: _usage,
+}
+
+
+# ---- lines --------------------------------------------------------------------------------------
+
+
+def printed(said: LogLines, node: str, runs_at: str) -> None:
+    """Lines of an attempt that somebody follows, from the node that it runs at. Raises InvalidReport."""
+    if node != runs_at:
+        which = f"attempt {said.attempt} of job {shown(said.job)}"
+        raise InvalidReport(f"{which} is not one that control gave to this node")
+    checked(said)
+
+
+# ---- fields -------------------------------------------------------------------------------------
+
+
+def checked(said: T, where: str = "") -> T:
+    """The same, its texts cleaned, if its fields hold what they may. Raises InvalidReport."""
+    rules = _FIELDS.get(type(said), _ANY)
+    for name, most in rules.numbers.items():
+        value = getattr(said, name)
+        if value is not None and not 0 <= value <= most:
+            raise InvalidReport(f"{where}{name} must be from 0 to {most}, not {value}")
+    for name in rules.names:
+        value = getattr(said, name)
+        if value is not None and not NAME.fullmatch(value):
+            raise no_name(f"{where}{name}", value)
+    for name, allowed in rules.words.items():
+        value = getattr(said, name)
+        if value not in allowed:
+            raise _not_one_of(f"{where}{name}", value, allowed)
+    changed: dict[str, Any] = {}
+    for name, most_characters in rules.texts.items():
+        value = getattr(said, name)
+        if not value:
+            continue
+        if isinstance(value, str):
+            clean: Any = value.replace("\x00", "\ufffd")[:most_characters]
+        else:
+            clean = tuple([line.replace("\x00", "\ufffd") for line in value])
+        if clean != value:
+            changed[name] = clean
+    return replace(said, **changed) if changed else said  # type: ignore[type-var]
+
+
+def _attempt(said: Any, given: Given) -> AssignedAttempt:
+    attempt = given.attempts.get(AttemptKey(said.job, said.attempt))
+    if attempt is None:
+        which = f"attempt {said.attempt} of job {shown(said.job)}"
+        raise InvalidReport(f"{which} is not one that control gave to this node")
+    return attempt
+
+
+def _ref(name: str, ref: Ref, attempt: AssignedAttempt) -> None:
+    _key(f"{name}.key", ref.key, attempt)
+    checked(ref, f"{name}.")
+
+
+def _key(name: str, key: str, attempt: AssignedAttempt) -> None:
+    """Of one file right below the prefix: a store on a file system would follow `..`."""
+    file = key.removeprefix(attempt.prefix) if attempt.prefix and key.startswith(attempt.prefix) else ""
+    if not _FILE.fullmatch(file):
+        raise InvalidReport(f"{name} must name a file right below {attempt.prefix!r}, not {shown(key)}")
+
+
+def check_slots(slots: int | None, worker: AssignedWorker) -> None:
+    if slots is not None and slots > worker.slots:
+        raise InvalidReport(f"slots must be at most {worker.slots}, as the endpoint allows, not {slots}")
+
+
+def _json(name: str, value: bytes) -> None:
+    if len(value) > INLINE_MAX:
+        raise InvalidReport(f"{name} must have at most {INLINE_MAX} bytes, not {len(value)}")
+    flaw = json_text.flaw(value)
+    if flaw is not None:
+        raise InvalidReport(f"{name} {flaw}")
+
+
+def few(name: str, values: Collection[Any], most: int) -> None:
+    if len(values) > most:
+        raise InvalidReport(f"{name} must be at most {most}, not {len(values)}")
+
+
+def no_name(name: str, value: str) -> InvalidReport:
+    allowed = f"1 to {NAME_MAX} characters without control characters"
+    return InvalidReport(f"{name} must be {allowed}, not {shown(value)}")
+
+
+def _not_one_of(name: str, value: str, allowed: Collection[str]) -> InvalidReport:
+    return InvalidReport(f"{name} must be one of {', '.join(sorted(allowed))}, not {shown(value)}")
+
+
+def shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,1 @@
+"""Which workers there are, on which devices, and which job each gets."""

@@ -1,0 +1,118 @@
+"""What each node shall run, as it is sent: its workers, pods and volumes.
+
+    give ──> news: stored with the node ──> noted: the node is told, and believed in what it says of it
+
+No node hears of a worker before it is stored that it was given it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from stoker.control.auth.secret_references import Filled
+from stoker.control.rules.validation import AssignedWorker
+from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.scheduling.node_environment import of_worker
+from stoker.control.types import Endpoint
+from stoker.wire.messages import Desired, PodSpec, VolumeSpec, WorkerSpec
+
+Given = dict[str, tuple[str, AssignedWorker]]
+"""By worker: its node, and as what that was given it."""
+
+
+class DesiredWorkers:
+    """`pods_of` and `volumes_of` name what else a node shall have; `send` brings it there."""
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        pods_of: Callable[[str], tuple[PodSpec, ...]],
+        volumes_of: Callable[[str], tuple[VolumeSpec, ...]],
+        send: Callable[[str, Desired], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._pods_of = pods_of
+        self._volumes_of = volumes_of
+        self._send = send
+        self._revision = int(clock() * 1000)  # above those of an earlier process
+        self._to_give: Given = {}
+        self._giving: Given = {}
+        self._taken: set[str] = set()
+        self._went: set[str] = set()
+
+    def give(self, node: str, spec: WorkerSpec) -> None:
+        """A new worker of this node."""
+        as_given = AssignedWorker(spec.endpoint, spec.version, spec.concurrency, spec.devices)
+        self._to_give[spec.worker] = (node, as_given)
+
+    def news(self) -> tuple[Given, set[str]]:
+        """Workers that nodes are to run since the last time; and those that they need not any more."""
+        given, self._to_give = self._to_give, {}
+        self._giving |= given
+        unwanted = {name for name, worker in self._cluster.workers.items() if worker.spec is None}
+        taken = (unwanted - self._taken) | self._went
+        self._taken, self._went = unwanted, set()
+        return given, taken
+
+    def noted(self, given: Mapping[str, tuple[str, AssignedWorker]]) -> None:
+        """That is stored, so their nodes may hear of it: what they then say of it is believed for ever."""
+        for name in given:
+            self._giving.pop(name, None)
+        for node in sorted({node for node, _ in given.values()} & self._cluster.nodes.keys()):
+            self.tell(node)
+
+    def not_noted(self, given: Mapping[str, tuple[str, AssignedWorker]], taken: Iterable[str]) -> None:
+        """That could not be stored: it is news still."""
+        self._to_give = {**given, **self._to_give}
+        for name in given:
+            self._giving.pop(name, None)
+        self._went.update(taken)
+
+    def went(self, worker: str) -> None:
+        """Its node reports that it is gone."""
+        self._went.add(worker)
+
+    def tell(self, node: str) -> None:
+        """Sends the node all the workers, pods and volumes that shall exist there."""
+        self._revision += 1
+        unknown = self._to_give.keys() | self._giving.keys()
+        here = (w for w in self._cluster.workers.values() if w.node == node and w.worker not in unknown)
+        specs = (worker.spec for worker in here)
+        workers = tuple(spec for spec in specs if spec is not None)
+        self._send(node, Desired(self._revision, workers, self._pods_of(node), self._volumes_of(node)))
+
+
+def spec_of(
+    endpoint: Endpoint,
+    worker: str,
+    devices: tuple[str, ...],
+    filled: Filled,
+    facts: Mapping[str, str],
+) -> WorkerSpec:
+    """`facts` are its node's."""
+    run = endpoint.run
+    held_to = run.limits.cpus if run.limits else None
+    place = of_worker(facts, run.needs.vcpus if held_to is None else held_to)
+    return WorkerSpec(
+        worker=worker,
+        endpoint=endpoint.id,
+        version=endpoint.version,
+        handler=run.handler,
+        devices=devices,
+        env=place | dict(filled.env),
+        concurrency=run.concurrency,
+        start_timeout_s=run.start_timeout_s,
+        preload=run.preload,
+        kind=run.kind,
+        command=run.command,
+        image=run.image,
+        registry=run.registry,
+        volume=run.volume,
+        limits=run.limits,
+        max_jobs=run.max_jobs,
+        max_growth_bytes=run.max_growth_bytes,
+        share=run.needs.share,
+        entrypoint=run.entrypoint,
+        hidden=filled.hidden,
+    )

@@ -1,0 +1,31 @@
+"""What the environment of a worker or a pod says of the node that it is on, in the field's names. Pure.
+
+What the node does not tell is left out. The agent adds what it alone knows: devices, published ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stoker.control.rules.volumes import GB
+
+
+def of_worker(facts: Mapping[str, str], cpus: float | None) -> dict[str, str]:
+    """`cpus`: as many as it is held to, where it is."""
+    told = {}
+    count = facts.get("vcpus") if cpus is None else cpus
+    if count is not None:
+        told["RUNPOD_CPU_COUNT"] = str(max(int(float(count)), 1))
+    if "data_center" in facts:
+        told["RUNPOD_DC_ID"] = facts["data_center"]
+    return told
+
+
+def of_pod(facts: Mapping[str, str], cpus: float | None) -> dict[str, str]:
+    """All the memory of its node: pods are given no limit of their own."""
+    told = of_worker(facts, cpus)
+    if "memory_bytes" in facts:
+        told["RUNPOD_MEM_GB"] = str(int(facts["memory_bytes"]) // GB)
+    if "public_ip" in facts:
+        told["RUNPOD_PUBLIC_IP"] = facts["public_ip"]
+    return told

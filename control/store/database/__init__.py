@@ -1,0 +1,1 @@
+"""The database itself: how it is opened, its tables, its transactions and its failures."""

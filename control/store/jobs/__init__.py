@@ -1,0 +1,1 @@
+"""Jobs in the store, from submission to the sweep of what they left."""

@@ -1,0 +1,1 @@
+"""Nodes in the store: their sessions, their records, and the workers that they were given."""

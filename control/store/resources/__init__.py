@@ -1,0 +1,1 @@
+"""What the management API makes, in the store: endpoints, templates, pods, volumes, logins, secrets, keys."""

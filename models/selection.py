@@ -1,0 +1,58 @@
+"""The first step of a hosted model's worker: it chooses the pipeline, verifies its weights and logs its name.
+
+Environment: STOKER_PIPELINE names pipelines of `stoker.models.registry`, at most one for each model, and
+applies on any device; without it the best pipeline whose weights are on this machine is chosen.
+STOKER_WEIGHTS_DIR is the folder that holds a folder of weights for each model (default: the user's cache).
+Weights that Stoker makes itself are made there if they are missing; others must have been fetched.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.models import registry, weights
+from stoker.models.declaration import ModelDeclaration
+from stoker.models.registry import PipelineEntry
+from stoker.worker import Device
+
+__all__ = ["Selected", "choose", "select"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A pipeline, its entry of weights.lock, and the verified folder."""
+
+    pipeline: PipelineEntry
+    weights: weights.Entry
+    folder: Path
+
+
+def choose(model: ModelDeclaration, device_kind: str) -> PipelineEntry:
+    """The pipeline that a worker on this machine runs. Raises registry.NoWeights,
+    registry.UnknownPipeline."""
+    folder, lock = weights.weights_folder(), weights.read_lock()
+
+    def lacking(name: str) -> str:
+        return weights.lacking(lock.entry(name), folder / name)
+
+    return registry.choose_pipeline(model, os.environ.get("STOKER_PIPELINE"), device_kind, lacking)
+
+
+def select(model: ModelDeclaration, device: Device) -> Selected:
+    """Raises the same as `choose`, and weights.WeightsError."""
+    chosen = choose(model, device.kind)
+    if chosen.made_up:
+        log.warning("%s runs %s", model.id, chosen.description)
+    elif device.kind == "cpu":
+        log.warning(
+            "the pipeline %s is made for a GPU, and this worker has none: it runs on the CPU, very slowly,"
+            " and takes twice its weights' size of memory",
+            chosen.name,
+        )
+    entry, folder = weights.ready(chosen.weights, weights.weights_folder())
+    return Selected(chosen, entry, folder)

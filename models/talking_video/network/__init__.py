@@ -1,0 +1,1 @@
+"""The network: its blocks, its weights, its adapters, and the decoding of latents to frames."""

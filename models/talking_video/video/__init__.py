@@ -1,0 +1,1 @@
+"""The caller's image and the output video: sizes, colours, H.264."""

@@ -1,0 +1,36 @@
+"""Resolves host names to addresses with the system's resolver, in threads.
+
+A name server that does not answer blocks a thread until the system gives up, which is later than the caller
+does. So the threads are few and shared by account and name (`outbound.fair_shares`) until they have really
+ended. They are daemon threads: the process can exit while they run.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+
+from stoker.outbound.fair_semaphore import FairSemaphore
+
+AT_ONCE = 64
+
+LookUp = Callable[[str, int], Sequence[str]]
+"""Maps host and port to addresses as text; may take long. Raises OSError if the name has none."""
+
+
+def system(host: str, port: int) -> Sequence[str]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Lookups:
+    """A `guard.Resolver`."""
+
+    def __init__(self, look_up: LookUp = system, most: int = AT_ONCE) -> None:
+        self._look_up = look_up
+        self._semaphore = FairSemaphore(most)
+
+    async def __call__(self, host: str, port: int, account: str) -> Sequence[str]:
+        return await self._semaphore.run_in_thread(
+            (account, host), f"look up {host}", lambda: self._look_up(host, port)
+        )

@@ -1,0 +1,39 @@
+"""The official OpenAI client, used as its users use it: only the base URL and the key are ours."""
+
+import os
+from typing import Any
+
+import conversation
+
+conversation.stay_on_loopback()
+
+import openai  # noqa: E402
+
+MESSAGES: list[Any] = [{"role": "user", "content": "hello"}]
+
+
+def models(endpoint: str, key: str) -> list[str]:
+    return [model.id for model in _client(endpoint, key).models.list()]
+
+
+def chat(endpoint: str, key: str, model: str) -> str | None:
+    answer = _client(endpoint, key).chat.completions.create(model=model, messages=MESSAGES)
+    return answer.choices[0].message.content
+
+
+def chat_stream(endpoint: str, key: str, model: str) -> list[str | None]:
+    events = _client(endpoint, key).chat.completions.create(model=model, messages=MESSAGES, stream=True)
+    return [event.choices[0].delta.content for event in events]
+
+
+def image(endpoint: str, key: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one.to_dict() for one in _client(endpoint, key).images.generate(**given).data or []]
+
+
+def _client(endpoint: str, key: str) -> openai.OpenAI:
+    url = f"{os.environ['RUNPOD_ENDPOINT_BASE_URL']}/{endpoint}/openai/v1"
+    return openai.OpenAI(base_url=url, api_key=key, timeout=60)
+
+
+if __name__ == "__main__":
+    conversation.converse({"models": models, "chat": chat, "chat_stream": chat_stream, "image": image})

@@ -1,0 +1,45 @@
+"""The official OpenAI clients against a language model that the stock worker SDK runs, by real processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
+from stack import Stack
+from stock_client import Raised, StockClient
+
+
+def test_models_are_listed(openai: StockClient, stack: Stack) -> None:
+    assert openai.ask("models", endpoint="llm", key=stack.key) == ["tiny"]
+
+
+def test_a_chat_is_answered_at_once_or_word_by_word(openai: StockClient, stack: Stack) -> None:
+    request = {"endpoint": "llm", "key": stack.key, "model": "tiny"}
+    assert openai.ask("chat", **request) == "HELLO"
+    assert openai.ask("chat_stream", **request) == ["Good", "morning"]
+
+
+@pytest.mark.parametrize("how", ["chat", "chat_stream"])
+def test_a_handlers_error_arrives_with_its_message_and_is_not_sent_again(
+    how: str, openai: StockClient, stack: Stack
+) -> None:
+    before = stack.http.get("/llm/health").json()["jobs"]["failed"]
+    with pytest.raises(Raised, match="The model large does not exist") as raised:
+        openai.ask(how, endpoint="llm", key=stack.key, model="large")
+    assert (raised.value.kind, raised.value.status) == ("InternalServerError", 500)
+    assert stack.http.get("/llm/health").json()["jobs"]["failed"] == before + 1
+
+
+def test_a_wrong_key_and_an_unknown_endpoint_are_the_clients_own_errors(
+    openai: StockClient, stack: Stack
+) -> None:
+    with pytest.raises(Raised, match="invalid api key") as raised:
+        openai.ask("models", endpoint="llm", key="wrong")
+    assert (raised.value.kind, raised.value.status) == ("AuthenticationError", 401)
+    with pytest.raises(Raised, match="none") as raised:
+        openai.ask("models", endpoint="none", key=stack.key)
+    assert (raised.value.kind, raised.value.status) == ("NotFoundError", 404)

@@ -1,0 +1,119 @@
+"""The explorers work without the internet, list the endpoints, and show what hosted models take."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from fake_plane import IMAGE_SCHEMA, FakePlane
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "management"))
+from managed import managed
+
+from stoker.control.api.app import make_app
+from stoker.control.api.server import serve_http
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SHOWS_S = 180
+ADDRESS = re.compile(r"""(?:src|href)\s*=\s*["']([^"']+)|url:\s*["']([^"']+)""")
+
+
+def addresses(page: str) -> set[str]:
+    return {first or second for first, second in ADDRESS.findall(page)}
+
+
+@pytest.mark.parametrize("path", ["/docs", "/v1/docs"])
+async def test_a_page_names_no_other_host_and_all_that_it_names_is_here(path: str) -> None:
+    async with (
+        managed() as api,
+        httpx.AsyncClient(transport=httpx.ASGITransport(api.app), base_url="http://stoker") as stranger,
+    ):
+        page = await stranger.get(path)
+        assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        named = addresses(page.text)
+        assert {
+            f"/docs/assets/{one}" for one in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
+        } < named
+        assert {one for one in named if urlsplit(one).netloc} == set()
+        assert "//" not in re.sub(r"<!--.*?-->", "", page.text), "no address of another host in its script"
+        assert '"validatorUrl": null' in page.text
+        for one in named:
+            answer = await stranger.get(one)
+            assert answer.status_code == 200, one
+            assert len(answer.content) > 1_000
+        assert (await stranger.get("/docs/assets/../explorer.py")).status_code == 404
+
+
+async def test_the_document_lists_the_endpoints_and_what_they_take(
+    http: httpx.AsyncClient, plane: FakePlane
+) -> None:
+    document = (await http.get("/openapi.json")).json()
+    told = document["info"]["description"]
+    assert "| `text-to-image` | schema `text-to-image.input`, below |" in told
+    assert "| `echo` | any object |" in told
+    assert document["components"]["schemas"]["text-to-image.input"] == IMAGE_SCHEMA
+    plane.endpoints.load([])
+    document = (await http.get("/openapi.json")).json()
+    assert "There are no endpoints yet." in document["info"]["description"]
+    assert "text-to-image.input" not in document["components"]["schemas"]
+
+
+async def shown(address: str, folder: Path) -> tuple[str, set[str]]:
+    """What a browser makes of the page, and where it connected to."""
+    assert CHROMIUM is not None
+    log = folder / "net.json"
+    browser = await asyncio.create_subprocess_exec(
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        f"--user-data-dir={folder / 'profile'}",
+        f"--log-net-log={log}",
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+        address,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(SHOWS_S):
+            page, _ = await browser.communicate()
+    finally:
+        if browser.returncode is None:
+            browser.kill()
+            await browser.wait()
+    return page.decode(), _connected(json.loads(log.read_text()))
+
+
+def _connected(log: dict[str, Any]) -> set[str]:
+    """Hosts by their addresses; what the browser itself would ask its makers finds no name to connect to."""
+    types = log["constants"]["logEventTypes"]
+    attempts = {types["TCP_CONNECT_ATTEMPT"], types["TCP_CONNECT"]}
+    found = [event.get("params", {}) for event in log["events"] if event["type"] in attempts]
+    places = [place for one in found for place in (one.get("address"), *one.get("address_list", ())) if place]
+    return {place.rpartition(":")[0] for place in places}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here to show the explorers in")
+async def test_a_browser_shows_it_without_a_packet_off_loopback(plane: FakePlane, tmp_path: Path) -> None:
+    async with await serve_http(make_app(plane), "127.0.0.1", 0, grace_s=1) as server:
+        page, connected = await shown(f"{server.url}/docs", tmp_path)
+    assert connected == {"127.0.0.1"}
+    assert "Queue a job and answer at once" in page, "an operation"
+    assert "text-to-image.input" in page
+    assert "Unable to render" not in page

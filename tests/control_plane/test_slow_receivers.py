@@ -1,0 +1,112 @@
+"""Receivers that hang, on loopback, and names that nobody answers for: other accounts' webhooks pass them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plane_world import World, endpoint, world
+
+from stoker.control.jobs.webhooks import AT_ONCE
+from stoker.control.rules.submissions import Submission
+from stoker.outbound.guard import Guard
+from stoker.outbound.lookups import Lookups
+
+PATIENCE_S = 600.0  # no delivery that hangs ends during the test
+
+
+class Receiver:
+    """Answers what is posted to `/good`; whoever posts elsewhere is left waiting."""
+
+    def __init__(self) -> None:
+        self.good = asyncio.Queue[bytes]()
+        self.hanging = 0
+        self.some_hang = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"POST /good"):
+                length = int(head.lower().partition(b"content-length:")[2].split()[0])
+                self.good.put_nowait(await reader.readexactly(length))
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            else:
+                self.hanging += 1
+                self.some_hang.set()
+                await reader.read()  # until the sender goes
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def receiver() -> AsyncIterator[tuple[Receiver, int]]:
+    made = Receiver()
+    async with await asyncio.start_server(made.serve, "127.0.0.1", 0) as server:
+        yield made, server.sockets[0].getsockname()[1]
+
+
+async def ended(w: World, account: str, name: str, url: str) -> None:
+    named = w.plane.endpoints.find(account, name)
+    job = await w.plane.commands.submit(named, Submission(input=b"{}", webhook=url), sync=False)
+    await w.plane.commands.cancel(named, job.id)
+
+
+def through(w: World, guard: Guard) -> None:
+    async def post(url: str, body: bytes, headers: Mapping[str, str], account: str) -> int:
+        return await guard.post_json(url, body, headers, PATIENCE_S, account)
+
+    w.plane.webhooks._post = post
+
+
+async def test_an_account_with_receivers_that_hang_holds_no_other_accounts_webhook_up() -> None:
+    async def found(host: str, port: int, account: str) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    async with (
+        world(endpoint(), endpoint("theirs", account="other")) as (w, _),
+        receiver() as (there, port),
+    ):
+        through(w, Guard(allow_private=True, resolver=found))
+        for n in range(2 * AT_ONCE):
+            await ended(w, "other", "theirs", f"http://slow-{n}.test:{port}/hang")
+        await there.some_hang.wait()
+        for _ in range(3):
+            await ended(w, "default", "echo", f"http://good.test:{port}/good")
+            assert b"CANCELLED" in await there.good.get()
+        assert 0 < there.hanging <= AT_ONCE // 2
+
+
+async def test_names_that_nobody_answers_for_hold_neither_others_webhooks_nor_the_end_up() -> None:
+    go, some_hang = threading.Event(), threading.Event()
+    hanging: list[str] = []
+
+    def look_up(host: str, port: int) -> Sequence[str]:
+        if host != "good.test":
+            hanging.append(host)
+            some_hang.set()
+            go.wait()
+        return ["127.0.0.1"]
+
+    try:
+        async with (
+            receiver() as (there, port),
+            world(endpoint(), endpoint("theirs", account="other")) as (w, _),
+        ):
+            through(w, Guard(allow_private=True, resolver=Lookups(look_up)))
+            for n in range(2 * AT_ONCE):
+                await ended(w, "other", "theirs", f"http://slow-{n}.test:{port}/hang")
+            while not some_hang.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            await ended(w, "default", "echo", f"http://good.test:{port}/good")
+            assert b"CANCELLED" in await there.good.get()
+        assert hanging
+        assert not go.is_set(), "control's tasks have ended, and the name server has not answered yet"
+    finally:
+        go.set()

@@ -1,0 +1,40 @@
+"""The workers of endpoints are told as whole pods, wherever they are told."""
+
+from __future__ import annotations
+
+from pod_world import FACTS, joined, once
+
+from stoker.control.billing import PriceList
+from stoker.control.config.settings import PlaneSettings
+
+IMAGE = "worker:1"
+PRICED = PlaneSettings(price_list=PriceList(gpu_second={"NVIDIA GeForce RTX 4090": 200_000}))
+
+
+@once
+async def test_a_worker_has_what_a_pod_has() -> None:
+    facts = FACTS | {"memory_bytes": "62500000000", "public_ip": "192.0.2.7"}
+    async with joined("node-1", facts=facts, settings=PRICED) as (api, (agent,), _):
+        template = await api.made("/templates", name="t", imageName=IMAGE, env={"A": "b"})
+        made = await api.made("/endpoints", name="e", templateId=template["id"], workersMin=1, workersMax=1)
+        (worker,) = await agent.ready_workers()
+        endpoint = (await api.http.get(f"/endpoints/{made['id']}?includeWorkers=true")).json()
+        (told,) = endpoint["workers"]
+        assert told["id"] == worker
+        assert (told["endpointId"], told["aiApiId"], told["slsVersion"]) == (made["id"], made["id"], 1)
+        assert (told["image"], told["env"], told["containerDiskInGb"]) == (IMAGE, {"A": "b"}, 50)
+        assert (told["vcpuCount"], told["memoryInGb"], told["publicIp"]) == (16, 62, "192.0.2.7")
+        assert (told["costPerHr"], told["adjustedCostPerHr"]) == (0.72, 0.72)
+        assert told["gpu"] == {
+            "id": "NVIDIA GeForce RTX 4090",
+            "count": 1,
+            "displayName": "RTX 4090",
+            "securePrice": 0.72,
+        }
+        whole = {"dockerStartCmd", "ports", "volumeMountPath", "interruptible", "locked", "savingsPlans"}
+        assert whole <= told.keys()
+        listed = (await api.http.get("/pods", params={"includeWorkers": True})).json()
+        assert [(one["id"], one["costPerHr"], one["gpu"]) for one in listed] == [(worker, 0.72, told["gpu"])]
+        assert told.keys() - {"reason"} <= listed[0].keys()
+        pod = await api.made("/pods", imageName="a/pod:1")
+        assert pod["gpu"]["securePrice"] == 0.72

@@ -1,0 +1,229 @@
+"""Runs test files in several processes at once: with `--processes 3`, pytest collects once, and forks.
+
+Each process runs one file after the other and sends its reports to the first process, which shows them as if
+it had run the tests itself. A file's tests run in one process, in their order.
+
+Tests that start processes wait for them; others compute. Every second process takes files of the first kind,
+the others files of the second, so that the cores have something to do from beginning to end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import groupby
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WAIT = ("system", "zoo", "agent_protocol", "conformance", "agent_containers", "agent_local", "rogue_worker")
+"""The folders of tests that wait for processes."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--processes", type=int, default=1, help="run test files in so many processes at once")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    option = session.config.option
+    if option.processes < 2 or option.collectonly or session.testsfailed:
+        return None
+    session.config.pluginmanager.get_plugin("terminalreporter").showfspath = False
+    session.config._tmp_path_factory.getbasetemp()  # made once, for all
+    run = Run(session)
+    try:
+        for number in range(option.processes):
+            run.start(number)
+        run.follow()
+    finally:
+        run.close()
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    return True
+
+
+class Run:
+    """The first process: gives files away, and shows the reports that come."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self._session = session
+        self._files = [list(items) for _, items in groupby(session.items, lambda item: item.path)]
+        waits = [i for i, items in enumerate(self._files) if items[0].path.parent.name in WAIT]
+        waits.sort(key=lambda i: WAIT.index(self._files[i][0].path.parent.name))
+        computes = [i for i in range(len(self._files)) if i not in set(waits)]
+        self._left = (deque(waits), deque(computes))
+        self._processes: dict[Connection, Process] = {}
+
+    def start(self, number: int) -> None:
+        ours, theirs = Pipe()
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            pid = os.fork()  # numpy has threads by now; it stops them before a fork and starts them after it
+        if pid == 0:
+            for other in (ours, *self._processes):
+                other.close()
+            work(self._session, self._files, theirs, number)
+        theirs.close()
+        self._processes[ours] = Process(pid, number)
+
+    def follow(self) -> None:
+        """Until all have ended, or until one failure is enough (`-x`). A process that a test left behind may
+        hold its end of the connection open: so the end of a process is waited for, too."""
+        while self._processes and not self._session.shouldfail:
+            by_end = {process.end: connection for connection, process in self._processes.items()}
+            ready = wait([*self._processes, *by_end])
+            for connection in {by_end.get(one, one) for one in ready}:
+                assert isinstance(connection, Connection)
+                if not connection.poll():
+                    self._ended(connection)
+                    continue
+                try:
+                    what, value = connection.recv()
+                except EOFError:
+                    self._ended(connection)
+                else:
+                    self._received(connection, what, value)
+
+    def _received(self, connection: Connection, what: str, value: Any) -> None:
+        hook, process = self._session.config.hook, self._processes[connection]
+        if what == "next":
+            connection.send(self._next_file(process))
+        elif what == "start":
+            hook.pytest_runtest_logstart(nodeid=value[0], location=value[1])
+        elif what == "report":
+            report = hook.pytest_report_from_serializable(config=self._session.config, data=value)
+            hook.pytest_runtest_logreport(report=report)
+        elif what == "error":
+            raise RuntimeError(f"test process {process.number} ended with:\n{value}")
+        else:
+            process.unfinished.pop(value[0])
+            hook.pytest_runtest_logfinish(nodeid=value[0], location=value[1])
+
+    def _next_file(self, process: Process) -> int | None:
+        mine, other = self._left[process.number % 2], self._left[1 - process.number % 2]
+        if not mine and not other:
+            return None
+        taken = (mine or other).popleft()
+        process.unfinished.update((item.nodeid, item.location) for item in self._files[taken])
+        return taken
+
+    def _ended(self, connection: Connection) -> None:
+        """What a process has taken and not run has failed."""
+        process = self._processes.pop(connection)
+        connection.close()
+        os.close(process.end)
+        status = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
+        if status != 0 and not process.unfinished:
+            raise RuntimeError(
+                f"test process {process.number} ended with status {status} after its last test"
+            )
+        for nodeid, location in process.unfinished.items():
+            said = f"test process {process.number} ended with status {status}; this test has not ended"
+            report = pytest.TestReport(nodeid, location, {}, "failed", said, "call")
+            self._session.config.hook.pytest_runtest_logreport(report=report)
+
+    def close(self) -> None:
+        """Those that still run are interrupted, and end what they have started."""
+        for connection, process in self._processes.items():
+            os.kill(process.pid, signal.SIGINT)
+            connection.close()
+        for process in self._processes.values():
+            os.waitpid(process.pid, 0)
+            os.close(process.end)
+
+
+class Process:
+    """One of the others, as the first sees it."""
+
+    def __init__(self, pid: int, number: int) -> None:
+        self.pid = pid
+        self.end = os.pidfd_open(pid)
+        """Readable once it has ended."""
+        self.number = number
+        self.unfinished: dict[str, Any] = {}
+        """Node id and location of what it has taken and not run."""
+
+
+class Sender:
+    """A plugin that sends the progress of tests to the first process."""
+
+    def __init__(self, config: pytest.Config, connection: Connection) -> None:
+        self._config = config
+        self._connection = connection
+
+    def next_file(self) -> int | None:
+        self._connection.send(("next", None))
+        taken: int | None = self._connection.recv()
+        return taken
+
+    def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
+        self._connection.send(("start", (nodeid, location)))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._connection.send(("report", data))
+
+    def pytest_runtest_logfinish(self, nodeid: str, location: Any) -> None:
+        self._connection.send(("finish", (nodeid, location)))
+
+
+def work(
+    session: pytest.Session, files: list[list[pytest.Item]], connection: Connection, number: int
+) -> None:
+    """Another process: runs the files that it gets, and ends."""
+    status, inherited = 1, _finalizers()
+    try:
+        sender = Sender(session.config, connection)
+        _be_alone(session.config, number)
+        session.config.pluginmanager.register(sender)
+        for item, following in _with_next(_items(files, sender)):
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        session.config._ensure_unconfigure()
+        status = 0
+    except BaseException:
+        session._setupstate.teardown_exact(None)
+        with suppress(OSError):  # the first process interrupts the others when it has heard enough
+            connection.send(("error", traceback.format_exc()))
+    finally:
+        with suppress(Exception):  # as Python does at its end: the folders of what is never collected go
+            for finalizer in _finalizers() - inherited:
+                finalizer()
+        os._exit(status)
+
+
+def _finalizers() -> set[weakref.finalize[..., Any]]:
+    return {one for one in weakref.finalize._registry if one.atexit}  # type: ignore[attr-defined]
+
+
+def _be_alone(config: pytest.Config, number: int) -> None:
+    """Shares no file with the other processes: neither what tests print nor what they write."""
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    capture.stop_global_capturing()
+    config.pluginmanager.get_plugin("terminalreporter")._tw._file = open(os.devnull, "w")  # noqa: SIM115
+    capture.start_global_capturing()
+    capture.suspend_global_capture()
+    factory = config._tmp_path_factory
+    factory._basetemp = Path(factory.getbasetemp(), f"process-{number}")
+    factory._basetemp.mkdir(mode=0o700)
+
+
+def _items(files: list[list[pytest.Item]], sender: Sender) -> Iterator[pytest.Item]:
+    while (taken := sender.next_file()) is not None:
+        yield from files[taken]
+
+
+def _with_next(items: Iterator[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+    """Each with the one after it, which tells pytest what fixtures to keep."""
+    item = next(items, None)
+    while item is not None:
+        following = next(items, None)
+        yield item, following
+        item = following

@@ -1,0 +1,73 @@
+"""Parts are counted as the parser would find them, in bounded time, whatever the bytes are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+from vocabulary import instances
+
+from stoker.wire import agent_pb2, codec, convert
+from stoker.wire.convert import WireError
+from stoker.wire.messages import FromAgent, FromControl, LogLines
+from stoker.wire.parts import PARTS_MAX, SMALLEST, PartCounter
+
+COUNTER = PartCounter(agent_pb2.FromAgent.DESCRIPTOR)
+
+
+def parts(proto: Any) -> int:
+    """As protobuf's own reading has it."""
+    found = 0
+    for field, value in proto.ListFields():
+        if field.message_type is None:
+            found += len(value) if field.is_repeated else 1
+        elif field.message_type.GetOptions().map_entry:
+            found += 3 * len(value)
+        else:
+            inner = value if field.is_repeated else [value]
+            found += sum(1 + parts(one) for one in inner)
+    return found
+
+
+@given(instances(FromAgent))
+def test_parts_are_those_that_are_parsed(message: FromAgent) -> None:
+    proto = convert.WRITERS[FromAgent](message)
+    assert COUNTER.count(proto.SerializeToString(), 1 << 30) == parts(proto)
+
+
+@given(st.binary(max_size=300), st.integers(0, 20))
+def test_any_bytes_are_counted_as_far_as_the_limit(data: bytes, most: int) -> None:
+    assert 0 <= COUNTER.count(data, most) <= most + 1
+    assert COUNTER.count(data, most) <= len(data)
+
+
+@given(instances(FromAgent))
+def test_few_bytes_have_few_parts(message: FromAgent) -> None:
+    data = convert.WRITERS[FromAgent](message).SerializeToString()
+    assert COUNTER.count(data, 1 << 30) * SMALLEST <= len(data)
+
+
+@pytest.mark.parametrize("kind", [FromAgent, FromControl, LogLines])
+def test_no_field_packs_numbers(kind: type[Any]) -> None:
+    """Packed numbers would be one part and many values."""
+    seen, todo = set(), [getattr(agent_pb2, kind.__name__).DESCRIPTOR]
+    while todo:
+        message = todo.pop()
+        seen.add(message.full_name)
+        assert not [field.name for field in message.fields if field.is_packed]
+        inner = [field.message_type for field in message.fields if field.message_type is not None]
+        todo += [one for one in inner if one.full_name not in seen]
+
+
+def test_a_message_of_too_many_parts_is_not_parsed() -> None:
+    decoder = codec.Decoder(FromAgent)
+    tiny = agent_pb2.FromAgent(reports=[agent_pb2.Report()] * (PARTS_MAX + 1)).SerializeToString()
+    assert len(tiny) == SMALLEST * (PARTS_MAX + 1)
+    with pytest.raises(WireError, match="more than 65536 parts"):
+        decoder.read(tiny)

@@ -1,0 +1,146 @@
+"""Messages between an agent and the control plane, as plain frozen dataclasses.
+
+Both sides and the simulation use these classes. Protocol Buffers appear only in the gRPC adapters, through
+`wire.convert`. Payloads (`input`, `output`, `value`) are JSON text in bytes, so that no part between the
+caller and the handler parses what it need not read.
+
+    agent                                   control
+      Hello  ------------------------------>            first message; or Refusal and the end
+             <------------------------------  Welcome   session number, what to keep, what to stop
+             <------------------------------  Desired   which workers shall exist (idempotent)
+             <------------------------------  Assign, Cancel (idempotent by job and attempt)
+      Report 7, 8, 9, Beat  --------------->
+             <------------------------------  Ack 9     everything up to 9 is committed
+      SignAsk 3  -------------------------->            sign these requests to the object store
+             <------------------------------  SignAnswer 3
+      draining  --------------------------->            assign nothing new: this node is about to leave
+             <------------------------------  stopping  this control process ends: reconnect soon
+
+    on a second stream, per session
+      LogLines  --------------------------->            first the sender, then lines of followed attempts
+             <------------------------------  LogWanted which attempts are followed now
+"""
+
+from stoker.wire.messages.from_agent import (
+    WANTED_MOST,
+    Artifact,
+    Beat,
+    Chunk,
+    FromAgent,
+    HeldAttempt,
+    HeldPod,
+    HeldWorker,
+    Hello,
+    Outcome,
+    PodState,
+    PortMapping,
+    Progress,
+    Refused,
+    Released,
+    Report,
+    ReportBody,
+    SignAsk,
+    Span,
+    Uploading,
+    Usage,
+    VolumeUsed,
+    Wanted,
+    WorkerState,
+)
+from stoker.wire.messages.from_control import (
+    Ack,
+    Assign,
+    Cancel,
+    Desired,
+    FromControl,
+    Grant,
+    PodPort,
+    PodSpec,
+    Price,
+    Refusal,
+    RegistryAuth,
+    SignAnswer,
+    Signed,
+    VolumeSpec,
+    Welcome,
+    WorkerLimits,
+    WorkerSpec,
+)
+from stoker.wire.messages.logs import (
+    LogHello,
+    LogLines,
+    LogWanted,
+)
+from stoker.wire.messages.shared import (
+    PROTOCOL,
+    AttemptKey,
+    AttemptPhase,
+    Device,
+    DeviceKind,
+    DeviceSample,
+    End,
+    PodPhase,
+    PodWish,
+    Ref,
+    WorkerPhase,
+    accepts_protocol,
+)
+
+__all__ = [
+    "PROTOCOL",
+    "WANTED_MOST",
+    "Ack",
+    "Artifact",
+    "Assign",
+    "AttemptKey",
+    "AttemptPhase",
+    "Beat",
+    "Cancel",
+    "Chunk",
+    "Desired",
+    "Device",
+    "DeviceKind",
+    "DeviceSample",
+    "End",
+    "FromAgent",
+    "FromControl",
+    "Grant",
+    "HeldAttempt",
+    "HeldPod",
+    "HeldWorker",
+    "Hello",
+    "LogHello",
+    "LogLines",
+    "LogWanted",
+    "Outcome",
+    "PodPhase",
+    "PodPort",
+    "PodSpec",
+    "PodState",
+    "PodWish",
+    "PortMapping",
+    "Price",
+    "Progress",
+    "Ref",
+    "Refusal",
+    "Refused",
+    "RegistryAuth",
+    "Released",
+    "Report",
+    "ReportBody",
+    "SignAnswer",
+    "SignAsk",
+    "Signed",
+    "Span",
+    "Uploading",
+    "Usage",
+    "VolumeSpec",
+    "VolumeUsed",
+    "Wanted",
+    "Welcome",
+    "WorkerLimits",
+    "WorkerPhase",
+    "WorkerSpec",
+    "WorkerState",
+    "accepts_protocol",
+]

@@ -1,0 +1,272 @@
+"""Messages from an agent to the control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from stoker.wire.messages.shared import AttemptKey, Device, DeviceSample, Ref
+
+
+@dataclass(frozen=True, slots=True)
+class HeldWorker:
+    worker: str
+    endpoint: str
+    version: int
+    state: str
+    devices: tuple[str, ...] = ()
+    slots: int | None = None
+    serves: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAttempt:
+    job: str
+    attempt: int
+    worker: str
+    phase: str
+
+    @property
+    def key(self) -> AttemptKey:
+        return AttemptKey(self.job, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPod:
+    """`version` and `restarts` are those of the PodSpec that the container was made and last started for."""
+
+    pod: str
+    version: int
+    restarts: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    protocol: int
+    node: str
+    name: str
+    boot: str
+    agent_version: str
+    devices: tuple[Device, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    workers: tuple[HeldWorker, ...] = ()
+    attempts: tuple[HeldAttempt, ...] = ()
+    first_unacked: int = 1
+    samples: tuple[DeviceSample, ...] = ()
+    pods: tuple[HeldPod, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    number: int
+    samples: tuple[DeviceSample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    job: str
+    attempt: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk of partial output. A chunk over 1 MB is the object `ref`, and `value` is empty."""
+
+    job: str
+    attempt: int
+    n: int
+    value: bytes
+    ref: Ref | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Uploading:
+    """The handler has returned, and its results are being uploaded. `why`: the error of the last try, if
+    any."""
+
+    job: str
+    attempt: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The attempt no longer holds a slot of its worker."""
+
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One priced measurement: `quantity` in `unit`, and its price in billionths of a US dollar."""
+
+    kind: str
+    unit: str
+    quantity: int
+    nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    key: str
+    size: int
+    sha256: str
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    job: str
+    attempt: int
+    worker: str
+    end: str
+    output: bytes | None = None
+    output_ref: Ref | None = None
+    error: str | None = None
+    retryable: bool = False
+    wait_ms: int = 0
+    execution_ms: int = 0
+    spans: tuple[Span, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    log: tuple[str, ...] = ()
+    log_first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """`slots`: how many attempts the worker takes at once now; None while unknown. `serves`: what the worker
+    says that it runs."""
+
+    worker: str
+    endpoint: str
+    version: int
+    state: str
+    reason: str = ""
+    log_tail: tuple[str, ...] = ()
+    slots: int | None = None
+    serves: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The agent could not take this Assign, or gives it back; the attempt is not counted. `leaving`: the node
+    is about to leave, so another node can have the job at once."""
+
+    job: str
+    attempt: int
+    reason: str
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PortMapping:
+    """A port of a pod, and the host's port that is mapped to it."""
+
+    private: int
+    public: int
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """The state of a pod's container, from the engine. `version` and `restarts` are those of the PodSpec that
+    this state answers."""
+
+    pod: str
+    version: int
+    restarts: int
+    state: str
+    reason: str = ""
+    ports: tuple[PortMapping, ...] = ()
+    exit_code: int | None = None
+    started_ms: int | None = None
+    log_tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeUsed:
+    """How much a network volume holds on this node. `gone`: its folder was removed, as requested."""
+
+    volume: str
+    used_bytes: int
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A period in which a worker or a pod held its devices in one state. Control computes its cost. Periods
+    of one owner do not overlap, and (owner, boot, n) identifies a period: one that is reported again is the
+    same.
+
+    `kind` is "worker" or "pod". The `state` of a worker is starting, running (it has a job) or idle; that of
+    a pod is running. Times are milliseconds since the epoch: the start is read from the node's clock, and the
+    length is measured with a monotonic clock.
+    """
+
+    owner: str
+    boot: str
+    n: int
+    kind: str
+    state: str
+    began_ms: int
+    ended_ms: int
+    endpoint: str = ""
+    version: int = 0
+    devices: tuple[str, ...] = ()
+
+
+WANTED_MOST = 100
+"""The most requests in one SignAsk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request to the platform's object store that an agent wants signed.
+
+    `verb`: put (an object of `size` bytes with this `sha256`), start (a multipart upload of one), part
+    (number `part` of the upload `upload`, of `size` bytes), finish or drop (that upload), read (the job's own
+    input), link (a URL with which a caller reads the object). `name` is the file name for the caller.
+    """
+
+    verb: str
+    key: str
+    size: int = 0
+    media_type: str = ""
+    name: str = ""
+    sha256: str = ""
+    upload: str = ""
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SignAsk:
+    """Answered by the SignAnswer of the same number, in the same session. Sending it twice has no effect."""
+
+    number: int
+    job: str
+    attempt: int
+    wanted: tuple[Wanted, ...] = ()
+
+
+ReportBody: TypeAlias = (
+    Progress | Chunk | Uploading | Outcome | Released | WorkerState | Refused | PodState | VolumeUsed | Usage
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    number: int
+    body: ReportBody
+
+
+@dataclass(frozen=True, slots=True)
+class FromAgent:
+    hello: Hello | None = None
+    beat: Beat | None = None
+    reports: tuple[Report, ...] = ()
+    draining: bool = False
+    asks: tuple[SignAsk, ...] = ()

@@ -1,0 +1,227 @@
+"""Messages from the control plane to an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stoker.wire.messages.shared import AttemptKey, Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """`keep` and `stop`: the attempts of the Hello that go on, and those that must stop."""
+
+    session: int
+    beat_s: float
+    lease_s: float
+    keep: tuple[AttemptKey, ...] = ()
+    stop: tuple[AttemptKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """Limits of one worker with all its processes. None: the node's own limit, if it has one."""
+
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAuth:
+    """The login that an image is pulled with. The password is never logged."""
+
+    username: str
+    password: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """`kind` is "python" or "protocol". A protocol worker is `command`, started in the folder `handler`.
+
+    `preload` names modules: the worker may be forked from a zygote that has imported them. With an `image`,
+    the worker is a container: `handler` is a path in it, and an empty `command` or `entrypoint` means the
+    image's own; for a python worker, `command` is the interpreter. `volume` names a folder below the node's
+    volume root. An idle worker is replaced after `max_jobs` jobs, and once its memory has grown by
+    `max_growth_bytes` since it was ready. `share` is its part of the GPU's memory, if other workers use the
+    GPU too; it is not enforced. `hidden` are the secrets in `env`: no log shows them.
+    """
+
+    worker: str
+    endpoint: str
+    version: int
+    handler: str
+    devices: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    concurrency: int = 1
+    start_timeout_s: float = 420.0
+    kind: str = "python"
+    command: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    image: str = ""
+    registry: RegistryAuth | None = None
+    volume: str = ""
+    limits: WorkerLimits | None = None
+    max_jobs: int | None = None
+    max_growth_bytes: int | None = None
+    share: float = 1.0
+    entrypoint: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = field(repr=False, default=())
+
+
+@dataclass(frozen=True, slots=True)
+class PodPort:
+    """`protocol` is http, tcp or udp."""
+
+    private: int
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """A container that runs for its user, not for jobs. `wish` is RUNNING, EXITED or TERMINATED. Pods that
+    are not listed do not change.
+
+    If `version` changes, the container is created again, and the pod's own volume stays. If `restarts` rises,
+    the same container is started again. `volume` is a network volume, mounted at `volume_path`; without one,
+    the pod has a volume of its own there, which lasts until the pod is TERMINATED. Byte sizes are limits, if
+    the engine can enforce them.
+    """
+
+    pod: str
+    version: int
+    wish: str
+    image: str
+    restarts: int = 0
+    registry: RegistryAuth | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    ports: tuple[PodPort, ...] = ()
+    limits: WorkerLimits | None = None
+    disk_bytes: int | None = None
+    volume: str = ""
+    volume_path: str = "/workspace"
+    volume_bytes: int | None = None
+    hidden: tuple[str, ...] = field(repr=False, default=())
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeSpec:
+    """A network volume of this node, which the agent measures. `gone`: its folder must be removed."""
+
+    volume: str
+    size_bytes: int
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    revision: int
+    workers: tuple[WorkerSpec, ...] = ()
+    pods: tuple[PodSpec, ...] = ()
+    volumes: tuple[VolumeSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    report: int
+    beat: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A signed request: anybody may send it, with these headers, until it expires. It is never logged."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SignAnswer:
+    """The signed requests in the order of the SignAsk; or why nothing is signed, and whether to ask again."""
+
+    number: int
+    refusal: str = ""
+    retryable: bool = False
+    signed: tuple[Signed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The right to write below one prefix of one bucket, for one attempt of an account's job.
+
+    For a caller's own bucket, it contains the caller's credentials, which are never logged. For the
+    platform's store it contains none: control signs each request.
+    """
+
+    endpoint_url: str
+    public_endpoint: str
+    region: str
+    bucket: str
+    prefix: str
+    access_id: str
+    access_secret: str = field(repr=False, default="")
+    guarded: bool = False
+    account: str = ""
+    job: str = ""
+    attempt: int = 0
+
+    @property
+    def signed(self) -> bool:
+        return not self.access_id
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of one unit of `metric`, which the handler measures, in billionths of a US dollar."""
+
+    metric: str
+    nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """`private_inputs`: the handler may fetch inputs from private addresses."""
+
+    job: str
+    attempt: int
+    worker: str
+    input: bytes | None = None
+    input_ref: Ref | None = None
+    execution_timeout_ms: int = 600_000
+    ttl_s: float = 86_400.0
+    grant: Grant | None = None
+    prices: tuple[Price, ...] = ()
+    files_grant: Grant | None = None
+    private_inputs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    job: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FromControl:
+    """`credential` answers a Hello with a join token, alone: what the node comes back with."""
+
+    welcome: Welcome | None = None
+    refusal: Refusal | None = None
+    desired: Desired | None = None
+    ack: Ack | None = None
+    assigns: tuple[Assign, ...] = ()
+    cancels: tuple[Cancel, ...] = ()
+    stopping: bool = False
+    answers: tuple[SignAnswer, ...] = ()
+    credential: str | None = field(default=None, repr=False)

@@ -1,0 +1,70 @@
+"""What messages of both directions use: versions, phases, devices and references."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+PROTOCOL = 1
+"""This side's protocol version. Control accepts it and the one before."""
+
+DeviceKind = Literal["gpu", "mig", "cpu"]
+
+WorkerPhase = Literal["starting", "ready", "stopping", "unhealthy", "gone"]
+
+AttemptPhase = Literal["running", "uploading", "reporting"]
+
+PodPhase = Literal["creating", "running", "exited", "failed", "gone"]
+
+PodWish = Literal["RUNNING", "EXITED", "TERMINATED"]
+
+End = Literal["completed", "failed", "timed_out", "cancelled", "lost"]
+"""How an attempt ended. `lost` is an infrastructure failure: control may retry it."""
+
+
+def accepts_protocol(theirs: int, ours: int = PROTOCOL) -> bool:
+    """Whether a side at version `ours` speaks with one at `theirs`: the same version or the one before."""
+    return theirs >= 1 and ours - 1 <= theirs <= ours
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    uuid: str
+    kind: str
+    name: str
+    index: int = 0
+    parent: str | None = None
+    memory_total: int | None = None
+    driver: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """One sample of a device, in bytes, percent, degrees Celsius and watts. What the driver does not report
+    is None.
+
+    `ill` is a sentence that says why no worker may be placed on the device; empty for a healthy one.
+    """
+
+    uuid: str
+    memory_used: int | None = None
+    utilisation: int | None = None
+    temperature: int | None = None
+    power: float | None = None
+    ecc_uncorrected: int | None = None
+    ill: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptKey:
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The object that holds a payload over 1 MB."""
+
+    key: str
+    size: int
+    sha256: str

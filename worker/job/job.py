@@ -1,0 +1,107 @@
+"""The job as its handler sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stoker.worker.job.attempt import Attempt
+    from stoker.worker.job.inputs import InputFile
+
+
+class Job:
+    """One attempt at one job, as its handler sees it.
+
+    `input` is the caller's input as plain JSON values. `attempt` counts from 1. Files belong below
+    `scratch`, which is removed afterwards.
+    """
+
+    __slots__ = ("_attempt", "attempt", "id", "input")
+
+    def __init__(self, attempt: Attempt, input: Any) -> None:  # noqa: A002  # the word of the domain
+        self._attempt = attempt
+        self.id = attempt.job
+        self.attempt = attempt.number
+        self.input = input
+
+    @property
+    def scratch(self) -> Path:
+        """This attempt's own folder."""
+        return Path(self._attempt.scratch)
+
+    @property
+    def s3_config(self) -> dict[str, str] | None:
+        """The bucket that the caller brought along, as it was submitted: `accessId`, `accessSecret`,
+        `bucketName`, `endpointUrl`, and `objectPath` where there is one. Files of the output go there in any
+        case. The secret is hidden in logs and errors; keep it out of outputs.
+        """
+        return self._attempt.s3_config
+
+    def progress(self, value: object) -> None:
+        """Report progress: any JSON value. The last one is kept. Waits while the platform is slow."""
+        self._attempt.progress(value)
+
+    def emit(self, value: object) -> None:
+        """Send a chunk of partial output: any JSON value without Files. Chunks keep their order.
+
+        One over 1 MB (64 MiB at most) is uploaded; while too much waits for that, this call waits, too.
+        """
+        self._attempt.emit(value)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the job was cancelled. Cheap: ask between steps, and stop soon when it is so."""
+        return self._attempt.is_cancelled()
+
+    def raise_if_cancelled(self) -> None:
+        """Raise Cancelled if the job was cancelled."""
+        self._attempt.raise_if_cancelled()
+
+    def fetch(
+        self,
+        url: str,
+        *,
+        max_bytes: int = 100 << 20,
+        media_types: Collection[str] = (),
+        timeout_s: float = 60.0,
+    ) -> InputFile:
+        """What lies at an http, https or data: URL, as a file below `scratch`. Waits for it.
+
+        The platform fetches it: no private address, a redirect is checked like the first URL, nothing over
+        `max_bytes`, nothing after `timeout_s`. `media_types`, such as `("image/*", "audio/wav")`, are
+        compared with what the bytes look like. Raises InputRefused, whose text may be shown to the caller:
+
+            except InputRefused as error:
+                raise HandlerError(f"Invalid audio URL: {error}", retryable=error.retryable) from None
+        """
+        from stoker.worker.job import inputs  # it imports asyncio
+
+        return inputs.fetch(self._attempt, inputs.fetch_request(url, max_bytes, media_types, timeout_s))
+
+    async def fetch_async(
+        self,
+        url: str,
+        *,
+        max_bytes: int = 100 << 20,
+        media_types: Collection[str] = (),
+        timeout_s: float = 60.0,
+    ) -> InputFile:
+        """The same for an asynchronous handler, whose other jobs go on meanwhile."""
+        from stoker.worker.job import inputs
+
+        return await inputs.fetch_async(
+            self._attempt, inputs.fetch_request(url, max_bytes, media_types, timeout_s)
+        )
+
+    def measure(self, metric: str, quantity: int) -> None:
+        """Count something that is paid for, such as output pixels. Quantities of one metric add up."""
+        self._attempt.measure(metric, quantity)
+
+    def refresh_worker(self) -> None:
+        """Ask for a fresh worker: this one takes no more jobs and is replaced once those it runs have ended.
+
+        An output that is an object with `"refresh_worker": true` does the same; callers do not see it.
+        """
+        self._attempt.refresh_worker()

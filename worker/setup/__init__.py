@@ -1,0 +1,1 @@
+"""Before the first job: the handler is loaded, checked, and set up."""

@@ -1,0 +1,1 @@
+"""The zygote: imports a worker's libraries once, and forks workers."""
