@@ -67,7 +67,9 @@ def test_a_failure_is_shown_with_what_it_printed(tmp_path: Path) -> None:
 
 def test_a_process_that_dies_fails_what_it_had(tmp_path: Path) -> None:
     status, said = run(tmp_path, "test_passes.py", "test_dies.py")
-    unended = re.findall("^test process [0-2] ended with status 3; this test has not ended$", said, re.MULTILINE)
+    unended = re.findall(
+        "^test process [0-2] ended with status 3; this test has not ended$", said, re.MULTILINE
+    )
     assert (status, len(unended)) == (1, 2), said
 
 
