@@ -120,10 +120,12 @@ class Objects(Protocol):
 
 
 class Scratch(Protocol):
-    """A folder for each attempt, made before it runs and removed after it has left its worker."""
+    """A folder for each attempt, made when its handler asks for it at the latest, and removed after it has
+    left its worker."""
 
-    def make(self, key: AttemptKey, worker: str = "") -> str:
-        """For that worker. Idempotent. Raises OSError when the disk is full."""
+    def prepare(self, key: AttemptKey, worker: str = "") -> str:
+        """The path of the folder, which is made here if that worker cannot make it. Idempotent. Raises
+        OSError when the disk is full."""
 
     def remove(self, key: AttemptKey) -> None:
         """Idempotent, and never raises."""

@@ -47,14 +47,15 @@ class FakeSampler:
 
 
 class MemoryScratch:
-    """`folders` are those that exist now. `full`: none can be made. `refuse`: the message for any file."""
+    """`folders` are those of the attempts that run now. `full`: the disk is. `refuse`: the message for
+    any file."""
 
     def __init__(self) -> None:
         self.folders: set[AttemptKey] = set()
         self.full = False
         self.refuse: str | None = None
 
-    def make(self, key: AttemptKey, worker: str = "") -> str:
+    def prepare(self, key: AttemptKey, worker: str = "") -> str:
         if self.full:
             raise OSError(28, "No space left on device")
         self.folders.add(key)

@@ -69,7 +69,8 @@ class LocalJob:
     `retired` is why the worker would be replaced after it, if it would.
 
     `on_progress` and `on_chunk` are called with each value as it is sent; calling `cancel` from them scripts
-    a cancel at an exact point. Without `scratch`, a folder is made, and removed with this object.
+    a cancel at an exact point. `scratch` is the handler's folder, made when it is first asked for. Without
+    it, that is a temporary folder, removed with this object.
 
     `s3_config` is what the handler finds at `job.s3_config`. `job.fetch` takes a path or a file:// URL here;
     http and https only with `network=True`, and unguarded.
@@ -103,8 +104,8 @@ class LocalJob:
         self._on_chunk = on_chunk
         self._network = network
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
-        self.scratch = Path(scratch) if scratch is not None else self._own_scratch()
-        fields: dict[str, Any] = {"job": "local", "attempt": 1, "scratch": str(self.scratch)}
+        self._scratch = Path(scratch).absolute() if scratch is not None else self._own_scratch()
+        fields: dict[str, Any] = {"job": "local", "attempt": 1, "scratch": str(self._scratch)}
         if s3_config is not None:
             fields["more"] = {"s3Config": dict(s3_config)}
         self._attempt = _Attempt(Frame("run", fields), self)
@@ -136,6 +137,12 @@ class LocalJob:
         self._task = (asyncio.get_running_loop(), task)
         await task
         return self
+
+    @property
+    def scratch(self) -> Path:
+        """The folder that the handler finds at `job.scratch`."""
+        self._scratch.mkdir(mode=0o700, exist_ok=True)
+        return self._scratch
 
     @property
     def output(self) -> Any:
@@ -230,6 +237,6 @@ class LocalJob:
         return value
 
     def _own_scratch(self) -> Path:
-        folder = tempfile.mkdtemp(prefix="stoker-")
+        folder = os.path.join(tempfile.gettempdir(), f"stoker-{os.urandom(8).hex()}")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder)

@@ -101,7 +101,7 @@ class Attempts:
         now, timeout_s = loop_time(), assign.execution_timeout_ms / 1000
         state, commands = begin(now, timeout_s, assign.ttl_s, fetch=assign.input_ref is not None)
         try:
-            folder = self._scratch.make(key, assign.worker)
+            folder = self._scratch.prepare(key, assign.worker)
         except OSError as error:
             worker.release(key, now)
             self._refuse(assign, f"no scratch folder could be made: {error.strerror or error}")

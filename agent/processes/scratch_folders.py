@@ -1,5 +1,9 @@
 """The scratch folders of attempts, and what of them a handler may hand over.
 
+A worker of the agent's own user makes an attempt's folder itself, when its handler first asks for it: most
+jobs need none. For a worker of another user and for a container the agent makes it beforehand. The agent
+removes it in any case.
+
 A handler hands over an open descriptor. The agent may see more than the handler (it may be root, it holds
 other jobs' files), so it judges the file behind the descriptor, and never opens a name.
 """
@@ -9,11 +13,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import re
 import shutil
 import stat
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +41,9 @@ _KINDS = {
 
 RESERVE = 64 << 20
 """Bytes that must be free for a next attempt: one that starts on a full disk can only fail."""
+
+ROOM_S = 1.0
+"""A disk that had room is not looked at again for so long."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -65,25 +75,31 @@ def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> int:
     return facts.st_size
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Folder:
-    """An attempt's folder. `uid` is its owner."""
+    """An attempt's folder, which may not be there. `uid` owns it. It lies in the folder of its `worker`, or
+    of all where that is empty."""
 
     path: str
-    parent: Path
     uid: int
+    worker: str
 
 
 class ScratchFolders:
-    """Below `root`, a folder of mode 0700 for each attempt. Made empty: what an earlier agent left goes.
+    """Below `root`, a folder of mode 0700 for each attempt. What an earlier agent left in `root` goes.
 
     `users` knows whom each worker runs as, where that is not the agent's own user. A worker that must not
     see other workers' files (a container) has a folder of its own, from `open` on: its attempts' folders lie
-    in it. It goes when it was closed and the last of them has gone.
+    in it. It goes when it was closed and the last of them has gone. `clock` counts seconds.
     """
 
-    def __init__(self, root: Path, users: WorkerUsers | None = None) -> None:
+    def __init__(
+        self, root: Path, users: WorkerUsers | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._root = root.absolute()
+        self._clock = clock
+        self._room_until = -math.inf
+        self._uid = os.geteuid()
         self._users = users if users is not None and users.other else None
         self._open: Counter[str] = Counter()
         self._folders: dict[AttemptKey, _Folder] = {}
@@ -119,30 +135,45 @@ class ScratchFolders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
-    def make(self, key: AttemptKey, worker: str = "") -> str:
+    def prepare(self, key: AttemptKey, worker: str = "") -> str:
+        self._require_room()
+        own = worker if worker in self._open else ""
+        parent = self._of(own) if own else self._root
+        path = f"{parent}/{_UNSAFE.sub('_', key.job)}.{key.attempt}"  # one name, whatever the job's id is
+        uid = self._uid
+        if own or self._users is not None:
+            uid = self._make(path, worker)
+        self._folders[key] = _Folder(path, uid, own)
+        return path
+
+    def _require_room(self) -> None:
+        if (now := self._clock()) < self._room_until:
+            return
         if (free := shutil.disk_usage(self._root).free) < RESERVE:
             why = f"{free >> 20} MiB are free, {RESERVE >> 20} MiB are needed"
             raise OSError(errno.ENOSPC, f"the disk under {self._root} is full: {why}")
-        parent = self._of(worker) if worker in self._open else self._root
-        path = f"{parent}/{_UNSAFE.sub('_', key.job)}.{key.attempt}"  # one name, whatever the job's id is
+        self._room_until = now + ROOM_S
+
+    def _make(self, path: str, worker: str) -> int:
+        """Makes the folder for a worker that cannot, and returns the user that owns it."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
-        uid = os.geteuid()
-        if self._users is not None and (user := self._users.of(worker)) is not None:
-            os.chown(path, *user)
-            uid = user[0]
-        self._folders[key] = _Folder(path, parent, uid)
-        return path
+        if self._users is None or (user := self._users.of(worker)) is None:
+            return self._uid
+        os.chown(path, *user)
+        return user[0]
 
     def remove(self, key: AttemptKey) -> None:
         if (folder := self._folders.pop(key, None)) is None:
             return
         try:
             os.rmdir(folder.path)  # most folders are empty, and a walk takes four times as long
+        except FileNotFoundError:
+            pass  # its handler asked for none
         except OSError:
             remove_tree(folder.path)
-        if folder.parent != self._root:
-            self._sweep(folder.parent)
+        if folder.worker:
+            self._sweep(self._of(folder.worker))
 
     def check(self, key: AttemptKey, fd: int) -> int:
         if (folder := self._folders.get(key)) is None:

@@ -20,7 +20,11 @@ from stoker.worker import File
 
 def handler(job):
     match job.input.get("do"):
+        case "go away":
+            (job.scratch / "left").touch()
+            os.chdir(job.scratch)
         case "die":
+            (job.scratch / "left").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         case "stuck":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -89,6 +93,17 @@ async def test_files_through_a_real_process(real, a_worker, a_job):
     outcome = await real.control.outcome("j2")
     assert outcome.end == "failed"
     assert "scratch" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("does", "end"),
+    [("nothing", "completed"), ("go away", "completed"), ("die", "lost"), ("file", "completed")],
+)
+async def test_no_scratch_folder_is_there_after_an_attempt(real, a_worker, a_job, tmp_path, does, end):
+    await real.control.ready(a_worker(handler=real.handler))
+    await real.control.assign(a_job("j1", json.dumps({"do": does}).encode()))
+    assert (await real.control.outcome("j1")).end == end
+    assert os.listdir(tmp_path / "scratch") == []
 
 
 async def test_a_handler_that_does_not_exist(real, a_worker):

@@ -61,7 +61,7 @@ async def test_what_a_handler_finds(host: Any) -> None:
 
 async def test_a_file_comes_as_a_descriptor_and_lies_where_the_agent_knows_it(host: Any) -> None:
     worker = host.python("file_ok")
-    scratch = host.scratch.make(KEY, "w1")
+    scratch = host.scratch.prepare(KEY, "w1")
     await run(worker, {"text": "hello"}, scratch)
     file = await worker.received("file")
     try:

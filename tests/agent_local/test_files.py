@@ -28,7 +28,10 @@ def folders(tmp_path: Path) -> ScratchFolders:
 
 @pytest.fixture
 def scratch(folders: ScratchFolders) -> Path:
-    return Path(folders.make(KEY))
+    """As the worker makes it."""
+    path = Path(folders.prepare(KEY))
+    path.mkdir(0o700)
+    return path
 
 
 class Opened:
@@ -174,19 +177,31 @@ def test_a_descriptor_that_is_none(scratch: Path, folders: ScratchFolders, opene
 
 
 def test_a_folder_for_each_attempt(folders: ScratchFolders) -> None:
-    first, second = folders.make(KEY), folders.make(AttemptKey(KEY.job, 3))
+    other = AttemptKey(KEY.job, 3)
+    first, second = folders.prepare(KEY), folders.prepare(other)
     assert first != second
-    assert folders.make(KEY) == first
-    assert stat.S_IMODE(os.stat(first).st_mode) == 0o700
+    assert folders.prepare(KEY) == first
     assert stat.S_IMODE(os.stat(os.path.dirname(first)).st_mode) == 0o700
+    assert os.listdir(os.path.dirname(first)) == [], "its worker makes it"
+    for path in (first, second):
+        os.mkdir(path)
     folders.remove(KEY)
     folders.remove(KEY)
     assert not os.path.exists(first)
     assert os.path.exists(second)
+    os.rmdir(second)
+    folders.remove(other)
+
+
+def test_nothing_lies_in_a_folder_that_was_never_made(folders: ScratchFolders, opened: Opened) -> None:
+    path = Path(folders.prepare(KEY))
+    fd = opened(written(path.parent / "x"))
+    with pytest.raises(FileRefused, match="x lies outside the job's scratch folder"):
+        folders.check(KEY, fd)
 
 
 def test_a_job_id_is_a_name_not_a_path(folders: ScratchFolders, tmp_path: Path) -> None:
-    assert Path(folders.make(AttemptKey("../../x", 1))).parent == tmp_path / "scratch"
+    assert Path(folders.prepare(AttemptKey("../../x", 1))).parent == tmp_path / "scratch"
 
 
 def test_removing_follows_no_link(folders: ScratchFolders, scratch: Path, tmp_path: Path) -> None:
@@ -227,7 +242,7 @@ def test_what_an_earlier_agent_left_is_removed(
 @pytest.mark.skipif(ME != 0, reason="only root may choose another user")
 def test_the_workers_user_owns_its_folder(tmp_path: Path, opened: Opened) -> None:
     folders = ScratchFolders(tmp_path / "scratch", WorkerUsers((65534, 65534)))
-    path = Path(folders.make(KEY))
+    path = Path(folders.prepare(KEY))
     assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
     mine = opened(written(path / "roots"))
     with pytest.raises(FileRefused, match="another user"):
@@ -243,9 +258,9 @@ def test_attempts_of_a_worker_that_sees_no_other_lie_in_its_folder(
     folders: ScratchFolders, tmp_path: Path
 ) -> None:
     above = folders.open("w1")
-    inside, outside = folders.make(KEY, "w1"), folders.make(AttemptKey("k", 1), "w2")
+    inside, outside = folders.prepare(KEY, "w1"), folders.prepare(AttemptKey("k", 1), "w2")
     assert (Path(inside).parent, Path(outside).parent) == (above, tmp_path / "scratch")
-    assert folders.make(KEY, "w1") == inside
+    assert folders.prepare(KEY, "w1") == inside
     fd = os.open(f"{inside}/f", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         assert folders.check(KEY, fd) == 0
@@ -264,11 +279,11 @@ def test_a_workers_folder_stays_until_its_last_attempt_has_gone(
     folders: ScratchFolders, tmp_path: Path
 ) -> None:
     above = folders.open("w1")
-    path = folders.make(KEY, "w1")
+    path = folders.prepare(KEY, "w1")
     folders.open("w1")
     folders.close("w1")
     folders.close("w1")
     assert Path(path).is_dir()
     folders.remove(KEY)
     assert not above.exists()
-    assert Path(folders.make(KEY, "w1")).parent == tmp_path / "scratch", "it has none any more"
+    assert Path(folders.prepare(KEY, "w1")).parent == tmp_path / "scratch", "it has none any more"

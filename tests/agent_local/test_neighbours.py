@@ -69,7 +69,7 @@ class Node:
         process = self.spawner.spawn(spec, None, watcher)
         process.send(Frame("setup", {"handler": name, "device": None, "concurrency": 1}))
         await watcher.next("ready")
-        scratch = self.scratch.make(AttemptKey(worker, 1), worker)
+        scratch = self.scratch.prepare(AttemptKey(worker, 1), worker)
         (Path(scratch) / "secret").touch()
         run = Frame("run", {"job": worker, "attempt": 1, "scratch": scratch}, json.dumps(given).encode())
         process.send(run)

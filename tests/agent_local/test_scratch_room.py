@@ -1,4 +1,4 @@
-"""A scratch folder is made only where there is room to work in it."""
+"""An attempt gets a scratch folder only where there is room to work in it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,43 @@ from types import SimpleNamespace
 
 import pytest
 
-from stoker.agent.processes.scratch_folders import RESERVE, ScratchFolders
+from stoker.agent.processes.scratch_folders import RESERVE, ROOM_S, ScratchFolders
 from stoker.wire.messages import AttemptKey
 
 KEY = AttemptKey("0f0e-u1", 2)
 
 
-def test_no_folder_is_made_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = ScratchFolders(tmp_path / "scratch")
-    free = RESERVE - 1
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """`free` bytes of it; `asked` counts how often somebody asked."""
+    disk = SimpleNamespace(free=RESERVE, asked=0)
 
     def usage(path: Path) -> SimpleNamespace:
-        return SimpleNamespace(free=free if path == tmp_path / "scratch" else 0)
+        disk.asked += 1
+        return SimpleNamespace(free=disk.free if path == tmp_path / "scratch" else 0)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
+    return disk
+
+
+def test_a_full_disk_is_refused_until_there_is_room(tmp_path: Path, disk: SimpleNamespace) -> None:
+    folders = ScratchFolders(tmp_path / "scratch", clock=lambda: 0.0)
+    disk.free -= 1
     with pytest.raises(OSError, match="63 MiB are free, 64 MiB are needed") as refused:
-        folders.make(KEY)
+        folders.prepare(KEY)
     assert refused.value.errno == errno.ENOSPC
     assert list((tmp_path / "scratch").iterdir()) == []
-    free += 1
-    assert Path(folders.make(KEY)).is_dir()
+    disk.free += 1
+    assert Path(folders.prepare(KEY)).parent == tmp_path / "scratch"
+
+
+def test_a_disk_with_room_is_asked_once_a_second(tmp_path: Path, disk: SimpleNamespace) -> None:
+    now = 100.0
+    folders = ScratchFolders(tmp_path / "scratch", clock=lambda: now)
+    for _ in range(9):
+        folders.prepare(KEY)
+    assert disk.asked == 1
+    disk.free = 0
+    now += ROOM_S
+    with pytest.raises(OSError, match="0 MiB are free"):
+        folders.prepare(KEY)

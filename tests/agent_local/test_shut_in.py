@@ -205,7 +205,7 @@ async def test_scratch_is_the_workers_own(made: Made, folder: Path) -> None:
     )
     await watcher.next("ready")
     key = AttemptKey("j", 1)
-    path = scratch.make(key, "w1")
+    path = scratch.prepare(key, "w1")
     assert os.stat(path).st_uid == RANGE[0]
     process.send(Frame("run", {"scratch": path}))
     frame = await watcher.next("file")
@@ -495,7 +495,9 @@ async def test_a_file_is_handed_out_of_a_sandbox(made: Made, sandboxed: LocalSpa
     scratch = ScratchFolders(made.folder / "data" / "scratch", sandboxed.users)
     script = """
 say("ready")
-path = hear().fields["scratch"] + "/made"
+folder = hear().fields["scratch"]
+os.makedirs(folder, 0o700, exist_ok=True)
+path = folder + "/made"
 open(path, "w").write("text")
 say("file", fd=os.open(path, os.O_RDONLY))
 path = "/tmp/made"
@@ -506,7 +508,7 @@ hear()
     process, watcher = made.start(sandboxed, script)
     await watcher.next("ready")
     key = AttemptKey("j", 1)
-    process.send(Frame("run", {"scratch": scratch.make(key, "w1")}))
+    process.send(Frame("run", {"scratch": scratch.prepare(key, "w1")}))
     good, bad = await watcher.next("file"), await watcher.next("file")
     assert scratch.check(key, good.fd) == 4
     with pytest.raises(Exception, match="outside the job's scratch folder"):

@@ -92,6 +92,7 @@ def rogue(sock, how):
                 end = Frame("done", {"job": frame.job, "attempt": frame.attempt}, b'"served"')
                 sock.sendall(encode(end)[0])
             elif frame.kind == "run":
+                os.makedirs(about["scratch"], 0o700, exist_ok=True)
                 given = json.loads(frame.body)
                 for what in given["says"] if isinstance(given, dict) else given:
                     took = what.get("took", took)

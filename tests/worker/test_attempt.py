@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
-from stoker.worker import Job, OutputError
+from stoker.worker import File, FileRefused, Job, OutputError
 from stoker.worker.errors import JobOver
 from stoker.worker.frames import HEADER_MAX, Frame, FrameError
 from stoker.worker.job.attempt import Attempt
@@ -18,9 +21,9 @@ from stoker.worker.serving import async_loop, sync_loop
 class Recorder:
     """A link that keeps what is sent. `cancel_at` cancels the attempt with its first frame of that kind."""
 
-    def __init__(self, cancel_at: str = "") -> None:
+    def __init__(self, cancel_at: str = "", scratch: str = "/nowhere/j.1") -> None:
         self.sent: list[Frame] = []
-        self.attempt = Attempt(Frame("run", {"job": "j", "attempt": 1, "scratch": "/nowhere"}), self)
+        self.attempt = Attempt(Frame("run", {"job": "j", "attempt": 1, "scratch": scratch}), self)
         self._cancel_at = cancel_at
 
     def send(self, frame: Frame) -> None:
@@ -108,7 +111,60 @@ async def test_an_async_generator_whose_chunk_is_refused_is_closed_where_somebod
     assert (link.kinds, ended) == (["failed"], [True])
 
 
-def test_a_job_is_what_its_attempt_says() -> None:
-    link = Recorder()
+def test_a_job_is_what_its_attempt_says(tmp_path: Path) -> None:
+    link = Recorder(scratch=str(tmp_path))
     job = Job(link.attempt, {"x": 1})
-    assert (job.id, job.attempt, job.input, str(job.scratch)) == ("j", 1, {"x": 1}, "/nowhere")
+    assert (job.id, job.attempt, job.input, job.scratch) == ("j", 1, {"x": 1}, tmp_path)
+
+
+# ---- the scratch folder
+
+
+def test_a_scratch_folder_is_made_when_it_is_first_asked_for(tmp_path: Path) -> None:
+    attempt = Recorder(scratch=str(tmp_path / "j.1")).attempt
+    attempt.emit({"no": "file"})
+    assert os.listdir(tmp_path) == []
+    folder = Job(attempt, {}).scratch
+    assert folder == tmp_path / "j.1"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.rmdir()
+    assert Job(attempt, {}).scratch == folder
+    assert os.listdir(tmp_path) == [], "what a handler removed stays removed"
+
+
+def test_a_handler_that_never_asks_for_a_folder_leaves_none(tmp_path: Path) -> None:
+    outside = tmp_path / "x"
+    outside.write_text("x")
+    attempt = Recorder(scratch=str(tmp_path / "j.1")).attempt
+    with pytest.raises(FileRefused, match="x lies outside the job's scratch folder"):
+        attempt.done({"file": File(outside)})
+    attempt.done({"a": 1})
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_thread_that_outlives_its_attempt_makes_no_folder(tmp_path: Path) -> None:
+    """The agent has removed it by then."""
+    attempt = Recorder(scratch=str(tmp_path / "j.1")).attempt
+    attempt.done(None)
+    assert Job(attempt, {}).scratch == tmp_path / "j.1"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_handler_that_went_elsewhere_gets_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    attempt = Recorder(scratch=str(tmp_path / "j.1")).attempt
+    monkeypatch.chdir(elsewhere)
+    Job(attempt, {}).scratch.rmdir()
+    assert os.listdir(elsewhere) == []
+
+
+def test_a_folder_that_cannot_be_made_is_no_fault_of_the_handlers(tmp_path: Path) -> None:
+    link = Recorder(scratch=str(tmp_path / "none" / "j.1"))
+    sync_loop.run_attempt(lambda job: str(job.scratch), link.attempt, b"{}", aggregate=False)
+    assert link.sent[0].fields["error"] == (
+        "the job's scratch folder cannot be made: No such file or directory"
+    )
+    assert link.sent[0].fields["retryable"] is True

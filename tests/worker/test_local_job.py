@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -119,6 +120,16 @@ def test_its_own_scratch_goes_with_it() -> None:
     del local
     gc.collect()
     assert not folder.exists()
+
+
+def test_a_handler_that_asks_for_no_folder_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    local = LocalJob(lambda job: 1).run()
+    assert (local.output, os.listdir(tmp_path)) == (1, [])
+    (local.scratch / "asked").touch()
+    del local
+    gc.collect()
+    assert os.listdir(tmp_path) == []
 
 
 def raises(error: BaseException) -> Any:

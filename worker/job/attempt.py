@@ -67,24 +67,26 @@ class Attempt:
         "_lock",
         "_metrics",
         "_refresh_reason",
+        "_scratch",
+        "_scratch_made",
         "_waiting",
         "cancel_reason",
         "job",
         "number",
         "s3_config",
-        "scratch",
     )
 
     def __init__(self, run: Frame, link: Link) -> None:
         fields = run.fields
         self.job: str = fields["job"]
         self.number: int = fields["attempt"]
-        self.scratch: str = fields["scratch"]
         self.s3_config: dict[str, str] | None = fields.get("more", {}).get("s3Config")
         self.cancel_reason: str | None = None
         self._fields: dict[str, Any] = {"job": self.job, "attempt": self.number}
         self._link = link
         self._lock = threading.RLock()
+        self._scratch: str = fields["scratch"]
+        self._scratch_made = False
         self._chunks = 0
         self._files = 0
         self._metrics: dict[str, int] = {}
@@ -92,6 +94,26 @@ class Attempt:
         self._refresh_reason = ""
         self._inputs = 0
         self._waiting: dict[int, Future[Frame]] = {}
+
+    @property
+    def scratch(self) -> str:
+        """The path of its folder, which is made now unless it was before; not once the attempt has ended,
+        when the agent removes it. Raises HandlerError where it cannot be made."""
+        if not self._scratch_made:
+            with self._lock:
+                if not self._ended:
+                    self._make_scratch()
+        return self._scratch
+
+    def _make_scratch(self) -> None:
+        try:
+            os.mkdir(self._scratch, 0o700)
+        except FileExistsError:
+            pass  # the agent made it, or a process that the handler forked
+        except OSError as error:
+            why = f"the job's scratch folder cannot be made: {error.strerror}"
+            raise HandlerError(why, retryable=True) from None
+        self._scratch_made = True
 
     def cancel(self, reason: str) -> None:
         """Only the first reason is kept."""
@@ -166,7 +188,7 @@ class Attempt:
     def emit(self, value: object) -> bytes:
         """Sends a chunk, and its files before it. Returns the chunk's JSON text."""
         with self._lock:
-            body = encode_value(value, name="chunk", scratch=self.scratch, hand_over=self._send_file)
+            body = encode_value(value, name="chunk", scratch=self._scratch, hand_over=self._send_file)
             if len(body) > BODY_MAX:
                 with self._written(body, f".chunk-{self._chunks}.json") as file:
                     self._send("chunk", fd=file.fd, n=self._chunks)
@@ -188,7 +210,7 @@ class Attempt:
         with self._lock:
             body = b""
             if output is not None:
-                body = encode_value(output, name="output", scratch=self.scratch, hand_over=self._send_file)
+                body = encode_value(output, name="output", scratch=self._scratch, hand_over=self._send_file)
             self._end("done", body, has_output=output is not None, metrics=self._metrics, files=self._files)
 
     def done_encoded(self, body: bytes) -> None:

@@ -28,7 +28,7 @@ class Job:
 
     @property
     def scratch(self) -> Path:
-        """This attempt's own folder."""
+        """This attempt's own folder, made when it is first asked for."""
         return Path(self._attempt.scratch)
 
     @property
