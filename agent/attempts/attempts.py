@@ -82,35 +82,31 @@ class Attempts:
             if other.assign.attempt > assign.attempt:
                 return
             self._step(other, ev.Dropped(loop_time()))
-        worker = self._workers.get(assign.worker)
-        if self.closed is not None:
-            self._refuse(assign, self.closed)
-        elif worker is None:
-            self._refuse(assign, f"there is no worker {assign.worker} on this node")
-        elif assign.input_ref is not None and assign.grant is None:
+        now, worker = loop_time(), self._workers.get(assign.worker)
+        if self.closed is not None or worker is None:
+            self._refuse(assign, self.closed or f"there is no worker {assign.worker} on this node")
+            return
+        if (fetch := assign.input_ref is not None) and assign.grant is None:
             self._refuse(assign, "the input is in an object store for which there is no grant")
-        elif (why := worker.occupy(key, loop_time())) is not None:
+            return
+        if (why := worker.occupy(key, now)) is not None:
             self._refuse(assign, why)
-        else:
-            self._take(key, assign, worker)
-
-    def _refuse(self, assign: Assign, why: str) -> int:
-        return self._reports.add(Refused(assign.job, assign.attempt, why, self.closed is not None))
-
-    def _take(self, key: AttemptKey, assign: Assign, worker: Worker) -> None:
-        now, timeout_s = loop_time(), assign.execution_timeout_ms / 1000
-        state, commands = begin(now, timeout_s, assign.ttl_s, fetch=assign.input_ref is not None)
+            return
         try:
             folder = self._scratch.prepare(key, assign.worker)
         except OSError as error:
             worker.release(key, now)
             self._refuse(assign, f"no scratch folder could be made: {error.strerror or error}")
             return
+        state, commands = begin(now, assign.execution_timeout_ms / 1000, assign.ttl_s, fetch=fetch)
         alarm = Alarm(lambda at: self._step(attempt, ev.Tick(at)))
         attempt = RunningAttempt(key, assign, worker, now, state, alarm, folder, input=assign.input)
         self._attempts[key] = attempt
         self._perform(attempt, commands)
         attempt.alarm.set(wake_at(attempt.state))
+
+    def _refuse(self, assign: Assign, why: str) -> int:
+        return self._reports.add(Refused(assign.job, assign.attempt, why, self.closed is not None))
 
     def cancel(self, key: AttemptKey, reason: str) -> None:
         self._step_if_here(key, ev.Stop(loop_time(), ev.Verdict("cancelled", reason)))

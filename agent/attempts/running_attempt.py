@@ -1,13 +1,19 @@
-"""What the agent holds of one attempt (payloads, open files, times), and the outcome that it reports."""
+"""What the agent holds of one attempt (payloads, open files, times), its outcome, and what it costs.
+
+The cost is in integers: billionths of a US dollar, never a rounded float. Two kinds of spans: `execution`
+(device milliseconds, for however it ended) and `output` (what the handler measured, only when the attempt
+completed). `output.cost` is shown for prices of an output alone.
+
+    1024 x 1024 pixels at 20 nano-USD = 20,971,520 nano-USD = 0.02097152 USD
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stoker.agent.alarm import Alarm
-from stoker.agent.attempts import cost
 from stoker.agent.attempts.chunk_stream import ChunkStream
 from stoker.agent.attempts.events import Verdict
 from stoker.agent.attempts.machine import State
@@ -20,7 +26,10 @@ from stoker.agent.uploads.payloads import OUTPUT_MAX, Payload
 from stoker.agent.worker_frames import BrokenProtocol, Done
 from stoker.agent.workers.worker import Worker
 from stoker.wire import names
-from stoker.wire.messages import Assign, AttemptKey, Grant, Outcome, Span
+from stoker.wire.messages import Assign, AttemptKey, Grant, Outcome, Price, Span
+
+DEVICE_MS = "device_ms"
+NANO = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -108,9 +117,9 @@ class RunningAttempt:
                 raise HandlerViolation(
                     f"an output of {size} bytes is over the limit of {TEXT_MAX}; return a File"
                 )
-        if prices and cost.has_output_price(prices):
-            self.spans, nano_usd = cost.output_cost(prices, done.metrics)
-            payload.cost_usd = cost.in_usd(nano_usd) if self.spans else None
+        if prices and has_output_price(prices):
+            self.spans, nano_usd = output_cost(prices, done.metrics)
+            payload.cost_usd = in_usd(nano_usd) if self.spans else None
         large = payload.output_file is not None or len(payload.output or b"") > OUTPUT_MAX
         upload = bool(payload.files) or large
         if payload.files:
@@ -128,7 +137,7 @@ class RunningAttempt:
         if self.started is not None:
             wait_ms = round((self.started - self.arrived) * 1000)
             execution_ms = round(((self.ended or self.started) - self.started) * 1000)
-        spans = cost.execution_span(assign.prices, execution_ms, len(self.worker.spec.devices))
+        spans = execution_span(assign.prices, execution_ms, len(self.worker.spec.devices))
         return Outcome(
             assign.job,
             assign.attempt,
@@ -145,3 +154,39 @@ class RunningAttempt:
             log=self.log,
             log_first=self.log_first,
         )
+
+
+def execution_span(prices: Sequence[Price], execution_ms: int, devices: int) -> tuple[Span, ...]:
+    """The device time of an attempt; none when it never ran or had no device."""
+    quantity = execution_ms * devices
+    if quantity <= 0:
+        return ()
+    price = sum(price.nano_usd for price in prices if price.metric == DEVICE_MS)
+    return (Span("execution", DEVICE_MS, quantity, quantity * price),)
+
+
+def output_cost(prices: Sequence[Price], metrics: Mapping[str, int]) -> tuple[tuple[Span, ...], int]:
+    """A span for each priced metric, and their sum in nano-USD. What was not measured is absent, not 0.
+
+    A bill knows an attempt's spans by their kind: with several output prices the metric is part of it.
+    """
+    priced = [price for price in prices if price.metric != DEVICE_MS]
+    spans = tuple(
+        Span(_kind(price, priced), price.metric, quantity, quantity * price.nano_usd)
+        for price in priced
+        if (quantity := metrics.get(price.metric)) is not None
+    )
+    return spans, sum(span.nano_usd for span in spans)
+
+
+def _kind(price: Price, priced: Sequence[Price]) -> str:
+    return "output" if len(priced) == 1 else f"output:{price.metric}"
+
+
+def has_output_price(prices: Sequence[Price]) -> bool:
+    return any(price.metric != DEVICE_MS for price in prices)
+
+
+def in_usd(nano_usd: int) -> float:
+    """The float nearest to the exact amount: one division, correctly rounded."""
+    return nano_usd / NANO

@@ -56,7 +56,12 @@ class JobWaiters:
             if not waiting:
                 del self._changes[job]
 
-    def changed(self, job: str) -> None:
+    def changed(self, job: str, ended: JobView | None = None) -> None:
+        """Wakes who waits for a change of the job; with its terminal view, who waits for its end, too."""
+        if ended is not None:
+            for future in self._ends.get(job, ()):
+                if not future.done():
+                    future.set_result(ended)
         for event in self._changes.get(job, ()):
             event.set()
 
@@ -81,12 +86,6 @@ class JobWaiters:
         self.closed = True
         self.uncertain_commit(_stopping())
 
-    def ended(self, view: JobView) -> None:
-        for future in self._ends.get(view.id, ()):
-            if not future.done():
-                future.set_result(view)
-        self.changed(view.id)
-
 
 def _stopping() -> UncertainCommit:
     return UncertainCommit("the service is stopping; ask again")
@@ -108,12 +107,10 @@ class JobChanges:
         for change in changed:
             if change.gone:
                 self._waiters.gone(change.job, NotFound(f"job {change.job}: its time has passed"))
-            elif change.view is not None:
-                self._waiters.ended(change.view)
-                if change.view.webhook is not None:
-                    self.webhook_due.set()
             else:
-                self._waiters.changed(change.job)
+                self._waiters.changed(change.job, change.view)
+            if change.view is not None and change.view.webhook is not None:
+                self.webhook_due.set()
             if change.state is JobState.IN_QUEUE:
                 self._dispatch.mark(change.endpoint)
             if change.cancel is not None:

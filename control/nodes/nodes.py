@@ -280,11 +280,9 @@ class Nodes:
             opened.given.tell("Hello", why[:200])
             if held.worker not in self._cluster.workers:
                 self._scaling.adopt(self._placed_worker(opened, replace(held, endpoint="", version=0)))
-        now = self._clock()
-        for attempt in hello.attempts:
-            ours = opened.given.holds(attempt)
-            if ours and attempt.phase == "running":
-                self._cluster.occupy(attempt.worker, attempt.key, now)
+        ours = [attempt for attempt in hello.attempts if opened.given.holds(attempt)]
+        running = {attempt.key: attempt.worker for attempt in ours if attempt.phase == "running"}
+        self._cluster.settle((), running, self._clock())
         for endpoint in {held.endpoint for held in known}:
             self._dispatch.mark(endpoint)
 

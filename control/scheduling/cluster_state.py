@@ -18,7 +18,7 @@ from itertools import groupby
 
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import Room, takes
-from stoker.control.types import Claimed, Slot
+from stoker.control.types import Slot
 from stoker.wire.messages import AttemptKey, Device, DeviceSample, Price, WorkerSpec
 
 NEWEST = 0.2
@@ -227,22 +227,18 @@ class ClusterState:
         jobs = sum(worker.jobs for worker in self._on_node.get(node, {}).values())
         return NodeLoad(jobs, len(self.nodes[node].devices) if node in self.nodes else 1)
 
-    def settle(self, slots: Iterable[Slot], claimed: Iterable[Claimed], at: float) -> None:
-        """The claim is over: its reservation ends, and what it claimed makes its worker busy."""
+    def settle(self, slots: Iterable[Slot], taken: Mapping[AttemptKey, str], at: float) -> None:
+        """Ends the reservation of these slots, and makes the workers busy that these attempts are on."""
         for slot in slots:
             worker = self.workers.get(slot.worker)
             if worker is not None and worker.session == slot.session:
                 worker.reserved = max(worker.reserved - slot.free, 0)
-        for job in claimed:
-            self.occupy(job.worker, AttemptKey(job.job, job.attempt), at)
-
-    def occupy(self, worker: str, key: AttemptKey, at: float) -> None:
-        held = self.workers.get(worker)
-        if held is not None:
-            held.busy[key] = at
-            self.throughputs[held.endpoint].begun += 1
-            held.last_used = at
-            self._busy_at[key] = worker
+        for key, name in taken.items():
+            if (held := self.workers.get(name)) is not None:
+                held.busy[key] = at
+                held.last_used = at
+                self.throughputs[held.endpoint].begun += 1
+                self._busy_at[key] = name
 
     def release(self, key: AttemptKey, at: float) -> str | None:
         """Frees the attempt's slot, once; returns the worker's endpoint if there was one to free."""

@@ -16,6 +16,7 @@ from stoker.control.endpoints import Endpoints
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.store.database.commits import Commits
 from stoker.control.types import Claimed, Slot
+from stoker.wire.messages import AttemptKey
 
 OFFER_MAX = 256
 """Slots of an endpoint in one claim; where they are all filled, the next follows at once."""
@@ -58,7 +59,8 @@ class Dispatch:
 
     def settle(self, slots: Sequence[Slot], claimed: Sequence[Claimed]) -> None:
         """Ends a reservation and sends what was claimed."""
-        self._cluster.settle(slots, claimed, self._clock())
+        taken = {AttemptKey(job.job, job.attempt): job.worker for job in claimed}
+        self._cluster.settle(slots, taken, self._clock())
         for job in claimed:
             self._assign(job)
         if len(claimed) < sum(slot.free for slot in slots):

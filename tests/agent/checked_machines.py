@@ -10,7 +10,7 @@ from load_module import load_module
 MODULES = {
     "attempt": "attempts.machine",
     "chunks": "attempts.chunks",
-    "cost": "attempts.cost",
+    "cost": "attempts.running_attempt",
     "device_health": "devices.health",
     "memory_gate": "devices.memory_gate",
     "outbox": "reports.outbox",

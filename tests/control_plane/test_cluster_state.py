@@ -8,16 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from stoker.control.scheduling.cluster_state import ClusterState, NodeLoad, NodeState, PlacedWorker, offer
-from stoker.control.types import Claimed, Slot
+from stoker.control.types import Slot
 from stoker.wire.messages import AttemptKey, DeviceSample
 
 
 def worker(name: str, session: int = 1, concurrency: int = 1) -> PlacedWorker:
     return PlacedWorker(name, "e", 1, "n", session, "ready", concurrency=concurrency)
-
-
-def claimed(name: str, key: AttemptKey) -> Claimed:
-    return Claimed(key.job, key.attempt, "a", "e", "n", name, 0.0, 1.0, 1000, b"{}", None, None)
 
 
 class FloorMachine(RuleBasedStateMachine):
@@ -45,7 +41,7 @@ class FloorMachine(RuleBasedStateMachine):
         room = [slot.worker for slot in slots for _ in range(slot.free)][:taken]
         taken_by = [(name, AttemptKey(f"j{self.drawn + i}", 1)) for i, name in enumerate(room)]
         self.drawn += len(taken_by)
-        self.cluster.settle(slots, [claimed(name, key) for name, key in taken_by], 0.0)
+        self.cluster.settle(slots, {key: name for name, key in taken_by}, 0.0)
         self.busy += taken_by
 
     @rule(pick=st.integers(0, 10))
@@ -101,7 +97,7 @@ def test_a_reservation_of_an_earlier_session_is_not_taken_from_the_new_one() -> 
     old = cluster.reserve("e", 9)
     cluster.add_worker(worker("a", session=2))
     cluster.reserve("e", 9)
-    cluster.settle(old, [], 0.0)
+    cluster.settle(old, {}, 0.0)
     assert cluster.workers["a"].free == 0
 
 
@@ -109,7 +105,7 @@ def test_a_node_has_the_jobs_of_all_its_workers_and_none_of_those_that_left() ->
     cluster = ClusterState()
     for name, node in (("a", "n"), ("b", "n"), ("c", "m")):
         cluster.add_worker(replace(worker(name), node=node))
-        cluster.occupy(name, AttemptKey(f"of {name}", 1), 0.0)
+        cluster.settle((), {AttemptKey(f"of {name}", 1): name}, 0.0)
     assert tuple(cluster.load(node).jobs for node in "nm?") == (2, 1, 0)
     cluster.remove_worker("a")
     assert cluster.load("n").jobs == 1
@@ -119,8 +115,7 @@ def test_a_worker_that_takes_fewer_at_once_has_no_free_slot_until_its_jobs_end()
     cluster = ClusterState()
     cluster.add_worker(worker("a", concurrency=3))
     keys = [AttemptKey(f"j{n}", 1) for n in range(3)]
-    for key in keys:
-        cluster.occupy("a", key, 0.0)
+    cluster.settle((), dict.fromkeys(keys, "a"), 0.0)
     cluster.workers["a"].concurrency = 2
     for key, free in zip(keys, (0, 1, 2), strict=True):
         cluster.release(key, 1.0)

@@ -13,7 +13,7 @@ async def test_every_waiter_of_an_end_gets_the_view() -> None:
     waiters = JobWaiters()
     with waiters.end_of("j") as first, waiters.end_of("j") as second, waiters.changes_of("j") as changed:
         assert "j" in waiters._ends
-        waiters.ended(DONE)
+        waiters.changed("j", DONE)
         assert await first == await second == DONE
         assert changed.is_set()
     assert not waiters._ends
@@ -22,7 +22,7 @@ async def test_every_waiter_of_an_end_gets_the_view() -> None:
 async def test_another_jobs_end_rings_nothing() -> None:
     waiters = JobWaiters()
     with waiters.end_of("other") as other:
-        waiters.ended(DONE)
+        waiters.changed("j", DONE)
         assert not other.done()
 
 
@@ -34,5 +34,5 @@ async def test_a_waiter_that_gave_up_is_forgotten() -> None:
                 await future
     except TimeoutError:
         pass
-    waiters.ended(DONE)
+    waiters.changed("j", DONE)
     assert not waiters._ends

@@ -31,7 +31,7 @@ from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.store.billing import usage
 from stoker.control.store.database import statements as hot
 from stoker.control.store.jobs import webhooks
-from stoker.control.types import Reconciled, Slot
+from stoker.control.types import JobView, Reconciled, Slot
 from stoker.testing.memory_disk import MemoryDisk
 from stoker.wire.messages import Ack, AttemptKey, Chunk
 
@@ -251,7 +251,13 @@ def a_wait_that_is_over_ends_nothing(patch: Patch) -> None:
 
 @planted
 def nobody_rings_for_an_end(patch: Patch) -> None:
-    patch(JobWaiters, "ended", lambda *_: None)
+    real = JobWaiters.changed
+
+    def changed(self: JobWaiters, job: str, ended: JobView | None = None) -> None:
+        if ended is None:
+            real(self, job)
+
+    patch(JobWaiters, "changed", changed)
 
 
 @planted

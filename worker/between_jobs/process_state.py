@@ -42,6 +42,9 @@ _LIMITS = {
 }
 """Each takes a system call. The other limits bound nothing that a job in Python uses."""
 
+_FOLDER = "/proc/self/cwd"
+"""Names the working directory, also one that is gone."""
+
 _TRIES = 3
 """A signal handler may raise anywhere in `put_back`, until its timer is stopped."""
 
@@ -56,7 +59,7 @@ class ProcessState:
         self._limits = tuple(map(resource.getrlimit, _LIMITS))
         self._umask = os.umask(0o077)
         os.umask(self._umask)
-        self._folder = _folder()
+        self._folder = os.readlink(_FOLDER)
 
     def put_back(self) -> str:
         """Restores the state, on the main thread. Returns what could not be restored, or an empty text."""
@@ -71,7 +74,7 @@ class ProcessState:
                 os.umask(self._umask)
                 if tuple(map(resource.getrlimit, _LIMITS)) != self._limits:
                     problems += self._restore_limits()
-                if self._folder != _folder():
+                if self._folder != os.readlink(_FOLDER):
                     problems += self._enter_folder()
                 return "; ".join(problems)
             except BaseException:  # raised by a signal handler of the job's, SystemExit too
@@ -112,10 +115,3 @@ def flush_output() -> None:
             stream.flush()
         except Exception:  # a handler may have closed them, or replaced them with anything
             continue
-
-
-def _folder() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return ""
