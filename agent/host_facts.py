@@ -38,7 +38,7 @@ def host_facts(
 
 def vcpus(cgroup: Path = CGROUP) -> float:
     pinned = float(len(os.sched_getaffinity(0)))
-    parts = _words(cgroup / "cpu.max")
+    parts = _fields(cgroup / "cpu.max")
     if len(parts) != 2 or not all(part.isdecimal() for part in parts) or int(parts[1]) == 0:
         return pinned
     return min(pinned, round(int(parts[0]) / int(parts[1]), 2))
@@ -53,11 +53,11 @@ def sees_host_processes(proc: Path = PROC) -> bool:
 
 
 def _limit(cgroup: Path) -> int | None:
-    parts = _words(cgroup / "memory.max")
+    parts = _fields(cgroup / "memory.max")
     return int(parts[0]) if parts and parts[0].isdecimal() else None
 
 
-def _words(path: Path) -> list[str]:
+def _fields(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="ascii").split()
     except (OSError, ValueError):

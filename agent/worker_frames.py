@@ -288,7 +288,7 @@ def read(frame: Frame, *, program: bool = False) -> WorkerMessage:
         try:
             values[name] = value if value is wanted.default else wanted.check(value)
         except ValueError as error:
-            raise _wrong(frame, f"has {name} {_shown(value)}; {error}") from None
+            raise _wrong(frame, f"has {name} {_abbreviated(value)}; {error}") from None
     if fields is not rule.fields:
         values["key"] = AttemptKey(values.pop("job"), values.pop("attempt"))
     return rule.makes(**values, **_attachments(frame, rule, program=program))
@@ -363,7 +363,7 @@ def require_timely(message: WorkerMessage, *, setup_ended: bool, known: Collecti
         raise BrokenProtocol(f"it spoke of job {message.key.job:.80}, which is not its own")
 
 
-def _shown(value: object) -> str:
+def _abbreviated(value: object) -> str:
     """The start of a value that may be huge. An int of many digits cannot be written at all."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"of {value.bit_length()} bits"

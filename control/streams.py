@@ -23,21 +23,22 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Up to where pollers of a stream have read; `told`: its end, too."""
+    """Up to where pollers of a stream have read; `end_reported`: its end, too."""
 
     attempt: int = 0
     n: int = -1
-    told: bool = False
+    end_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPoll:
-    """`cursor` is what to `advance` to once the answer was written; `told`: pollers had heard of the end."""
+    """`cursor` is what to `advance` to once the answer was written. `end_reported`: pollers had already
+    received the end."""
 
     view: JobView
     chunks: tuple[StoredChunk, ...]
     cursor: Cursor
-    told: bool = False
+    end_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,38 +170,38 @@ class Sweeper:
         while True:
             self._scaling.wake.clear()
             self._scaling.room.clear()
-            asked = self._clock()
+            sampled_at = self._clock()
             try:
                 demand = await self._commits.read(store.queue_sample)
             except Exception as error:
                 log.error("demand could not be sampled: %r", error)
             else:
                 settled = self._expected <= self._sessions.connected() or loop.time() - started > SETTLE_S
-                self._scaling.reconcile(demand, asked, may_start=settled)
+                self._scaling.reconcile(demand, sampled_at, may_start=settled)
                 for endpoint, sample in demand.items():
                     if sample.queued or sample.low:
                         self._dispatch.remind(endpoint)
-                await self._note_given()
+                await self._note_assigned()
             await self._wait()
 
-    async def _note_given(self) -> None:
+    async def _note_assigned(self) -> None:
         """A node that comes back to another process is believed to hold what it was given, no more."""
-        given, taken = self._scaling.desired.news()
-        if not given and not taken:
+        assigned, taken = self._scaling.desired.news()
+        if not assigned and not taken:
             return
         now = self._clock()
 
         def note(conn: Conn) -> None:
-            store.give_workers(conn, given)
+            store.give_workers(conn, assigned)
             store.take_workers(conn, taken, now)
 
         try:
             await self._commits.commit(note)
         except Exception as error:
             log.error("which workers nodes were given could not be stored yet: %r", error)
-            self._scaling.desired.not_noted(given, taken)
+            self._scaling.desired.not_noted(assigned, taken)
         else:
-            self._scaling.desired.noted(given)
+            self._scaling.desired.noted(assigned)
 
     async def _wait(self) -> None:
         """A burst of submissions is one reason to look, not a thousand: the sample reads an index. Room for

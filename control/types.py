@@ -47,7 +47,7 @@ class EndpointVersion:
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """`origin`: "file", declared in the configuration, or "api". `template` is the id of the one that it was
-    made from. `asked` holds what else the management API was asked for, to be told again."""
+    made from. `requested` holds what else the management API was asked for, to be told again."""
 
     id: str
     account: str
@@ -67,7 +67,7 @@ class Endpoint:
     scaler_type: str = "REQUEST_COUNT"
     scaler_value: int = 1
     template: str = ""
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    requested: Mapping[str, Any] = field(default_factory=dict)
     created_at: float = 0.0
 
 
@@ -231,13 +231,13 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What a node's Hello led to: which of its attempts go on, which must stop, which jobs changed. `given`
-    are those that it may still speak about."""
+    """What a node's Hello led to: which of its attempts go on, which must stop, which jobs changed. The node
+    may still report on the `assigned` ones."""
 
     keep: tuple[AttemptKey, ...] = ()
     stop: tuple[AttemptKey, ...] = ()
     changed: tuple[Changed, ...] = ()
-    given: Mapping[AttemptKey, AssignedAttempt] = field(default_factory=dict)
+    assigned: Mapping[AttemptKey, AssignedAttempt] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +333,7 @@ class AuditLine:
     method: str
     path: str
     status: int | None
-    said: str
+    message: str
 
 
 __all__ = [

@@ -78,7 +78,7 @@ class RunningAttempt:
 
     def keep_log(self, first: int, lines: Sequence[str]) -> None:
         """Keeps what it printed, from the line `first` on, for its outcome."""
-        self.log = attempt_log.shown(self.own_lines(lines), self.worker.secrets)
+        self.log = attempt_log.last_lines(self.own_lines(lines), self.worker.secrets)
         self.log_first = first + len(lines) - len(self.log)
 
     def own_lines(self, lines: Sequence[str]) -> Sequence[str]:

@@ -60,7 +60,7 @@ class _CallStream(DuplexStream[In, Out]):
 
     def _why_lost(self, error: BaseException) -> str:
         if isinstance(error, grpc.aio.AioRpcError):
-            return _words(error)
+            return _connection_error(error)
         if isinstance(error, asyncio.InvalidStateError):
             return "control ended the stream"
         return super()._why_lost(error)
@@ -93,7 +93,7 @@ class GrpcAgentStream(_CallStream[FromControl, FromAgent]):
             if call.done() and await call.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise NoLogs
         except grpc.aio.AioRpcError as error:
-            raise StreamEnded(_words(error)) from None
+            raise StreamEnded(_connection_error(error)) from None
         except BaseException:
             call.cancel()
             raise
@@ -167,5 +167,5 @@ def _cannot(target: str, why: str, ca: bytes | None) -> str:
     return f"cannot reach control at {target}: {why}{hint}"
 
 
-def _words(error: grpc.aio.AioRpcError) -> str:
+def _connection_error(error: grpc.aio.AioRpcError) -> str:
     return f"the connection to control broke: {error.details() or error.code().name}"

@@ -135,7 +135,7 @@ class Session:
     # -- towards control
 
     async def _write(self) -> None:
-        node, said_draining = self._node, False
+        node, sent_draining = self._node, False
         wake = node.reports.wake
         while True:
             await wake.wait()
@@ -144,10 +144,10 @@ class Session:
                 beat, self._beat = self._beat, None
                 reports = node.reports.take()
                 asks = node.signing.take() if node.signing.unsent else ()
-                draining = node.draining() and not said_draining
+                draining = node.draining() and not sent_draining
                 if beat is None and not reports and not asks and not draining:
                     break
-                said_draining = said_draining or draining
+                sent_draining = sent_draining or draining
                 if beat is not None:
                     node.lease.sent(beat.number, node.boottime())
                 await self._stream.send(FromAgent(beat=beat, reports=reports, draining=draining, asks=asks))

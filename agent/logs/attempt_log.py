@@ -34,7 +34,7 @@ def cleaned(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
     return tuple(line[:LINE_MAX] for line in hide(lines, secrets))
 
 
-def shown(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
+def last_lines(lines: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
     """The last lines that fit, without secrets."""
     if not lines:
         return ()

@@ -297,7 +297,7 @@ def _redacted(container: Container, spec: PodSpec | None) -> Container:
     if spec is None:
         return replace(container, log_tail=())
     secrets = redaction.secrets_of(spec.env, spec.hidden)
-    return replace(container, log_tail=attempt_log.shown(container.log_tail, secrets))
+    return replace(container, log_tail=attempt_log.last_lines(container.log_tail, secrets))
 
 
 def _now() -> float:

@@ -152,8 +152,8 @@ class LocalSpawner:
     ) -> subprocess.Popen[bytes]:
         """The first of `fds` is its output."""
         procs = None if allocation.cgroup is None else allocation.cgroup.procs
-        given = order(allocation.plan, command, allocation.folder, environment, procs)
-        return launch(given, marks(allocation.worker, self._folder), fds[0], fds[1:])
+        request = order(allocation.plan, command, allocation.folder, environment, procs)
+        return launch(request, marks(allocation.worker, self._folder), fds[0], fds[1:])
 
     def _forked(
         self, spec: WorkerSpec, device: Device | None, allocation: Allocation, channels: Channels, fork: Fork

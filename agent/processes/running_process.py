@@ -144,9 +144,9 @@ class LocalProcess:
         return [seen.pid for seen in look(self._family)]
 
     def _out_of_memory(self) -> None:
-        self._kill(self._memory_words())
+        self._kill(self._memory_limit_text())
 
-    def _memory_words(self) -> str:
+    def _memory_limit_text(self) -> str:
         assert self._bounds.memory is not None
         return f"killed: out of memory (limit {self._bounds.memory >> 20} MiB)"
 
@@ -212,4 +212,4 @@ class LocalProcess:
         cgroup = self._bounds.cgroup
         if cgroup is None or self._bounds.memory is None or not cgroup.oom_kills:
             return None
-        return self._memory_words()
+        return self._memory_limit_text()

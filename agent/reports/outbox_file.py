@@ -69,14 +69,14 @@ class OutboxFile:
 
     def _replace(self, data: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self._path.with_name(self._path.name + ".new")
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        new_file = self._path.with_name(self._path.name + ".new")
+        fd = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             _write_all(fd, _MAGIC + hashlib.sha256(data).digest() + data)
             os.fsync(fd)
         finally:
             os.close(fd)
-        os.rename(beside, self._path)
+        os.rename(new_file, self._path)
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)

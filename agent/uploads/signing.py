@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreRefused
 from stoker.wire.messages import WANTED_MOST, Grant, SignAnswer, SignAsk, Signed, Wanted
 
-ASKS_MOST = 32
+MAX_REQUESTS = 32
 """The most SignAsks in one message to control."""
 
 
@@ -60,7 +60,7 @@ class Signing:
 
     def take(self) -> tuple[SignAsk, ...]:
         """Returns the requests to send now."""
-        asks = tuple(self._asks[number][0] for number in sorted(self.unsent)[:ASKS_MOST])
+        asks = tuple(self._asks[number][0] for number in sorted(self.unsent)[:MAX_REQUESTS])
         self.unsent -= {ask.number for ask in asks}
         return asks
 

@@ -88,11 +88,11 @@ def decide(history: History, event: Event) -> tuple[History, RestartDecision]:
             assert_never(event)
 
 
-def crash_reason(why: str, told: bool, log_tail: Sequence[str]) -> str:
-    """Why an unhealthy worker is that, in one line: the cause, and where the worker has not `told` it, first
-    the last line that it printed. One that was killed for its memory had nothing to say of that."""
+def crash_reason(why: str, reported: bool, log_tail: Sequence[str]) -> str:
+    """Why a worker is unhealthy, in one line: the cause; unless the worker has `reported` it itself, the last
+    line that it printed comes first."""
     cause = why.partition("\n")[0]
-    return f"crash loop: {cause}" if told or not log_tail else f"crash loop: {log_tail[-1]} ({cause})"
+    return f"crash loop: {cause}" if reported or not log_tail else f"crash loop: {log_tail[-1]} ({cause})"
 
 
 def _died_early(history: History, event: Died) -> tuple[History, RestartDecision]:

@@ -348,7 +348,7 @@ class Worker:
         self._alarm.set(None)
         if life.recycling is not None:
             life.recycling.close()
-        log_tail = attempt_log.shown(exit.log_tail, self.secrets)
+        log_tail = attempt_log.last_lines(exit.log_tail, self.secrets)
         after = restart_event(exited, life, self.running)
         self._after_exit(after, log_tail, is_cause=exited.is_cause)
         self._context.on_exit(self, exited.why, exited.planned)

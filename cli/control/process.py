@@ -208,7 +208,7 @@ async def adopt_tokens(commits: Commits, variables: Mapping[str, str]) -> None:
         adopted = await commits.commit(adopt)
         if line is not None:
             status = 200 if adopted else 400
-            await commits.commit(partial(end_audit, n=line, status=status, said=""))
+            await commits.commit(partial(end_audit, n=line, status=status, message=""))
         if not adopted:
             raise CliError(source.revoked)
 

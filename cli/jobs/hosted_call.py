@@ -28,7 +28,7 @@ from stoker.client import AsyncClient, ClientError, Event, JobFailed, JobRecord
 
 T = TypeVar("T")
 
-OUTPUT_SHOWN = 300
+MAX_OUTPUT_CHARACTERS = 300
 """How many characters are shown of an output that has nothing to download."""
 
 
@@ -198,7 +198,11 @@ def result_url(record: JobRecord, name: str, endpoint: str) -> str:
     if len(found) == 1:
         return str(found[0])
     got = json.dumps(output, ensure_ascii=False)
-    shown = got if len(got) <= OUTPUT_SHOWN else f"{got[:OUTPUT_SHOWN]}… ({len(got):,} characters)"
+    shown = (
+        got
+        if len(got) <= MAX_OUTPUT_CHARACTERS
+        else f"{got[:MAX_OUTPUT_CHARACTERS]}… ({len(got):,} characters)"
+    )
     which = f"{len(found)} URLs and no {name!r} among them" if found else f"no {name!r} and no other URL"
     raise CliError(
         f"job {record.id} of {endpoint} COMPLETED, and its output has {which}, so there is nothing to"

@@ -68,13 +68,13 @@ class Answer:
 
 async def has_left(receive: Receive) -> bool:
     """Whether the caller closed the connection. The request's body must have been read before."""
-    told = asyncio.ensure_future(receive())
+    received = asyncio.ensure_future(receive())
     for _ in range(_TURNS):
         await asyncio.sleep(0)
-    if told.done():
-        return bool(told.result()["type"] == "http.disconnect")
-    told.cancel()
-    await asyncio.wait((told,))
+    if received.done():
+        return bool(received.result()["type"] == "http.disconnect")
+    received.cancel()
+    await asyncio.wait((received,))
     return False
 
 

@@ -31,8 +31,8 @@ from stoker.control.plane import Plane
 
 NO_PATH = "there is nothing at this path; operations are at /v2/{endpoint_id}/{operation}, see /docs"
 
-_SENT = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Prefer")
-_TOLD = ("Retry-After", "RateLimit", "RateLimit-Policy", "Stoker-Ignored")
+_ACCEPTED_HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Prefer")
+_EXPOSED_HEADERS = ("Retry-After", "RateLimit", "RateLimit-Policy", "Stoker-Ignored")
 """Headers that pages may send, and may read."""
 
 _SECURITY = {"key": {"type": "http", "scheme": "bearer", "description": "An API key; the bare key will do."}}
@@ -84,7 +84,11 @@ def make_app(plane: Plane, settings: ApiSettings | None = None, management: ASGI
 def _for_browsers(router: OperationRouter, origins: tuple[str, ...]) -> ASGIApp:
     """Pages of these origins may call with a key of theirs; what a browser asks beforehand needs none."""
     return CORSMiddleware(
-        router, allow_origins=origins, allow_methods=["*"], allow_headers=_SENT, expose_headers=_TOLD
+        router,
+        allow_origins=origins,
+        allow_methods=["*"],
+        allow_headers=_ACCEPTED_HEADERS,
+        expose_headers=_EXPOSED_HEADERS,
     )
 
 

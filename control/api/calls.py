@@ -75,8 +75,8 @@ class Call:
 
     def wait_s(self, default_ms: int) -> float:
         """`?wait=` in milliseconds, as seconds."""
-        given = whole_number(self.query, "wait", WAIT_MS, MILLISECONDS) if self.query else None
-        return (given or default_ms) / 1000
+        requested_ms = whole_number(self.query, "wait", WAIT_MS, MILLISECONDS) if self.query else None
+        return (requested_ms or default_ms) / 1000
 
     def ttl_ms(self) -> int | None:
         """`?ttl=`, where it was given."""

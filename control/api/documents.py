@@ -244,28 +244,30 @@ def request_body(operation: str) -> Document | None:
 
 def responses(operation: str, *, takes_job: bool) -> dict[int | str, Document]:
     """Every answer that an operation gives."""
-    told: dict[int | str, Document] = {200: _success(operation)}
+    found: dict[int | str, Document] = {200: _success(operation)}
     if operation in SUBMITS:
-        told[400] = _refused()
+        found[400] = _refused()
     elif operation in _BAD_QUESTIONS:
-        told[400] = _error(400, "Bad Request", _BAD_QUESTIONS[operation])
-    told[401] = _error(401, "Unauthorized", "invalid api key")
-    told[401]["headers"] = {"WWW-Authenticate": {"schema": {"const": "Bearer"}}}
-    told[404] = _error(404, "Not Found", "no such job" if takes_job else "no such endpoint")
-    told[405] = _error(405, "Method Not Allowed", "DELETE is not allowed here; allowed: POST")
-    told[405]["headers"] = {"Allow": {"schema": {"type": "string"}}}
+        found[400] = _error(400, "Bad Request", _BAD_QUESTIONS[operation])
+    found[401] = _error(401, "Unauthorized", "invalid api key")
+    found[401]["headers"] = {"WWW-Authenticate": {"schema": {"const": "Bearer"}}}
+    found[404] = _error(404, "Not Found", "no such job" if takes_job else "no such endpoint")
+    found[405] = _error(405, "Method Not Allowed", "DELETE is not allowed here; allowed: POST")
+    found[405]["headers"] = {"Allow": {"schema": {"type": "string"}}}
     if operation in READS_BODY:
-        told[413] = _error(413, "Payload Too Large", "the body must be at most 10485760 bytes; more was sent")
+        found[413] = _error(
+            413, "Payload Too Large", "the body must be at most 10485760 bytes; more was sent"
+        )
     if operation in SUBMITS:
-        told[422] = _error(422, "Unprocessable Entity", "Idempotency-Key order-17 came with another request")
+        found[422] = _error(422, "Unprocessable Entity", "Idempotency-Key order-17 came with another request")
     if operation in LIMITS:
-        told[429] = _too_many(operation)
-    told[500] = _error(
+        found[429] = _too_many(operation)
+    found[500] = _error(
         500, "Internal Server Error", "something went wrong here; the log has it as error 1f0c"
     )
-    told[503] = _error(503, "Service Unavailable", "the store is full; ask again")
-    told[503]["headers"] = {"Retry-After": _WHOLE_SECONDS}
-    return told
+    found[503] = _error(503, "Service Unavailable", "the store is full; ask again")
+    found[503]["headers"] = {"Retry-After": _WHOLE_SECONDS}
+    return found
 
 
 def _parameter(name: str, place: str, schema: Document, text: str) -> Document:
@@ -274,10 +276,10 @@ def _parameter(name: str, place: str, schema: Document, text: str) -> Document:
 
 def _success(operation: str) -> Document:
     text, name, values = _SUCCESS[operation]
-    told = _examples(text, schemas.ref(name), values)
+    response = _examples(text, schemas.ref(name), values)
     if operation in FOLLOWED:
-        told["content"]["text/event-stream"] = {"example": FOLLOWED[operation]}
-    return told
+        response["content"]["text/event-stream"] = {"example": FOLLOWED[operation]}
+    return response
 
 
 def _refused() -> Document:
@@ -295,10 +297,10 @@ def _refused() -> Document:
 def _too_many(operation: str) -> Document:
     limit = LIMITS[operation].window
     message = f"/{operation} of endpoint echo takes at most {limit} requests in {WINDOW_S} seconds"
-    told = _error(429, "Too Many Requests", message)
+    response = _error(429, "Too Many Requests", message)
     text = {"schema": {"type": "string"}}
-    told["headers"] = {"Retry-After": _WHOLE_SECONDS, "RateLimit-Policy": text, "RateLimit": text}
-    return told
+    response["headers"] = {"Retry-After": _WHOLE_SECONDS, "RateLimit-Policy": text, "RateLimit": text}
+    return response
 
 
 def _error(status: int, title: str, message: str) -> Document:

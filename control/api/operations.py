@@ -28,10 +28,10 @@ from stoker.control.rules.submissions import Submission, parse_submission
 from stoker.control.streams import LogEvent, StreamEvent
 from stoker.wire import names
 
-Given: TypeAlias = (
+Response: TypeAlias = (
     Answer | AnswerInTurn | EventAnswer[StreamEvent] | EventAnswer[LogEvent] | EventAnswer[bytes]
 )
-Handler: TypeAlias = Callable[[Call], Awaitable[Record | Given]]
+Handler: TypeAlias = Callable[[Call], Awaitable[Record | Response]]
 """A record is answered as JSON."""
 
 
@@ -100,8 +100,8 @@ class Operations:
     async def status_sync(self, call: Call) -> Record:
         seconds = call.wait_s(self._settings.wait_ms)
         await call.body(IGNORED_BODY_BYTES)
-        asked = self._plane.queries.wait(call.endpoint, call.job, seconds)
-        view = await call.held_while_here(asked)
+        waiting = self._plane.queries.wait(call.endpoint, call.job, seconds)
+        view = await call.held_while_here(waiting)
         return records.record(view)
 
     async def cancel(self, call: Call) -> Record:
@@ -118,7 +118,7 @@ class Operations:
         listing = parse_listing(call.query)
         return records.page(await self._plane.queries.requests(call.endpoint, listing))
 
-    async def logs(self, call: Call) -> Record | Given:
+    async def logs(self, call: Call) -> Record | Response:
         """What is kept; or server-sent events to whoever accepts them, or asks to follow."""
         after = parse_event_id(call.header(b"last-event-id"))
         if flag(call.query, "follow") or "text/event-stream" in (call.header(b"accept") or ""):
@@ -129,7 +129,7 @@ class Operations:
     async def health(self, call: Call) -> Record:
         return records.health(await self._plane.queries.health(call.endpoint))
 
-    async def stream(self, call: Call) -> Record | Given:
+    async def stream(self, call: Call) -> Record | Response:
         """A poll, or server-sent events to whoever accepts them."""
         await call.body(IGNORED_BODY_BYTES)  # read, so that the next message is the caller's leaving
         after = parse_event_id(call.header(b"last-event-id"))
@@ -140,10 +140,10 @@ class Operations:
     async def _poll(self, call: Call) -> Record | AnswerInTurn:
         seconds = call.wait_s(self._settings.stream_wait_ms)
         await self._turns.wait(call.job)
-        asked = self._plane.queries.poll_stream(call.endpoint, call.job, seconds)
-        poll = await call.held_while_here(asked)
-        found = records.stream_poll(poll.view, poll.chunks, poll.told)
-        if not poll.chunks and poll.cursor.told == poll.told:
+        polling = self._plane.queries.poll_stream(call.endpoint, call.job, seconds)
+        poll = await call.held_while_here(polling)
+        found = records.stream_poll(poll.view, poll.chunks, poll.end_reported)
+        if not poll.chunks and poll.cursor.end_reported == poll.end_reported:
             return found
 
         async def advance() -> None:
@@ -163,15 +163,15 @@ class Operations:
         return EventAnswer(events, self._settings.keepalive_s, render_log)
 
     async def files(self, call: Call) -> Record:
-        given = call.query
-        for parameter in given:
+        query = call.query
+        for parameter in query:
             if parameter != "name":
                 raise BadRequest(f"{parameter} is not known here; allowed: name")
         data = await call.body(self._settings.file_bytes)
         if not data:
             raise BadRequest("the body must be a file; it is empty")
         media_type = call.header(b"content-type") or "application/octet-stream"
-        name = given.get("name", ["file"])[-1]
+        name = query.get("name", ["file"])[-1]
         kept = await self._plane.uploaded_files.keep(call.endpoint, name, data, media_type)
         return {
             "url": kept.url,

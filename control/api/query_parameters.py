@@ -19,41 +19,41 @@ SINCE_MS = (0, 253_402_300_799_999)
 CURSOR = (1, 2**63 - 1)
 KEY_CHARACTERS = 255
 
-Asked = Mapping[str, list[str]]
+Query = Mapping[str, list[str]]
 
 
-def whole_number(asked: Asked, name: str, bounds: tuple[int, int], unit: str = "") -> int | None:
+def whole_number(query: Query, name: str, bounds: tuple[int, int], unit: str = "") -> int | None:
     """A parameter of digits, within bounds; None where it was not given."""
-    if name not in asked:
+    if name not in query:
         return None
-    text = asked[name][-1]
+    text = query[name][-1]
     low, high = bounds
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and low <= int(text) <= high):
         raise BadRequest(f"{name} must be an integer from {low} to {high}{unit}; got {shown(text)}")
     return int(text)
 
 
-def last(asked: Asked, name: str) -> str | None:
+def last(query: Query, name: str) -> str | None:
     """Of a parameter that is given more than once, the last counts."""
-    given = asked.get(name)
-    return None if given is None else given[-1]
+    values = query.get(name)
+    return None if values is None else values[-1]
 
 
-def flag(asked: Asked, name: str) -> bool:
-    text = last(asked, name)
+def flag(query: Query, name: str) -> bool:
+    text = last(query, name)
     if text not in (None, "true", "false"):
         raise wrong(name, text, "true or false")
     return text == "true"
 
 
-def parse_listing(asked: Asked) -> Listing:
+def parse_listing(query: Query) -> Listing:
     """`?status=&since=&limit=&cursor=` of `/requests`."""
-    since = whole_number(asked, "since", SINCE_MS, " (milliseconds since the epoch)")
+    since = whole_number(query, "since", SINCE_MS, " (milliseconds since the epoch)")
     return Listing(
-        state=_state(last(asked, "status")),
+        state=_state(last(query, "status")),
         since=None if since is None else since / 1000,
-        limit=whole_number(asked, "limit", LIMIT) or LISTED,
-        before=whole_number(asked, "cursor", CURSOR),
+        limit=whole_number(query, "limit", LIMIT) or LISTED,
+        before=whole_number(query, "cursor", CURSOR),
     )
 
 

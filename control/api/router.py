@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.api.answers import Answer, error_body, json_answer, stopping, unexpected
 from stoker.control.api.calls import Call, CallerLeft
-from stoker.control.api.operations import Given, Operations
+from stoker.control.api.operations import Operations, Response
 from stoker.control.api.settings import ApiSettings
 from stoker.control.auth.rate_limits import Rates
 from stoker.control.errors import ControlError
@@ -60,7 +60,7 @@ class OperationRouter:
             if call.admission is not None:
                 call.admission.leave()
 
-    async def _answer(self, call: Call, name: str, endpoint: str) -> Given:
+    async def _answer(self, call: Call, name: str, endpoint: str) -> Response:
         """What this operation answers, or why it does not."""
         operation, method = self._table[name], call.scope["method"]
         try:
@@ -74,8 +74,8 @@ class OperationRouter:
                 call.admission = self._rates.enter(call.caller.account, call.endpoint.id, name, now_ms)
             if query := call.scope["query_string"]:
                 call.query = parse_qs(query.decode("latin-1"), keep_blank_values=True)
-            given = await operation.handle(call)
-            return Answer(orjson.dumps(given)) if isinstance(given, dict) else given
+            response = await operation.handle(call)
+            return Answer(orjson.dumps(response)) if isinstance(response, dict) else response
         except CallerLeft:
             raise
         except ControlError as error:

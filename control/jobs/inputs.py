@@ -17,7 +17,7 @@ from stoker.control.errors import BadRequest
 from stoker.control.rules.submissions import is_http_url, shown
 
 KEPT_SCHEMAS = 256
-TOLD_ERRORS = 3
+MAX_ERRORS = 3
 """So many fields are named in one message; who sends more wrong ones learns of them next time."""
 
 INPUT_URL_LENGTH = 8_192
@@ -67,14 +67,14 @@ def _validator(schema: Schema) -> Draft202012Validator:
 
 def _most_telling(errors: Iterable[ValidationError]) -> list[str]:
     """One sentence for each wrong field, the first few."""
-    told: dict[str, str] = {}
+    messages: dict[str, str] = {}
     for error in errors:
-        for field, sentence in _sentences(error):
-            told.setdefault(field, sentence)
-    return list(told.values())[:TOLD_ERRORS]
+        for field, message in _messages(error):
+            messages.setdefault(field, message)
+    return list(messages.values())[:MAX_ERRORS]
 
 
-def _sentences(error: ValidationError) -> Iterable[tuple[str, str]]:
+def _messages(error: ValidationError) -> Iterable[tuple[str, str]]:
     field = _name(error.absolute_path)
     schema = error.schema if isinstance(error.schema, Mapping) else {}
     if error.validator == "required":
@@ -88,21 +88,21 @@ def _sentences(error: ValidationError) -> Iterable[tuple[str, str]]:
         yield field, f"{field or 'input'} {must}, got {shown(error.instance)}{suffix}"
 
 
-def _missing(field: str, given: Any, schema: Schema) -> Iterable[tuple[str, str]]:
+def _missing(field: str, value: Any, schema: Schema) -> Iterable[tuple[str, str]]:
     for name in schema["required"]:
-        if name not in given:
+        if name not in value:
             path = _join(field, name)
             allowed = _allowed(schema.get("properties", {}).get(name, {}))
             yield path, f"{path} is required and missing" + (f"; allowed: {allowed}" if allowed else "")
 
 
-def _unknown(field: str, given: Any, schema: Schema) -> Iterable[tuple[str, str]]:
+def _unknown(field: str, value: Any, schema: Schema) -> Iterable[tuple[str, str]]:
     known = schema.get("properties", {})
-    for name in given:
+    for name in value:
         if name not in known:
             path = _join(field, name)
             allowed = ", ".join(known) or "no fields"
-            yield path, f"{path} is not a known field, got {shown(given[name])}; allowed: {allowed}"
+            yield path, f"{path} is not a known field, got {shown(value[name])}; allowed: {allowed}"
 
 
 _MUST: dict[str, Callable[[Schema], str]] = {

@@ -41,18 +41,18 @@ class Ring:
         self.readers: list[asyncio.Event] = []
         self.forgetting: asyncio.TimerHandle | None = None
 
-    def feed(self, said: LogLines) -> None:
+    def feed(self, report: LogLines) -> None:
         """Lines that came before, on a stream that broke, are not taken twice."""
-        for number, line in enumerate(said.lines, said.first):
+        for number, line in enumerate(report.lines, report.first):
             if number >= self.next:
                 self._lines.append((number, line))
                 self._characters += len(line)
                 self.next = number + 1
-        self.next = max(self.next, said.first)
+        self.next = max(self.next, report.first)
         while len(self._lines) > RING_LINES or self._characters > RING_CHARACTERS:
             self._characters -= len(self._lines.popleft()[1])
         self.fed = True
-        self.over = self.over or said.over
+        self.over = self.over or report.over
         self.ring()
 
     def ring(self) -> None:
@@ -85,7 +85,7 @@ class LiveLogs:
             ring.forgetting.cancel()
             ring.forgetting = None
         ring.readers.append(changed)
-        self._tell(node)
+        self._wake(node)
         try:
             yield ring
         finally:
@@ -100,14 +100,14 @@ class LiveLogs:
 
     def _forget(self, key: AttemptKey) -> None:
         node, _ = self._rings.pop(key)
-        self._tell(node)
+        self._wake(node)
 
     def close(self) -> None:
         for _, ring in self._rings.values():
             if ring.forgetting is not None:
                 ring.forgetting.cancel()
 
-    def _tell(self, node: str) -> None:
+    def _wake(self, node: str) -> None:
         if node in self._streams:
             self._streams[node][1].set()
 
@@ -136,13 +136,13 @@ class LiveLogs:
         self._streams[hello.node] = stream, wake
         if earlier is not None:
             earlier[0].end("a newer stream took over")
-        asking = asyncio.create_task(self._ask(hello.node, stream, wake), name=f"logs of {hello.node}")
+        asking = asyncio.create_task(self._request(hello.node, stream, wake), name=f"logs of {hello.node}")
         try:
-            told = False
+            logged = False
             while True:
                 why = self._feed(hello.node, await stream.receive())
-                if why is not None and not told:
-                    told = True
+                if why is not None and not logged:
+                    logged = True
                     log.warning("node %s is not believed (LogLines): %s", hello.node, why)
         finally:
             asking.cancel()
@@ -151,28 +151,28 @@ class LiveLogs:
                 del self._streams[hello.node]
                 self._ring_all(hello.node)
 
-    async def _ask(self, node: str, stream: ControlLogs, wake: asyncio.Event) -> None:
-        told: tuple[AttemptKey, ...] = ()
+    async def _request(self, node: str, stream: ControlLogs, wake: asyncio.Event) -> None:
+        sent: tuple[AttemptKey, ...] = ()
         try:
             while True:
                 await wake.wait()
                 wake.clear()
                 wanted = self._wanted(node)
-                if wanted != told:
-                    told = wanted
+                if wanted != sent:
+                    sent = wanted
                     await stream.send(LogWanted(wanted))
         except StreamEnded:
             return  # the reading half says why
 
-    def _feed(self, node: str, said: LogLines) -> str | None:
+    def _feed(self, node: str, report: LogLines) -> str | None:
         """Why these lines are not believed; None where they are, or where nobody wants them any more."""
-        at, ring = self._rings.get(said.key, ("", None))
+        at, ring = self._rings.get(report.key, ("", None))
         if ring is not None:
             try:
-                printed(said, node, at)
+                printed(report, node, at)
             except InvalidReport as error:
                 return str(error)
-            ring.feed(said)
+            ring.feed(report)
         return None
 
     def _ring_all(self, node: str) -> None:

@@ -112,20 +112,20 @@ async def _along(
     stops: Callable[[], bool],
 ) -> AsyncGenerator[LogEvent, None]:
     """What is printed, until the job has changed."""
-    told = asyncio.create_task(changed.wait())
+    changing = asyncio.create_task(changed.wait())
     try:
-        while not told.done() and not stops():
+        while not changing.done() and not stops():
             news.clear()
             if ring is not None:
                 for event in position.give(ring.after(position.n)):
                     yield event
             came = asyncio.create_task(news.wait())
             try:
-                await asyncio.wait((told, came), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((changing, came), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 came.cancel()
     finally:
-        told.cancel()
+        changing.cancel()
 
 
 async def _last_lines(ring: Ring, news: asyncio.Event) -> None:

@@ -35,7 +35,7 @@ INLINE_BYTES = 20 * 1024 * 1024
 
 POLL_CHUNKS = 64
 
-SHOWN_LINES = 20
+LOG_TAIL_LINES = 20
 """Of what a failed attempt printed, in the job's record; `/logs` has more."""
 
 COUNT_MOST = 10_000
@@ -170,7 +170,7 @@ class JobQueries:
 
     async def _with_lines(self, view: JobView) -> JobView:
         try:
-            lines = await self._commits.read(lambda conn: store.last_lines(conn, view.id, SHOWN_LINES))
+            lines = await self._commits.read(lambda conn: store.last_lines(conn, view.id, LOG_TAIL_LINES))
         except Unavailable:
             return view  # the record matters more
         return replace(view, logs=lines)
@@ -222,7 +222,7 @@ class JobQueries:
             if view.ended and len(found) > len(chunks):
                 view = replace(view, state=JobState.IN_PROGRESS)
             last = (chunks[-1].attempt, chunks[-1].n) if chunks else (cursor.attempt, cursor.n)
-            return StreamPoll(view, chunks, Cursor(*last, told=view.ended), cursor.told)
+            return StreamPoll(view, chunks, Cursor(*last, end_reported=view.ended), cursor.end_reported)
 
         poll = await self._commits.read(read)
         if poll is None:

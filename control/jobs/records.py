@@ -40,7 +40,7 @@ def record(view: JobView) -> Record:
     """The answer to `/status`, `/status-sync`, `/runsync` and `/cancel`."""
     if view.state in (JobState.IN_QUEUE, JobState.IN_PROGRESS):
         return _unfinished(view)
-    shown: Record = {
+    fields: Record = {
         "id": view.id,
         "status": view.state.value,
         "delayTime": view.delay_ms or 0,
@@ -48,49 +48,49 @@ def record(view: JobView) -> Record:
         "workerId": view.worker or "",
     }
     if view.output is not None:
-        shown["output"] = orjson.Fragment(view.output)
+        fields["output"] = orjson.Fragment(view.output)
     if view.error is not None:
-        shown["error"] = view.error
+        fields["error"] = view.error
     if view.reason is not None:
-        shown["reason"] = view.reason
+        fields["reason"] = view.reason
     if view.logs:
-        shown["logs"] = list(view.logs)
+        fields["logs"] = list(view.logs)
     if view.retries:
-        shown["retries"] = view.retries
-    return shown
+        fields["retries"] = view.retries
+    return fields
 
 
 def _unfinished(view: JobView) -> Record:
-    shown: Record = {"id": view.id, "status": view.state.value, "delayTime": view.delay_ms}
+    fields: Record = {"id": view.id, "status": view.state.value, "delayTime": view.delay_ms}
     if view.state is not JobState.IN_QUEUE:
-        shown["executionTime"] = view.execution_ms
-        shown["workerId"] = view.worker
-        shown["output"] = None if view.progress is None else orjson.Fragment(view.progress)
-    shown["reason"] = view.reason
-    shown["retries"] = view.retries or None
-    return {name: value for name, value in shown.items() if value is not None}
+        fields["executionTime"] = view.execution_ms
+        fields["workerId"] = view.worker
+        fields["output"] = None if view.progress is None else orjson.Fragment(view.progress)
+    fields["reason"] = view.reason
+    fields["retries"] = view.retries or None
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def hosted_result(view: JobView) -> Record:
     """A hosted model's synchronous result, which carries COMPLETED or FAILED and no other end."""
-    shown = record(view)
+    fields = record(view)
     if view.ended and view.state is not JobState.COMPLETED:
-        shown["status"] = JobState.FAILED.value
-        shown.setdefault("error", view.reason or _NO_RESULT[view.state])
-    return shown
+        fields["status"] = JobState.FAILED.value
+        fields.setdefault("error", view.reason or _NO_RESULT[view.state])
+    return fields
 
 
-def stream_poll(view: JobView, chunks: Sequence[StoredChunk], told: bool = False) -> Record:
+def stream_poll(view: JobView, chunks: Sequence[StoredChunk], end_reported: bool = False) -> Record:
     """The answer to a `/stream` poll; `stream` is always there.
 
-    `told`: pollers have received the end. The stock Python client does not know CANCELLED for one and would
-    ask for ever: the second time the job reads FAILED.
+    `end_reported`: pollers have received the end. The stock Python client does not take CANCELLED for an end
+    and would poll for ever, so from the second time the job reads FAILED.
     """
-    shown: Record = {"status": view.state.value, "stream": [chunk_value(chunk.value) for chunk in chunks]}
-    if told and view.state is JobState.CANCELLED:
-        shown["status"] = JobState.FAILED.value
-        shown["error"] = _NO_RESULT[JobState.CANCELLED]
-    return shown
+    fields: Record = {"status": view.state.value, "stream": [chunk_value(chunk.value) for chunk in chunks]}
+    if end_reported and view.state is JobState.CANCELLED:
+        fields["status"] = JobState.FAILED.value
+        fields["error"] = _NO_RESULT[JobState.CANCELLED]
+    return fields
 
 
 def page(found: Page) -> Record:
@@ -109,12 +109,12 @@ def logs(job: str, attempts: Sequence[AttemptLog]) -> Record:
     }
 
 
-def webhook_body(view: JobView, given: bytes) -> bytes:
+def webhook_body(view: JobView, input_json: bytes) -> bytes:
     """The body of a webhook: the record, and `input` and `webhook` as they were submitted."""
-    shown = record(view)
-    shown["input"] = orjson.Fragment(given)
-    shown["webhook"] = view.webhook
-    return orjson.dumps(shown)
+    fields = record(view)
+    fields["input"] = orjson.Fragment(input_json)
+    fields["webhook"] = view.webhook
+    return orjson.dumps(fields)
 
 
 def chunk_value(value: bytes) -> Record:
@@ -124,7 +124,7 @@ def chunk_value(value: bytes) -> Record:
 def health(counted: Health) -> Record:
     """All eleven counters, always; `devices` where some are unhealthy, the `reason` of throttled workers, and
     what ready ones report that they serve."""
-    told: Record = {
+    fields: Record = {
         "jobs": {
             "completed": counted.completed,
             "failed": counted.failed,
@@ -142,16 +142,16 @@ def health(counted: Health) -> Record:
         },
     }
     if counted.unhealthy_devices:
-        told["devices"] = {"ill": counted.unhealthy_devices}
+        fields["devices"] = {"ill": counted.unhealthy_devices}
     if counted.reason:
-        told["reason"] = counted.reason
+        fields["reason"] = counted.reason
     if counted.serves:
-        told["serves"] = list(counted.serves)
-    return told
+        fields["serves"] = list(counted.serves)
+    return fields
 
 
 def _listed(view: JobView) -> Record:
-    shown = record(view)
-    shown.pop("output", None)
-    shown["createdAt"] = round(view.created_at * 1000)
-    return shown
+    fields = record(view)
+    fields.pop("output", None)
+    fields["createdAt"] = round(view.created_at * 1000)
+    return fields

@@ -140,7 +140,7 @@ class Webhooks:
 
     async def _note(self, delivery: Delivery, delivered: bool | None) -> None:
         """Until it is stored: a row that stays as it was would be sent again at once."""
-        said = False
+        logged = False
         while True:
             now = self._clock()
 
@@ -156,18 +156,18 @@ class Webhooks:
             except UncertainCommit:
                 return  # reported twice, a failure would count twice
             except Exception as error:
-                if not said:
+                if not logged:
                     log.error("what became of webhook %s cannot be stored: %r", delivery.id, error)
-                said = True
+                logged = True
             await asyncio.sleep(AGAIN_S)
 
     async def _body(self, delivery: Delivery) -> bytes:
         """Raises NotFound where a part of it has been lost from the object store."""
         view = await self._queries.whole(delivery.view)
-        given = delivery.input
+        input_json = delivery.input
         if delivery.input_ref is not None:
-            given = await self._queries.payload(delivery.input_ref)
-        return records.webhook_body(view, given or b"null")
+            input_json = await self._queries.payload(delivery.input_ref)
+        return records.webhook_body(view, input_json or b"null")
 
     async def _headers(self, delivery: str, body: bytes) -> dict[str, str]:
         """Of the Standard Webhooks convention: the receiver checks them with any of its libraries."""

@@ -59,7 +59,7 @@ def _response(line: AuditLine) -> AuditLineResponse:
         method=line.method,
         path=line.path,
         status=line.status,
-        message=line.said,
+        message=line.message,
     )
 
 

@@ -206,7 +206,7 @@ def endpoint_response(
     workers: Sequence[PodResponse] | None = None,
 ) -> EndpointResponse:
     """`data_centers` are all that exist: an endpoint that names none may use any."""
-    run, needs, asked = endpoint.run, endpoint.run.needs, endpoint.asked
+    run, needs, requested = endpoint.run, endpoint.run.needs, endpoint.requested
     volumes = [run.volume] if run.volume else []
     return EndpointResponse(
         id=endpoint.id,
@@ -222,17 +222,17 @@ def endpoint_response(
         workers=None if workers is None else list(workers),
         computeType="CPU" if on_cpus else "GPU",
         allowedCudaVersions=list(needs.cuda_versions),
-        cpuFlavorIds=asked.get("cpuFlavorIds"),
+        cpuFlavorIds=requested.get("cpuFlavorIds"),
         dataCenterIds=list(needs.data_centers or data_centers),
         env=shown_env(endpoint),
         executionTimeoutMs=endpoint.execution_timeout_ms,
-        flashboot=asked.get("flashboot"),
+        flashboot=requested.get("flashboot"),
         gpuCount=needs.gpu_count,
         gpuMemoryMb=None if needs.gpu_memory_bytes is None else needs.gpu_memory_bytes >> 20,
         gpuMemoryShare=needs.share,
         gpuTypeIds=list(needs.gpu_types),
         idleTimeout=endpoint.idle_timeout_s,
-        instanceIds=blueprint.instances(asked) or None,
+        instanceIds=blueprint.instances(requested) or None,
         maxAttempts=endpoint.max_attempts,
         minCudaVersion=needs.min_cuda or None,
         networkVolumeId=run.volume or None,
@@ -242,7 +242,7 @@ def endpoint_response(
         scalerType="QUEUE_DELAY" if endpoint.scaler_type == "QUEUE_DELAY" else "REQUEST_COUNT",
         scalerValue=endpoint.scaler_value,
         ttlMs=endpoint.ttl_ms,
-        vcpuCount=asked.get("vcpuCount") or needs.vcpus,
+        vcpuCount=requested.get("vcpuCount") or needs.vcpus,
         workersMax=endpoint.workers_max,
         workersMin=endpoint.workers_min,
     )

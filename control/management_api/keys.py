@@ -71,7 +71,7 @@ class _Exact(RequestBody):
     model_config = ConfigDict(extra="forbid")
 
 
-class AccessAsked(_Exact):
+class AccessInput(_Exact):
     """`management` and `endpoints` are for scope `restricted`; "*" is every endpoint that is not named."""
 
     model_config = ConfigDict(title="Access", json_schema_extra={"examples": [_RESTRICTED]})
@@ -81,7 +81,7 @@ class AccessAsked(_Exact):
     endpoints: dict[str, Right] = {}
 
     @model_validator(mode="after")
-    def _is_restricted(self) -> AccessAsked:
+    def _is_restricted(self) -> AccessInput:
         if self.scope != "restricted":
             for field in sorted(self.model_fields_set - {"scope"}):
                 raise ValueError(f'{field} is for scope "restricted"; scope "{self.scope}" says it all')
@@ -96,7 +96,7 @@ class KeyCreateInput(_Exact):
 
     name: Name = "key"
     kind: Annotated[Kind, Field(description="An API key, or a token with which agents join.")] = "key"
-    access: Annotated[AccessAsked | None, Field(description="Of an API key; everything by default.")] = None
+    access: Annotated[AccessInput | None, Field(description="Of an API key; everything by default.")] = None
     maxUses: Annotated[
         int | None,
         Field(ge=1, le=1_000_000, description="Of a join token: how many nodes may join with it."),
@@ -110,7 +110,7 @@ class KeyUpdateInput(Changes, _Exact):
     model_config = ConfigDict(json_schema_extra={"examples": [_KEY]})
 
     name: Name = ""
-    access: AccessAsked | None = None
+    access: AccessInput | None = None
     expiresAt: Annotated[When | None, Field(description="null: never.")] = None
 
 

@@ -27,7 +27,7 @@ import grpc.aio
 
 from stoker.control.auth.tls import NotLoopback, TlsFiles
 from stoker.control.errors import Unavailable
-from stoker.control.nodes.unauthenticated import Strangers, TurnedAway
+from stoker.control.nodes.unauthenticated import TurnedAway, UnauthenticatedCallers
 from stoker.outbound.addresses import is_loopback
 from stoker.wire import codec
 from stoker.wire.codec import Decoder
@@ -108,7 +108,7 @@ class GrpcServer:
         self, server: grpc.aio.Server, admit: Admit, handle: Handle, handle_logs: HandleLogs | None
     ) -> None:
         self.port = 0
-        self._strangers = Strangers(admit)
+        self._unauthenticated = UnauthenticatedCallers(admit)
         self._server = server
         self._handle = handle
         self._handle_logs = handle_logs
@@ -145,7 +145,7 @@ class GrpcServer:
         """The token of a caller that is let in. For any other the call ends here."""
         brought = next((value for key, value in context.invocation_metadata() if key == codec.TOKEN), b"")
         try:
-            refusal = await self._strangers.admit(brought, context.peer())
+            refusal = await self._unauthenticated.admit(brought, context.peer())
             if refusal is None and sum(not s.spoken for s in self._streams.values()) >= UNSPOKEN_MAX:
                 raise TurnedAway("too many callers who have said nothing yet: try again")
         except (TurnedAway, Unavailable) as error:

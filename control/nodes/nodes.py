@@ -78,7 +78,7 @@ class _Broken:
 
 
 class Nodes:
-    """`pod_given` and `volume_given`: whether this pod, or this volume, was assigned to this node."""
+    """`pod_assigned` and `volume_assigned`: whether this pod, or this volume, was assigned to this node."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class Nodes:
         changes: JobChanges,
         reports: NodeReports,
         signing: Signing,
-        pod_given: Callable[[str, str], bool],
-        volume_given: Callable[[str, str], bool | None],
+        pod_assigned: Callable[[str, str], bool],
+        volume_assigned: Callable[[str, str], bool | None],
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings
@@ -104,8 +104,8 @@ class Nodes:
         self._changes = changes
         self._reports = reports
         self._signing = signing
-        self._pod_given = pod_given
-        self._volume_given = volume_given
+        self._pod_assigned = pod_assigned
+        self._volume_assigned = volume_assigned
         self._clock = clock
         self._broken: asyncio.Queue[_Broken] = asyncio.Queue()
 
@@ -215,19 +215,19 @@ class Nodes:
             await _refuse(stream, opened)
             return None
         number, reconciled, pods, workers = opened
-        given = AssignedToNode(
-            hello.node, self._cluster, self._pod_given, self._volume_given, reconciled.given
+        assigned = AssignedToNode(
+            hello.node, self._cluster, self._pod_assigned, self._volume_assigned, reconciled.assigned
         )
-        session = NodeSession(hello.node, number, stream, self._reports.receive, given, self._signed)
+        session = NodeSession(hello.node, number, stream, self._reports.receive, assigned, self._signed)
         self._sessions.add(session)
         self._seat(hello, session, workers)
         self._reports.pods_seen(pods)
         strange = {held.pod for held in hello.pods} - {wanted.pod.id for wanted in pods}
         if strange:
-            given.tell("Hello", f"pod {min(strange)[:80]!r} is not one that control gave to this node")
+            assigned.log_once("Hello", f"pod {min(strange)[:80]!r} is not one that control gave to this node")
         settings = self._settings
         session.welcome(Welcome(number, settings.beat_s, settings.lease_s, reconciled.keep, reconciled.stop))
-        self._scaling.desired.tell(hello.node)
+        self._scaling.desired.send(hello.node)
         self._changes.apply(reconciled.changed)
         self._scaling.wake.set()
         return session
@@ -254,7 +254,7 @@ class Nodes:
             comes_back(conn, token, hello.node, now)
             found = store.reconcile(conn, node=hello.node, session=session, held=held, now=now)
             store.noted(conn, found.changed)
-            workers = store.workers_given(conn, hello.node)
+            workers = store.workers_of_node(conn, hello.node)
             return session, found, store.reconcile_pods(conn, hello.node, hello.pods), workers
 
         try:
@@ -277,10 +277,10 @@ class Nodes:
             self._scaling.adopt(self._placed_worker(opened, held))
         for held in others:
             why = f"worker {held.worker!r} of endpoint {held.endpoint!r} was not given to it"
-            opened.given.tell("Hello", why[:200])
+            opened.assigned.log_once("Hello", why[:200])
             if held.worker not in self._cluster.workers:
                 self._scaling.adopt(self._placed_worker(opened, replace(held, endpoint="", version=0)))
-        ours = [attempt for attempt in hello.attempts if opened.given.holds(attempt)]
+        ours = [attempt for attempt in hello.attempts if opened.assigned.holds(attempt)]
         running = {attempt.key: attempt.worker for attempt in ours if attempt.phase == "running"}
         self._cluster.settle((), running, self._clock())
         for endpoint in {held.endpoint for held in known}:

@@ -88,7 +88,7 @@ class NodeReports:
         try:
             if beat is not None:
                 await self._beat(session, beat)
-            good, rejected = session.given.sift(reports)
+            good, rejected = session.assigned.sift(reports)
             if good:
                 freed = self._apply_to_cluster(session, good)
                 try:
@@ -100,7 +100,7 @@ class NodeReports:
                         "a batch of reports of node %s failed; trying them one by one", session.node
                     )
                     await self._commit_one_by_one(session, good)
-                session.given.end(good)
+                session.assigned.end(good)
             if rejected:
                 await self._answer_rejected(session, rejected)
         except Unavailable as error:
@@ -118,7 +118,9 @@ class NodeReports:
         ended: its job is given out again."""
         for rejection in rejected:
             match rejection.report.body:
-                case Outcome(job=job, attempt=attempt) if AttemptKey(job, attempt) in session.given.attempts:
+                case Outcome(job=job, attempt=attempt) if (
+                    AttemptKey(job, attempt) in session.assigned.attempts
+                ):
                     self._cluster.release(AttemptKey(job, attempt), self._clock())
                     await self._drop(session.node, AttemptKey(job, attempt))
                 case (
@@ -179,7 +181,7 @@ class NodeReports:
             self._dispatch.look(endpoint)
         self._changes.apply(done.reported.changed)
         for why in done.unpaid[:1]:
-            session.given.tell("Usage", why)
+            session.assigned.log_once("Usage", why)
         if done.reported.pods:
             self.pods_seen(done.reported.pods)
         for key in done.reported.chunks:
@@ -238,7 +240,7 @@ class NodeReports:
             worker.state, worker.reason = news.state, news.reason
             if news.state == "stopping" and worker.spec is not None:
                 worker.spec = None  # it is replaced, and its agent must hear that it is not wanted again
-                self._scaling.desired.tell(session.node)
+                self._scaling.desired.send(session.node)
             worker.log_tail, worker.serves = news.log_tail, news.serves
             worker.concurrency = news.slots or worker.concurrency
             self._dispatch.look(worker.endpoint)
@@ -250,7 +252,7 @@ def note_samples(session: NodeSession, node: NodeState, samples: Iterable[Device
     own, why = sampled(samples, {device.uuid for device in node.devices})
     node.note(own)
     if why is not None:
-        session.given.tell("Beat", why)
+        session.assigned.log_once("Beat", why)
 
 
 def _is_paid(conn: Conn, node: str, span: Usage, unpaid: list[str]) -> bool:

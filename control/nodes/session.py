@@ -81,7 +81,7 @@ class AssignedToNode:
         self._pods = pods
         self._volumes = volumes
         self._ended: dict[AttemptKey, None] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     # -- what was given
 
@@ -114,11 +114,13 @@ class AssignedToNode:
         """Whether an attempt that a Hello names takes a slot of a worker of this node."""
         if attempt.key not in self.attempts:
             which = f"attempt {attempt.attempt} of job {attempt.job[:80]!r}"
-            self.tell("Hello", f"{which} is not one that control gave to this node")
+            self.log_once("Hello", f"{which} is not one that control gave to this node")
             return False
         held = self._cluster.workers.get(attempt.worker)
         if held is not None and held.node != self._node:
-            self.tell("Hello", f"worker {attempt.worker[:80]!r} is not one that control gave to this node")
+            self.log_once(
+                "Hello", f"worker {attempt.worker[:80]!r} is not one that control gave to this node"
+            )
         return held is not None and held.node == self._node
 
     def sift(self, reports: Sequence[Report]) -> tuple[list[Report], list[RejectedReport]]:
@@ -130,15 +132,15 @@ class AssignedToNode:
                 body = believed(report.body, self)
             except InvalidReport as error:
                 rejected.append(RejectedReport(report, str(error)))
-                self.tell(type(report.body).__name__, str(error))
+                self.log_once(type(report.body).__name__, str(error))
             else:
                 good.append(report if body is report.body else Report(report.number, body))
         return good, rejected
 
-    def tell(self, kind: str, why: str) -> None:
+    def log_once(self, kind: str, why: str) -> None:
         """One line for each kind of message and session: a flood of them does not fill the log."""
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._logged:
+            self._logged.add(kind)
             log.warning("node %s is not believed (%s, further ones are not told): %s", self._node, kind, why)
 
 
@@ -153,11 +155,11 @@ class NodeSession:
         session: int,
         stream: ControlStream,
         handle: Callable[[NodeSession, Sequence[Report], Beat | None], Coroutine[Any, Any, None]],
-        given: AssignedToNode,
+        assigned: AssignedToNode,
         sign: Callable[[str, SignAsk], Coroutine[Any, Any, SignAnswer]],
     ) -> None:
         self.node = node
-        self.given = given
+        self.assigned = assigned
         self.session = session
         self.draining = False
         self.closed = asyncio.Event()
@@ -177,7 +179,7 @@ class NodeSession:
         self._wake = asyncio.Event()
         self._reason = ""
         self._handling = False
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
 
     # -- what the plane decides; all return at once
 
@@ -189,7 +191,7 @@ class NodeSession:
         prefix = "" if assign.grant is None else assign.grant.prefix
         own_bucket = assign.files_grant is not None
         key = AttemptKey(assign.job, assign.attempt)
-        self.given.attempts[key] = AssignedAttempt(prefix, assign.worker, own_bucket, assign.prices)
+        self.assigned.attempts[key] = AssignedAttempt(prefix, assign.worker, own_bucket, assign.prices)
         self._assigns.append(assign)
         self._wake.set()
 
@@ -248,12 +250,12 @@ class NodeSession:
             messages = await self._stream.receive_all()
             self._handling = True
             await self._received(messages)
-            self._handling, self._heard_at = False, self._loop.time()
+            self._handling, self._received_at = False, self._loop.time()
 
     async def _watch_silence(self) -> None:
         """Nothing is read while something is handled, and that is nobody's silence."""
         while True:
-            left = SILENCE_S if self._handling else self._heard_at + SILENCE_S - self._loop.time()
+            left = SILENCE_S if self._handling else self._received_at + SILENCE_S - self._loop.time()
             if left <= 0:
                 raise StreamEnded(f"no message for {SILENCE_S:.0f} s")
             await asyncio.sleep(left)

@@ -13,7 +13,7 @@ from stoker.wire.messages import SignAnswer, SignAsk
 
 log = logging.getLogger(__name__)
 
-TOLD_MOST = 1_024
+MAX_LOGGED = 1_024
 """Refusals that are remembered, so that each is logged once."""
 
 
@@ -21,23 +21,23 @@ class Signing:
     def __init__(self, commits: Commits, artifacts: Artifacts) -> None:
         self._commits = commits
         self._artifacts = artifacts
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     async def answer(self, node: str, ask: SignAsk) -> SignAnswer:
         """Raises Unavailable where nobody can tell now what the node holds."""
         right = await self._commits.read(lambda conn: store.upload_right(conn, node, ask.job, ask.attempt))
         if why := refusal(ask, right):
-            self._tell(node, why)
+            self._log_once(node, why)
             return SignAnswer(ask.number, refusal=why)
         try:
             return SignAnswer(ask.number, signed=await self._artifacts.sign(ask.wanted))
         except ControlError as error:
             return SignAnswer(ask.number, str(error), retryable=isinstance(error, Unavailable))
 
-    def _tell(self, node: str, why: str) -> None:
+    def _log_once(self, node: str, why: str) -> None:
         """Once, however often it asks."""
-        if len(self._told) >= TOLD_MOST:
-            self._told.clear()
-        if (node, why) not in self._told:
-            self._told.add((node, why))
+        if len(self._logged) >= MAX_LOGGED:
+            self._logged.clear()
+        if (node, why) not in self._logged:
+            self._logged.add((node, why))
             log.warning("a request to the object store is refused to node %s: %s", node, why)

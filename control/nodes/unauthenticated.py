@@ -27,7 +27,7 @@ FROM_ONE = 8
 
 REFUSED_S = 0.1
 GOOD_S = 60.0
-TOLD_S = 60.0
+LOGGED_S = 60.0
 """Callers that are not let in are logged once in so long, however many there are."""
 
 REMEMBERED = 4096
@@ -39,25 +39,25 @@ class TurnedAway(Exception):
     """Too many are looked at already."""
 
 
-class Strangers:
+class UnauthenticatedCallers:
     """`check` says why a token is none, or None; it may raise, and then says nothing about the token."""
 
     def __init__(self, check: Callable[[str], Awaitable[str | None]]) -> None:
         self._check = check
         self._looked_at: Counter[str] = Counter()
         self._good: dict[bytes, float] = {}
-        self._untold = 0
-        self._told_at = float("-inf")
+        self._unlogged = 0
+        self._logged_at = float("-inf")
 
     async def admit(self, token: bytes, peer: str) -> str | None:
         """Why this caller is refused; None when it is let in. Raises TurnedAway."""
         try:
             refusal = await self._look_at(token, _host(peer))
         except TurnedAway as turned:
-            self._tell(peer, str(turned))
+            self._log(peer, str(turned))
             raise
         if refusal is not None:
-            self._tell(peer, refusal)
+            self._log(peer, refusal)
         return refusal
 
     async def _look_at(self, token: bytes, host: str) -> str | None:
@@ -88,12 +88,12 @@ class Strangers:
         except UnicodeDecodeError:
             return "the token is no text"
 
-    def _tell(self, peer: str, why: str) -> None:
+    def _log(self, peer: str, why: str) -> None:
         now = asyncio.get_running_loop().time()
-        self._untold += 1
-        if now - self._told_at >= TOLD_S:
-            log.warning("calls of agents not let in: %d, the last from %s: %s", self._untold, peer, why)
-            self._untold, self._told_at = 0, now
+        self._unlogged += 1
+        if now - self._logged_at >= LOGGED_S:
+            log.warning("calls of agents not let in: %d, the last from %s: %s", self._unlogged, peer, why)
+            self._unlogged, self._logged_at = 0, now
 
     def _remember(self, digest: bytes, now: float) -> None:
         if len(self._good) >= REMEMBERED:

@@ -97,15 +97,15 @@ FLAVOR_GB = {"c": 2, "g": 4, "m": 8}
 
 
 def section(
-    endpoint: str, asked: Mapping[str, Any], template: Template, settings: PlaneSettings
+    endpoint: str, requested: Mapping[str, Any], template: Template, settings: PlaneSettings
 ) -> EndpointSection:
     """Returns the endpoint as the file would declare it. Raises BadRequest, which names the field."""
-    fields = _present(template.fields, _OF_TEMPLATE) | _present(asked, _OF_ENDPOINT)
+    fields = _present(template.fields, _OF_TEMPLATE) | _present(requested, _OF_ENDPOINT)
     fields["id"] = endpoint
     fields["imageName"] = image_name(template.fields, settings)
-    fields["computeType"] = asked.get("computeType")
-    fields["vcpuCount"] = vcpus(asked) if asked.get("computeType") == "CPU" else None
-    fields["networkVolumeId"] = next(iter(volumes(asked)), None)
+    fields["computeType"] = requested.get("computeType")
+    fields["vcpuCount"] = vcpus(requested) if requested.get("computeType") == "CPU" else None
+    fields["networkVolumeId"] = next(iter(volumes(requested)), None)
     try:
         # As JSON: a strict model takes lists for tuples only from JSON.
         return _Section.model_validate_json(to_json(fields))
@@ -152,13 +152,17 @@ def version(
 
 
 def endpoint(
-    made: EndpointSection, run: EndpointVersion, account: str, asked: Mapping[str, Any], template: Template
+    made: EndpointSection,
+    run: EndpointVersion,
+    account: str,
+    requested: Mapping[str, Any],
+    template: Template,
 ) -> Endpoint:
     """The store assigns the version."""
     return Endpoint(
         id=made.id,
         account=account,
-        name=template.name if asked.get("name") is None else asked["name"],
+        name=template.name if requested.get("name") is None else requested["name"],
         version=1,
         run=run,
         workers_min=made.workersMin,
@@ -169,36 +173,36 @@ def endpoint(
         max_attempts=made.maxAttempts,
         handler_retries=made.retryHandlerErrors,
         origin="api",
-        type=asked.get("type", "QUEUE"),
+        type=requested.get("type", "QUEUE"),
         scaler_type=made.scalerType,
         scaler_value=made.scalerValue,
         template=template.id,
-        asked=asked,
+        requested=requested,
     )
 
 
-def volumes(asked: Mapping[str, Any]) -> list[str]:
+def volumes(requested: Mapping[str, Any]) -> list[str]:
     """Returns the ids of the requested network volumes, from either of the two fields."""
-    one = asked.get("networkVolumeId")
-    return [one] if one else list(asked.get("networkVolumeIds") or ())
+    one = requested.get("networkVolumeId")
+    return [one] if one else list(requested.get("networkVolumeIds") or ())
 
 
-def vcpus(asked: Mapping[str, Any]) -> int | None:
+def vcpus(requested: Mapping[str, Any]) -> int | None:
     """Returns the number of virtual CPUs that a CPU endpoint requests, directly or by the name of an
     instance."""
-    if asked.get("vcpuCount") is not None:
-        return int(asked["vcpuCount"])
-    sizes = [int(one.split("-")[1]) for one in asked.get("instanceIds") or ()]
+    if requested.get("vcpuCount") is not None:
+        return int(requested["vcpuCount"])
+    sizes = [int(one.split("-")[1]) for one in requested.get("instanceIds") or ()]
     return min(sizes) if sizes else None
 
 
-def instances(asked: Mapping[str, Any]) -> list[str]:
+def instances(requested: Mapping[str, Any]) -> list[str]:
     """Returns the names of instances, such as `cpu3c-8-16`: flavour, virtual CPUs, GB."""
-    if asked.get("instanceIds"):
-        return list(asked["instanceIds"])
-    count = vcpus(asked) or 2
+    if requested.get("instanceIds"):
+        return list(requested["instanceIds"])
+    count = vcpus(requested) or 2
     return [
         f"{one}-{count}-{count * FLAVOR_GB[one[-1]]}"
-        for one in asked.get("cpuFlavorIds") or ()
+        for one in requested.get("cpuFlavorIds") or ()
         if one[-1] in FLAVOR_GB
     ]

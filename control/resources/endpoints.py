@@ -95,12 +95,12 @@ class ManagedEndpoints:
 
     # -- actions of callers
 
-    async def create(self, account: str, asked: Mapping[str, Any]) -> Endpoint:
-        self._check(account, asked)
-        asked = self._anywhere(asked)
+    async def create(self, account: str, requested: Mapping[str, Any]) -> Endpoint:
+        self._check(account, requested)
+        requested = self._anywhere(requested)
         async with self.turn:
-            template = await self._template(account, asked["templateId"])
-            made = await self._made(account, short_id(self._rng), asked, template)
+            template = await self._template(account, requested["templateId"])
+            made = await self._made(account, short_id(self._rng), requested, template)
             stored = await self._stored(made)
         self._live(stored)
         return stored
@@ -121,13 +121,15 @@ class ManagedEndpoints:
         self._check(account, changes)
         async with self.turn:
             old = self._own(account, endpoint, "change")
-            asked = self._anywhere(_merged(old.asked, changes))
+            requested = self._anywhere(_merged(old.requested, changes))
             anew = {
-                name for name in asked.keys() | old.asked.keys() if asked.get(name) != old.asked.get(name)
+                name
+                for name in requested.keys() | old.requested.keys()
+                if requested.get(name) != old.requested.get(name)
             }
             anew -= blueprint.IN_PLACE
-            template = await self._template(account, asked["templateId"])
-            made = await self._made(account, old.id, asked, template)
+            template = await self._template(account, requested["templateId"])
+            made = await self._made(account, old.id, requested, template)
             if not anew:
                 made = replace(made, run=old.run)
             stored = await self._stored(made, anew=bool(anew))
@@ -183,7 +185,7 @@ class ManagedEndpoints:
     async def remade(self, template: Template) -> Sequence[Endpoint]:
         """Returns the endpoints of a changed template as they are with the change. `turn` must be held."""
         bound = [one for one in self._book.by_id.values() if one.template == template.id]
-        return [await self._made(one.account, one.id, one.asked, template) for one in bound]
+        return [await self._made(one.account, one.id, one.requested, template) for one in bound]
 
     def renewed(self, endpoints: Sequence[Endpoint]) -> None:
         """Uses the endpoints that were stored with a new version."""
@@ -197,11 +199,11 @@ class ManagedEndpoints:
     # -- from a request to an endpoint
 
     async def _made(
-        self, account: str, endpoint: str, asked: Mapping[str, Any], template: Template
+        self, account: str, endpoint: str, requested: Mapping[str, Any], template: Template
     ) -> Endpoint:
-        section = blueprint.section(endpoint, asked, template, self._settings)
+        section = blueprint.section(endpoint, requested, template, self._settings)
         run = await self._version(section, template)
-        return blueprint.endpoint(section, run, account, asked, template)
+        return blueprint.endpoint(section, run, account, requested, template)
 
     async def _version(self, section: Any, template: Template) -> EndpointVersion:
         registry = template.fields.get("containerRegistryAuthId")
@@ -234,18 +236,20 @@ class ManagedEndpoints:
             )
         return found
 
-    def _check(self, account: str, asked: Mapping[str, Any]) -> None:
+    def _check(self, account: str, requested: Mapping[str, Any]) -> None:
         """Raises BadRequest if a name does not exist. Names that were accepted before are not checked
         again."""
         catalog = self._catalog
-        catalog.check_gpu_types(asked.get("gpuTypeIds") or ())
-        catalog.check_data_centers(asked.get("dataCenterIds") or ())
-        catalog.check("allowedCudaVersions", asked.get("allowedCudaVersions") or (), catalog.cuda_versions())
-        minimum = asked.get("minCudaVersion")
+        catalog.check_gpu_types(requested.get("gpuTypeIds") or ())
+        catalog.check_data_centers(requested.get("dataCenterIds") or ())
+        catalog.check(
+            "allowedCudaVersions", requested.get("allowedCudaVersions") or (), catalog.cuda_versions()
+        )
+        minimum = requested.get("minCudaVersion")
         catalog.check("minCudaVersion", [minimum] if minimum else (), catalog.cuda_versions())
-        catalog.check("cpuFlavorIds", asked.get("cpuFlavorIds") or (), ENDPOINT_CPU_FLAVORS)
-        volumes = blueprint.volumes(asked)
-        field = "networkVolumeId" if asked.get("networkVolumeId") else "networkVolumeIds"
+        catalog.check("cpuFlavorIds", requested.get("cpuFlavorIds") or (), ENDPOINT_CPU_FLAVORS)
+        volumes = blueprint.volumes(requested)
+        field = "networkVolumeId" if requested.get("networkVolumeId") else "networkVolumeIds"
         for volume in volumes:
             if self._volumes.desired.find(account, volume) is None:
                 raise BadRequest(f"{field} must name a network volume; there is none of {shown(volume)}")
@@ -254,10 +258,10 @@ class ManagedEndpoints:
                 f"networkVolumeIds may hold one id, a worker sees one volume; got {len(volumes)}"
             )
 
-    def _anywhere(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _anywhere(self, requested: Mapping[str, Any]) -> Mapping[str, Any]:
         """Drops the data centres if all are named: then nodes without a data centre qualify, too."""
-        everywhere = set(self._catalog.data_centers()) <= set(asked.get("dataCenterIds") or ())
-        return {**asked, "dataCenterIds": []} if everywhere else asked
+        everywhere = set(self._catalog.data_centers()) <= set(requested.get("dataCenterIds") or ())
+        return {**requested, "dataCenterIds": []} if everywhere else requested
 
     def _live(self, endpoint: Endpoint) -> None:
         """Uses the endpoint from now on: it takes jobs, and gets workers."""
@@ -279,10 +283,10 @@ def _worker(held: PlacedWorker, endpoint: Endpoint, node: NodeState | None) -> W
 _STATUS = {"starting": "INITIALIZING", "ready": "IDLE", "unhealthy": "UNHEALTHY"}
 
 
-def _merged(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(requested: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merges changes into a request. A new volume replaces the old one, whichever of the two fields named
     them."""
-    merged = {**asked, **changes}
+    merged = {**requested, **changes}
     if "networkVolumeIds" in changes and "networkVolumeId" not in changes:
         merged.pop("networkVolumeId", None)
     if "networkVolumeId" in changes and "networkVolumeIds" not in changes:

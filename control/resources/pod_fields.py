@@ -77,7 +77,7 @@ _OF_TEMPLATE = (
 )
 
 _MAY_BE_NULL = frozenset({"containerDiskInGb", "volumeInGb"})
-_NOT_ASKED = frozenset({*_NAMES_AT_CREATION, "name", "desiredStatus"})
+_NAMED = frozenset({*_NAMES_AT_CREATION, "name", "desiredStatus"})
 
 
 def all_fields(request: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def body_of(fields: Mapping[str, Any]) -> PodBody:
     values = {
         ours: _frozen(fields[theirs]) for theirs, ours in _NAMES_AT_CREATION.items() if theirs in fields
     }
-    asked = {name: value for name, value in fields.items() if name not in _NOT_ASKED}
-    return _checked(PodBody(**values, asked=asked))
+    other = {name: value for name, value in fields.items() if name not in _NAMED}
+    return _checked(PodBody(**values, asked=other))
 
 
 def body_after(body: PodBody, changes: Mapping[str, Any]) -> PodBody:

@@ -252,7 +252,7 @@ class Pods:
             raise
         self.seen([wanted])
         if wanted.pod.node:
-            self._scaling.desired.tell(wanted.pod.node)
+            self._scaling.desired.send(wanted.pod.node)
         return wanted.pod
 
     def _view(self, pod: Pod) -> PodView:

@@ -73,7 +73,7 @@ class Registries:
             )
 
         def remove(conn: Conn) -> None:
-            using = [user.words for user in store.users_of(conn, account) if user.registry == registry]
+            using = [user.description for user in store.users_of(conn, account) if user.registry == registry]
             if using:
                 raise BadRequest(f"registry auth {registry} is in use by {', '.join(using)}")
             if not store.remove_registry(conn, account, registry):

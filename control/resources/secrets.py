@@ -60,7 +60,7 @@ class ManagedSecrets:
 
     async def delete(self, account: str, name: str) -> None:
         def remove(conn: Conn) -> None:
-            using = [user.words for user in store.users_of(conn, account) if _names(user.env, name)]
+            using = [user.description for user in store.users_of(conn, account) if _names(user.env, name)]
             if using:
                 raise BadRequest(f"secret {name} is in use by {', '.join(using)}")
             if not store.remove_secret(conn, account, name):

@@ -102,7 +102,7 @@ class Volumes:
             known = store.get_volume(conn, account, volume)
             if known is None:
                 raise BadRequest(f"no network volume {volume!r}: there is nothing to delete")
-            using = [user.words for user in store.users_of(conn, account) if user.volume == volume]
+            using = [user.description for user in store.users_of(conn, account) if user.volume == volume]
             if using:
                 raise BadRequest(f"network volume {volume} is attached to {', '.join(using)}")
             store.delete_volume(conn, volume, now)
@@ -114,7 +114,7 @@ class Volumes:
         self.desired.known[volume.id] = volume
         for node in self._cluster.nodes:
             if self.desired.of_node(node):
-                self._scaling.desired.tell(node)
+                self._scaling.desired.send(node)
         self._scaling.wake.set()
 
     # -- for other parts of control

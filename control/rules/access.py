@@ -37,8 +37,8 @@ class Access:
             return json.dumps({"scope": self.scope, "pod": self.pod})
         if self.scope != "restricted":
             return json.dumps({"scope": self.scope})
-        told = {"scope": self.scope, "management": self.management, "endpoints": dict(self.endpoints)}
-        return json.dumps(told, sort_keys=True)
+        fields = {"scope": self.scope, "management": self.management, "endpoints": dict(self.endpoints)}
+        return json.dumps(fields, sort_keys=True)
 
     @property
     def keys(self) -> bool:

@@ -126,7 +126,7 @@ class NodeLost:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAsked:
+class CancelRequested:
     at: float
 
 
@@ -146,7 +146,7 @@ class WaitOver:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryAsked:
+class RetryRequested:
     """Its caller wants it tried once more."""
 
     at: float
@@ -172,10 +172,10 @@ Event: TypeAlias = (
     | Refused
     | Dropped
     | NodeLost
-    | CancelAsked
+    | CancelRequested
     | Purged
     | WaitOver
-    | RetryAsked
+    | RetryRequested
     | Shortened
     | Expired
 )

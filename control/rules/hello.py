@@ -51,24 +51,24 @@ def _devices(hello: Hello) -> None:
 
 
 def held_workers(
-    held: Iterable[HeldWorker], given: Mapping[str, AssignedWorker]
+    held: Iterable[HeldWorker], workers: Mapping[str, AssignedWorker]
 ) -> tuple[tuple[HeldWorker, ...], tuple[HeldWorker, ...]]:
     """Those that this node was given, as they were given; and all others."""
     known, others = [], []
     for worker in held:
-        as_given = given.get(worker.worker)
+        assigned = workers.get(worker.worker)
         try:
-            known.append(_as_given(worker, as_given))
+            known.append(_as_assigned(worker, assigned))
         except InvalidReport:
             others.append(worker)
     return tuple(known), tuple(others)
 
 
-def _as_given(worker: HeldWorker, given: AssignedWorker | None) -> HeldWorker:
-    if given is None or (worker.endpoint, worker.version) != (given.endpoint, given.version):
+def _as_assigned(worker: HeldWorker, assigned: AssignedWorker | None) -> HeldWorker:
+    if assigned is None or (worker.endpoint, worker.version) != (assigned.endpoint, assigned.version):
         raise InvalidReport(f"worker {shown(worker.worker)} is not one that control gave to this node")
-    check_slots(worker.slots, given)
-    return replace(checked(worker), devices=given.devices)
+    check_slots(worker.slots, assigned)
+    return replace(checked(worker), devices=assigned.devices)
 
 
 def sampled(

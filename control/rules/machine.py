@@ -33,9 +33,9 @@ from typing import TypeAlias
 
 from stoker.control.rules.events import (
     Assign,
-    CancelAsked,
     Cancelled,
     CancelOnNode,
+    CancelRequested,
     Claimed,
     Command,
     Completed,
@@ -54,7 +54,7 @@ from stoker.control.rules.events import (
     Refused,
     Resumed,
     Retry,
-    RetryAsked,
+    RetryRequested,
     Shortened,
     State,
     TimedOut,
@@ -94,7 +94,7 @@ NAMES: dict[type, JobState] = {
 class Job:
     """A job's facts, its state, and what was counted: failures are those after which it was tried again.
 
-    `given_before` and `first_attempt` tell what lay before its caller's last wish to try it again.
+    `assigned_before` and `first_attempt` tell what lay before its caller's last wish to try it again.
     `reason`: why its last attempt failed, while it waits for the next; or why it was cancelled.
     """
 
@@ -108,7 +108,7 @@ class Job:
     failures: int = 0
     handler_failures: int = 0
     refused: int = 0
-    given_before: int = 0
+    assigned_before: int = 0
     first_attempt: int = 1
     reason: str | None = None
 
@@ -130,9 +130,9 @@ class Job:
         return Counts(self.failures, self.handler_failures, self.max_attempts, self.handler_retries)
 
     @property
-    def given(self) -> int:
+    def assigned(self) -> int:
         """How often it was given out since its caller last wanted it tried; refusals do not count."""
-        return self.attempt - self.refused - self.given_before
+        return self.attempt - self.refused - self.assigned_before
 
     @property
     def retries(self) -> int:
@@ -190,11 +190,11 @@ def step(job: Job, event: Event) -> Stepped:
             return _refuse(job, event)
         case Dropped() | NodeLost():
             return _lose(job, event)
-        case CancelAsked() | Purged():
+        case CancelRequested() | Purged():
             return _cancel(job, event)
         case WaitOver():
             return _wait_over(job, event)
-        case RetryAsked(at):
+        case RetryRequested(at):
             return _reopen(job, at)
         case Shortened():
             return _shorten(job, event)
@@ -285,10 +285,10 @@ def _lose(job: Job, event: Dropped | NodeLost) -> Stepped:
             return job, ()
         if isinstance(job.state, Queued):  # it was lost before: now it will not come back
             job = replace(job, failures=job.failures + job.state.suspect)
-        return _again(job, after_drop(event.node, job.given, event.at), event.at)
+        return _again(job, after_drop(event.node, job.assigned, event.at), event.at)
     if not _may(job, "lose", event.node):
         return job, ()
-    again = after_loss(event.node, event.why, job.counts, job.given, event.at)
+    again = after_loss(event.node, event.why, job.counts, job.assigned, event.at)
     return _again(job, again, event.at, suspect=event.node)
 
 
@@ -301,7 +301,7 @@ def _again(job: Job, again: Again, at: float, suspect: str | None = None) -> Ste
     return job, (Publish(JobState.IN_QUEUE), Retry(again.not_before))
 
 
-def _cancel(job: Job, event: CancelAsked | Purged) -> Stepped:
+def _cancel(job: Job, event: CancelRequested | Purged) -> Stepped:
     purged = isinstance(event, Purged)
     if not _may(job, "purge" if purged else "cancel") or event.at >= job.expires_at:
         return job, ()
@@ -327,7 +327,7 @@ def _reopen(job: Job, at: float) -> Stepped:
         state=Queued(at),
         failures=0,
         handler_failures=0,
-        given_before=job.attempt - job.refused,
+        assigned_before=job.attempt - job.refused,
         first_attempt=job.attempt + 1,
     )
     return fresh, (Publish(JobState.IN_QUEUE), Retry(at))

@@ -20,7 +20,7 @@ CPU_WORKERS = 16
 """Handler processes that one CPU device carries where nobody says how many processors they take: it has no
 memory of its own to fill."""
 
-NODES_TOLD = 3
+MAX_NODES = 3
 """A refusal names so many nodes."""
 
 _ROUNDING = 1e-9
@@ -182,8 +182,8 @@ def _node_lacks(room: Room, needs: Needs, wish: _Wish) -> str:
         return f"is in data center {where}" if where else "tells no data center"
     for name, value in needs.labels.items():
         if facts.get(f"label.{name}") != value:
-            told = facts.get(f"label.{name}")
-            return f"has no label {name}" if told is None else f"has the label {name}={told}"
+            actual = facts.get(f"label.{name}")
+            return f"has no label {name}" if actual is None else f"has the label {name}={actual}"
     return "" if wish is _CPU else _gpus_lack(facts, needs)
 
 
@@ -229,7 +229,7 @@ class _Lack:
 
     never: bool
     node: str
-    words: str
+    lacks: str
 
 
 def _why(rooms: Sequence[Room], needs: Needs) -> str:
@@ -238,21 +238,21 @@ def _why(rooms: Sequence[Room], needs: Needs) -> str:
     if len({room.closed for room in rooms}) == 1 and rooms[0].closed:
         return f"no capacity: every connected node {rooms[0].closed}"
     lacks = sorted(_lack(room, needs) for room in rooms)
-    told = [f"node {lack.node} {lack.words}" for lack in lacks[:NODES_TOLD]]
-    if len(lacks) > NODES_TOLD:
-        told.append(f"and {len(lacks) - NODES_TOLD} more")
+    listed = [f"node {lack.node} {lack.lacks}" for lack in lacks[:MAX_NODES]]
+    if len(lacks) > MAX_NODES:
+        listed.append(f"and {len(lacks) - MAX_NODES} more")
     word = "no capacity" if all(lack.never for lack in lacks) else "throttled"
-    return f"{word}: no node has {_sought(needs)}: {'; '.join(told)}"
+    return f"{word}: no node has {_sought(needs)}: {'; '.join(listed)}"
 
 
 def _sought(needs: Needs) -> str:
-    words = [_sought_device(needs)]
+    parts = [_sought_device(needs)]
     if needs.compute != "CPU":
-        words += _sought_of_gpus(needs)
+        parts += _sought_of_gpus(needs)
     if needs.data_centers:
-        words.append(f"in {' or '.join(needs.data_centers)}")
-    words += [f"labelled {name}={value}" for name, value in sorted(needs.labels.items())]
-    return " ".join(words)
+        parts.append(f"in {' or '.join(needs.data_centers)}")
+    parts += [f"labelled {name}={value}" for name, value in sorted(needs.labels.items())]
+    return " ".join(parts)
 
 
 def _sought_device(needs: Needs) -> str:
@@ -281,12 +281,12 @@ def _lack(room: Room, needs: Needs) -> _Lack:
         return _Lack(True, room.node, room.closed)
     wishes = _wishes(needs)
     lacking = {wish: _node_lacks(room, needs, wish) for wish in wishes}
-    asked = [wish for wish in wishes if not lacking[wish]]
-    suited = [device for device in room.devices if any(wish.suits(device) for wish in asked)]
+    possible = [wish for wish in wishes if not lacking[wish]]
+    suited = [device for device in room.devices if any(wish.suits(device) for wish in possible)]
     barred = [wish for wish in wishes if lacking[wish] and any(map(wish.suits, room.devices))]
-    if not asked or (barred and not suited):
+    if not possible or (barred and not suited):
         return _Lack(True, room.node, lacking[(barred or wishes)[0]])
-    count = min(_count(needs, wish) for wish in asked)
+    count = min(_count(needs, wish) for wish in possible)
     enough = _alike([device for device in suited if _whole(room, device, needs)], count)
     if len(enough) < count:
         return _Lack(True, room.node, _too_few(room, suited, enough, needs))
@@ -309,30 +309,30 @@ def _too_few(room: Room, suited: Sequence[Device], enough: Sequence[Device], nee
         return f"has {len(enough)} in all"
     if suited and needs.compute == "CPU":
         return f"has {room.facts['vcpus']} in all"
-    shown = [_gb_of(device) for device in suited or room.devices]
-    return f"has {', '.join(dict.fromkeys(shown))}" if shown else "has no device"
+    found = [_gb_of(device) for device in suited or room.devices]
+    return f"has {', '.join(dict.fromkeys(found))}" if found else "has no device"
 
 
 def _taken(room: Room, enough: Sequence[Device], needs: Needs) -> str:
     unhealthy = [device.uuid for device in enough if device.uuid in room.unhealthy]
-    words = (
+    text = (
         f"has {_free(room, [device for device in enough if device.uuid not in room.unhealthy], needs)} free"
     )
     if not unhealthy:
-        return words
+        return text
     others = f", and {len(unhealthy) - 1} more" if len(unhealthy) > 1 else ""
-    return f"{words}; device {unhealthy[0]} is out of placement: {room.unhealthy[unhealthy[0]]}{others}"
+    return f"{text}; device {unhealthy[0]} is out of placement: {room.unhealthy[unhealthy[0]]}{others}"
 
 
-def _free(room: Room, well: Sequence[Device], needs: Needs) -> str:
+def _free(room: Room, healthy: Sequence[Device], needs: Needs) -> str:
     """What is left, in the unit that is asked for; parts are rounded down."""
-    left = max((1.0 - room.held.get(device.uuid, 0.0) for device in well), default=0.0) + _ROUNDING
+    left = max((1.0 - room.held.get(device.uuid, 0.0) for device in healthy), default=0.0) + _ROUNDING
     vcpus = _number(room.facts.get("vcpus", ""))
     if needs.compute == "CPU" and needs.vcpus is not None and vcpus:
         return f"{int(max(left, 0.0) * vcpus * 100) / 100:g}" if left * vcpus >= 0.01 else "none"
     if needs.share < 1.0 and needs.gpu_count == 1 and left >= 0.01:
         return f"{int(left * 100)}%"
-    return str(sum(1 for device in well if _is_free(room, device, needs)) or "none")
+    return str(sum(1 for device in healthy if _is_free(room, device, needs)) or "none")
 
 
 def _gb_of(device: Device) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 MAX_ATTEMPTS = 3
 """A job whose attempts failed this often, through no fault of its handler's answer, fails: the default."""
 
-MAX_GIVEN = 10
+MAX_ASSIGNMENTS = 10
 """A job that was given out this often and came back uncounted fails: it may be what kills its agents."""
 
 BACKOFF_S = (0.0, 2.0, 10.0)
@@ -83,19 +83,19 @@ def after_refusal(refused: int, why: str, at: float, *, leaving: bool = False) -
     return Again(at + wait, f"the agent refused it: {why}" if why else "the agent refused it")
 
 
-def after_loss(node: str, why: str, counts: Counts, given: int, at: float) -> Again:
-    """The node that ran it fell silent, or its stream broke. `given`: how often it was given out."""
+def after_loss(node: str, why: str, counts: Counts, assigned: int, at: float) -> Again:
+    """The node that ran it fell silent, or its stream broke. `assigned`: how often it was given out."""
     counted = counts.failures + 1
     lost = f"node {node} was lost: {why}"
     if counted >= counts.max_attempts:
         return Again(None, _gave_up(lost, counted))
-    again = after_drop(node, given, at)
+    again = after_drop(node, assigned, at)
     return again if again.not_before is None else Again(again.not_before, lost)
 
 
-def after_drop(node: str, given: int, at: float) -> Again:
+def after_drop(node: str, assigned: int, at: float) -> Again:
     """The node came back without it: the Assign was never taken, or its agent was restarted."""
     why = f"node {node} came back without it"
-    if given >= MAX_GIVEN:
-        return Again(None, f"{why}; gave up after it was given out {given} times")
+    if assigned >= MAX_ASSIGNMENTS:
+        return Again(None, f"{why}; gave up after it was given out {assigned} times")
     return Again(at, why)

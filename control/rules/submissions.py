@@ -22,7 +22,7 @@ URL_LENGTH = 2_048
 TEXT_LENGTH = 1_024
 """Of each text of an s3Config: S3 allows no longer keys, and all of them go to the worker in one header."""
 
-SHOWN = 100
+MAX_VALUE_CHARACTERS = 100
 """Characters of a wrong value that an error repeats."""
 
 
@@ -68,10 +68,10 @@ def parse_submission(body: bytes) -> Submission:
         raise wrong("the body", document, "a JSON object with the key input")
     if "input" not in document:
         raise BadRequest("input is missing; the body must be a JSON object with the key input, an object")
-    given = document["input"]
-    if not isinstance(given, dict):
-        raise wrong("input", given, "an object")
-    data = to_json(given)
+    value = document["input"]
+    if not isinstance(value, dict):
+        raise wrong("input", value, "an object")
+    data = to_json(value)
     if b"Infinity" in data:
         _refuse_infinity(data)
     if len(document) == 1:
@@ -115,7 +115,7 @@ def shown(value: object) -> str:
         text = to_json(value).decode()
     except ValueError:
         text = repr(value)
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+    return text if len(text) <= MAX_VALUE_CHARACTERS else text[: MAX_VALUE_CHARACTERS - 3] + "..."
 
 
 def _refuse_infinity(text: bytes) -> None:
@@ -183,21 +183,21 @@ def is_http_url(value: str, longest: int = URL_LENGTH) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
-def _s3(given: dict[str, Any]) -> S3Config | None:
-    if not given:
+def _s3(fields: dict[str, Any]) -> S3Config | None:
+    if not fields:
         return None
     return S3Config(
-        access_id=_text(given, "accessId"),
-        access_secret=_text(given, "accessSecret"),
-        bucket=_text(given, "bucketName"),
-        endpoint_url=_url("s3Config.endpointUrl", _text(given, "endpointUrl")),
-        object_path=_object_path(given),
+        access_id=_text(fields, "accessId"),
+        access_secret=_text(fields, "accessSecret"),
+        bucket=_text(fields, "bucketName"),
+        endpoint_url=_url("s3Config.endpointUrl", _text(fields, "endpointUrl")),
+        object_path=_object_path(fields),
     )
 
 
-def _text(given: dict[str, Any], name: str) -> str:
+def _text(fields: dict[str, Any], name: str) -> str:
     """A required text. Its value is not repeated: it may be a secret in the wrong place."""
-    value = given.get(name)
+    value = fields.get(name)
     if not isinstance(value, str) or not value:
         found = "missing" if value is None else "empty" if value == "" else f"of type {type(value).__name__}"
         raise BadRequest(
@@ -209,8 +209,8 @@ def _text(given: dict[str, Any], name: str) -> str:
     return value
 
 
-def _object_path(given: dict[str, Any]) -> str:
-    value = given.get("objectPath")
+def _object_path(fields: dict[str, Any]) -> str:
+    value = fields.get("objectPath")
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > TEXT_LENGTH:

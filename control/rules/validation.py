@@ -5,9 +5,9 @@
                   ├── yes: the message, cleaned ──> it may change what control knows
                   └── no: InvalidReport, which names the field ──> one line in the log, and nothing else
 
-This is the one place that says who may say what about what (docs/security.md has it as a table). Pure: what
-was given is looked up by `Given`; time, the store and the log are the caller's. `believed` knows every kind
-of report, `paid` who pays usage, `printed` the lines of a log; `control.rules.hello` does a Hello and a beat.
+docs/security.md has the same rules as a table. Pure: `Assignments` looks up what the node was given; time,
+the store and the log are the caller's. `believed` checks every kind of report, `paid` who pays usage,
+`printed` the lines of a log; `control.rules.hello` checks a Hello and a beat.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ _USAGE = {"worker": frozenset({"starting", "running", "idle"}), "pod": frozenset
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """`numbers` are at most so large, `names` have no control characters, `words` are one of these. `texts`
+    """`numbers` are at most so large, `names` have no control characters, `choices` are one of these. `texts`
     are for people: so many of their characters are kept, and no NUL, which PostgreSQL does not store."""
 
     numbers: Mapping[str, int] = field(default_factory=dict)
     names: tuple[str, ...] = ()
-    words: Mapping[str, Collection[str]] = field(default_factory=dict)
+    choices: Mapping[str, Collection[str]] = field(default_factory=dict)
     texts: Mapping[str, int | None] = field(default_factory=dict)
 
 
@@ -89,19 +89,19 @@ _FIELDS: Mapping[type[Any], _Fields] = {
     Refused: _Fields(texts={"reason": None}),
     Outcome: _Fields(
         numbers={"wait_ms": AMOUNT_MAX, "execution_ms": AMOUNT_MAX, "log_first": AMOUNT_MAX},
-        words={"end": _ENDS},
+        choices={"end": _ENDS},
         texts={"worker": None, "error": None, "log": None},
     ),
     Ref: _Fields({"size": NUMBER_MAX}, ("sha256",)),
     Artifact: _Fields({"size": NUMBER_MAX}, ("sha256", "media_type")),
     Span: _Fields({"quantity": AMOUNT_MAX, "nano_usd": NANO_USD_MAX}, ("kind", "unit")),
     WorkerState: _Fields(
-        words={"state": _WORKER_STATES}, texts={"reason": None, "log_tail": None, "serves": NAME_MAX}
+        choices={"state": _WORKER_STATES}, texts={"reason": None, "log_tail": None, "serves": NAME_MAX}
     ),
     PodState: _Fields(
-        {"started_ms": NUMBER_MAX}, words={"state": _POD_STATES}, texts={"reason": None, "log_tail": None}
+        {"started_ms": NUMBER_MAX}, choices={"state": _POD_STATES}, texts={"reason": None, "log_tail": None}
     ),
-    PortMapping: _Fields({"private": 65535, "public": 65535}, words={"protocol": ("http", "tcp", "udp")}),
+    PortMapping: _Fields({"private": 65535, "public": 65535}, choices={"protocol": ("http", "tcp", "udp")}),
     VolumeUsed: _Fields({"used_bytes": NUMBER_MAX}),
     Usage: _Fields(
         {"n": NUMBER_MAX, "began_ms": NUMBER_MAX, "ended_ms": NUMBER_MAX, "version": NUMBER_MAX},
@@ -111,9 +111,9 @@ _FIELDS: Mapping[type[Any], _Fields] = {
         {"first_unacked": 2**64 - 1}, ("node", "boot"), texts={"name": NAME_MAX, "agent_version": 64}
     ),
     Device: _Fields(
-        {"memory_total": NUMBER_MAX}, ("uuid", "name", "parent", "driver"), words={"kind": _DEVICE_KINDS}
+        {"memory_total": NUMBER_MAX}, ("uuid", "name", "parent", "driver"), choices={"kind": _DEVICE_KINDS}
     ),
-    HeldWorker: _Fields(words={"state": _WORKER_STATES}, texts={"serves": NAME_MAX}),
+    HeldWorker: _Fields(choices={"state": _WORKER_STATES}, texts={"serves": NAME_MAX}),
     DeviceSample: _Fields(texts={"ill": FACT_MAX}),
     LogLines: _Fields({"first": AMOUNT_MAX}),
 }
@@ -146,8 +146,8 @@ class AssignedAttempt:
     prices: tuple[Price, ...] | None = None
 
 
-class Given(Protocol):
-    """What control gave to one node."""
+class Assignments(Protocol):
+    """The workers, attempts, pods and volumes that control assigned to one node."""
 
     def worker(self, worker: str) -> AssignedWorker | None: ...
 
@@ -163,56 +163,58 @@ class Given(Protocol):
 # ---- reports ------------------------------------------------------------------------------------
 
 
-def believed(body: ReportBody, given: Given) -> ReportBody:
+def believed(body: ReportBody, assigned: Assignments) -> ReportBody:
     """The report as it may be acted upon. Raises InvalidReport."""
-    said: ReportBody = _RULES[type(body)](checked(body), given)
-    return said
+    report: ReportBody = _RULES[type(body)](checked(body), assigned)
+    return report
 
 
-def _progress(said: Progress, given: Given) -> Progress:
-    _attempt(said, given)
-    _json("value", said.value)
-    return said
+def _progress(report: Progress, assigned: Assignments) -> Progress:
+    _attempt(report, assigned)
+    _json("value", report.value)
+    return report
 
 
-def _chunk(said: Chunk, given: Given) -> Chunk:
-    attempt = _attempt(said, given)
-    if said.ref is None:
-        _json("value", said.value)
+def _chunk(report: Chunk, assigned: Assignments) -> Chunk:
+    attempt = _attempt(report, assigned)
+    if report.ref is None:
+        _json("value", report.value)
     else:
-        _ref("ref", said.ref, attempt)
-        if said.value:
-            raise InvalidReport(f"value must be empty where ref says where it lies, not {shown(said.value)}")
-    return said
+        _ref("ref", report.ref, attempt)
+        if report.value:
+            raise InvalidReport(
+                f"value must be empty where ref says where it lies, not {shown(report.value)}"
+            )
+    return report
 
 
-def _of_attempt(said: T, given: Given) -> T:
-    _attempt(said, given)
-    return said
+def _of_attempt(report: T, assigned: Assignments) -> T:
+    _attempt(report, assigned)
+    return report
 
 
-def _outcome(said: Outcome, given: Given) -> Outcome:
-    attempt = _attempt(said, given)
-    if attempt.worker is not None and said.worker != attempt.worker:
-        raise InvalidReport(f"worker must be the attempt's, {attempt.worker}, not {shown(said.worker)}")
-    if said.output_ref is not None:
-        _ref("output_ref", said.output_ref, attempt)
-    if said.artifacts:
-        _artifacts(said.artifacts, attempt)
-    if said.spans:
-        _spans(said.spans, attempt.prices)
-    if said.output is None:
-        return said
-    if len(said.output) > INLINE_MAX:
-        flaw: str | None = f"of {len(said.output)} bytes came in a message, which may have {INLINE_MAX}"
+def _outcome(report: Outcome, assigned: Assignments) -> Outcome:
+    attempt = _attempt(report, assigned)
+    if attempt.worker is not None and report.worker != attempt.worker:
+        raise InvalidReport(f"worker must be the attempt's, {attempt.worker}, not {shown(report.worker)}")
+    if report.output_ref is not None:
+        _ref("output_ref", report.output_ref, attempt)
+    if report.artifacts:
+        _artifacts(report.artifacts, attempt)
+    if report.spans:
+        _spans(report.spans, attempt.prices)
+    if report.output is None:
+        return report
+    if len(report.output) > INLINE_MAX:
+        flaw: str | None = f"of {len(report.output)} bytes came in a message, which may have {INLINE_MAX}"
     else:
-        flaw = json_text.flaw(said.output)
+        flaw = json_text.flaw(report.output)
     if flaw is None:
-        return said
+        return report
     # No caller could read it: its job fails, as another try would bring it again.
-    error = said.error or f"the output {flaw}"
-    end = "failed" if said.end == "completed" else said.end
-    return replace(said, end=end, output=None, error=error, retryable=False)
+    error = report.error or f"the output {flaw}"
+    end = "failed" if report.end == "completed" else report.end
+    return replace(report, end=end, output=None, error=error, retryable=False)
 
 
 def _artifacts(artifacts: tuple[Artifact, ...], attempt: AssignedAttempt) -> None:
@@ -242,43 +244,45 @@ def _spans(spans: tuple[Span, ...], prices: tuple[Price, ...] | None) -> None:
                 raise InvalidReport(f"{name}.nano_usd must be that of {wanted} each, not {span.nano_usd}")
 
 
-def _worker_state(said: WorkerState, given: Given) -> WorkerState:
-    worker = given.worker(said.worker)
+def _worker_state(report: WorkerState, assigned: Assignments) -> WorkerState:
+    worker = assigned.worker(report.worker)
     if worker is None:
-        raise InvalidReport(f"worker {shown(said.worker)} is not one that control gave to this node")
-    if worker.endpoint and (said.endpoint, said.version) != (worker.endpoint, worker.version):
+        raise InvalidReport(f"worker {shown(report.worker)} is not one that control gave to this node")
+    if worker.endpoint and (report.endpoint, report.version) != (worker.endpoint, worker.version):
         runs = f"version {worker.version} of endpoint {worker.endpoint}"
-        raise InvalidReport(f"endpoint and version must be the worker's, {runs}, not {shown(said.endpoint)}")
-    check_slots(said.slots, worker)
-    return said
+        raise InvalidReport(
+            f"endpoint and version must be the worker's, {runs}, not {shown(report.endpoint)}"
+        )
+    check_slots(report.slots, worker)
+    return report
 
 
-def _pod_state(said: PodState, given: Given) -> PodState:
-    if not given.pod(said.pod):
-        raise InvalidReport(f"pod {shown(said.pod)} is not one that control gave to this node")
-    few("ports", said.ports, HELD_MAX)
-    for n, port in enumerate(said.ports):
+def _pod_state(report: PodState, assigned: Assignments) -> PodState:
+    if not assigned.pod(report.pod):
+        raise InvalidReport(f"pod {shown(report.pod)} is not one that control gave to this node")
+    few("ports", report.ports, HELD_MAX)
+    for n, port in enumerate(report.ports):
         checked(port, f"ports[{n}].")
-    return said
+    return report
 
 
-def _volume_used(said: VolumeUsed, given: Given) -> VolumeUsed:
-    goes = given.volume(said.volume)
+def _volume_used(report: VolumeUsed, assigned: Assignments) -> VolumeUsed:
+    goes = assigned.volume(report.volume)
     if goes is None:
-        raise InvalidReport(f"volume {shown(said.volume)} is not one that control told this node of")
-    if said.gone and not goes:
-        raise InvalidReport(f"gone: nobody asked this node to remove volume {said.volume}")
-    return said
+        raise InvalidReport(f"volume {shown(report.volume)} is not one that control told this node of")
+    if report.gone and not goes:
+        raise InvalidReport(f"gone: nobody asked this node to remove volume {report.volume}")
+    return report
 
 
-def _usage(said: Usage, given: Given) -> Usage:
+def _usage(report: Usage, assigned: Assignments) -> Usage:
     """`paid` finds out who pays, from the store: the worker may be long gone."""
-    if said.kind not in _USAGE:
-        raise InvalidReport(f"kind must be one of {', '.join(_USAGE)}, not {shown(said.kind)}")
-    if said.state not in _USAGE[said.kind]:
-        raise _not_one_of("state", said.state, _USAGE[said.kind])
-    few("devices", said.devices, DEVICES_MAX)
-    return said
+    if report.kind not in _USAGE:
+        raise InvalidReport(f"kind must be one of {', '.join(_USAGE)}, not {shown(report.kind)}")
+    if report.state not in _USAGE[report.kind]:
+        raise _not_one_of("state", report.state, _USAGE[report.kind])
+    few("devices", report.devices, DEVICES_MAX)
+    return report
 
 
 def paid(span: Usage, owner: AssignedWorker | None) -> None:
@@ -292,7 +296,7 @@ def paid(span: Usage, owner: AssignedWorker | None) -> None:
         raise InvalidReport(f"devices must be of {owner.devices}, each once, not {shown(span.devices)}")
 
 
-_RULES: Mapping[type[Any], Callable[[Any, Given], Any]] = {
+_RULES: Mapping[type[Any], Callable[[Any, Assignments], Any]] = {
     Progress: _progress,
     Chunk: _chunk,
     Uploading: _of_attempt,
@@ -309,35 +313,35 @@ _RULES: Mapping[type[Any], Callable[[Any, Given], Any]] = {
 # ---- lines --------------------------------------------------------------------------------------
 
 
-def printed(said: LogLines, node: str, runs_at: str) -> None:
+def printed(report: LogLines, node: str, runs_at: str) -> None:
     """Lines of an attempt that somebody follows, from the node that it runs at. Raises InvalidReport."""
     if node != runs_at:
-        which = f"attempt {said.attempt} of job {shown(said.job)}"
+        which = f"attempt {report.attempt} of job {shown(report.job)}"
         raise InvalidReport(f"{which} is not one that control gave to this node")
-    checked(said)
+    checked(report)
 
 
 # ---- fields -------------------------------------------------------------------------------------
 
 
-def checked(said: T, where: str = "") -> T:
+def checked(report: T, where: str = "") -> T:
     """The same, its texts cleaned, if its fields hold what they may. Raises InvalidReport."""
-    rules = _FIELDS.get(type(said), _ANY)
+    rules = _FIELDS.get(type(report), _ANY)
     for name, most in rules.numbers.items():
-        value = getattr(said, name)
+        value = getattr(report, name)
         if value is not None and not 0 <= value <= most:
             raise InvalidReport(f"{where}{name} must be from 0 to {most}, not {value}")
     for name in rules.names:
-        value = getattr(said, name)
+        value = getattr(report, name)
         if value is not None and not NAME.fullmatch(value):
             raise no_name(f"{where}{name}", value)
-    for name, allowed in rules.words.items():
-        value = getattr(said, name)
+    for name, allowed in rules.choices.items():
+        value = getattr(report, name)
         if value not in allowed:
             raise _not_one_of(f"{where}{name}", value, allowed)
     changed: dict[str, Any] = {}
     for name, most_characters in rules.texts.items():
-        value = getattr(said, name)
+        value = getattr(report, name)
         if not value:
             continue
         if isinstance(value, str):
@@ -346,13 +350,13 @@ def checked(said: T, where: str = "") -> T:
             clean = tuple([line.replace("\x00", "\ufffd") for line in value])
         if clean != value:
             changed[name] = clean
-    return replace(said, **changed) if changed else said  # type: ignore[type-var]
+    return replace(report, **changed) if changed else report  # type: ignore[type-var]
 
 
-def _attempt(said: Any, given: Given) -> AssignedAttempt:
-    attempt = given.attempts.get(AttemptKey(said.job, said.attempt))
+def _attempt(report: Any, assigned: Assignments) -> AssignedAttempt:
+    attempt = assigned.attempts.get(AttemptKey(report.job, report.attempt))
     if attempt is None:
-        which = f"attempt {said.attempt} of job {shown(said.job)}"
+        which = f"attempt {report.attempt} of job {shown(report.job)}"
         raise InvalidReport(f"{which} is not one that control gave to this node")
     return attempt
 

@@ -104,8 +104,8 @@ def _decide(sample: ScaleSample, policy: ScalePolicy, demand: int, soon: int) ->
         return ScaleDecision(wanted, "jobs wait" if wanted > sample.workers else "jobs wait, at the maximum")
     if sample.low_priority_queued:
         return ScaleDecision(sample.workers, "low-priority jobs keep what is there")
-    tired = sum(1 for idle in sample.idle_for if idle >= policy.idle_timeout_s)
-    wanted = max(sample.workers - tired, demand, policy.workers_min)
+    surplus = sum(1 for idle in sample.idle_for if idle >= policy.idle_timeout_s)
+    wanted = max(sample.workers - surplus, demand, policy.workers_min)
     if wanted < min(soon, sample.workers):
         return ScaleDecision(min(soon, sample.workers), "the next job comes before another worker could")
     return ScaleDecision(wanted, "idle too long" if wanted < sample.workers else "enough")

@@ -271,11 +271,11 @@ def offer(
     worker answers fastest; the others grow idle and may be stopped. The rest is decided by name.
     """
     jobs = {node: load.jobs for node, load in loads.items()}
-    given: dict[str, int] = defaultdict(int)
+    assigned: dict[str, int] = defaultdict(int)
 
     def rank(worker: PlacedWorker) -> tuple[int, float, float, str]:
         load = jobs[worker.node] / max(loads[worker.node].devices, 1)
-        return worker.jobs + given[worker.worker], load, -worker.last_used, worker.worker
+        return worker.jobs + assigned[worker.worker], load, -worker.last_used, worker.worker
 
     if most == 1:  # as every submission asks
         first = min(workers, key=rank, default=None)
@@ -288,9 +288,9 @@ def offer(
         was, worker = heap[0]
         if was == rank(worker):
             order.append(worker)
-            given[worker.worker] += 1
+            assigned[worker.worker] += 1
             jobs[worker.node] += 1
-        if given[worker.worker] < worker.free:
+        if assigned[worker.worker] < worker.free:
             heapq.heapreplace(heap, (rank(worker), worker))
         else:
             heapq.heappop(heap)

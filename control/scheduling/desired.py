@@ -16,7 +16,7 @@ from stoker.control.scheduling.node_environment import of_worker
 from stoker.control.types import Endpoint
 from stoker.wire.messages import Desired, PodSpec, VolumeSpec, WorkerSpec
 
-Given = dict[str, tuple[str, AssignedWorker]]
+Assignments = dict[str, tuple[str, AssignedWorker]]
 """By worker: its node, and as what that was given it."""
 
 
@@ -36,36 +36,36 @@ class DesiredWorkers:
         self._volumes_of = volumes_of
         self._send = send
         self._revision = int(clock() * 1000)  # above those of an earlier process
-        self._to_give: Given = {}
-        self._giving: Given = {}
+        self._to_give: Assignments = {}
+        self._giving: Assignments = {}
         self._taken: set[str] = set()
         self._went: set[str] = set()
 
     def give(self, node: str, spec: WorkerSpec) -> None:
         """A new worker of this node."""
-        as_given = AssignedWorker(spec.endpoint, spec.version, spec.concurrency, spec.devices)
-        self._to_give[spec.worker] = (node, as_given)
+        assignment = AssignedWorker(spec.endpoint, spec.version, spec.concurrency, spec.devices)
+        self._to_give[spec.worker] = (node, assignment)
 
-    def news(self) -> tuple[Given, set[str]]:
+    def news(self) -> tuple[Assignments, set[str]]:
         """Workers that nodes are to run since the last time; and those that they need not any more."""
-        given, self._to_give = self._to_give, {}
-        self._giving |= given
+        assigned, self._to_give = self._to_give, {}
+        self._giving |= assigned
         unwanted = {name for name, worker in self._cluster.workers.items() if worker.spec is None}
         taken = (unwanted - self._taken) | self._went
         self._taken, self._went = unwanted, set()
-        return given, taken
+        return assigned, taken
 
-    def noted(self, given: Mapping[str, tuple[str, AssignedWorker]]) -> None:
+    def noted(self, assigned: Mapping[str, tuple[str, AssignedWorker]]) -> None:
         """That is stored, so their nodes may hear of it: what they then say of it is believed for ever."""
-        for name in given:
+        for name in assigned:
             self._giving.pop(name, None)
-        for node in sorted({node for node, _ in given.values()} & self._cluster.nodes.keys()):
-            self.tell(node)
+        for node in sorted({node for node, _ in assigned.values()} & self._cluster.nodes.keys()):
+            self.send(node)
 
-    def not_noted(self, given: Mapping[str, tuple[str, AssignedWorker]], taken: Iterable[str]) -> None:
+    def not_noted(self, assigned: Mapping[str, tuple[str, AssignedWorker]], taken: Iterable[str]) -> None:
         """That could not be stored: it is news still."""
-        self._to_give = {**given, **self._to_give}
-        for name in given:
+        self._to_give = {**assigned, **self._to_give}
+        for name in assigned:
             self._giving.pop(name, None)
         self._went.update(taken)
 
@@ -73,7 +73,7 @@ class DesiredWorkers:
         """Its node reports that it is gone."""
         self._went.add(worker)
 
-    def tell(self, node: str) -> None:
+    def send(self, node: str) -> None:
         """Sends the node all the workers, pods and volumes that shall exist there."""
         self._revision += 1
         unknown = self._to_give.keys() | self._giving.keys()

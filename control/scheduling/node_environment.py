@@ -12,20 +12,20 @@ from stoker.control.rules.volumes import GB
 
 def of_worker(facts: Mapping[str, str], cpus: float | None) -> dict[str, str]:
     """`cpus`: as many as it is held to, where it is."""
-    told = {}
+    variables = {}
     count = facts.get("vcpus") if cpus is None else cpus
     if count is not None:
-        told["RUNPOD_CPU_COUNT"] = str(max(int(float(count)), 1))
+        variables["RUNPOD_CPU_COUNT"] = str(max(int(float(count)), 1))
     if "data_center" in facts:
-        told["RUNPOD_DC_ID"] = facts["data_center"]
-    return told
+        variables["RUNPOD_DC_ID"] = facts["data_center"]
+    return variables
 
 
 def of_pod(facts: Mapping[str, str], cpus: float | None) -> dict[str, str]:
     """All the memory of its node: pods are given no limit of their own."""
-    told = of_worker(facts, cpus)
+    variables = of_worker(facts, cpus)
     if "memory_bytes" in facts:
-        told["RUNPOD_MEM_GB"] = str(int(facts["memory_bytes"]) // GB)
+        variables["RUNPOD_MEM_GB"] = str(int(facts["memory_bytes"]) // GB)
     if "public_ip" in facts:
-        told["RUNPOD_PUBLIC_IP"] = facts["public_ip"]
-    return told
+        variables["RUNPOD_PUBLIC_IP"] = facts["public_ip"]
+    return variables

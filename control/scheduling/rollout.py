@@ -39,15 +39,15 @@ class Hand:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`start`: so many of the new version, `lacking` of them because fewer serve than are wanted. `stop` goes
-    now; `retire` are all that get no more jobs from now on. `sick`: why a new version does not start, where
-    the old one stays for that."""
+    """How many workers of the new version to start (`start`), of them `lacking` because fewer serve than are
+    wanted; which to stop now, and which to `retire`, which get no more jobs. `failing`: why the new version
+    does not start, if the old one stays for that reason."""
 
     start: int = 0
     lacking: int = 0
     stop: tuple[str, ...] = ()
     retire: tuple[str, ...] = ()
-    sick: str = ""
+    failing: str = ""
 
 
 def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> Plan:
@@ -64,14 +64,14 @@ def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> Plan:
     stopping = sum(1 for hand in hands if not hand.new and hand.state == "stopping")
     under_way = len(new) - ready + len(leaving) + stopping
     replaced = min(_share(workers_max) - under_way, staying, wanted - len(new))
-    sick = [hand.reason or "it is unhealthy" for hand in new if hand.state == "unhealthy"]
-    broken = bool(old and sick) and not ready
+    failing = [hand.reason or "it is unhealthy" for hand in new if hand.state == "unhealthy"]
+    broken = bool(old and failing) and not ready
     return Plan(
         start=0 if broken else max(lacking, replaced, 0),
         lacking=0 if broken else lacking,
         stop=(*useless, *(name for name in victims if name not in busy)),
         retire=tuple(name for name in victims if name in busy),
-        sick=sick[0] if broken else "",
+        failing=failing[0] if broken else "",
     )
 
 

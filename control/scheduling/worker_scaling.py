@@ -38,12 +38,12 @@ LOW_WAITS = "low priority: it starts no worker, and waits for one that other job
 
 @dataclass(slots=True)
 class _Known:
-    """What is kept of an endpoint from one look to the next. `said`: the last decision, which is logged once;
+    """What is kept of an endpoint between two passes. `decision`: the last one, which is logged once;
     `reached`: workers that were wanted and came; `stuck`: why its newest version is not rolled out; `runs`:
     what its last versions run."""
 
     memory: ScaleMemory | None = None
-    said: ScaleDecision | None = None
+    decision: ScaleDecision | None = None
     reached: int | None = None
     stuck: str = ""
     runs: dict[int, EndpointVersion] = field(default_factory=dict)
@@ -77,19 +77,23 @@ class WorkerScaling:
 
     # -- one pass
 
-    def reconcile(self, demand: Mapping[str, QueueSample], asked: float, *, may_start: bool = True) -> None:
-        """Brings the workers to what demand wants and tells every node that changed. `asked`: when
+    def reconcile(
+        self, demand: Mapping[str, QueueSample], sampled_at: float, *, may_start: bool = True
+    ) -> None:
+        """Brings the workers to what demand wants and tells every node that changed. `sampled_at`: when
         the store was asked for the demand; jobs that began since then may be in it as waiting still."""
         touched: set[str] = set()
         for endpoint in self._endpoints.by_id.values():
-            touched |= self._reconcile_endpoint(endpoint, self._since(demand, endpoint.id, asked), may_start)
+            touched |= self._reconcile_endpoint(
+                endpoint, self._since(demand, endpoint.id, sampled_at), may_start
+            )
         for worker in list(self._cluster.workers.values()):
             if worker.endpoint not in self._endpoints.by_id:
                 touched |= self._stop(worker)
         for gone in self._known.keys() - self._endpoints.by_id.keys():
             del self._known[gone]
         for node in touched:
-            self.desired.tell(node)
+            self.desired.send(node)
 
     def _reconcile_endpoint(self, endpoint: Endpoint, queue: QueueSample, may_start: bool) -> set[str]:
         known = self._known[endpoint.id]
@@ -100,7 +104,9 @@ class WorkerScaling:
         for worker in self._cluster.of_endpoint(endpoint.id):
             worker.retiring = worker.worker in plan.retire
         touched = {node for name in plan.stop for node in self._stop(self._cluster.workers[name])}
-        known.stuck = f"the new version does not start, the old one stays: {plan.sick}" if plan.sick else ""
+        known.stuck = (
+            f"the new version does not start, the old one stays: {plan.failing}" if plan.failing else ""
+        )
         if plan.start and may_start:
             touched |= self._start(endpoint, plan.start)
             touched |= self._make_room(endpoint, plan.lacking)
@@ -111,10 +117,10 @@ class WorkerScaling:
         known.reached = min(wanted, len(self._cluster.of_endpoint(endpoint.id)))
         return touched
 
-    def _since(self, demand: Mapping[str, QueueSample], endpoint: str, asked: float) -> QueueSample:
+    def _since(self, demand: Mapping[str, QueueSample], endpoint: str, sampled_at: float) -> QueueSample:
         queue = demand.get(endpoint, NOTHING)
         began = (at for worker in self._cluster.of_endpoint(endpoint) for at in worker.busy.values())
-        fresh = min(sum(1 for at in began if at >= asked), queue.queued)
+        fresh = min(sum(1 for at in began if at >= sampled_at), queue.queued)
         return replace(queue, queued=queue.queued - fresh, in_progress=queue.in_progress + fresh)
 
     def _wanted(self, endpoint: Endpoint, queue: QueueSample) -> int:
@@ -130,10 +136,10 @@ class WorkerScaling:
         )
         known = self._known[endpoint.id]
         decision, known.memory = decide(sample, policy, known.memory)
-        if decision.workers != sample.workers and decision != known.said:
-            words = endpoint.id, sample.workers, decision.workers, decision.why
-            log.info("endpoint %s goes from %d to %d workers: %s", *words)
-        known.said = decision
+        if decision.workers != sample.workers and decision != known.decision:
+            change = endpoint.id, sample.workers, decision.workers, decision.why
+            log.info("endpoint %s goes from %d to %d workers: %s", *change)
+        known.decision = decision
         return decision.workers
 
     def _sample(self, endpoint: Endpoint, queue: QueueSample) -> ScaleSample:
@@ -273,9 +279,9 @@ class WorkerScaling:
         replaced."""
         endpoint = self._as_it_was_for(worker)
         filled = self._fill(endpoint.account, endpoint.run.env) if endpoint else None
-        well = worker.state != "stopping" and not self._cluster.on_unhealthy_device(worker)
-        well = well and not self._cluster.nodes[worker.node].closed
-        if endpoint and well and isinstance(filled, Filled):
+        usable = worker.state != "stopping" and not self._cluster.on_unhealthy_device(worker)
+        usable = usable and not self._cluster.nodes[worker.node].closed
+        if endpoint and usable and isinstance(filled, Filled):
             worker.spec = spec_of(
                 endpoint, worker.worker, worker.devices, filled, self._cluster.nodes[worker.node].facts
             )
@@ -314,7 +320,7 @@ class WorkerScaling:
             held.drained = drained
             if drained:
                 self._give_up(node)
-                self.desired.tell(node)
+                self.desired.send(node)
             self.wake.set()
 
     def _give_up(self, node: str) -> None:
@@ -327,7 +333,7 @@ class WorkerScaling:
         there = [worker for worker in self._cluster.workers.values() if worker.node == node]
         stopped = [self._stop(worker) for worker in there if self._cluster.on_unhealthy_device(worker)]
         if any(stopped):
-            self.desired.tell(node)
+            self.desired.send(node)
         self.wake.set()
 
     # -- why a job waits
@@ -335,13 +341,13 @@ class WorkerScaling:
     def reason(self, endpoint: Endpoint) -> str:
         """Why a queued job waits (promise 7)."""
         workers = [w for w in self._cluster.of_endpoint(endpoint.id) if serves(w, endpoint)]
-        sick = [w for w in workers if w.state == "unhealthy"]
-        if sick and not any(w.state == "ready" for w in workers):
-            return sick[0].reason  # "crash loop: <last log line>", as its agent says
+        unhealthy = [w for w in workers if w.state == "unhealthy"]
+        if unhealthy and not any(w.state == "ready" for w in workers):
+            return unhealthy[0].reason  # "crash loop: <last log line>", as its agent says
         count, refusal = self._refusals.get(endpoint.id, (0, ""))
         if any(w.state == "ready" for w in workers):
-            words = "every worker is busy", count and refusal, self._known[endpoint.id].stuck
-            return "; ".join(word for word in words if word)
+            causes = "every worker is busy", count and refusal, self._known[endpoint.id].stuck
+            return "; ".join(cause for cause in causes if cause)
         starting = [w.reason.partition("\n")[0] for w in workers if w.state == "starting"]
         if starting:
             return f"starting again: {starting[0]}" if all(starting) else "starting"

@@ -36,7 +36,12 @@ from stoker.control.store.jobs.webhooks import (
     webhook_secret,
     webhook_tried,
 )
-from stoker.control.store.nodes.assigned_workers import give_workers, take_workers, usage_owner, workers_given
+from stoker.control.store.nodes.assigned_workers import (
+    give_workers,
+    take_workers,
+    usage_owner,
+    workers_of_node,
+)
 from stoker.control.store.nodes.nodes import (
     add_node,
     close_session,
@@ -190,5 +195,5 @@ __all__ = [
     "webhook_later",
     "webhook_secret",
     "webhook_tried",
-    "workers_given",
+    "workers_of_node",
 ]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.logs.attempt_log import BYTES_MAX, LINE_MAX, LINES_MAX, shown
+from stoker.agent.logs.attempt_log import BYTES_MAX, LINE_MAX, LINES_MAX, last_lines
 from stoker.agent.workers.process_life import JOB_SECRETS_MAX, KnownSecrets
 from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import Grant, Refused
@@ -115,7 +115,7 @@ def bucket(secret):
 
 
 def test_what_one_job_brings_is_hidden_from_its_neighbours_and_from_those_after_it(play, a_worker, a_job):
-    """All of them are shown what a worker prints while they run; it may print late."""
+    """All of them are last_lines what a worker prints while they run; it may print late."""
 
     async def story(host):
         await host.control.ready(a_worker(concurrency=2))
@@ -176,12 +176,12 @@ def test_a_worker_remembers_the_last_secrets_that_jobs_brought():
 
 def test_a_cut_leaves_no_part_of_a_secret():
     line = "x" * (LINE_MAX - 2) + "topsecret"
-    assert shown([line], ("topsecret",)) == ("x" * (LINE_MAX - 2) + "**",)
+    assert last_lines([line], ("topsecret",)) == ("x" * (LINE_MAX - 2) + "**",)
 
 
 @given(st.lists(st.text(max_size=40).map(lambda text: text * 100), max_size=150))
 def test_it_is_as_many_of_the_last_lines_as_fit(lines):
-    seen = shown(lines, ())
+    seen = last_lines(lines, ())
     size = sum(len(line.encode("utf-8", "replace")) + 1 for line in seen)
     assert size <= BYTES_MAX
     assert len(seen) <= LINES_MAX

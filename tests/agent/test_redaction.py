@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import mutant
 
 from stoker.agent.logs import redaction
-from stoker.agent.logs.attempt_log import LINE_MAX, shown
+from stoker.agent.logs.attempt_log import LINE_MAX, last_lines
 from stoker.agent.logs.redaction import PART_MOST, hidden_in, hide, secrets_of
 from stoker.agent.logs.tail import LINE_MAX as BYTES_OF_A_LINE
 from stoker.agent.logs.tail import LogTail
@@ -102,13 +102,13 @@ def test_a_line_that_was_cut_by_its_length_ends_in_no_part_of_a_secret():
     secret = "s3cr3t-" * 30
     tail = LogTail()
     tail.feed(b"first\n" + secret.encode() * 100 + b"\nlast\n")
-    [_, cut, _] = shown(tail.lines, [secret])
+    [_, cut, _] = last_lines(tail.lines, [secret])
     assert len(tail.lines[1]) == BYTES_OF_A_LINE
     assert len(cut) < LINE_MAX
     assert "s3cr3t" not in cut
     key = "x" * BYTES_OF_A_LINE + "rest"
     tail.feed(b"the key is " + key.encode() + b"\n")
-    assert shown(tail.lines, [key])[-1] == "the key is ***"
+    assert last_lines(tail.lines, [key])[-1] == "the key is ***"
 
 
 def test_a_letter_of_several_bytes_may_be_cut_too():

@@ -226,7 +226,7 @@ class FakePlane:
                 pass
         fresh, view, before = self._fresh(job), self.jobs[job], self.cursors.get(job, Cursor())
         last = (fresh[-1].attempt, fresh[-1].n) if fresh else (before.attempt, before.n)
-        return StreamPoll(view, fresh, Cursor(*last, told=view.ended), before.told)
+        return StreamPoll(view, fresh, Cursor(*last, end_reported=view.ended), before.end_reported)
 
     async def advance(self, job: str, cursor: Cursor) -> None:
         self._may_raise()

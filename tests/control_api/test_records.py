@@ -142,7 +142,7 @@ def test_purged_and_logs() -> None:
 
 @pytest.mark.parametrize("state", list(JobState))
 def test_only_a_cancelled_job_reads_otherwise_once_its_end_was_told(state: JobState) -> None:
-    again = wire(records.stream_poll(view(state), (), told=True))
+    again = wire(records.stream_poll(view(state), (), end_reported=True))
     if state is JobState.CANCELLED:
         assert again == {"status": "FAILED", "stream": [], "error": "job was cancelled"}
     else:

@@ -50,7 +50,7 @@ async def test_the_end_of_a_cancelled_job_is_told_once_as_it_is_and_then_as_one_
     job = plane.add(state=JobState.CANCELLED).id
     first = await http.get(f"/v2/echo/stream/{job}")
     assert first.json() == {"status": "CANCELLED", "stream": []}
-    assert plane.cursors == {job: Cursor(told=True)}
+    assert plane.cursors == {job: Cursor(end_reported=True)}
     for _ in range(2):
         again = await http.get(f"/v2/echo/stream/{job}")
         assert again.json() == {"status": "FAILED", "stream": [], "error": "job was cancelled"}
@@ -72,7 +72,7 @@ async def test_an_end_that_was_told_is_not_stored_again(http: httpx.AsyncClient,
     job = plane.add(state=JobState.COMPLETED).id
     for _ in range(2):
         assert (await http.get(f"/v2/echo/stream/{job}")).json() == {"status": "COMPLETED", "stream": []}
-    assert plane.advanced == [Cursor(told=True)]
+    assert plane.advanced == [Cursor(end_reported=True)]
 
 
 async def test_an_empty_poll_is_held_until_there_is_something(

@@ -384,9 +384,9 @@ async def test_pollers_are_told_of_a_cancel_once() -> None:
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         await w.plane.commands.cancel(w.echo, job.id)
         first = await w.plane.queries.poll_stream(w.echo, job.id, 1)
-        assert (first.view.state, first.told) == (JobState.CANCELLED, False)
+        assert (first.view.state, first.end_reported) == (JobState.CANCELLED, False)
         await w.plane.queries.advance(job.id, first.cursor)
-        assert (await w.plane.queries.poll_stream(w.echo, job.id, 1)).told
+        assert (await w.plane.queries.poll_stream(w.echo, job.id, 1)).end_reported
 
 
 @story

@@ -75,7 +75,7 @@ def test_a_version_that_does_not_start_is_not_tried_more_and_says_why() -> None:
     sick = new("n", "unhealthy", reason="crash loop: no module named torch")
     assert plan([old("a"), sick], 9, 10) == replace(plan([], 0, 9), sick="crash loop: no module named torch")
     assert plan([sick], 9, 10).start == 8
-    assert plan([old("a"), sick, new("b")], 9, 10).sick == ""
+    assert plan([old("a"), sick, new("b")], 9, 10).failing == ""
 
 
 def test_room_is_made_by_one_at_a_time_idle_ones_first() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stoker.control.rules import machine
 from stoker.control.rules.events import TERMINAL, JobState
-from stoker.control.rules.policy import MAX_GIVEN
+from stoker.control.rules.policy import MAX_ASSIGNMENTS
 
 FRESH = {"created_at": 100.0, "ttl_at": 10_000.0}
 
@@ -53,7 +53,7 @@ def test_each_end_has_its_state() -> None:
 def test_an_ended_job_is_kept_for_its_retention() -> None:
     assert play(claimed(), ended("completed")).expires_at == 110.0 + 1800.0
     assert play(claimed(), ended("completed"), retention_s=60.0).expires_at == 110.0 + 60.0
-    assert play(machine.CancelAsked(110.0), retention_s=60.0).expires_at == 110.0 + 60.0
+    assert play(machine.CancelRequested(110.0), retention_s=60.0).expires_at == 110.0 + 60.0
 
 
 def test_a_job_that_lives_is_kept_for_its_ttl() -> None:
@@ -62,7 +62,7 @@ def test_a_job_that_lives_is_kept_for_its_ttl() -> None:
 
 def test_the_end_does_not_lengthen_the_ttl() -> None:
     assert play(claimed(), ended("completed"), ttl_at=120.0).expires_at == 120.0
-    assert play(machine.CancelAsked(110.0), ttl_at=120.0).expires_at == 120.0
+    assert play(machine.CancelRequested(110.0), ttl_at=120.0).expires_at == 120.0
 
 
 # ---- failures -------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_a_job_that_waits_knows_why_until_it_ends() -> None:
     dropped = play(claimed(), machine.Dropped(105.0, "n1"))
     assert dropped.reason == "node n1 came back without it"
     assert machine.step(dropped, claimed(106.0))[0].reason == dropped.reason
-    assert machine.step(dropped, machine.CancelAsked(106.0))[0].reason is None
+    assert machine.step(dropped, machine.CancelRequested(106.0))[0].reason is None
 
 
 def test_a_retryable_error_is_tried_again_and_ends_in_the_handlers_own_words() -> None:
@@ -243,7 +243,7 @@ def test_a_job_that_kills_its_agents_is_given_up() -> None:
 
 # ---- tried again on demand --------------------------------------------------------------------------
 
-ASKED = machine.RetryAsked(500.0)
+ASKED = machine.RetryRequested(500.0)
 
 
 def test_a_failed_job_is_tried_again_with_fresh_counts_and_its_old_ttl() -> None:
@@ -265,7 +265,7 @@ def test_only_failed_and_timed_out_jobs_are_tried_again() -> None:
         play(),
         play(claimed()),
         play(claimed(), ended("completed")),
-        play(machine.CancelAsked(105.0)),
+        play(machine.CancelRequested(105.0)),
         play(claimed(), machine.Expired(10_000.0)),
     ]
     for job in others:
@@ -274,8 +274,8 @@ def test_only_failed_and_timed_out_jobs_are_tried_again() -> None:
 
 def test_a_record_whose_time_has_passed_is_not_tried_again() -> None:
     job = play(claimed(), ended("failed"), retention_s=60.0)
-    assert machine.step(job, machine.RetryAsked(170.0)) == (job, ())
-    assert machine.step(job, machine.RetryAsked(169.0))[0].name is JobState.IN_QUEUE
+    assert machine.step(job, machine.RetryRequested(170.0)) == (job, ())
+    assert machine.step(job, machine.RetryRequested(169.0))[0].name is JobState.IN_QUEUE
 
 
 def test_a_retry_counts_what_is_given_out_anew() -> None:
@@ -283,12 +283,12 @@ def test_a_retry_counts_what_is_given_out_anew() -> None:
     for time in range(1, 11):
         job, _ = machine.step(job, claimed(100.0 + time))
         job, _ = machine.step(job, machine.Dropped(100.0 + time, "n1"))
-    job, _ = machine.step(job, machine.RetryAsked(200.0))
+    job, _ = machine.step(job, machine.RetryRequested(200.0))
     job, _ = machine.step(job, claimed(201.0))
     refused, _ = machine.step(job, machine.Refused(202.0, "n1", 12))
-    assert (refused.given_before, refused.given) == (10, 0)
+    assert (refused.assigned_before, refused.assigned) == (10, 0)
     job, _ = machine.step(job, machine.Dropped(202.0, "n1"))
-    assert (job.name, job.given_before, job.given) == (JobState.IN_QUEUE, 10, 1)
+    assert (job.name, job.assigned_before, job.assigned) == (JobState.IN_QUEUE, 10, 1)
 
 
 def test_late_news_does_not_undo_a_retry() -> None:
@@ -307,7 +307,7 @@ def test_a_purge_cancels_what_waits_and_says_so() -> None:
 
 
 def test_a_purge_leaves_what_runs_or_has_ended() -> None:
-    for job in (play(claimed()), play(claimed(), ended("failed")), play(machine.CancelAsked(104.0))):
+    for job in (play(claimed()), play(claimed(), ended("failed")), play(machine.CancelRequested(104.0))):
         assert machine.step(job, machine.Purged(105.0)) == (job, ())
 
 
@@ -326,7 +326,7 @@ def test_a_life_is_shortened_and_never_lengthened() -> None:
 def test_a_shortened_record_keeps_its_shorter_retention() -> None:
     record = play(claimed(), ended("failed"), machine.Shortened(120.0, 5_000.0), retention_s=60.0)
     assert record.expires_at == 170.0
-    assert machine.step(record, machine.RetryAsked(160.0))[0].expires_at == 5_000.0
+    assert machine.step(record, machine.RetryRequested(160.0))[0].expires_at == 5_000.0
     late = machine.Shortened(170.0, 171.0)
     assert machine.step(record, late) == (record, ())
 
@@ -335,23 +335,23 @@ def test_a_shortened_record_keeps_its_shorter_retention() -> None:
 
 
 def test_cancel_is_at_once_and_stops_the_node() -> None:
-    job, commands = machine.step(play(claimed()), machine.CancelAsked(105.0))
+    job, commands = machine.step(play(claimed()), machine.CancelRequested(105.0))
     assert job.state == machine.Cancelled(105.0)
     assert commands == (machine.CancelOnNode("n1", 1, "cancelled"), machine.Publish(JobState.CANCELLED))
 
 
 def test_cancel_of_a_queued_job_stops_nobody() -> None:
-    assert machine.step(play(), machine.CancelAsked(105.0))[1] == (machine.Publish(JobState.CANCELLED),)
+    assert machine.step(play(), machine.CancelRequested(105.0))[1] == (machine.Publish(JobState.CANCELLED),)
 
 
 def test_a_late_outcome_does_not_undo_a_cancel() -> None:
-    job = play(claimed(), machine.CancelAsked(105.0))
+    job = play(claimed(), machine.CancelRequested(105.0))
     assert machine.step(job, ended("completed")) == (job, ())
 
 
 def test_a_cancel_does_not_undo_an_end() -> None:
     job = play(claimed(), ended("completed"))
-    assert machine.step(job, machine.CancelAsked(111.0)) == (job, ())
+    assert machine.step(job, machine.CancelRequested(111.0)) == (job, ())
 
 
 def test_a_wait_that_is_over_times_the_job_out_and_stops_the_node() -> None:
@@ -359,11 +359,11 @@ def test_a_wait_that_is_over_times_the_job_out_and_stops_the_node() -> None:
     assert job.state == machine.TimedOut(105.0, "too slow")
     assert commands == (machine.CancelOnNode("n1", 1, "cancelled"), machine.Publish(JobState.TIMED_OUT))
     assert machine.step(job, ended("completed")) == (job, ())
-    assert machine.step(job, machine.RetryAsked(110.0))[0].name is JobState.IN_QUEUE
+    assert machine.step(job, machine.RetryRequested(110.0))[0].name is JobState.IN_QUEUE
 
 
 def test_a_wait_that_is_over_undoes_no_end() -> None:
-    for job in (play(claimed(), ended("completed")), play(machine.CancelAsked(104.0))):
+    for job in (play(claimed(), ended("completed")), play(machine.CancelRequested(104.0))):
         assert machine.step(job, machine.WaitOver(111.0, "too slow")) == (job, ())
     late = machine.WaitOver(10_000.0, "too slow")
     assert machine.step(play(), late) == (play(), ())
@@ -383,7 +383,7 @@ def test_nothing_expires_before_its_time() -> None:
 def test_an_expired_job_is_neither_claimed_nor_cancelled() -> None:
     job = play()
     assert machine.step(job, claimed(10_000.0)) == (job, ())
-    assert machine.step(job, machine.CancelAsked(10_000.0)) == (job, ())
+    assert machine.step(job, machine.CancelRequested(10_000.0)) == (job, ())
 
 
 def test_wake_at_names_the_back_off_then_the_expiry() -> None:
@@ -414,13 +414,13 @@ def _event(kind: str, at: float, node: str, attempt: int, end: str, yes: bool) -
         case "lose":
             return machine.NodeLost(at, node, "why")
         case "cancel":
-            return machine.CancelAsked(at)
+            return machine.CancelRequested(at)
         case "purge":
             return machine.Purged(at)
         case "wait_over":
             return machine.WaitOver(at, "why")
         case "reopen":
-            return machine.RetryAsked(at)
+            return machine.RetryRequested(at)
         case "shorten":
             return machine.Shortened(at, at + 500.0)
         case _:
@@ -458,7 +458,7 @@ def test_whatever_happens(
 
 def _check(job: Any, event: Any, after: Any, commands: tuple[Any, ...]) -> None:
     claims = isinstance(event, machine.Claimed) and after != job
-    reopened = isinstance(event, machine.RetryAsked) and after != job
+    reopened = isinstance(event, machine.RetryRequested) and after != job
     shortened = isinstance(event, machine.Shortened)
     assert after.attempt == job.attempt + claims
     assert bool(commands) == (after != job and not shortened)
@@ -474,7 +474,7 @@ def _check(job: Any, event: Any, after: Any, commands: tuple[Any, ...]) -> None:
         assert after.reason in (None, machine.PURGED)
     if machine.holder(job) is not None and after.name in TERMINAL:
         stops = [one for one in commands if isinstance(one, machine.CancelOnNode)]
-        assert bool(stops) == isinstance(event, machine.CancelAsked | machine.Purged | machine.WaitOver)
+        assert bool(stops) == isinstance(event, machine.CancelRequested | machine.Purged | machine.WaitOver)
     if isinstance(event, machine.Ended) and after != job:
         assert machine.holder(job) == event.node
         assert job.attempt == event.attempt
@@ -482,14 +482,14 @@ def _check(job: Any, event: Any, after: Any, commands: tuple[Any, ...]) -> None:
 
 def _check_counts(job: Any, after: Any, reopened: bool) -> None:
     if reopened:
-        assert (after.failures, after.handler_failures, after.given) == (0, 0, 0)
+        assert (after.failures, after.handler_failures, after.assigned) == (0, 0, 0)
         return
     raised = after.failures - job.failures, after.handler_failures - job.handler_failures
     assert raised in ((0, 0), (1, 0), (0, 1))
     assert after.failures < job.max_attempts
     assert after.handler_failures <= job.handler_retries
-    assert 0 <= after.given <= MAX_GIVEN
-    assert (after.given_before, after.first_attempt) == (job.given_before, job.first_attempt)
+    assert 0 <= after.assigned <= MAX_ASSIGNMENTS
+    assert (after.assigned_before, after.first_attempt) == (job.assigned_before, job.first_attempt)
 
 
 def _check_table(job: Any, after: Any) -> None:

@@ -372,9 +372,9 @@ def test_the_cursor_moves_forward_only(bench: Any) -> None:
 def test_the_cursor_remembers_that_the_end_was_told(bench: Any) -> None:
     conn = bench.store.writer
     view, _ = bench.submit(10.0)
-    told = Cursor(0, -1, told=True)
+    told = Cursor(0, -1, end_reported=True)
     bench.do(lambda conn: store.advance(conn, view.id, told))
-    assert not store.stream_cursor(conn, view.id).told  # it has not ended: a retry came in between
+    assert not store.stream_cursor(conn, view.id).end_reported  # it has not ended: a retry came in between
     bench.cancel(11.0, view.id)
     bench.do(lambda conn: store.advance(conn, view.id, told))
     assert store.stream_cursor(conn, view.id) == told

@@ -266,7 +266,7 @@ class StoreMachine(RuleBasedStateMachine):
     def cancel(self, number: int) -> None:
         job = self.pick(number)
         _, changed = self.bench.cancel(self.now, job)
-        commands = self.tell(job, machine.CancelAsked(self.now))
+        commands = self.tell(job, machine.CancelRequested(self.now))
         assert (changed is not None) == bool(commands)
         if changed is not None:
             self.check_cancelled(changed, commands)
@@ -320,7 +320,7 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         job = ended[number % len(ended)] if ended and failed else self.pick(number)
         view, changed = self.bench.retry(self.now, job)
-        commands = self.tell(job, machine.RetryAsked(self.now))
+        commands = self.tell(job, machine.RetryRequested(self.now))
         if commands:
             self.stopped.pop(job, None)
             self.reopened.add(job)
@@ -401,7 +401,7 @@ def _row(job: str, known: Any) -> tuple[Any, ...]:
         state.not_before if isinstance(state, machine.Queued) else _ANY,
         known.expires_at,
         known.ttl_at,
-        known.given_before,
+        known.assigned_before,
         known.first_attempt,
         known.reason,
         state.error if isinstance(state, machine.Failed) else _ANY,

@@ -20,7 +20,7 @@ MUTANTS = {
         "BACKOFF_S[min(counted, len(BACKOFF_S)) - 1]",
         "BACKOFF_S[counted % 3 - 1]",
     ),
-    "an agent may be killed for ever": ("MAX_GIVEN = 10", "MAX_GIVEN = 1000"),
+    "an agent may be killed for ever": ("MAX_ASSIGNMENTS = 10", "MAX_ASSIGNMENTS = 1000"),
     "no outcome from the queue": (
         '"end": Move(frozenset({_P, _Q}), _ENDS',
         '"end": Move(frozenset({_P}), _ENDS',
@@ -39,8 +39,8 @@ MUTANTS = {
     "lost nodes never count": ("failures = job.failures + job.state.suspect\n", "failures = job.failures\n"),
     "losing a node closes the attempt": ("suspect=event.node)", "suspect=None)"),
     "a drop keeps the attempt open": (
-        "after_drop(event.node, job.given, event.at), event.at)",
-        "after_drop(event.node, job.given, event.at), event.at, suspect=event.node)",
+        "after_drop(event.node, job.assigned, event.at), event.at)",
+        "after_drop(event.node, job.assigned, event.at), event.at, suspect=event.node)",
     ),
     "refusals count": ("replace(job, refused=job.refused + 1)", "replace(job, failures=job.failures + 1)"),
     "refusals show": ("max(attempt - refused - 1, 0)", "max(attempt - 1, 0)"),
@@ -72,12 +72,12 @@ MUTANTS = {
     "a retry keeps the counts": ("        failures=0,\n", "        failures=job.failures,\n"),
     "a retry keeps the handler's counts": ("        handler_failures=0,\n", ""),
     "a retry gives out no more": (
-        "        given_before=job.attempt - job.refused,\n",
-        "        given_before=job.given_before,\n",
+        "        assigned_before=job.attempt - job.refused,\n",
+        "        assigned_before=job.assigned_before,\n",
     ),
     "a retry forgets that some were refused": (
-        "given_before=job.attempt - job.refused,",
-        "given_before=job.attempt,",
+        "assigned_before=job.attempt - job.refused,",
+        "assigned_before=job.attempt,",
     ),
     "a retry looks at old uploads again": (
         "first_attempt=job.attempt + 1",

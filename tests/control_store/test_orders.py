@@ -71,7 +71,7 @@ def test_a_retry_forgets_the_result_and_what_was_spilled(bench: Any) -> None:
     claimed = bench.running(10.0)
     news = Chunk(claimed.job, 1, 0, b"", PIECE), Progress(claimed.job, 1, b"1")
     bench.report(11.0, *news, bench.done(claimed, end="failed", error="no", output_ref=OUTPUT))
-    bench.do(lambda conn: store.advance(conn, claimed.job, Cursor(1, 0, told=True)))
+    bench.do(lambda conn: store.advance(conn, claimed.job, Cursor(1, 0, end_reported=True)))
     assert bench.leftovers() == ()
     view, _ = bench.retry(12.0, claimed.job)
     assert (view.error, view.output_ref, view.progress) == (None, None, None)

@@ -75,7 +75,7 @@ class Node:
         cluster = ClusterState()
         cluster.add_worker(PlacedWorker("w", "e", 1, "n", 1, "ready", devices=("g",), concurrency=2))
         attempts = {AttemptKey("j", 1): AssignedAttempt("e/j/1/", "w")}
-        self.given = AssignedToNode(
+        self.assigned = AssignedToNode(
             "n", cluster, lambda node, pod: pod == "p", lambda node, volume: False, attempts
         )
         self.conn.begin()
@@ -95,7 +95,7 @@ class Node:
             self.greets(message.hello)
         if message.beat is not None:
             sampled(message.beat.samples, {"g"})
-        good, rejected = self.given.sift(message.reports)
+        good, rejected = self.assigned.sift(message.reports)
         seen["reports believed"] += len(good)
         seen["reports not believed"] += len(rejected)
         if good:

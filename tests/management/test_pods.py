@@ -177,7 +177,7 @@ async def test_a_deleted_pod_is_gone_from_lists_at_once_and_from_its_node_when_t
         await agent.listen(0.1)
         assert (await api.http.get("/pods", params={"desiredStatus": "TERMINATED"})).json() == []
         assert api.plane.cluster.pods == {}
-        api.plane.scaling.desired.tell("node-1")
+        api.plane.scaling.desired.send("node-1")
         await agent.listen(0.1)
         assert agent.pods == {}
 

@@ -15,7 +15,7 @@ import pytest
 from stoker.agent.interfaces import AgentRefused
 from stoker.agent.link.grpc_stream import ConnectFailed, connect
 from stoker.control.nodes import grpc_stream, unauthenticated
-from stoker.control.nodes.unauthenticated import Strangers, TurnedAway
+from stoker.control.nodes.unauthenticated import TurnedAway, UnauthenticatedCallers
 from stoker.wire import agent_pb2, codec
 from stoker.wire.duplex import DuplexStream
 from stoker.wire.fragments import FIRST_MAX, FRAGMENT_MAX
@@ -86,7 +86,7 @@ async def test_strangers_are_few_and_hold_up_nobody_who_is_known() -> None:
             await answer.wait()
         return await only_good(token)
 
-    door = Strangers(check)
+    door = UnauthenticatedCallers(check)
     assert await door.admit(b"jt_good", "ipv4:here:1") is None
     hosts, each = unauthenticated.AT_ONCE // unauthenticated.FROM_ONE, unauthenticated.FROM_ONE
     waiting = []
@@ -108,7 +108,7 @@ async def test_many_strangers_are_one_line_of_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unauthenticated, "REFUSED_S", 0.0)
-    door = Strangers(only_good)
+    door = UnauthenticatedCallers(only_good)
     with caplog.at_level(logging.INFO):
         for _ in range(20):
             assert await door.admit(b"no", "there") is not None
@@ -122,7 +122,7 @@ async def test_what_is_remembered_of_good_tokens_is_bounded(monkeypatch: pytest.
         return None
 
     monkeypatch.setattr(unauthenticated, "REMEMBERED", 10)
-    door = Strangers(check)
+    door = UnauthenticatedCallers(check)
     for n in range(30):
         assert await door.admit(b"good %d" % n, "here") is None
     assert len(door._good) == 10

@@ -39,15 +39,15 @@ class OpenFile:
 def open_file(file: File, scratch: str) -> OpenFile:
     """Opens one File of an attempt. Raises FileRefused, whose message names the file."""
     path = os.path.abspath(file.path)
-    shown = _public_path(path, scratch)
+    public_path = _public_path(path, scratch)
     try:
-        _require_regular(shown, os.lstat(path).st_mode)
+        _require_regular(public_path, os.lstat(path).st_mode)
         fd = os.open(path, _FLAGS)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise FileRefused(f"{shown} cannot be opened: {_reason(error)}") from None
+        raise FileRefused(f"{public_path} cannot be opened: {_reason(error)}") from None
     try:
-        _require_regular(shown, os.fstat(fd).st_mode)
-        _require_below(shown, os.readlink(f"/proc/self/fd/{fd}"), os.path.realpath(scratch))
+        _require_regular(public_path, os.fstat(fd).st_mode)
+        _require_below(public_path, os.readlink(f"/proc/self/fd/{fd}"), os.path.realpath(scratch))
     except BaseException:
         os.close(fd)
         raise
@@ -76,16 +76,16 @@ def media_type_of(name: str) -> str:
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
-def _require_regular(shown: str, mode: int) -> None:
+def _require_regular(public_path: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
-        raise FileRefused(f"{shown} is {kind}; a File must be a regular file")
+        raise FileRefused(f"{public_path} is {kind}; a File must be a regular file")
 
 
-def _require_below(shown: str, real: str, scratch: str) -> None:
+def _require_below(public_path: str, real: str, scratch: str) -> None:
     """`real` is the path of the open file, with links resolved."""
     if not real.startswith(scratch.rstrip("/") + "/"):
-        raise FileRefused(f"{shown} lies outside the job's scratch folder; write it below job.scratch")
+        raise FileRefused(f"{public_path} lies outside the job's scratch folder; write it below job.scratch")
 
 
 def _public_path(path: str, scratch: str) -> str:

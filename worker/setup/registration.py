@@ -141,9 +141,9 @@ def _require_arguments(function: Callable[..., Any], name: str, what: str, *, bo
         signature = inspect.signature(function)
     except (ValueError, TypeError):
         return  # written in C, and does not tell
-    given = (None,) if bound else (None, None)
+    arguments = (None,) if bound else (None, None)
     try:
-        signature.bind(*given)
+        signature.bind(*arguments)
     except TypeError:
         wanted = what if bound else f"self and {what}"
         shown = signature.replace(return_annotation=signature.empty)

@@ -53,13 +53,13 @@ class Commits(Protocol):
     async def close(self) -> None: ...
 
 
-def said(error: Exception) -> Exception:
+def as_unavailable(error: Exception) -> Exception:
     """Unavailable where the store is down, with the reason; any other error unchanged."""
     if isinstance(error, Unavailable) or (why := unavailable(error)) is None:
         return error
-    told = Unavailable(f"nothing was stored: {why}; try again later")
-    told.__cause__ = error
-    return told
+    reported = Unavailable(f"nothing was stored: {why}; try again later")
+    reported.__cause__ = error
+    return reported
 
 
 def run_batch(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, Exception | None]]:
@@ -77,9 +77,9 @@ def run_batch(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, E
         except Exception as error:
             if left and is_clash(error):
                 continue
-            told = said(error)
-            if len(fns) == 1 or (isinstance(told, Unavailable) and not is_full(error)):
-                return [(None, told)] * len(fns)
+            reported = as_unavailable(error)
+            if len(fns) == 1 or (isinstance(reported, Unavailable) and not is_full(error)):
+                return [(None, reported)] * len(fns)
             break
     return [run_batch(conn, [fn])[0] for fn in fns]
 
@@ -95,7 +95,7 @@ def _run_reads(conn: Conn, fns: list[Callable[[Conn], Any]]) -> list[tuple[Any, 
             finally:
                 conn.rollback()
         except Exception as error:
-            results.append((None, said(error)))
+            results.append((None, as_unavailable(error)))
     return results
 
 
@@ -216,4 +216,4 @@ class InlineCommitter:
         await asyncio.sleep(0)
 
 
-__all__ = ["Commits", "Committer", "InlineCommitter", "said"]
+__all__ = ["Commits", "Committer", "InlineCommitter", "as_unavailable"]

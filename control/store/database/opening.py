@@ -57,7 +57,7 @@ class Database(Protocol):
 
     def in_transaction(self, raw: Any) -> bool: ...
 
-    def words(self, error: Exception) -> str: ...
+    def message(self, error: Exception) -> str: ...
 
     def close(self) -> None: ...
 
@@ -228,7 +228,7 @@ def _why_not(error: BaseException, database: Database) -> str | None:
     if isinstance(error, Taken):
         return str(error)
     found = driver_error(error)
-    return None if found is None else database.words(found)
+    return None if found is None else database.message(found)
 
 
 def _check(store: Store, now: float) -> None:

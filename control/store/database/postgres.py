@@ -103,13 +103,13 @@ class PostgresDatabase:
 
     def __init__(self, url: str, *, alone: bool) -> None:
         try:
-            given = conninfo_to_dict(url)
+            parameters = conninfo_to_dict(url)
         except psycopg.Error:
             raise ValueError("it must read postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
-        self.name = _named(given)
-        self._password = str(given.get("password") or "")
+        self.name = _named(parameters)
+        self._password = str(parameters.get("password") or "")
         self._alone = alone
-        self._conninfo = make_conninfo("", **{**_DEFAULTS, **given})
+        self._conninfo = make_conninfo("", **{**_DEFAULTS, **parameters})
         self._patience_s = PATIENCE_S
         self._warned = False
         self._engine = sqlalchemy.create_engine(
@@ -183,12 +183,12 @@ class PostgresDatabase:
         status = raw.pgconn.transaction_status
         return status in {psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR}
 
-    def words(self, error: Exception) -> str:
+    def message(self, error: Exception) -> str:
         """The server's message, on one line."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         line = next((line for line in reversed(lines) if "failed: " in line), lines[0])
-        said = line.rpartition("failed: ")[2].removeprefix("FATAL:").strip()
-        return said.replace(self._password, "***") if self._password else said
+        message = line.rpartition("failed: ")[2].removeprefix("FATAL:").strip()
+        return message.replace(self._password, "***") if self._password else message
 
     def close(self) -> None:
         self._engine.dispose()
@@ -198,10 +198,13 @@ def is_url(where: str) -> bool:
     return where.startswith(SCHEMES)
 
 
-def _named(given: dict[str, Any]) -> str:
+def _named(parameters: dict[str, Any]) -> str:
     """`stoker at db.example:5432`: all of a URL that may be shown."""
-    host, port = given.get("host") or given.get("hostaddr") or "localhost", given.get("port") or "5432"
-    name = given.get("dbname") or given.get("user") or "postgres"
+    host, port = (
+        parameters.get("host") or parameters.get("hostaddr") or "localhost",
+        parameters.get("port") or "5432",
+    )
+    name = parameters.get("dbname") or parameters.get("user") or "postgres"
     return f"{name} at {host}:{port}"
 
 

@@ -51,8 +51,8 @@ def random_secrets() -> Secrets:
 
 def load_secrets(folder: Path, environ: Mapping[str, str]) -> Secrets:
     """The key from the environment, else from the data folder, where it is made when there is none."""
-    if given := environ.get(VARIABLE):
-        return Secrets(given, f"the environment variable {VARIABLE}")
+    if key := environ.get(VARIABLE):
+        return Secrets(key, f"the environment variable {VARIABLE}")
     path = folder / FILE
     if not path.exists():
         _make(path)

@@ -80,7 +80,7 @@ class SqliteFile:
         """A full disk may have ended it."""
         return bool(raw.in_transaction)
 
-    def words(self, error: Exception) -> str:
+    def message(self, error: Exception) -> str:
         return str(error)
 
     def close(self) -> None:

@@ -54,10 +54,10 @@ WHERE jobs.id = :job AND chunks.ref_key IS NOT NULL
 
 def release(conn: Conn, job: str, keys: Iterable[str | None]) -> None:
     """Notes those of the job's spilled payloads that no row names; to be called when rows are gone."""
-    given_up = {key for key in keys if key is not None}
-    if given_up:
+    released = {key for key in keys if key is not None}
+    if released:
         named = {key for row in conn.run(_NAMED, {"job": job}) for key in row}
-        note_orphans(conn, sorted(given_up - named))
+        note_orphans(conn, sorted(released - named))
 
 
 _DELIVERED = "SELECT 1 FROM artifacts WHERE job = :job LIMIT 1"

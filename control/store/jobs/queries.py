@@ -69,8 +69,8 @@ def _backing_off(attempt: int, not_before: float, now: float, why: str | None) -
     if not_before <= now or not attempt:
         return None
     until = datetime.fromtimestamp(math.ceil(not_before), UTC)
-    said = f"backing off until {until:%H:%M:%S} UTC after attempt {attempt}"
-    return said if why is None else f"{said}: {why}"
+    text = f"backing off until {until:%H:%M:%S} UTC after attempt {attempt}"
+    return text if why is None else f"{text}: {why}"
 
 
 # ---- lists --------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def stream_cursor(conn: Conn, job: str) -> Cursor:
 
 def advance(conn: Conn, job: str, cursor: Cursor) -> None:
     """Moves the pollers' cursor forward, never back. An end that a retry has undone was not delivered."""
-    values = {"job": job, "attempt": cursor.attempt, "n": cursor.n, "told": int(cursor.told)}
+    values = {"job": job, "attempt": cursor.attempt, "n": cursor.n, "told": int(cursor.end_reported)}
     conn.run(_ADVANCE, values)
 
 

@@ -314,16 +314,16 @@ def _requeue(
     )
 
 
-def _refused(conn: Conn, node: str, said: Refused, now: float, done: _Gathered) -> None:
+def _refused(conn: Conn, node: str, report: Refused, now: float, done: _Gathered) -> None:
     """Back to the queue, uncounted."""
-    key = AttemptKey(said.job, said.attempt)
+    key = AttemptKey(report.job, report.attempt)
     values = {"job": key.job, "attempt": key.attempt, "node": node}
     row = conn.run(_OPEN, values).fetchone()
     if row is None:
         done.stale[key] = None
         return
     _, _, endpoint, low, _, refused, *counted = row
-    again = after_refusal(refused, said.reason, now, leaving=said.leaving)
+    again = after_refusal(refused, report.reason, now, leaving=report.leaving)
     _requeue(conn, values, again, Counts(*counted), refused + 1, low)
     done.changed.append(Changed(key.job, endpoint, JobState.IN_QUEUE))
 

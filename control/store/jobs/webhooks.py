@@ -115,8 +115,8 @@ def _delivery(row: tuple[Any, ...]) -> Delivery:
         output=row[18],
         output_ref=_ref(*row[19:22]),
     )
-    whose, given = (row[2], row[4]), _ref(*row[15:18])
-    return Delivery(row[0], row[3], whose, row[6], view, input=row[14], input_ref=given)
+    whose, input_ref = (row[2], row[4]), _ref(*row[15:18])
+    return Delivery(row[0], row[3], whose, row[6], view, input=row[14], input_ref=input_ref)
 
 
 def _ref(key: str | None, size: int | None, sha256: str | None) -> Ref | None:

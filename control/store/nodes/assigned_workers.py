@@ -33,7 +33,7 @@ SELECT worker, endpoint, version, slots, devices FROM given_workers WHERE node =
 """
 
 
-def give_workers(conn: Conn, given: Mapping[str, tuple[str, AssignedWorker]]) -> None:
+def give_workers(conn: Conn, assigned: Mapping[str, tuple[str, AssignedWorker]]) -> None:
     """By worker: the node, and what it is to run there."""
     rows = [
         {
@@ -44,7 +44,7 @@ def give_workers(conn: Conn, given: Mapping[str, tuple[str, AssignedWorker]]) ->
             "slots": one.slots,
             "devices": json.dumps(one.devices),
         }
-        for worker, (node, one) in given.items()
+        for worker, (node, one) in assigned.items()
     ]
     if rows:
         conn.run_many(_GIVE, rows)
@@ -57,9 +57,9 @@ def take_workers(conn: Conn, workers: Collection[str], now: float) -> None:
         conn.run(_FORGET, {"before": now - REMEMBERED_S})
 
 
-def workers_given(conn: Conn, node: str) -> dict[str, AssignedWorker]:
+def workers_of_node(conn: Conn, node: str) -> dict[str, AssignedWorker]:
     """Those that are wanted there."""
-    return {row[0]: _given(row) for row in conn.run(_OF_NODE, {"node": node}).fetchall()}
+    return {row[0]: _assigned(row) for row in conn.run(_OF_NODE, {"node": node}).fetchall()}
 
 
 def usage_owner(conn: Conn, node: str, span: Usage) -> AssignedWorker | None:
@@ -67,7 +67,7 @@ def usage_owner(conn: Conn, node: str, span: Usage) -> AssignedWorker | None:
     another version its devices are not known any more."""
     if span.kind == "worker":
         row = conn.run(_ONE, {"node": node, "worker": span.owner}).fetchone()
-        return None if row is None else _given(row)
+        return None if row is None else _assigned(row)
     row = conn.run(_POD, {"node": node, "pod": span.owner}).fetchone()
     if row is None:
         return None
@@ -76,6 +76,6 @@ def usage_owner(conn: Conn, node: str, span: Usage) -> AssignedWorker | None:
     return AssignedWorker("", version, 0, tuple(json.loads(devices)) if known else span.devices)
 
 
-def _given(row: Any) -> AssignedWorker:
+def _assigned(row: Any) -> AssignedWorker:
     _, endpoint, version, slots, devices = row
     return AssignedWorker(endpoint, version, slots, tuple(json.loads(devices)))

@@ -123,14 +123,14 @@ def reconcile(conn: Conn, *, node: str, session: int, held: Collection[AttemptKe
             changed += _resume(conn, node, key)
     keep = tuple(key for key in held if key in current)
     stop = tuple(key for key in held if key not in current)
-    given = {key: attempt for key in held if (attempt := _given(conn, node, key)) is not None}
-    return Reconciled(keep, stop, tuple(changed), given)
+    assigned = {key: attempt for key in held if (attempt := _assigned(conn, node, key)) is not None}
+    return Reconciled(keep, stop, tuple(changed), assigned)
 
 
 _WHOSE = "SELECT endpoint, attempt, node, worker, own_bucket FROM jobs WHERE id = :job"
 
 
-def _given(conn: Conn, node: str, key: AttemptKey) -> AssignedAttempt | None:
+def _assigned(conn: Conn, node: str, key: AttemptKey) -> AssignedAttempt | None:
     """What a node that names this attempt may say of it: nothing, where it is another node's or none's yet.
     Of a job whose record is gone nothing is known, and no key may be named."""
     row = conn.run(_WHOSE, {"job": key.job}).fetchone()
@@ -230,8 +230,8 @@ def _put_back(conn: Conn, node: str, key: AttemptKey, now: float, lost: str | No
     row = conn.run(_FACTS, values).fetchone()
     if row is None:
         return []
-    endpoint, low, given, *counted = row
-    again = _decide(node, lost, Counts(*counted), given, now)
+    endpoint, low, assigned, *counted = row
+    again = _decide(node, lost, Counts(*counted), assigned, now)
     if again.not_before is None:
         return _give_up(conn, values | {"now": now}, again.why)
     values |= {"not_before": again.not_before, "rank": RANK[bool(low), True], "reason": again.why}
@@ -240,10 +240,10 @@ def _put_back(conn: Conn, node: str, key: AttemptKey, now: float, lost: str | No
     return [Changed(key.job, endpoint, JobState.IN_QUEUE)] if found.rowcount else []
 
 
-def _decide(node: str, lost: str | None, counts: Counts, given: int, now: float) -> Again:
+def _decide(node: str, lost: str | None, counts: Counts, assigned: int, now: float) -> Again:
     if lost is None:
-        return after_drop(node, given, now)
-    return after_loss(node, lost, counts, given, now)
+        return after_drop(node, assigned, now)
+    return after_loss(node, lost, counts, assigned, now)
 
 
 def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:

@@ -19,8 +19,8 @@ def begin_audit(conn: Conn, account: str, key: str, at: float, method: str, path
     return int(conn.execute(insert(audit).values(**row).returning(audit.c.n)).scalar_one())
 
 
-def end_audit(conn: Conn, n: int, status: int, said: str) -> None:
-    conn.execute(update(audit).where(audit.c.n == n).values(status=status, said=said))
+def end_audit(conn: Conn, n: int, status: int, message: str) -> None:
+    conn.execute(update(audit).where(audit.c.n == n).values(status=status, said=message))
 
 
 def list_audit(

@@ -59,7 +59,7 @@ def _row(endpoint: Endpoint, now: float) -> dict[str, Any]:
         "scaler_type": endpoint.scaler_type,
         "scaler_value": endpoint.scaler_value,
         "template": endpoint.template,
-        "asked": json.dumps(endpoint.asked),
+        "asked": json.dumps(endpoint.requested),
         "created_at": endpoint.created_at,
     }
 
@@ -172,6 +172,6 @@ def _endpoint(conn: Conn, row: Any) -> Endpoint:
         scaler_type=row.scaler_type,
         scaler_value=row.scaler_value,
         template=row.template,
-        asked=json.loads(row.asked),
+        requested=json.loads(row.asked),
         created_at=row.created_at,
     )

@@ -70,8 +70,8 @@ def apply_pod_state(conn: Conn, node: str, state: PodState, now: float) -> Wante
 def reconcile_pods(conn: Conn, node: str, found: Sequence[HeldPod]) -> tuple[WantedPod, ...]:
     """The node's pods after its Hello; with those that were forgotten, and are there after all."""
     by_id = {one.pod: one for one in found}
-    told_of = (pods.c.forgotten == 0) | pods.c.id.in_(list(by_id))
-    rows = conn.execute(select(pods).where(pods.c.node == node, told_of).order_by(pods.c.id)).all()
+    kept = (pods.c.forgotten == 0) | pods.c.id.in_(list(by_id))
+    rows = conn.execute(select(pods).where(pods.c.node == node, kept).order_by(pods.c.id)).all()
     return tuple(want(conn, put_pod(conn, after_hello(_pod(conn, row), by_id.get(row.id)))) for row in rows)
 
 

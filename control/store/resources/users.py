@@ -16,9 +16,9 @@ from stoker.control.store.resources.templates import list_templates
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """`words` name it in a sentence; `registry` and `volume` are ids, "" for none."""
+    """`description` names it in a message; `registry` and `volume` are ids, "" for none."""
 
-    words: str
+    description: str
     registry: str = ""
     volume: str = ""
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -32,7 +32,7 @@ def users_of(conn: Conn, account: str) -> Iterator[User]:
             yield User(f"template {template.id} ({template.name})", registry, "", env)
     for endpoint in list_endpoints(conn):
         if endpoint.account == account:
-            registry = endpoint.asked.get("containerRegistryAuthId") or ""
+            registry = endpoint.requested.get("containerRegistryAuthId") or ""
             run = endpoint.run
             yield User(f"endpoint {endpoint.id} ({endpoint.name})", registry, run.volume, run.env)
     for pod in list_pods(conn, account):
