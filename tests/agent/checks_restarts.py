@@ -209,5 +209,5 @@ MUTANTS = [
         "(history.row - 1), why, unhealthy=_unhealthy(after))",
         "(history.row - 1), why)",
     ),
-    ("the last line is all that counts", "if told or not log_tail", "if not log_tail"),
+    ("the last line is all that counts", "if reported or not log_tail", "if not log_tail"),
 ]

@@ -137,7 +137,7 @@ def test_what_is_done_to_keys_is_in_the_audit_log(capsys: pytest.CaptureFixture[
         ("GET", "stoker key webhook-secret", 200),
     ]
     assert {line.key for line in found} == {local_user()}
-    assert "there is no endpoint nope" in found[2].said
+    assert "there is no endpoint nope" in found[2].message
 
 
 def test_a_line_is_begun_before_the_key_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

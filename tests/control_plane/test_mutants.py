@@ -82,8 +82,8 @@ MUTANTS = {
         "a worker is not filled": ("max(policy.scaler_value, sample.each)", "policy.scaler_value"),
         "the wrong scaler": ('policy.scaler == "QUEUE_DELAY"', 'policy.scaler == "DELAY"'),
         "no maximum": ("min(wanted, policy.workers_max)", "wanted"),
-        "no minimum when idle": ("- tired, demand, policy.workers_min)", "- tired, demand)"),
-        "stops what is needed": ("max(sample.workers - tired, demand,", "max(sample.workers - tired,"),
+        "no minimum when idle": ("- surplus, demand, policy.workers_min)", "- surplus, demand)"),
+        "stops what is needed": ("max(sample.workers - surplus, demand,", "max(sample.workers - surplus,"),
         "stops one tick early": ("idle >= policy.idle_timeout_s", "idle >= policy.idle_timeout_s - 0.2"),
         "low priority lets workers go": ("if sample.low_priority_queued:", "if False:"),
         "too many stay": ("if sample.workers > policy.workers_max:", "if False:"),
@@ -107,7 +107,7 @@ MUTANTS = {
         "the cold start is ignored": ("else sample.cold_start) + patience", "else 0.0) + patience"),
         "an unmeasured start is overdue": ("return [0.0 for _", "return [9e9 for _"),
         "half a job is a job": ("- 0.5), 0)", "+ 0.5), 0)"),
-        "the sick are given company": ("if not sample.slots and not sample.starting_for:", "if False:"),
+        "unhealthy workers get another beside them": ("if not sample.slots and not sample.starting_for:", "if False:"),
         "no hysteresis": ("if wanted < min(soon, sample.workers):", "if False:"),
         "a lone job is a rate": ("if rate * (sample.cold_start or 0.0) <= 1:", "if rate <= 0:"),
         "the rate keeps all": (
@@ -161,9 +161,9 @@ MUTANTS = {
             "start=0 if broken else max(lacking, replaced, 0)",
             "start=0 if broken else max(replaced, 0)",
         ),
-        "a broken version is tried on": ("broken = bool(old and sick) and not ready", "broken = False"),
-        "where nothing is old there is no retry": ("bool(old and sick)", "bool(sick)"),
-        "one that starts is no proof": ("bool(old and sick) and not ready", "bool(old and sick)"),
+        "a broken version is tried on": ("broken = bool(old and failing) and not ready", "broken = False"),
+        "where nothing is old there is no retry": ("bool(old and failing)", "bool(failing)"),
+        "one that starts is no proof": ("bool(old and failing) and not ready", "bool(old and failing)"),
         "room is made for each": (
             'if any(hand.state == "stopping" or (hand.new and hand.state != "ready") for hand in hands):',
             "if False:",
@@ -231,13 +231,13 @@ MUTANTS = {
     },
     "cluster_state": {
         "the cold worker first": ("load, -worker.last_used", "load, worker.last_used"),
-        "shares before spreading": ("return worker.jobs + given[worker.worker], load", "return 0, load"),
-        "what is given does not count": ("return worker.jobs + given[worker.worker]", "return worker.jobs"),
+        "shares before spreading": ("return worker.jobs + assigned[worker.worker], load", "return 0, load"),
+        "what is given does not count": ("return worker.jobs + assigned[worker.worker]", "return worker.jobs"),
         "what runs does not count": (
-            "return worker.jobs + given[worker.worker]",
-            "return given[worker.worker]",
+            "return worker.jobs + assigned[worker.worker]",
+            "return assigned[worker.worker]",
         ),
-        "the room decides": ("return worker.jobs + given[worker.worker]", "return -worker.free"),
+        "the room decides": ("return worker.jobs + assigned[worker.worker]", "return -worker.free"),
         "warm before an idle node": ("load, -worker.last_used", "-worker.last_used, load"),
         "large nodes seem busy": (
             "jobs[worker.node] / max(loads[worker.node].devices, 1)",
@@ -246,7 +246,7 @@ MUTANTS = {
         "a node fills up": ("jobs[worker.node] += 1", "pass"),
         "one slot for two jobs": ("< worker.free:", "<= worker.free:"),
         "more than is asked for": ("len(order) < most", "len(order) <= most"),
-        "the first to come wins": ("-worker.last_used, worker.worker\n", "-worker.last_used, str(given)\n"),
+        "the first to come wins": ("-worker.last_used, worker.worker\n", "-worker.last_used, str(assigned)\n"),
     },
     "pod": {
         "a late word counts": (

@@ -375,10 +375,10 @@ def _reads_the_unreadable(module: ModuleType) -> bool:
 MUTANTS = [
     ("if attempt is None:", "if False:"),
     ("if worker is None:", "if False:"),
-    ("if attempt.worker is not None and said.worker != attempt.worker:", "if False:"),
-    ("if not given.pod(said.pod):", "if False:"),
+    ("if attempt.worker is not None and report.worker != attempt.worker:", "if False:"),
+    ("if not assigned.pod(report.pod):", "if False:"),
     ("if goes is None:", "if False:"),
-    ("if said.gone and not goes:", "if False:"),
+    ("if report.gone and not goes:", "if False:"),
     ("slots > worker.slots", "slots >= worker.slots"),
     ("if slots is not None and slots > worker.slots:", "if False:"),
     ("not 0 <= value <= most:", "not 0 <= value:"),
@@ -388,12 +388,12 @@ MUTANTS = [
     ("if artifact.key in keys:", "if False:"),
     ("if (span.kind, span.unit) in seen:", "if False:"),
     ("if span.nano_usd != span.quantity * price:", "if span.nano_usd < span.quantity * price:"),
-    ("if flaw is None:\n        return said", "if True:\n        return said"),
+    ("if flaw is None:\n        return report", "if True:\n        return report"),
     ("if len(value) > INLINE_MAX:", "if False:"),
     ("if value not in allowed:", "if False:"),
     (
-        "if worker.endpoint and (said.endpoint, said.version) != (worker.endpoint, worker.version):",
-        "if worker.endpoint and said.endpoint != worker.endpoint:",
+        "if worker.endpoint and (report.endpoint, report.version) != (worker.endpoint, worker.version):",
+        "if worker.endpoint and report.endpoint != worker.endpoint:",
     ),
 ]
 
