@@ -107,7 +107,10 @@ MUTANTS = {
         "the cold start is ignored": ("else sample.cold_start) + patience", "else 0.0) + patience"),
         "an unmeasured start is overdue": ("return [0.0 for _", "return [9e9 for _"),
         "half a job is a job": ("- 0.5), 0)", "+ 0.5), 0)"),
-        "unhealthy workers get another beside them": ("if not sample.slots and not sample.starting_for:", "if False:"),
+        "unhealthy workers get another beside them": (
+            "if not sample.slots and not sample.starting_for:",
+            "if False:",
+        ),
         "no hysteresis": ("if wanted < min(soon, sample.workers):", "if False:"),
         "a lone job is a rate": ("if rate * (sample.cold_start or 0.0) <= 1:", "if rate <= 0:"),
         "the rate keeps all": (
@@ -232,7 +235,10 @@ MUTANTS = {
     "cluster_state": {
         "the cold worker first": ("load, -worker.last_used", "load, worker.last_used"),
         "shares before spreading": ("return worker.jobs + assigned[worker.worker], load", "return 0, load"),
-        "what is given does not count": ("return worker.jobs + assigned[worker.worker]", "return worker.jobs"),
+        "what is given does not count": (
+            "return worker.jobs + assigned[worker.worker]",
+            "return worker.jobs",
+        ),
         "what runs does not count": (
             "return worker.jobs + assigned[worker.worker]",
             "return assigned[worker.worker]",
@@ -246,7 +252,10 @@ MUTANTS = {
         "a node fills up": ("jobs[worker.node] += 1", "pass"),
         "one slot for two jobs": ("< worker.free:", "<= worker.free:"),
         "more than is asked for": ("len(order) < most", "len(order) <= most"),
-        "the first to come wins": ("-worker.last_used, worker.worker\n", "-worker.last_used, str(assigned)\n"),
+        "the first to come wins": (
+            "-worker.last_used, worker.worker\n",
+            "-worker.last_used, str(assigned)\n",
+        ),
     },
     "pod": {
         "a late word counts": (

@@ -73,7 +73,9 @@ def test_no_more_is_started_than_is_wanted_of_the_new_version() -> None:
 
 def test_a_version_that_does_not_start_is_not_tried_more_and_says_why() -> None:
     broken = new("n", "unhealthy", reason="crash loop: no module named torch")
-    assert plan([old("a"), broken], 9, 10) == replace(plan([], 0, 9), failing="crash loop: no module named torch")
+    assert plan([old("a"), broken], 9, 10) == replace(
+        plan([], 0, 9), failing="crash loop: no module named torch"
+    )
     assert plan([broken], 9, 10).start == 8
     assert plan([old("a"), broken, new("b")], 9, 10).failing == ""
 
