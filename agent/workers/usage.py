@@ -1,6 +1,7 @@
 """Measures how long a worker or a pod holds its devices, and in which state, as spans of time.
 
 Pure. A meter is of one worker or pod, over all its processes. Control prices the spans.
+They are structs of msgspec: made for every short job, in a tenth of the time of frozen dataclasses.
 
     Began ──> starting ──Ready──> idle <──Jobs──> running          a pod: Began ──> running
                  └───────────────── Ended ──────────┘──> (nothing is measured)
@@ -16,8 +17,10 @@ Pure. A meter is of one worker or pod, over all its processes. Control prices th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.wire.messages import Usage
 
@@ -28,8 +31,7 @@ HOUR_MS = 3_600_000
 STATES = ("starting", "running", "idle")
 
 
-@dataclass(frozen=True, slots=True)
-class Meter:
+class Meter(Struct, frozen=True):
     """Times in milliseconds since the epoch. `state` is None while no process lives; `spent` is what the open
     window holds of each of STATES before `since`. `wake_at` is when that must be cut, in seconds of the
     steady clock."""
@@ -50,38 +52,38 @@ class Meter:
     wake_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
+class Began(Struct, frozen=True):
     """A process was started. `wall_ms` is the time of the wall clock."""
 
     at: float
     wall_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Jobs:
+class Jobs(Struct, frozen=True):
     """How many jobs run now."""
 
     at: float
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     at: float
 
 
 Event: TypeAlias = Began | Ready | Jobs | Ended | Tick
+
+
+def jobs_matter(meter: Meter, count: int) -> bool:
+    """Whether Jobs with this count would change anything: only the first to begin and the last to end do."""
+    return (count > 0) != (meter.state == "running")
 
 
 def step(meter: Meter, event: Event) -> tuple[Meter, tuple[Usage, ...]]:
@@ -105,10 +107,8 @@ def step(meter: Meter, event: Event) -> tuple[Meter, tuple[Usage, ...]]:
     changed = state != meter.state
     if not changed and not cut:
         return meter, ()
-    spent = (
-        known + (now - meter.since if name == meter.state else 0)
-        for name, known in zip(STATES, meter.spent, strict=True)
-    )
+    spent = list(meter.spent)
+    spent[STATES.index(meter.state)] += now - meter.since
     after = replace(meter, state=state, spent=tuple(spent), since=now)
     return _cut(after, now) if cut or now - meter.window >= SHORTEST_MS else (after, ())
 

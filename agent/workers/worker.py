@@ -105,7 +105,7 @@ class Worker:
         if len(self.running) >= self._life.slots:
             return f"worker {self.name} is busy"
         self.running.add(key)
-        self._metering.step(usage.Jobs(at, len(self.running)))
+        self._metering.jobs(at, len(self.running))
         return None
 
     def run(self, key: AttemptKey, frame: Frame) -> Listener | None:
@@ -133,7 +133,7 @@ class Worker:
     def release(self, key: AttemptKey, at: float) -> None:
         """The attempt's slot is free."""
         self.running.discard(key)
-        self._metering.step(usage.Jobs(at, len(self.running)))
+        self._metering.jobs(at, len(self.running))
         if key in self._held_by:
             self.hold(key, held=False)
         if not self.running and self._life and isinstance(self._life.state, process_machine.Draining):

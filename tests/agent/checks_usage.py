@@ -168,6 +168,30 @@ def walk(m: Any, draw: Callable[[Sequence[Any]], Any]) -> None:
     assert told_of == lived
 
 
+def what_changes_nothing_need_not_be_told(m: Any) -> None:
+    for seed in range(20):
+        same_bills(m, Random(seed).choice)
+
+
+def same_bills(m: Any, draw: Callable[[Sequence[Any]], Any]) -> None:
+    """Any history of processes and jobs: the spans are those of a meter that is told of every job."""
+    eager = lazy = meter(m)
+    at, count = 100.0, 0
+    for _ in range(60):
+        at += draw([0.0, 0.0004, 0.3333, 1.7, 4.9999, 61.0, 1_900.0])
+        kind = draw(["began", "ready", "begins", "begins", "ends", "ends", "tick", "ended"])
+        if kind in {"begins", "ends"}:
+            count = max(count + (1 if kind == "begins" else -1), 0)
+            event = m.Jobs(at, count)
+        else:
+            event = m.Began(at, WALL + round(at * 1000)) if kind == "began" else getattr(m, kind.title())(at)
+        eager, told_all = m.step(eager, event)
+        spans: tuple[Any, ...] = ()
+        if kind not in {"begins", "ends"} or m.jobs_matter(lazy, count):
+            lazy, spans = m.step(lazy, event)
+        assert (lazy, spans) == (eager, told_all)
+
+
 def check_spans(spans: list[Any]) -> None:
     assert [span.n for span in spans] == list(range(1, len(spans) + 1))
     assert all(one.ended_ms <= other.began_ms for one, other in pairwise(spans))
@@ -187,6 +211,7 @@ EXAMPLES = ALL = [
     jobs_before_it_is_ready_are_none,
     an_empty_stretch_is_no_span,
     lengths_add_up_to_the_millisecond,
+    what_changes_nothing_need_not_be_told,
 ]
 
 MUTANTS = [
@@ -202,5 +227,6 @@ MUTANTS = [
     ("a pod starts like a worker", '"running" if meter.kind == "pod" else "starting"', '"starting"'),
     ("it is told after its end", "state, cut = None, True", "cut = True"),
     ("ready by a job", 'if state != "starting":', 'if state != "":'),
+    ("the last to end is not told", "(count > 0) != (", "count > 0 and not ("),
     ("no job is one", '"running" if count else "idle"', '"running"'),
 ]

@@ -86,6 +86,12 @@ def test_any_life_of_a_meter(data):
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
+def test_jobs_that_change_nothing_of_a_meter_change_no_bill(data):
+    CHECKS["usage"].same_bills(MACHINES["usage"], lambda choices: data.draw(st.sampled_from(choices)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
 def test_any_life_of_an_outbox(data):
     _walk("outbox", data)
 
