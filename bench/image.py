@@ -45,7 +45,7 @@ def main() -> None:
     machine = machine_of(device)
     model = TextToImage()
     set_up = timed(lambda: model.setup(device))
-    print(f"{model.pipeline.name} ({model.pipeline.profile}) on {machine['device']}, set-up {set_up:.1f} s")
+    print(f"{model.entry.name} ({model.entry.profile}) on {machine['device']}, set-up {set_up:.1f} s")
     before = others()
     started = time.perf_counter()
     figures = [measure(model, side, arguments.steps, arguments.runs) for side in arguments.side or [1024]]
@@ -55,8 +55,8 @@ def main() -> None:
     print(f"  {json.dumps(machine)}")
     if arguments.json:
         found = {
-            "pipeline": model.pipeline.name,
-            "profile": model.pipeline.profile,
+            "pipeline": model.entry.name,
+            "profile": model.entry.profile,
             "set_up_s": round(set_up, 2),
         }
         found |= {
@@ -99,7 +99,7 @@ def gpu() -> Device:
 
 
 def bare_pipeline(model: TextToImage, job_input: dict[str, Any]) -> None:
-    model.pipe(
+    model.pipeline.pipe(
         job_input["prompt"],
         width=job_input["width"],
         height=job_input["height"],

@@ -34,14 +34,20 @@ def chosen(value: str) -> str:
     return name
 
 
-def choose(network: Any, device: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Sets the attention of a diffusers network on this device. Raises AttentionUnavailable, and ValueError
-    for an unknown name."""
+def choose(
+    network: Any,
+    device: str,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    head_width: int | None = None,
+) -> None:
+    """Sets the attention of a diffusers network on this device. `head_width`: the channels of a head, unless
+    the network's configuration has them. Raises AttentionUnavailable, and ValueError for an unknown name."""
     backend = chosen(environment.get(ENVIRONMENT, ""))
     if backend == NATIVE:
         return
     try:
-        _call_once(network, device)
+        _call_once(network, device, head_width or network.config.attention_head_dim)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise AttentionUnavailable(
@@ -51,11 +57,10 @@ def choose(network: Any, device: str, environment: Mapping[str, str] = os.enviro
     network.set_attention_backend(backend)
 
 
-def _call_once(network: Any, device: str) -> None:
+def _call_once(network: Any, device: str, head_width: int) -> None:
     import torch
     import xformers.ops
 
-    width = network.config.attention_head_dim
-    ones = torch.ones((1, TOKENS, 1, width), dtype=network.dtype, device=device)
+    ones = torch.ones((1, TOKENS, 1, head_width), dtype=network.dtype, device=device)
     if not torch.isfinite(xformers.ops.memory_efficient_attention(ones, ones, ones)).all():
         raise RuntimeError("its output has values that are not finite")

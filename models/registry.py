@@ -6,19 +6,19 @@ To add a pipeline, add an entry here and one to weights.lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from stoker.models.declaration import ModelDeclaration
+from stoker.models.interface import ImageDefaults, PipelineEntry
 
 __all__ = [
     "PIPELINES",
     "NoWeights",
-    "PipelineEntry",
     "UnknownPipeline",
     "choose_pipeline",
     "pipeline",
+    "pipelines_of",
     "requested_pipelines",
 ]
 
@@ -31,85 +31,80 @@ class NoWeights(LookupError):
     """No weights of a model are on this host; the message says which are missing and how to get them."""
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineEntry:
-    """A named way to run a model.
+_FAMILIES: Final = "stoker.models.text_to_image.families"
 
-    `model` is the hosted model that it runs, `weights` its entry in weights.lock, `profile` the set of
-    speed-ups (`exact`: none that changes the output). `text_tokens` is how many tokens of a prompt T5 reads.
-    `made_up`: Stoker makes its weights itself. They are small, and the output shows that all parts work, not
-    what the prompt describes.
-    """
+_IMAGE: Final = (
+    PipelineEntry(
+        "flux-1-dev",
+        model="text-to-image",
+        weights="flux-1-dev",
+        load=f"{_FAMILIES}.flux:Flux",
+        options={"text_tokens": 512},
+        defaults=ImageDefaults(steps=28, guidance=3.5, negative_prompt=True, factor=1.5),
+        about="FLUX.1-dev, 12 B parameters; a licence of its own, non-commercial",
+    ),
+    PipelineEntry(
+        "flux-1-schnell",
+        model="text-to-image",
+        weights="flux-1-schnell",
+        load=f"{_FAMILIES}.flux:Flux",
+        options={"text_tokens": 256},
+        defaults=ImageDefaults(steps=4),
+        about="FLUX.1-schnell, 12 B parameters; made for 4 steps, ignores guidance; Apache-2.0",
+    ),
+    PipelineEntry(
+        "sdxl",
+        model="text-to-image",
+        weights="sdxl",
+        load=f"{_FAMILIES}.sdxl:StableDiffusionXL",
+        defaults=ImageDefaults(steps=50, guidance=5.0, negative_prompt=True),
+        about="Stable Diffusion XL base 1.0, 2.6 B parameters; OpenRAIL++",
+    ),
+    PipelineEntry(
+        "flux-tiny",
+        model="text-to-image",
+        weights="flux-tiny",
+        load=f"{_FAMILIES}.flux:Flux",
+        options={"text_tokens": 128},
+        defaults=ImageDefaults(steps=28, guidance=3.5, negative_prompt=True, factor=1.5),
+        made_up=True,
+        about="FLUX's classes with small made-up weights: patterns in under a second, on a CPU",
+    ),
+)
 
-    name: str
-    model: str
-    weights: str
-    text_tokens: int = 512
-    profile: str = "exact"
-    made_up: bool = False
-    about: str = ""
-
-    @property
-    def output_fields(self) -> dict[str, Any]:
-        """The fields that name it in a job's output and in the comment of a video file."""
-        return {"pipeline": self.name, **({"made_up_weights": True} if self.made_up else {})}
-
-    @property
-    def description(self) -> str:
-        """A description for logs and for `serves`."""
-        return f"{self.name}{', whose weights are made up' if self.made_up else ''} ({self.about})"
-
+_VIDEO: Final = (
+    PipelineEntry(
+        "infinitetalk",
+        model="talking-video",
+        weights="infinitetalk",
+        about="InfiniteTalk on Wan 2.1, 19 B parameters: 40 steps of three forwards; Apache-2.0",
+    ),
+    PipelineEntry(
+        "infinitetalk-fast",
+        model="talking-video",
+        weights="infinitetalk-fast",
+        profile="fast",
+        about="the same with a distilled LoRA: 8 steps of two forwards",
+    ),
+    PipelineEntry(
+        "talk-tiny",
+        model="talking-video",
+        weights="talk-tiny",
+        profile="tiny",
+        made_up=True,
+        about="InfiniteTalk's classes with made-up weights: the image, and a mouth that moves",
+    ),
+)
 
 PIPELINES: Final[Mapping[str, PipelineEntry]] = MappingProxyType(
-    {
-        entry.name: entry
-        for entry in (
-            PipelineEntry(
-                "flux-tiny",
-                model="text-to-image",
-                weights="flux-tiny",
-                text_tokens=128,
-                made_up=True,
-                about="FLUX's classes with small made-up weights: patterns in under a second, on a CPU",
-            ),
-            PipelineEntry(
-                "flux-1-dev",
-                model="text-to-image",
-                weights="flux-1-dev",
-                text_tokens=512,
-                about="FLUX.1-dev, 12 B parameters; a licence of its own, non-commercial",
-            ),
-            PipelineEntry(
-                "flux-1-schnell",
-                model="text-to-image",
-                weights="flux-1-schnell",
-                text_tokens=256,
-                about="FLUX.1-schnell, 12 B parameters; made for 4 steps, ignores guidance; Apache-2.0",
-            ),
-            PipelineEntry(
-                "talk-tiny",
-                model="talking-video",
-                weights="talk-tiny",
-                profile="tiny",
-                made_up=True,
-                about="InfiniteTalk's classes with made-up weights: the image, and a mouth that moves",
-            ),
-            PipelineEntry(
-                "infinitetalk",
-                model="talking-video",
-                weights="infinitetalk",
-                about="InfiniteTalk on Wan 2.1, 19 B parameters: 40 steps of three forwards; Apache-2.0",
-            ),
-            PipelineEntry(
-                "infinitetalk-fast",
-                model="talking-video",
-                weights="infinitetalk-fast",
-                profile="fast",
-                about="the same with a distilled LoRA: 8 steps of two forwards",
-            ),
-        )
-    }
+    {entry.name: entry for entry in (*_IMAGE, *_VIDEO)}
 )
+"""Of each model the best first, and the one with made-up weights last."""
+
+
+def pipelines_of(model: str) -> tuple[str, ...]:
+    """The names of a model's pipelines, the best first."""
+    return tuple(entry.name for entry in PIPELINES.values() if entry.model == model)
 
 
 def pipeline(name: str) -> PipelineEntry:

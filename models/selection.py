@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stoker.models import registry, weights
 from stoker.models.declaration import ModelDeclaration
-from stoker.models.registry import PipelineEntry
+from stoker.models.interface import PipelineEntry
 from stoker.worker import Device
 
 __all__ = ["Selected", "choose", "select"]

@@ -19,13 +19,8 @@ from stoker.control.config.sections import Config
 from stoker.control.types import Endpoint, EndpointVersion
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.hosted import MODELS
-from stoker.models.registry import (
-    NoWeights,
-    PipelineEntry,
-    UnknownPipeline,
-    pipeline,
-    requested_pipelines,
-)
+from stoker.models.interface import PipelineEntry
+from stoker.models.registry import NoWeights, UnknownPipeline, pipeline, requested_pipelines
 from stoker.models.selection import choose
 from stoker.wire.messages import Price
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from stoker.models import attention
 from stoker.models.declaration import ModelDeclaration
+from stoker.models.registry import pipelines_of
 from stoker.models.talking_video.limits import ENVIRONMENT, Limits
 
 __all__ = ["DECLARATION", "ENV", "HANDLER", "METRICS", "PRELOAD", "PRICES", "SCHEMA"]
@@ -85,7 +86,7 @@ DECLARATION: Final = ModelDeclaration(
     schema=SCHEMA,
     prices=PRICES,
     aliases=("infinitetalk",),
-    pipelines=("infinitetalk", "infinitetalk-fast", "talk-tiny"),
+    pipelines=pipelines_of("talking-video"),
     more_weights=MappingProxyType({"STOKER_SAFETY_CHECKER": "safety-tiny"}),
     settings=MappingProxyType({ENVIRONMENT: Limits.parse, attention.ENVIRONMENT: attention.chosen}),
     preload=PRELOAD,

@@ -1,6 +1,6 @@
 """The hosted image model as data: its input, its price, its handler. Imports no torch.
 
-What `num_inference_steps`, `guidance` and `negative_prompt` do is each pipeline's own: see `recipes`.
+What `num_inference_steps`, `guidance` and `negative_prompt` do is each pipeline's own: see `ImageDefaults`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from stoker.models import attention
 from stoker.models.declaration import ModelDeclaration
+from stoker.models.registry import PIPELINES, pipelines_of
 
 __all__ = ["DECLARATION", "ENV", "HANDLER", "PRELOAD", "PRICES", "SCHEMA"]
 
@@ -38,6 +39,16 @@ ENV: Final = MappingProxyType({"HF_HUB_OFFLINE": "1"})
 PRICES: Final[tuple[dict[str, Any], ...]] = ({"metric": "output_pixels", "nano_usd": 20},)
 """0.02 USD for a million pixels."""
 
+_NAMES: Final = pipelines_of("text-to-image")
+
+
+def _defaults(field: str) -> str:
+    """The defaults of the pipelines that have one, as in "28 for flux-1-dev, 4 for flux-1-schnell"."""
+    entries = [PIPELINES[name] for name in _NAMES if not PIPELINES[name].made_up]
+    found = {entry.name: getattr(entry.defaults, field) for entry in entries}
+    return ", ".join(f"{value} for {name}" for name, value in found.items() if value is not None)
+
+
 _SIDE: Final = {"type": "integer", "minimum": 256, "maximum": 1536, "multipleOf": 64, "default": 1024}
 
 SCHEMA: Final[dict[str, Any]] = {
@@ -56,8 +67,8 @@ SCHEMA: Final[dict[str, Any]] = {
         "negative_prompt": {
             "type": "string",
             "description": (
-                "What to keep out of it: true classifier-free guidance with a factor of the pipeline's own,"
-                " 1.5 for flux-1-dev, and twice the work. flux-1-schnell does not use it."
+                "What to keep out of it. For flux-1-dev it means twice the work, with a factor of 1.5;"
+                " pipelines without guidance, as flux-1-schnell, do not use it."
             ),
         },
         "width": {**_SIDE, "description": "Pixels, divisible by 64."},
@@ -66,17 +77,15 @@ SCHEMA: Final[dict[str, Any]] = {
             "type": "integer",
             "minimum": 1,
             "maximum": 50,
-            "description": (
-                "Denoising steps. Left out, the pipeline's own: 28 for flux-1-dev, 4 for flux-1-schnell."
-            ),
+            "description": (f"Denoising steps. Left out, the pipeline's own: {_defaults('steps')}."),
         },
         "guidance": {
             "type": "number",
             "minimum": 0.0,
             "maximum": 10.0,
             "description": (
-                "How closely the image follows the prompt, by the guidance that the model was distilled"
-                " with. Left out, the pipeline's own: 3.5 for flux-1-dev. flux-1-schnell does not use it."
+                "How closely the image follows the prompt. Left out, the pipeline's own:"
+                f" {_defaults('guidance')}. Pipelines without guidance do not use it."
             ),
         },
         "seed": {
@@ -102,7 +111,7 @@ DECLARATION: Final = ModelDeclaration(
     schema=SCHEMA,
     prices=PRICES,
     aliases=("black-forest-labs-flux-1-dev", "black-forest-labs-flux-1-schnell"),
-    pipelines=("flux-1-dev", "flux-1-schnell", "flux-tiny"),
+    pipelines=_NAMES,
     settings=MappingProxyType({attention.ENVIRONMENT: attention.chosen}),
     preload=PRELOAD,
     env=ENV,

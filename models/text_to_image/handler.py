@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
 from typing import Any
 
 import stoker
-from stoker.models import libraries, selection
-from stoker.models.text_to_image import flux, metadata, previews
+from stoker.models import interface, libraries, selection
+from stoker.models.interface import ImageDefaults, ImageParameters, ImagePipeline, OnStep, Step
+from stoker.models.text_to_image import metadata, previews
 from stoker.models.text_to_image.declaration import DECLARATION
-from stoker.models.text_to_image.recipes import RECIPES, Drawing
 from stoker.models.text_to_image.request import ImageRequest, InvalidInput
 from stoker.worker import Device, File, HandlerError, Job
 
@@ -39,62 +38,51 @@ class TextToImage:
 
     def setup(self, device: Device) -> None:
         selected = selection.select(DECLARATION, device)
-        self.pipeline, self._entry = selected.pipeline, selected.weights
-        self.serves = self.pipeline.description
+        self.entry, self._weights = selected.pipeline, selected.weights
+        self.serves = self.entry.description
         self.device = device.torch_device
-        self.pipe = flux.load(selected.folder, self.device)
-        self._previewer = previews.fit(self.pipe, self.pipeline.text_tokens)
+        self._defaults = self.entry.defaults or ImageDefaults(steps=28)
+        self.pipeline: ImagePipeline = interface.load(self.entry, selected.folder, self.device)
+        self._previewer = previews.fit(self.pipeline, self._defaults)
 
     def run(self, job: Job) -> dict[str, Any]:
         try:
             request = ImageRequest.parse(job.input)
         except InvalidInput as error:
             raise HandlerError(str(error)) from error
-        drawing = RECIPES[self.pipeline.name].drawing(request)
         seed = secrets.randbelow(SEEDS) if request.seed == -1 else request.seed
-        try:
-            image = flux.generate(
-                self.pipe,
-                request,
-                drawing,
-                seed=seed,
-                text_tokens=self.pipeline.text_tokens,
-                on_step=self._reporter(job, request),
-            )
-        except flux.Interrupted:
-            job.raise_if_cancelled()
-            raise
+        parameters = request.parameters(self._defaults, seed)
+        image = self.pipeline.generate(parameters, self._reporter(job))
         path = job.scratch / f"image.{request.image_format}"
-        path.write_bytes(metadata.encode(image, request.image_format, self._made(request, drawing, seed)))
+        path.write_bytes(metadata.encode(image, request.image_format, self._made(parameters)))
         job.measure("output_pixels", image.width * image.height)
         file = File(path, metadata.MEDIA_TYPES[request.image_format])
-        return {"image_url": file, "seed": seed, **self.pipeline.output_fields}
+        return {"image_url": file, "seed": seed, **self.entry.output_fields}
 
-    def _reporter(self, job: Job, request: ImageRequest) -> Callable[[flux.Step], bool]:
+    def _reporter(self, job: Job) -> OnStep:
         throttle = previews.Throttle()
 
-        def on_step(step: flux.Step) -> bool:
-            if job.cancelled:
-                return False
+        def on_step(step: Step) -> None:
+            job.raise_if_cancelled()
             job.progress({"step": step.number, "steps": step.of})
             if throttle.due(step, time.monotonic()):
-                job.emit(self._previewer.chunk(self.pipe, step, request.height, request.width))
-            return True
+                job.emit(self._previewer.chunk(step))
 
         return on_step
 
-    def _made(self, request: ImageRequest, drawing: Drawing, seed: int) -> dict[str, Any]:
+    def _made(self, parameters: ImageParameters) -> dict[str, Any]:
         """How the image was made, for the file; see `metadata`."""
+        factor = parameters.factor
         return {
-            "seed": seed,
-            "steps": drawing.steps,
-            "guidance": drawing.guidance,
-            **({} if drawing.factor is None else {"negative_prompt_factor": drawing.factor}),
-            "width": request.width,
-            "height": request.height,
-            **self.pipeline.output_fields,
-            "profile": self.pipeline.profile,
-            "weights": f"sha256:{self._entry.digest}",
+            "seed": parameters.seed,
+            "steps": parameters.steps,
+            "guidance": parameters.guidance,
+            **({} if factor is None else {"negative_prompt_factor": factor}),
+            "width": parameters.width,
+            "height": parameters.height,
+            **self.entry.output_fields,
+            "profile": self.entry.profile,
+            "weights": f"sha256:{self._weights.digest}",
             "device": self.device,
             "versions": {"stoker": stoker.__version__, **libraries.versions()},
         }

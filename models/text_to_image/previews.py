@@ -2,8 +2,8 @@
 
     rgb = W · latents + b        one pixel for each latent pixel, 29 µs for 128 x 128
 
-W and b are fitted at set-up by least squares to images that the pipeline makes and its VAE decodes, so any
-VAE will do. A preview shows positions and hues, without detail.
+W and b are fitted at set-up by least squares to images that the pipeline makes, so any latents will do. A
+preview shows positions and hues, without detail.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from stoker.models.text_to_image import flux
-from stoker.models.text_to_image.request import ImageRequest
+from stoker.models.interface import ImageDefaults, ImageParameters, ImagePipeline, Step
 
 if TYPE_CHECKING:
     import torch
@@ -41,9 +40,9 @@ class Previewer:
 
     weights: NDArray[np.float64]
 
-    def chunk(self, pipe: Any, step: flux.Step, height: int, width: int) -> dict[str, Any]:
+    def chunk(self, step: Step) -> dict[str, Any]:
         """The partial output for one step: a JPEG in base64, its size, and the step."""
-        image = self.image(flux.unpack(pipe, step.estimate(), height, width))
+        image = self.image(step.estimate())
         file = io.BytesIO()
         image.save(file, "JPEG", quality=_QUALITY)
         return {
@@ -57,7 +56,7 @@ class Previewer:
         }
 
     def image(self, latents: torch.Tensor) -> Image.Image:
-        """The image of unpacked latents. Its long side has 128 pixels, or the latents' size if that is
+        """The image of latents (see `Step`). Its long side has 128 pixels, or the latents' size if that is
         more."""
         pixels = _rows(latents) @ self.weights[:-1] + self.weights[-1]
         height, width = latents.shape[-2:]
@@ -76,50 +75,32 @@ class Throttle:
         self._interval_s = interval_s
         self._last: float | None = None
 
-    def due(self, step: flux.Step, now: float) -> bool:
+    def due(self, step: Step, now: float) -> bool:
         if self._last is not None and step.number < step.of and now - self._last < self._interval_s:
             return False
         self._last = now
         return True
 
 
-def fit(pipe: Any, text_tokens: int) -> Previewer:
+def fit(pipeline: ImagePipeline, defaults: ImageDefaults) -> Previewer:
     """Makes a few small images, which also warms the pipeline up, and fits the matrix to them."""
-    import torch
-
     latents, colours = [], []
-    with torch.inference_mode():
-        for seed, prompt in enumerate(_FIT_PROMPTS):
-            made = _latents(pipe, prompt, seed, text_tokens)
-            raw = pipe.vae.decode(made, return_dict=False)[0]
-            latents.append(_rows(made))
-            colours.append(
-                _rows(torch.nn.functional.avg_pool2d(raw.float(), pipe.vae_scale_factor).clamp(-1, 1))
-            )
+    for seed, prompt in enumerate(_FIT_PROMPTS):
+        steps: list[Step] = []
+        parameters = ImageParameters(
+            prompt, _FIT_SIDE, _FIT_SIDE, steps=_FIT_STEPS, seed=seed, guidance=defaults.guidance
+        )
+        image = pipeline.generate(parameters, steps.append)
+        last = steps[-1].estimate()
+        small = image.resize((last.shape[-1], last.shape[-2]), Image.Resampling.BOX)
+        latents.append(_rows(last))
+        colours.append(np.asarray(small, np.float64).reshape(-1, 3) / 127.5 - 1)
     known = np.concatenate(latents)
     known = np.concatenate([known, np.ones((len(known), 1))], axis=1)
     weights, *_ = np.linalg.lstsq(known, np.concatenate(colours), rcond=None)
     return Previewer(np.asarray(weights, np.float64))
 
 
-def _latents(pipe: Any, prompt: str, seed: int, text_tokens: int) -> torch.Tensor:
-    import torch
-
-    request = ImageRequest.parse(
-        {"prompt": prompt, "width": _FIT_SIDE, "height": _FIT_SIDE, "num_inference_steps": _FIT_STEPS}
-    )
-    packed = pipe(
-        prompt=request.prompt,
-        height=request.height,
-        width=request.width,
-        num_inference_steps=request.num_inference_steps,
-        generator=torch.Generator("cpu").manual_seed(seed),
-        output_type="latent",
-        max_sequence_length=text_tokens,
-    ).images
-    return flux.unpack(pipe, packed, request.height, request.width)
-
-
-def _rows(image: torch.Tensor) -> NDArray[np.float64]:
+def _rows(latents: torch.Tensor) -> NDArray[np.float64]:
     """(1, channels, rows, columns) to one row of channels for each pixel."""
-    return image[0].flatten(1).T.double().cpu().numpy()
+    return latents[0].flatten(1).T.double().cpu().numpy()

@@ -6,16 +6,22 @@ The rules are those of `declaration.SCHEMA`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from stoker.models.checked_input import InvalidInput, checked
+from stoker.models.interface import ImageDefaults, ImageParameters
 from stoker.models.text_to_image.declaration import SCHEMA
 
 __all__ = ["ImageRequest", "InvalidInput"]
 
+MAX_CHARACTERS: Final = 32_768
+"""The characters of a prompt that are used. The encoders read some hundred tokens, but their tokenizers would
+first process the whole prompt, which takes twelve seconds for a megabyte."""
+
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """Steps and guidance are None if the pipeline chooses them (see `recipes`)."""
+    """Steps and guidance are None if the pipeline chooses them."""
 
     prompt: str
     negative_prompt: str | None
@@ -37,3 +43,20 @@ class ImageRequest:
         if self.negative_prompt is None or not self.negative_prompt.strip():
             return None
         return self.negative_prompt
+
+    def parameters(self, defaults: ImageDefaults, seed: int) -> ImageParameters:
+        """The image to make, with what the pipeline chooses itself."""
+        guidance = defaults.guidance
+        if guidance is not None and self.guidance is not None:
+            guidance = self.guidance
+        excludes = self.excludes if defaults.negative_prompt else None
+        return ImageParameters(
+            prompt=self.prompt[:MAX_CHARACTERS],
+            width=self.width,
+            height=self.height,
+            steps=defaults.steps if self.num_inference_steps is None else self.num_inference_steps,
+            seed=seed,
+            guidance=guidance,
+            negative_prompt=None if excludes is None else excludes[:MAX_CHARACTERS],
+            factor=None if excludes is None else defaults.factor,
+        )

@@ -109,7 +109,7 @@ def an_image(name: str, folder: Path) -> None:
     previews._FIT_SIDE, previews._FIT_PROMPTS = 256, ("a red flower",)  # type: ignore[misc]
     model = TextToImage()
     model.setup(Gpu(name))  # type: ignore[arg-type]
-    lies_there(model.pipe.transformer, model.pipe.vae, model.pipe.text_encoder_2)
+    lies_there(model.pipeline.pipe.transformer, model.pipeline.pipe.vae, model.pipeline.pipe.text_encoder_2)
     small = {"prompt": "a lighthouse", "width": 256, "height": 256, "num_inference_steps": 1, "seed": 1}
     for more in ({}, {"negative_prompt": "blurred"}):
         job = LocalJob(model.run, small | more).run()

@@ -127,12 +127,12 @@ def test_every_attention_of_the_video_model_is_xformers(
 def test_every_attention_of_the_image_model_is_xformers(
     stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stoker.models.text_to_image import flux
+    from stoker.models.text_to_image.families.flux import Flux
 
     flux_tiny.build(tmp_path / "tiny")
     calls = stand_in(slowly)
     monkeypatch.setenv(*CHOSEN)
-    pipe = flux.load(tmp_path / "tiny", "cpu")
+    pipe = Flux(tmp_path / "tiny", "cpu").pipe
     pipe(prompt="a lighthouse", height=64, width=64, num_inference_steps=2, output_type="latent")
     blocks = len(pipe.transformer.transformer_blocks) + len(pipe.transformer.single_transformer_blocks)
     assert len(calls) == 1 + 2 * blocks

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from stoker.models.text_to_image import flux, metadata, previews, tiny
+from stoker.models.interface import ImageDefaults, ImageParameters, Step
+from stoker.models.text_to_image import metadata, previews, tiny
+from stoker.models.text_to_image.families.flux import Flux
 from stoker.models.text_to_image.handler import TextToImage
-from stoker.models.text_to_image.recipes import Drawing
-from stoker.models.text_to_image.request import ImageRequest
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
 
@@ -40,7 +40,11 @@ def assert_it_is_on_the_gpu(handler: TextToImage) -> None:
     """Each part on the GPU, in what the profile computes in."""
     import torch
 
-    for part in (handler.pipe.transformer, handler.pipe.vae, handler.pipe.text_encoder):
+    for part in (
+        handler.pipeline.pipe.transformer,
+        handler.pipeline.pipe.vae,
+        handler.pipeline.pipe.text_encoder,
+    ):
         for parameter in part.parameters():
             assert (parameter.device.type, parameter.dtype) == ("cuda", torch.bfloat16)
 
@@ -62,16 +66,15 @@ def test_the_number_format_of_a_gpu_makes_previews_and_an_image(
     monkeypatch.setattr(previews, "_FIT_SIDE", 256)
     monkeypatch.setattr(previews, "_FIT_PROMPTS", ("a red flower",))
     tiny.build(tmp_path / "tiny")
-    pipe = flux.load(tmp_path / "tiny", "cpu").to(torch.bfloat16)
-    previewer = previews.fit(pipe, text_tokens=16)
+    flux = Flux(tmp_path / "tiny", "cpu", text_tokens=16)
+    flux.pipe.to(torch.bfloat16)
+    previewer = previews.fit(flux, ImageDefaults(steps=4, guidance=3.5))
     shown = []
 
-    def on_step(step: flux.Step) -> bool:
-        shown.append(previewer.chunk(pipe, step, 256, 256)["preview"]["step"])
-        return True
+    def on_step(step: Step) -> None:
+        shown.append(previewer.chunk(step)["preview"]["step"])
 
-    request = ImageRequest.parse(INPUT | {"width": 256, "height": 256})
-    image = flux.generate(pipe, request, Drawing(4, 3.5), seed=1, text_tokens=16, on_step=on_step)
+    image = flux.generate(ImageParameters("a lighthouse", 256, 256, 4, seed=1, guidance=3.5), on_step)
     image.save(tmp_path / "image.png")
     assert (image.size, shown) == ((256, 256), [1, 2, 3, 4])
     assert colours(tmp_path / "image.png") > 100

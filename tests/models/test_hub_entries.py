@@ -20,11 +20,10 @@ import pytest
 from PIL import Image
 
 from stoker.models import weights
-from stoker.models.registry import NoWeights, pipeline
-from stoker.models.text_to_image import flux, metadata, tiny, tiny_weights
+from stoker.models.interface import ImageParameters
+from stoker.models.registry import NoWeights
+from stoker.models.text_to_image import metadata, tiny, tiny_weights
 from stoker.models.text_to_image.handler import TextToImage
-from stoker.models.text_to_image.recipes import Drawing
-from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import Entry, Lock, LockedFile, WeightsRefused, lock_from_folder, read_lock, verify
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
@@ -201,13 +200,13 @@ class TestEntry:
     ) -> None:
         """By what diffusers' pipeline is called with: as the two model pages show it."""
         handler, called = loaded[name].handler, list[dict[str, Any]]()
-        call = type(handler.pipe).__call__
+        call = type(handler.pipeline.pipe).__call__
 
         def noted(pipe: Any, **overrides: Any) -> Any:
             called.append({key: overrides[key] for key in RECORDED if key in overrides})
             return call(pipe, **(overrides | {"num_inference_steps": 1}))
 
-        monkeypatch.setattr(type(handler.pipe), "__call__", noted)
+        monkeypatch.setattr(type(handler.pipeline.pipe), "__call__", noted)
         overrides = {key: value for key, value in INPUT.items() if key != "num_inference_steps"}
         for more in ({}, {"negative_prompt": "rocks"}, {"negative_prompt": "rocks", "guidance": 7.5}):
             assert LocalJob(handler.run, overrides | more).run().error is None
@@ -225,7 +224,7 @@ class TestEntry:
         import torch
 
         for part in ("transformer", "text_encoder", "text_encoder_2", "vae"):
-            pipes = (loaded[name].handler.pipe, model.pipe)
+            pipes = (loaded[name].handler.pipeline.pipe, model.pipeline.pipe)
             held, known = (getattr(pipe, part).state_dict() for pipe in pipes)
             lacks = set(known) - set(held)
             assert set(held) <= set(known)
@@ -248,7 +247,7 @@ class TestEntry:
         weights.write_lock(Lock([unfilled]), tmp_path / "weights.lock")
         as_installed(monkeypatch, home, tmp_path / "weights.lock")
         monkeypatch.setenv("STOKER_PIPELINE", name)
-        monkeypatch.setattr(flux, "load", lambda *_: pytest.fail("it was loaded"))
+        monkeypatch.setattr("stoker.models.interface.load", lambda *_: pytest.fail("it was loaded"))
         with pytest.raises(WeightsRefused, match="its digest is unknown") as caught:
             TextToImage().setup(Device("GPU-1", "gpu", "a GPU"))
         assert str(caught.value).endswith(f". Fill the lock with: stoker weights lock {name}")
@@ -260,7 +259,7 @@ class TestEntry:
 
 
 def test_unasked_what_was_fetched_is_taken(loaded: Mapping[str, Loaded]) -> None:
-    assert loaded[""].handler.pipeline.name == "flux-1-dev"
+    assert loaded[""].handler.entry.name == "flux-1-dev"
 
 
 class TestWhichIsTaken:
@@ -270,7 +269,7 @@ class TestWhichIsTaken:
     def taken(self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], TextToImage]:
         as_installed(monkeypatch, tmp_path, home / "weights.lock")
         monkeypatch.delenv("STOKER_PIPELINE", raising=False)
-        monkeypatch.setattr(flux, "load", lambda folder, device: folder)
+        monkeypatch.setattr("stoker.models.interface.load", lambda entry, folder, device: folder)
         monkeypatch.setattr("stoker.models.text_to_image.previews.fit", lambda *_: None)
 
         def take() -> TextToImage:
@@ -285,7 +284,7 @@ class TestWhichIsTaken:
     ) -> None:
         shutil.copytree(home / "flux-1-schnell", tmp_path / "flux-1-schnell")
         handler = taken()
-        assert handler.pipe == tmp_path / "flux-1-schnell"
+        assert handler.pipeline == tmp_path / "flux-1-schnell"
         assert handler.serves.startswith("flux-1-schnell (FLUX.1-schnell")
 
     def test_half_of_a_better_one_is_passed_over(
@@ -294,7 +293,7 @@ class TestWhichIsTaken:
         for name in NAMES:
             shutil.copytree(home / name, tmp_path / name)
         (tmp_path / "flux-1-dev" / "model_index.json").unlink()
-        assert taken().pipeline.name == "flux-1-schnell"
+        assert taken().entry.name == "flux-1-schnell"
 
     def test_without_any_the_start_fails_and_names_the_commands(
         self, taken: Callable[[], TextToImage], tmp_path: Path, home: Path
@@ -317,7 +316,7 @@ class TestWhichIsTaken:
     ) -> None:
         monkeypatch.setenv("STOKER_PIPELINE", "flux-tiny")
         handler = taken()
-        assert handler.pipe == tmp_path / "flux-tiny"
+        assert handler.pipeline == tmp_path / "flux-tiny"
         assert "flux-tiny, whose weights are made up" in handler.serves
         assert f"text-to-image runs {handler.serves}" in caplog.text
 
@@ -326,14 +325,10 @@ def test_the_image_of_dev_is_that_of_the_small_pipeline(
     loaded: Mapping[str, Loaded], model: TextToImage
 ) -> None:
     """With as long a prompt; but for a rounding, since numbers from another file lie otherwise in memory."""
-    known = flux.generate(
-        model.pipe,
-        ImageRequest.parse(INPUT),
-        Drawing(steps=2, guidance=3.5),
-        seed=1,
-        text_tokens=pipeline("flux-1-dev").text_tokens,
-        on_step=lambda _: True,
-    )
+    parameters = ImageParameters("a lighthouse", 256, 256, steps=2, seed=1, guidance=3.5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model.pipeline, "text_tokens", loaded["flux-1-dev"].handler.pipeline.text_tokens)
+        known = model.pipeline.generate(parameters, lambda _: None)
     both = (pixels(painted(loaded["flux-1-dev"].handler)), known.tobytes())
     one, other = (np.frombuffer(data, np.uint8).astype(int) for data in both)
     assert np.abs(one - other).max() <= 1

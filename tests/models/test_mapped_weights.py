@@ -14,16 +14,16 @@ pytest.importorskip("diffusers", reason="the models' libraries are not installed
 _LOAD = """
 import json, sys
 from pathlib import Path
-from stoker.models.text_to_image import flux
+from stoker.models.text_to_image.families.flux import Flux
 
 def own():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
 small, large = map(Path, sys.argv[1:])
-flux.load(small, "cpu")  # imports, and what the first load keeps
+Flux(small, "cpu")  # imports, and what the first load keeps
 before = own()
-pipe = flux.load(large, "cpu")
+pipe = Flux(large, "cpu").pipe
 loaded = own()
 total = sum(float(values.sum()) for values in pipe.transformer.parameters())
 print(json.dumps([loaded - before, own() - before]))
@@ -34,9 +34,9 @@ print(json.dumps([loaded - before, own() - before]))
 def test_loading_copies_no_weight(folder: Path, tmp_path: Path) -> None:
     import diffusers
 
-    from stoker.models.text_to_image import flux
+    from stoker.models.text_to_image.families.flux import Flux
 
-    pipe = flux.load(folder, "cpu")
+    pipe = Flux(folder, "cpu").pipe
     wide = {**pipe.transformer.config, "num_attention_heads": 64}
     pipe.transformer = diffusers.FluxTransformer2DModel.from_config(wide)
     large = tmp_path / "large"

@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from stoker.models.registry import pipeline
-from stoker.models.text_to_image import flux, handler, metadata, previews
+from stoker.models.interface import ImageParameters, Step
+from stoker.models.text_to_image import handler, metadata, previews
 from stoker.models.text_to_image.handler import TextToImage
-from stoker.models.text_to_image.recipes import Drawing
-from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import read_lock
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
@@ -67,7 +65,7 @@ def test_an_empty_negative_prompt_is_none(paint: Paint) -> None:
 
 def test_a_negative_prompt_doubles_the_forwards(paint: Paint, model: TextToImage) -> None:
     calls = []
-    hook = model.pipe.transformer.register_forward_hook(lambda *_: calls.append(1))
+    hook = model.pipeline.pipe.transformer.register_forward_hook(lambda *_: calls.append(1))
     paint()
     plain = len(calls)
     paint(negative_prompt="rocks")
@@ -172,7 +170,7 @@ def test_the_last_preview_looks_like_the_image(model: TextToImage) -> None:
 
 def test_cancel_between_steps_ends_it_without_an_image(model: TextToImage) -> None:
     decodes = []
-    hook = model.pipe.vae.decoder.register_forward_hook(lambda *_: decodes.append(1))
+    hook = model.pipeline.pipe.vae.decoder.register_forward_hook(lambda *_: decodes.append(1))
     job = LocalJob(
         model.run,
         {"prompt": "x", "width": 256, "height": 256, "num_inference_steps": 50},
@@ -195,37 +193,35 @@ def test_the_image_is_the_one_that_diffusers_makes(model: TextToImage, paint: Pa
     """The noise drawn here and the latents decoded here change nothing against the bare pipeline."""
     import torch
 
-    bare = model.pipe(
+    bare = model.pipeline.pipe(
         "a lighthouse",
         width=256,
         height=256,
         num_inference_steps=2,
         guidance_scale=3.5,
-        max_sequence_length=pipeline("flux-tiny").text_tokens,
+        max_sequence_length=128,
         generator=torch.Generator("cpu").manual_seed(1),
     ).images[0]
     assert opened(paint(image_format="png").files[0].path).tobytes() == bare.tobytes()
 
 
 def test_the_estimate_is_exact_at_the_last_step(model: TextToImage) -> None:
-    seen_steps: list[flux.Step] = []
-    request = ImageRequest.parse({"prompt": "x", "width": 256, "height": 256, "num_inference_steps": 2})
-
-    def on_step(step: flux.Step) -> bool:
-        seen_steps.append(step)
-        return True
-
-    image = flux.generate(model.pipe, request, Drawing(2, 3.5), seed=0, text_tokens=128, on_step=on_step)
     import torch
 
+    seen_steps: list[Step] = []
+    image = model.pipeline.generate(
+        ImageParameters("x", 256, 256, 2, seed=0, guidance=3.5), seen_steps.append
+    )
+    pipe = model.pipeline.pipe
+    latents = seen_steps[-1].estimate() / pipe.vae.config.scaling_factor + pipe.vae.config.shift_factor
     with torch.inference_mode():
-        again = flux.decode(model.pipe, seen_steps[-1].estimate(), 256, 256)
-    assert image.tobytes() == again.tobytes()
+        raw = pipe.vae.decode(latents, return_dict=False)[0]
+    assert pipe.image_processor.postprocess(raw)[0].tobytes() == image.tobytes()
 
 
 def test_the_throttle_shows_the_first_and_the_last() -> None:
     throttle = previews.Throttle(interval_s=1.0)
-    steps = [flux.Step(number, 4, lambda: pytest.fail("not asked for")) for number in (1, 2, 3, 4)]
+    steps = [Step(number, 4, lambda: pytest.fail("not asked for")) for number in (1, 2, 3, 4)]
     assert [throttle.due(step, 0.0) for step in steps] == [True, False, False, True]
 
 

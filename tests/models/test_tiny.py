@@ -77,7 +77,7 @@ def test_every_parameter_of_the_class_is_there_and_no_other(
     written = {key.removeprefix("text_model."): value["shape"] for key, value in header.items()}
     held = {
         key.removeprefix("text_model."): list(value.shape)
-        for key, value in getattr(model.pipe, part).state_dict().items()
+        for key, value in getattr(model.pipeline.pipe, part).state_dict().items()
     }
     held.pop("encoder.embed_tokens.weight", None)  # T5 holds its one table of tokens under two names
     assert written == held
@@ -85,9 +85,11 @@ def test_every_parameter_of_the_class_is_there_and_no_other(
 
 def test_the_tokenizers_take_any_text(model: Any) -> None:
     for text in ("a fox", "FOX! 12", "żółw 🐢 走", "\x00\n\t", " "):
-        for tokenizer in (model.pipe.tokenizer, model.pipe.tokenizer_2):
+        for tokenizer in (model.pipeline.pipe.tokenizer, model.pipeline.pipe.tokenizer_2):
             ids = tokenizer(text).input_ids
             assert max(ids) < len(tokenizer)
-    unknown = model.pipe.tokenizer_2.unk_token_id
-    assert unknown not in model.pipe.tokenizer_2("A fox, 12!").input_ids
-    assert model.pipe.tokenizer("a fox").input_ids != model.pipe.tokenizer("a cat").input_ids
+    unknown = model.pipeline.pipe.tokenizer_2.unk_token_id
+    assert unknown not in model.pipeline.pipe.tokenizer_2("A fox, 12!").input_ids
+    assert (
+        model.pipeline.pipe.tokenizer("a fox").input_ids != model.pipeline.pipe.tokenizer("a cat").input_ids
+    )

@@ -1,0 +1,131 @@
+"""What a pipeline says about itself, and what the hosted models ask of it. Imports no torch.
+
+    PipelineEntry      plain data: the pipeline's name, the hosted model that it runs, weights, defaults
+       │ load          the class that the entry names, called with the folder of the verified weights
+       v
+    ImagePipeline      generate(parameters, on_step) ──> image
+                                │ after each step: Step(number, of, estimate)
+                                └─ on_step raises to stop, and generate passes that exception on
+
+The handler, the previews and `stoker model` know a pipeline by these types only. The inputs of a job, their
+bounds and their price are the hosted model's (its `declaration`): they stay the same when the pipeline
+changes, and each pipeline fills in its own defaults.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+__all__ = [
+    "ImageDefaults",
+    "ImageParameters",
+    "ImagePipeline",
+    "OnStep",
+    "PipelineEntry",
+    "Step",
+    "load",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDefaults:
+    """What an image pipeline does with the steps, the guidance and the negative prompt of a request.
+
+    `steps`: how many, if the request names none. `guidance`: how closely the image follows the prompt, if the
+    request does not say; None if the pipeline has no guidance, and a request's is ignored. `negative_prompt`:
+    whether the pipeline uses one. `factor`: the weight of the negative prompt's forward where that is not the
+    guidance itself: FLUX.1-dev takes its guidance as an input of the network, and its factor must be small.
+    """
+
+    steps: int
+    guidance: float | None = None
+    negative_prompt: bool = False
+    factor: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageParameters:
+    """One image, with nothing left to choose: within the bounds of the interface, and with the pipeline's
+    defaults. `guidance` and `negative_prompt` are None where the pipeline does not use them or there is none;
+    `factor` is set only beside a negative prompt."""
+
+    prompt: str
+    width: int
+    height: int
+    steps: int
+    seed: int
+    guidance: float | None = None
+    negative_prompt: str | None = None
+    factor: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One finished step, counted from 1. `estimate()` returns the latents of the final image as they can be
+    told after this step, exactly after the last one: (1, channels, rows, columns), in any scale, so that a
+    linear map of a pixel's channels gives a colour."""
+
+    number: int
+    of: int
+    estimate: Callable[[], torch.Tensor]
+
+
+OnStep: TypeAlias = Callable[[Step], None]
+"""Called after each step. It raises to stop the pipeline, which then makes no image."""
+
+
+class ImagePipeline(Protocol):
+    """A pipeline on its device, for one job at a time. The class is called with the folder of the weights,
+    the torch device ("cpu" or "cuda"), and the `options` of its entry; it downloads nothing."""
+
+    def generate(self, parameters: ImageParameters, on_step: OnStep) -> Image.Image:
+        """One image of the width and the height that are asked for. The noise depends on the seed only, not
+        on the device. Raises what `on_step` raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineEntry:
+    """A named way to run a hosted model.
+
+    `model` is the hosted model that it runs; `load` the class of the pipeline as `module:Class`; `options`
+    its further arguments. `weights` is an entry of weights.lock, which also names the licence, or of the file
+    `lock` if that is given. `defaults` are for image pipelines. `profile` is the set of speed-ups (`exact`:
+    none that changes the output). `made_up`: Stoker makes its weights itself. They are small, and the output
+    shows that all parts work, not what the prompt describes.
+    """
+
+    name: str
+    model: str
+    weights: str
+    load: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    defaults: ImageDefaults | None = None
+    profile: str = "exact"
+    made_up: bool = False
+    about: str = ""
+    lock: Path | None = None
+
+    @property
+    def output_fields(self) -> dict[str, Any]:
+        """The fields that name it in a job's output and in the comment of a video file."""
+        return {"pipeline": self.name, **({"made_up_weights": True} if self.made_up else {})}
+
+    @property
+    def description(self) -> str:
+        """A description for logs and for `serves`."""
+        return f"{self.name}{', whose weights are made up' if self.made_up else ''} ({self.about})"
+
+
+def load(entry: PipelineEntry, folder: Path, device: str) -> Any:
+    """The pipeline of an entry, with its verified weights, on a torch device."""
+    module, _, name = entry.load.partition(":")
+    return getattr(importlib.import_module(module), name)(folder, device, **entry.options)

@@ -1,0 +1,154 @@
+"""Each family of image pipelines through the hosted model's handler, with small made-up weights on the CPU.
+
+The weights are fetched, locked and verified as real ones; the pipelines are those of the registry.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import tiny_families
+
+from stoker.models import weights
+from stoker.models.registry import pipeline
+from stoker.models.text_to_image import metadata, previews
+from stoker.models.text_to_image.handler import TextToImage
+from stoker.models.weights import Lock, LockedFile, WeightsRefused, read_lock
+from stoker.worker import Device
+from stoker.worker.testing import LocalJob
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+"""diffusers' Euler scheduler, with a newer numpy."""
+
+SMALL = {"prompt": "a lighthouse", "width": 256, "height": 256, "num_inference_steps": 2, "seed": 1}
+SMALL |= {"image_format": "png"}
+
+PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "sdxl": (
+        {"guidance": 6.0, "negative_prompt": "rocks"},
+        {"guidance_scale": 6.0, "negative_prompt": "rocks"},
+    ),
+}
+"""A request, and the arguments of diffusers' pipeline that mean the same."""
+
+
+@pytest.fixture(scope="module", params=sorted(tiny_families.BUILDERS))
+def handler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The handler with one family, set up as in a worker; previews are fitted to one image."""
+    import torch
+
+    torch.set_num_threads(1)
+    name, home = request.param, tmp_path_factory.mktemp("families")
+    tiny_families.build(name, home / name)
+    entry = weights.lock_from_folder(replace(read_lock().entry(name), files=()), home / name)
+    weights.write_lock(Lock([entry]), home / "weights.lock")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STOKER_WEIGHTS_DIR", str(home))
+        patch.setenv("STOKER_PIPELINE", name)
+        patch.setattr("stoker.models.weights.lock.lock_path", lambda: home / "weights.lock")
+        patch.setattr(previews, "_FIT_SIDE", 256)
+        patch.setattr(previews, "_FIT_PROMPTS", ("a red flower",))
+        found = TextToImage()
+        found.setup(Device())
+    return found
+
+
+def painted(handler: TextToImage, **more: Any) -> LocalJob:
+    job = LocalJob(handler.run, SMALL | more).run()
+    assert job.error is None, job.error
+    return job
+
+
+def image_bytes(job: LocalJob) -> bytes:
+    data: bytes = job.output["image_url"].read_bytes()
+    return data
+
+
+def pixels(job: LocalJob) -> bytes:
+    with Image.open(io.BytesIO(image_bytes(job))) as image:
+        return image.tobytes()
+
+
+def test_it_is_reported_and_measured(handler: TextToImage) -> None:
+    job = painted(handler)
+    made = metadata.read(job.files[0].path)
+    assert made is not None
+    assert (job.output["pipeline"], made["pipeline"]) == (handler.entry.name, handler.entry.name)
+    assert job.metrics == {"output_pixels": 256 * 256}
+    assert job.progress == [{"step": 1, "steps": 2}, {"step": 2, "steps": 2}]
+    assert [chunk["preview"]["step"] for chunk in job.chunks] == [1, 2]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(handler: TextToImage) -> None:
+    first, again, other = (image_bytes(painted(handler, seed=seed)) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_the_pixels_are_those_of_the_plain_pipeline(handler: TextToImage) -> None:
+    import torch
+
+    asked, arguments = PLAIN[handler.entry.name]
+    plain = handler.pipeline.pipe(
+        prompt="a lighthouse",
+        width=256,
+        height=256,
+        num_inference_steps=2,
+        generator=torch.Generator("cpu").manual_seed(1),
+        **arguments,
+    ).images[0]
+    assert pixels(painted(handler, **asked)) == plain.tobytes()
+    assert len(plain.getcolors(256 * 256)) > 100
+
+
+def test_guidance_and_negative_prompt_do_what_the_defaults_say(handler: TextToImage) -> None:
+    defaults = handler.entry.defaults
+    assert defaults is not None
+    plain = pixels(painted(handler))
+    assert (pixels(painted(handler, guidance=2.0)) != plain) == (defaults.guidance is not None)
+    assert (pixels(painted(handler, negative_prompt="rocks")) != plain) == defaults.negative_prompt
+
+
+def test_a_preview_has_the_shape_of_the_image(handler: TextToImage) -> None:
+    shown = painted(handler, width=512).chunks[-1]["preview"]
+    assert (shown["width"], shown["height"], shown["step"]) == (128, 64, 2)
+
+
+def test_a_cancel_ends_it_between_two_steps(handler: TextToImage) -> None:
+    decodes: list[int] = []
+    hook = handler.pipeline.pipe.vae.decoder.register_forward_hook(lambda *_: decodes.append(1))  # type: ignore[attr-defined]
+    job = LocalJob(
+        handler.run,
+        SMALL | {"num_inference_steps": 50},
+        on_progress=lambda value: job.cancel() if value["step"] == 2 else None,
+    )
+    job.run()
+    hook.remove()
+    assert (job.error, job.files, decodes) == ("cancelled: cancelled by the test", [], [])
+    assert job.progress[-1]["step"] == 2
+    assert image_bytes(painted(handler)) == image_bytes(painted(handler))
+
+
+@pytest.mark.parametrize("change", [{"width": 1600}, {"num_inference_steps": 51}, {"guidance": 11}])
+def test_the_bounds_are_the_interfaces(handler: TextToImage, change: dict[str, Any]) -> None:
+    job = LocalJob(handler.run, SMALL | change).run()
+    assert str(job.error).startswith(f"{next(iter(change))}: ")
+
+
+@pytest.mark.parametrize("name", sorted(tiny_families.BUILDERS))
+def test_unknown_digests_refuse_to_load_and_name_the_command(name: str, tmp_path: Path) -> None:
+    entry = read_lock().entry(pipeline(name).weights)
+    unknown = replace(entry, files=tuple(LockedFile(file.path) for file in entry.files))
+    for file in entry.files:
+        (tmp_path / name / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / file.path).write_bytes(b"")
+    with pytest.raises(WeightsRefused, match=f"Fill the lock with: stoker weights lock {name}"):
+        weights.verify(unknown, tmp_path / name)
