@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from stoker.agent.logs.tail import LogTail
 from stoker.wire.messages import Artifact, AttemptKey, Device, Grant, Ref, WorkerSpec
 from stoker.worker.frames import Frame
 
@@ -55,19 +56,6 @@ class WorkerWatcher(Protocol):
     def on_exit(self, exit: WorkerExit) -> None: ...  # noqa: A002  # the word of the domain
 
 
-class Listener(Protocol):
-    """What a worker has printed after this was made, as far as it is remembered. It may be used after the
-    worker's death, too. Implemented by `agent.logs.tail.TailListener`."""
-
-    def after(self, position: int, *, whole: bool = True) -> tuple[int, tuple[str, ...]]:
-        """The lines from `position` on, counted from 0, and the position of the first of them: a later one
-        where some are lost. With `whole`, without a line that has no end yet. Reads what waits first."""
-
-    def watch(self, on_lines: Callable[[], None]) -> Callable[[], None]:
-        """Calls `on_lines` after new lines, until the returned function is called. Meanwhile more lines are
-        remembered."""
-
-
 class WorkerProcess(Protocol):
     """One running worker process with everything it started."""
 
@@ -77,8 +65,9 @@ class WorkerProcess(Protocol):
     def send(self, frame: Frame) -> None:
         """Buffered, never blocks; silently dropped after death."""
 
-    def listen(self) -> Listener:
-        """Listens to what it prints from now on. Never blocks."""
+    @property
+    def tail(self) -> LogTail:
+        """What it prints."""
 
     def terminate(self) -> None:
         """Sends SIGTERM to the process group. Does nothing after death."""

@@ -28,7 +28,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.agent.interfaces import Listener, SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.interfaces import SpawnFailed, WorkerExit, WorkerWatcher
 from stoker.agent.logs.tail import LogTail
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame, is_large_chunk
@@ -126,7 +126,7 @@ class FakeProcess:
         self._on_gone = on_gone
         self._jobs: dict[AttemptKey, _Job] = {}
         self._unread: deque[Frame] = deque()
-        self._printed = LogTail()
+        self.tail = LogTail()
         self._timers: set[asyncio.TimerHandle] = set()
         self._exit: WorkerExit | None = None
         self._context = copy_context()
@@ -154,11 +154,8 @@ class FakeProcess:
             case "stop":
                 self._stops()
 
-    def listen(self) -> Listener:
-        return self._printed.listen()
-
     def print_lines(self, *lines: str) -> None:
-        self._printed.feed("".join(f"{line}\n" for line in lines).encode())
+        self.tail.feed("".join(f"{line}\n" for line in lines).encode())
 
     def terminate(self) -> None:
         self.signals.append("TERM")

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from stoker.agent.attempts.running_attempt import RunningAttempt
-from stoker.agent.interfaces import Listener
 from stoker.agent.logs import attempt_log
+from stoker.agent.logs.tail import TailListener
 from stoker.wire.messages import AttemptKey, LogHello, LogLines
 from stoker.wire.streams import AgentLogs, HasLogs, NoLogs, StreamEnded
 
@@ -33,7 +33,7 @@ class _Followed:
     differ where lines of other jobs are left out."""
 
     attempt: RunningAttempt
-    printed: Listener
+    printed: TailListener
     stop: Callable[[], None]
     position: int = 0
     number: int = 0

@@ -19,8 +19,8 @@ from stoker.agent.attempts.events import Verdict
 from stoker.agent.attempts.machine import State
 from stoker.agent.attempts.worker_events import TEXT_MAX, HandlerViolation
 from stoker.agent.inputs.fetches import Fetches
-from stoker.agent.interfaces import Listener
 from stoker.agent.logs import attempt_log
+from stoker.agent.logs.tail import TailListener
 from stoker.agent.uploads import outputs
 from stoker.agent.uploads.payloads import OUTPUT_MAX, Payload
 from stoker.agent.worker_frames import BrokenProtocol, Done
@@ -54,7 +54,7 @@ class RunningAttempt:
     transfer: asyncio.Task[None] | None = None
     stream: ChunkStream | None = None
     fetches: Fetches | None = None
-    printed: Listener | None = None
+    printed: TailListener | None = None
     log: tuple[str, ...] = ()
     log_first: int = 0
     output_with_error: bytes | None = None

@@ -30,7 +30,7 @@ from stoker.agent.containers.engine import ContainerEngine
 from stoker.agent.containers.errors import EngineError
 from stoker.agent.containers.images import Images, wanted_by
 from stoker.agent.containers.plan import SOCKET, ContainerExit, ContainerPlan, describe_container_exit
-from stoker.agent.interfaces import Listener, SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.interfaces import SpawnFailed, WorkerExit, WorkerWatcher
 from stoker.agent.logs.tail import LogPipe, LogTail, log_pipe
 from stoker.agent.processes.frame_socket import FrameSocket
 from stoker.wire.messages import WorkerSpec
@@ -84,7 +84,7 @@ class ContainerProcess:
         self._frames: FrameListener | None = None
         if container.folder is not None:
             self._frames = FrameListener(container.folder, self._loop, watcher.on_frame, watcher.on_broken)
-        self._tail = tail
+        self.tail = tail
         self._id = ""
         self._over = False
         self._killed: str | None = None
@@ -104,9 +104,6 @@ class ContainerProcess:
     def send(self, frame: Frame) -> None:
         if self._frames is not None and not self._over:
             self._frames.send(frame)
-
-    def listen(self) -> Listener:
-        return self._tail.listen(self._drain)
 
     def pause(self) -> None:
         if self._frames is not None:
@@ -151,10 +148,6 @@ class ContainerProcess:
             await self._engine.signal(self._id, "SIGKILL")
             await asyncio.wait({self._no_signals}, timeout=KILL_AGAIN_S)
 
-    def _drain(self) -> None:
-        if self._pipe is not None:
-            self._pipe.drain()
-
     # -- its life
 
     async def _live(self) -> None:
@@ -168,10 +161,10 @@ class ContainerProcess:
         self._over = True
         if self._pipe is not None:
             self._pipe.finish()
-        self._tail.close()
+        self.tail.close()
         if self._frames is not None:
             self._frames.finish()
-        self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
+        self._watcher.on_exit(WorkerExit(status, reason, self.tail.lines))
 
     async def _end(self) -> tuple[int, str]:
         container = f"the container of worker {self._container.spec.worker}"
@@ -201,7 +194,7 @@ class ContainerProcess:
         if self._stopped.done():
             return self._stopped_early()
         log_read, log_write = log_pipe()
-        self._pipe = LogPipe(log_read, self._loop, self._tail)
+        self._pipe = LogPipe(log_read, self._loop, self.tail)
         if self._frames is not None:
             self._frames.print_to(os.dup(log_write))
         ended = await self._engine.start(container, log_write)

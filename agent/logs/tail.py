@@ -26,12 +26,13 @@ WRITABLE = 0o622
 
 class LogTail:
     """`kept` are the last of `count` lines; `open` is the line that has no end yet, cut. Lines that will not
-    be kept are not processed."""
+    be kept are not processed. `drain` reads what waits in the worker's pipe, once there is one."""
 
     def __init__(self) -> None:
         self.kept: deque[bytes] = deque(maxlen=KEPT)
         self.open = b""
         self.count = 0
+        self.drain: Callable[[], object] = lambda: None
         self._watchers: list[Callable[[], None]] = []
 
     def feed(self, data: bytes) -> None:
@@ -54,13 +55,12 @@ class LogTail:
             self._keep(self.open)
         self.open = b""
 
-    def listen(self, drain: Callable[[], object] = lambda: None) -> TailListener:
-        """Listens from here on. A line that has no end yet ends here. `drain` reads what waits in the pipe,
-        now and before each look."""
-        drain()
+    def listen(self) -> TailListener:
+        """Listens to what is printed from now on. A line that has no end yet ends here."""
+        self.drain()
         if self.open:
             self.close()
-        return TailListener(self, self.count, drain)
+        return TailListener(self, self.count)
 
     def watch(self, on_lines: Callable[[], None]) -> Callable[[], None]:
         """Calls `on_lines` after new lines, until the returned function is called."""
@@ -93,13 +93,12 @@ class TailListener:
 
     tail: LogTail
     begin: int
-    drain: Callable[[], object]
 
     def after(self, position: int, *, whole: bool = True) -> tuple[int, tuple[str, ...]]:
-        """The lines from `position` on that are remembered, and the position of the first of them: a later
-        one where some are lost. With `whole`, without a line that has no end yet."""
-        self.drain()
+        """The lines from `position` on, counted from 0, that are remembered, and the position of the first of
+        them: a later one where some are lost. With `whole`, without a line that has no end yet."""
         tail = self.tail
+        tail.drain()
         end, lines = tail.count, [*tail.kept]
         if tail.open and not whole:
             end, lines = end + 1, [*lines, tail.open]
@@ -125,6 +124,7 @@ class LogPipe:
         self._fd, self._loop, self._tail = fd, loop, tail
         os.set_blocking(fd, False)
         loop.add_reader(fd, self._read)
+        tail.drain = self.drain
 
     def _read(self) -> None:
         self.drain(1)

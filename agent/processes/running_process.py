@@ -26,7 +26,7 @@ import signal
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from stoker.agent.interfaces import Listener, WorkerExit, WorkerWatcher
+from stoker.agent.interfaces import WorkerExit, WorkerWatcher
 from stoker.agent.logs.tail import LogPipe, LogTail
 from stoker.agent.process_tree.cgroups import Cgroup
 from stoker.agent.process_tree.memory_watch import MemoryWatch
@@ -72,7 +72,7 @@ class LocalProcess:
         self._loop = asyncio.get_running_loop()
         self._child = child
         self._watcher = watcher
-        self._tail = tail
+        self.tail = tail
         self._bounds = bounds
         self._family = ProcessFamily(worker, child.pid, bounds.uid, others)
         self._killed: str | None = None  # why we killed it
@@ -101,9 +101,6 @@ class LocalProcess:
         """Raises FrameError for a body over the limit of a frame."""
         if self._frames is not None:
             self._frames.send(frame)
-
-    def listen(self) -> Listener:
-        return self._tail.listen(self._log.drain)
 
     def pause(self) -> None:
         if self._frames is not None:
@@ -194,11 +191,11 @@ class LocalProcess:
 
     def _report(self) -> None:
         self._log.finish()
-        self._tail.close()
+        self.tail.close()
         status = self._status()
         reason = describe_exit(status, self._killed or self._kernel_killed(), terminated=self._terminated)
         try:
-            self._watcher.on_exit(WorkerExit(status, reason, self._tail.lines))
+            self._watcher.on_exit(WorkerExit(status, reason, self.tail.lines))
         finally:
             self.ended.set_result(None)
 

@@ -136,7 +136,11 @@ class ScratchFolders:
                 folder.rmdir()
 
     def prepare(self, key: AttemptKey, worker: str = "") -> str:
-        self._require_room()
+        if (now := self._clock()) >= self._room_until:
+            if (free := shutil.disk_usage(self._root).free) < RESERVE:
+                why = f"{free >> 20} MiB are free, {RESERVE >> 20} MiB are needed"
+                raise OSError(errno.ENOSPC, f"the disk under {self._root} is full: {why}")
+            self._room_until = now + ROOM_S
         own = worker if worker in self._open else ""
         parent = self._of(own) if own else self._root
         path = f"{parent}/{_UNSAFE.sub('_', key.job)}.{key.attempt}"  # one name, whatever the job's id is
@@ -145,14 +149,6 @@ class ScratchFolders:
             uid = self._make(path, worker)
         self._folders[key] = _Folder(path, uid, own)
         return path
-
-    def _require_room(self) -> None:
-        if (now := self._clock()) < self._room_until:
-            return
-        if (free := shutil.disk_usage(self._root).free) < RESERVE:
-            why = f"{free >> 20} MiB are free, {RESERVE >> 20} MiB are needed"
-            raise OSError(errno.ENOSPC, f"the disk under {self._root} is full: {why}")
-        self._room_until = now + ROOM_S
 
     def _make(self, path: str, worker: str) -> int:
         """Makes the folder for a worker that cannot, and returns the user that owns it."""

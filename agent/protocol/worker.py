@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Protocol
 
 from stoker.agent.alarm import Alarm
-from stoker.agent.interfaces import Listener, Spawner, SpawnFailed, WorkerExit, WorkerProcess, WorkerWatcher
+from stoker.agent.interfaces import Spawner, SpawnFailed, WorkerExit, WorkerProcess, WorkerWatcher
+from stoker.agent.logs.tail import LogTail
 from stoker.agent.processes.spawn_request import Program
 from stoker.agent.protocol import events as ev
 from stoker.agent.protocol import machine
@@ -159,8 +160,9 @@ class ProtocolProcess:
                 if (received := self._untaken.pop((_key(frame), int(frame.fields["n"])), None)) is not None:
                     received.set_result(None)
 
-    def listen(self) -> Listener:
-        return self.child.listen()
+    @property
+    def tail(self) -> LogTail:
+        return self.child.tail
 
     def terminate(self) -> None:
         """Sends the signal before the polls are answered: a program whose poll returned earlier would poll

@@ -69,7 +69,7 @@ class Outbox:
     """Several are made for each job, most of them without `replace`: it costs more than all the rest.
 
     `sent` is the highest number sent on this connection, `ever_sent` on any, `saved` the highest on disk.
-    0: none.
+    0: none. `full`: it was, and has not been half empty since.
     """
 
     next: int = 1
@@ -80,6 +80,7 @@ class Outbox:
     saved: int = 0
     saved_at: float = float("-inf")
     ever_sent: int = 0
+    full: bool = False
 
 
 def key_of(body: ReportBody) -> AttemptKey | None:
@@ -129,7 +130,9 @@ def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
         box, body = _joined(box, body)
     item = Item(box.next, at, size_of(body), body)
     size, items = box.size + item.size, (*box.items, item)
-    return Outbox(box.next + 1, items, size, box.sent, box.progress, box.saved, box.saved_at, box.ever_sent)
+    full = box.full or size >= FULL_BYTES or len(items) >= FULL_COUNT
+    was = box.sent, box.progress, box.saved, box.saved_at, box.ever_sent
+    return Outbox(box.next + 1, items, size, *was, full)
 
 
 def _joined(box: Outbox, span: Usage) -> tuple[Outbox, Usage]:
@@ -195,8 +198,8 @@ def take(box: Outbox, at: float, limit: int = BATCH_BYTES) -> tuple[Outbox, tupl
         return box, ()
     sent = batch[-1].number
     ever_sent = max(sent, box.ever_sent)
-    box = Outbox(box.next, box.items, box.size, sent, box.progress, box.saved, box.saved_at, ever_sent)
-    return box, tuple(batch)
+    was = box.progress, box.saved, box.saved_at
+    return Outbox(box.next, box.items, box.size, sent, *was, ever_sent, box.full), tuple(batch)
 
 
 def _number_progress(box: Outbox, at: float) -> Outbox:
@@ -234,18 +237,11 @@ def drop(box: Outbox, key: AttemptKey) -> Outbox:
 
 def _with(box: Outbox, items: tuple[Item, ...]) -> Outbox:
     size = sum(item.size for item in items)
-    return Outbox(box.next, items, size, box.sent, box.progress, box.saved, box.saved_at, box.ever_sent)
+    full = box.full and (size > FULL_BYTES // 2 or len(items) > FULL_COUNT // 2)
+    return Outbox(box.next, items, size, box.sent, box.progress, box.saved, box.saved_at, box.ever_sent, full)
 
 
-# ---- limits and the disk ------------------------------------------------------------------------
-
-
-def must_pause(box: Outbox) -> bool:
-    return box.size >= FULL_BYTES or len(box.items) >= FULL_COUNT
-
-
-def may_resume(box: Outbox) -> bool:
-    return box.size <= FULL_BYTES // 2 and len(box.items) <= FULL_COUNT // 2
+# ---- the disk -----------------------------------------------------------------------------------
 
 
 def disk_at(box: Outbox) -> float | None:

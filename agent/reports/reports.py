@@ -65,7 +65,7 @@ class Reports:
         self.wake.set()
         if self._save_alarm.at is None and outbox.durable(body):
             self._save_alarm.set(outbox.disk_at(self._box))
-        if not self._under_pressure and outbox.must_pause(self._box):
+        if self._box.full and not self._under_pressure:
             log.warning("the outbox is full: no worker is read until control acknowledges")
             self._under_pressure = True
             self._on_pressure(True)
@@ -152,6 +152,6 @@ class Reports:
 
     def _relieve(self) -> None:
         """Reads the workers again once there is room."""
-        if self._under_pressure and outbox.may_resume(self._box):
+        if self._under_pressure and not self._box.full:
             self._under_pressure = False
             self._on_pressure(False)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from stoker.agent import worker_frames
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.devices.interfaces import DeviceGate
-from stoker.agent.interfaces import Listener, Spawner, SpawnFailed, WorkerExit
+from stoker.agent.interfaces import Spawner, SpawnFailed, WorkerExit
 from stoker.agent.logs import attempt_log, redaction
+from stoker.agent.logs.tail import TailListener
 from stoker.agent.workers import process_machine, restarts, usage
 from stoker.agent.workers.metering import Metering
 from stoker.agent.workers.process_life import KnownSecrets, ProcessLife, restart_event, setup_frame
@@ -108,14 +109,14 @@ class Worker:
         self._metering.jobs(at, len(self.running))
         return None
 
-    def run(self, key: AttemptKey, frame: Frame) -> Listener | None:
+    def run(self, key: AttemptKey, frame: Frame) -> TailListener | None:
         """Sends the run frame. Returns what listens to the process from before the job on; None where there
         is no process. Raises FrameError for an input over the limit of a frame."""
         life = self._life
         if life is None:
             return None
         life.known.add(key)
-        listener = life.process.listen()
+        listener = life.process.tail.listen()
         life.process.send(frame)
         return listener
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from stoker.agent.interfaces import Listener, SpawnFailed, WorkerExit, WorkerWatcher
+from stoker.agent.interfaces import SpawnFailed, WorkerExit, WorkerWatcher
 from stoker.agent.logs.tail import LogTail
 from stoker.agent.processes.running_process import LocalProcess
 from stoker.wire.messages import Device, WorkerSpec
@@ -30,6 +30,7 @@ class PendingWorker:
         self._watcher = watcher
         self._withdrawn = withdrawn
         self._process: LocalProcess | None = None
+        self.tail = LogTail()
         self._over = False
         self._frames: list[Frame] = []
         self._paused = False
@@ -43,6 +44,7 @@ class PendingWorker:
         """Starts its process and returns True, or calls the watcher's `on_exit` and returns False."""
         try:
             self._process = make(*self._arguments)
+            self.tail = self._process.tail
         except SpawnFailed as error:
             self._end(WorkerExit(1, str(error)))
             return False
@@ -57,9 +59,6 @@ class PendingWorker:
             self._process.send(frame)
         elif not self._over:
             self._frames.append(frame)
-
-    def listen(self) -> Listener:
-        return LogTail().listen() if self._process is None else self._process.listen()
 
     def pause(self) -> None:
         self._paused = True

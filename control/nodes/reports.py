@@ -16,7 +16,7 @@ from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import Unavailable
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
-from stoker.control.nodes.session import NodeSession, RejectedReport
+from stoker.control.nodes.session import NodeSession
 from stoker.control.rules import validation
 from stoker.control.rules.hello import sampled
 from stoker.control.rules.pods import WantedPod
@@ -113,11 +113,11 @@ class NodeReports:
             log.info("node %s is about to go: its workers get no more jobs", session.node)
             self._scaling.leaves(session.node)
 
-    async def _answer_rejected(self, session: NodeSession, rejected: Sequence[RejectedReport]) -> None:
+    async def _answer_rejected(self, session: NodeSession, rejected: Sequence[Report]) -> None:
         """An attempt that is not the node's is to stop there; one that is, and whose end cannot be taken, has
         ended: its job is given out again."""
-        for rejection in rejected:
-            match rejection.report.body:
+        for report in rejected:
+            match report.body:
                 case Outcome(job=job, attempt=attempt) if (
                     AttemptKey(job, attempt) in session.assigned.attempts
                 ):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from stoker.control.rules.validation import AssignedAttempt, AssignedWorker, InvalidReport, believed
@@ -24,7 +23,6 @@ from stoker.wire.messages import (
     Beat,
     Cancel,
     Desired,
-    FromAgent,
     FromControl,
     HeldAttempt,
     Outcome,
@@ -49,14 +47,6 @@ SILENCE_S = 60.0
 
 ENDED = 4096
 """Attempts that are over and remembered: as many as an agent's outbox holds reports."""
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedReport:
-    """A report that is not acted upon."""
-
-    report: Report
-    why: str
 
 
 class AssignedToNode:
@@ -123,15 +113,15 @@ class AssignedToNode:
             )
         return held is not None and held.node == self._node
 
-    def sift(self, reports: Sequence[Report]) -> tuple[list[Report], list[RejectedReport]]:
-        """What may be acted upon, cleaned, in order; and what may not."""
+    def sift(self, reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
+        """What may be acted upon, cleaned, in order; and what may not, which is logged."""
         good: list[Report] = []
-        rejected: list[RejectedReport] = []
+        rejected: list[Report] = []
         for report in reports:
             try:
                 body = believed(report.body, self)
             except InvalidReport as error:
-                rejected.append(RejectedReport(report, str(error)))
+                rejected.append(report)
                 self.log_once(type(report.body).__name__, str(error))
             else:
                 good.append(report if body is report.body else Report(report.number, body))
@@ -249,7 +239,18 @@ class NodeSession:
         while not self._reason:
             messages = await self._stream.receive_all()
             self._handling = True
-            await self._received(messages)
+            reports = [report for message in messages for report in message.reports]
+            beats = [message.beat for message in messages if message.beat is not None]
+            self.draining = self.draining or any(message.draining for message in messages)
+            await self._handle(self, reports, beats[-1] if beats else None)
+            for ask in [ask for message in messages for ask in message.asks]:
+                self._answers.append(await self._sign(self.node, ask))
+                self._wake.set()
+            report = reports[-1].number if reports else self._acked.report
+            beat = beats[-1].number if beats else self._acked.beat
+            self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
+            if self._ack_timer is None:
+                self._ack_timer = self._loop.call_later(ACK_S, self._ack_is_due)
             self._handling, self._received_at = False, self._loop.time()
 
     async def _watch_silence(self) -> None:
@@ -259,21 +260,6 @@ class NodeSession:
             if left <= 0:
                 raise StreamEnded(f"no message for {SILENCE_S:.0f} s")
             await asyncio.sleep(left)
-
-    async def _received(self, messages: Sequence[FromAgent]) -> None:
-        reports = [report for message in messages for report in message.reports]
-        beats = [message.beat for message in messages if message.beat is not None]
-        self.draining = self.draining or any(message.draining for message in messages)
-        await self._handle(self, reports, beats[-1] if beats else None)
-        for ask in [ask for message in messages for ask in message.asks]:
-            answer = await self._sign(self.node, ask)
-            self._answers.append(answer)
-            self._wake.set()
-        report = reports[-1].number if reports else self._acked.report
-        beat = beats[-1].number if beats else self._acked.beat
-        self._acked = self._ack = Ack(max(report, self._acked.report), max(beat, self._acked.beat))
-        if self._ack_timer is None:
-            self._ack_timer = self._loop.call_later(ACK_S, self._ack_is_due)
 
     def _ack_is_due(self) -> None:
         self._ack_timer = None

@@ -109,7 +109,7 @@ class Host:
         fields = {"version": 1, "handler": "", "image": IMAGE, **fields}
         spec = WorkerSpec(worker=f"w{len(self._workers)}", endpoint="e1", **fields)
         worker.process = self.spawner.spawn(spec, device, worker)
-        worker.printed = worker.process.listen()
+        worker.printed = worker.process.tail.listen()
         worker.printed.watch(worker.moved.set)
         return worker
 

@@ -85,7 +85,7 @@ async def test_all_that_a_job_printed_is_there_at_its_end(host: Any) -> None:
     worker = host.python("prints")
     await worker.received("ready")
     for n in range(10):
-        printed = worker.process.listen()
+        printed = worker.process.tail.listen()
         await output(worker, job=f"j{n}")
         assert set(printed.after(0)[1]) == {"to stdout", "to stderr"}
         worker.frames.pop()

@@ -408,17 +408,17 @@ async def test_a_listener_receives_what_was_printed_since(start: Any) -> None:
         """
     )
     await watcher.next("ready")
-    first = process.listen()
+    first = process.tail.listen()
     assert first.after(0, whole=False) == (0, ())
     process.send(Frame("run"))
     await watcher.next("done")
     assert first.after(0, whole=False) == (0, ("first", "second, open"))
-    second = process.listen()
+    second = process.tail.listen()
     process.send(Frame("run"))
     assert (await watcher.exit).log_tail[-4:] == ("first", "second, open", " and closed", "last words")
     assert second.after(0, whole=False)[1] == (" and closed", "last words")
     assert first.after(0, whole=False)[1][:2] == ("first", "second, open")
-    assert process.listen().after(0, whole=False) == (0, ())
+    assert process.tail.listen().after(0, whole=False) == (0, ())
 
 
 async def test_a_flood_of_output_does_not_grow_memory(start: Any) -> None:

@@ -266,7 +266,7 @@ async def test_what_it_prints_is_its_own_log(host: Host) -> None:
     process, watcher = await host.ready(
         host.write("def handler(job):\n    print('hello'); return 1\n"), "chatty"
     )
-    listener = process.listen()
+    listener = process.tail.listen()
     await host.answer(process, watcher)
     assert listener.after(0, whole=False) == (0, ("hello",))
     process.send(Frame("stop"))
@@ -528,7 +528,7 @@ async def test_stop_and_terminate(host: Host) -> None:
         waiting.send(Frame("stop"))
         waiting.pause()
         waiting.resume()
-        assert waiting.listen().after(0, whole=False) == (0, ())
+        assert waiting.tail.listen().after(0, whole=False) == (0, ())
 
 
 async def test_a_worker_that_is_killed_before_it_has_begun(host: Host) -> None:

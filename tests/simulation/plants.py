@@ -24,7 +24,8 @@ from stoker.control import store
 from stoker.control.jobs import records
 from stoker.control.jobs.commands import JobCommands
 from stoker.control.jobs.waiters import JobWaiters
-from stoker.control.nodes.session import AssignedToNode, NodeSession
+from stoker.control.nodes.reports import NodeReports
+from stoker.control.nodes.session import AssignedToNode
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.dispatch import Dispatch
@@ -195,17 +196,16 @@ def orphans_are_not_noted(patch: Patch) -> None:
 
 @planted
 def reports_are_acknowledged_before_the_commit(patch: Patch) -> None:
-    real = NodeSession._received
+    real = NodeReports.receive
 
-    async def hasty(self: Any, messages: Any) -> None:
-        reports = [report for message in messages for report in message.reports]
+    async def hasty(self: Any, session: Any, reports: Any, beat: Any) -> None:
         if reports:
-            self._ack = Ack(reports[-1].number, self._acked.beat)
-            self._wake.set()
+            session._ack = Ack(reports[-1].number, session._acked.beat)
+            session._wake.set()
             await asyncio.sleep(0)
-        await real(self, messages)
+        await real(self, session, reports, beat)
 
-    patch(NodeSession, "_received", hasty)
+    patch(NodeReports, "receive", hasty)
 
 
 @planted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from stoker.worker.job.inputs import InputFile
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Job:
     """One attempt at one job, as its handler sees it.
 
@@ -18,13 +20,16 @@ class Job:
     `scratch`, which is removed afterwards.
     """
 
-    __slots__ = ("_attempt", "attempt", "id", "input")
+    _attempt: Attempt
+    input: Any
 
-    def __init__(self, attempt: Attempt, input: Any) -> None:  # noqa: A002  # the word of the domain
-        self._attempt = attempt
-        self.id = attempt.job
-        self.attempt = attempt.number
-        self.input = input
+    @property
+    def id(self) -> str:
+        return self._attempt.job
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt.number
 
     @property
     def scratch(self) -> Path:

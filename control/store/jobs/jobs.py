@@ -126,7 +126,7 @@ def _is_current(conn: Conn, slot: Slot) -> bool:
 def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJob]) -> Claimed:
     seq, job, attempt, refused, account, created_at, expires_at, timeout_ms = row
     if attempt > 1 and retries(attempt, refused):
-        count(conn, account, slot.endpoint, "retried")
+        conn.run("count", {"account": account, "endpoint": slot.endpoint, "name": "retried", "by": 1})
     new = known.get(seq)
     if new is not None:
         body, ref, s3 = new.input, new.input_ref, new.s3
@@ -147,11 +147,6 @@ def _claimed(conn: Conn, slot: Slot, row: tuple[Any, ...], known: dict[int, NewJ
         input_ref=ref,
         s3=s3,
     )
-
-
-def count(conn: Conn, account: str, endpoint: str, name: str, by: int = 1) -> None:
-    """Counters are raised only where a row changed, in the same transaction."""
-    conn.run("count", {"account": account, "endpoint": endpoint, "name": name, "by": by})
 
 
 def _seal_s3(conn: Conn, s3: S3Config) -> bytes:

@@ -13,7 +13,7 @@ from stoker.control.rules.events import JobState
 from stoker.control.rules.machine import PURGED
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
-from stoker.control.store.jobs.jobs import NO_REF, RANK, count
+from stoker.control.store.jobs.jobs import NO_REF, RANK
 from stoker.control.store.jobs.orphans import has_delivered, note_orphans, prefixes, release
 from stoker.control.store.jobs.queries import shown, view
 from stoker.control.store.jobs.webhooks import note_end
@@ -61,7 +61,7 @@ def cancel(
     if row is None:
         return view(conn, account, endpoint, job, now), None
     changed = _ended(conn, row, now)
-    count(conn, account, endpoint, "cancelled")
+    conn.run("count", {"account": account, "endpoint": endpoint, "name": "cancelled", "by": 1})
     return changed.view, changed
 
 
@@ -75,7 +75,7 @@ def end_wait(
         return view(conn, account, endpoint, job, now), None
     conn.run("insert_result", {"seq": row[14], "output": None, "error": why, **NO_REF})
     changed = _ended(conn, row, now, why)
-    count(conn, account, endpoint, "failed")
+    conn.run("count", {"account": account, "endpoint": endpoint, "name": "failed", "by": 1})
     return changed.view, changed
 
 
@@ -84,7 +84,7 @@ def purge(conn: Conn, account: str, endpoint: str, upto: int, now: float, limit:
     values = {"account": account, "endpoint": endpoint, "upto": upto, "now": now, "limit": limit}
     rows = conn.run(_PURGE, values | {"state": "CANCELLED", "reason": PURGED}).fetchall()
     if rows:
-        count(conn, account, endpoint, "cancelled", len(rows))
+        conn.run("count", {"account": account, "endpoint": endpoint, "name": "cancelled", "by": len(rows)})
     return tuple(_ended(conn, row, now) for row in rows)
 
 

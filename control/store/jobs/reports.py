@@ -19,7 +19,7 @@ from stoker.control.store.billing.bills import bill_outputs
 from stoker.control.store.billing.usage import add_usage
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
-from stoker.control.store.jobs.jobs import NO_REF, RANK, count, ref_columns
+from stoker.control.store.jobs.jobs import NO_REF, RANK, ref_columns
 from stoker.control.store.jobs.orphans import prefixes, release
 from stoker.control.store.jobs.webhooks import note_end
 from stoker.control.store.resources.pods import apply_pod_state
@@ -183,7 +183,7 @@ def _finish(
         _keep_artifacts(conn, outcome, account, endpoint, now)
     if outcome.log:
         keep_log(conn, seq, outcome)
-    count(conn, account, endpoint, _COUNTERS[state])
+    conn.run("count", {"account": account, "endpoint": endpoint, "name": _COUNTERS[state], "by": 1})
     view = JobView(
         id=outcome.job,
         endpoint=endpoint,

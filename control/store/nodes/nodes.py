@@ -20,7 +20,7 @@ from stoker.control.rules.validation import AssignedAttempt
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.schema import jobs, nodes
 from stoker.control.store.database.statements import guard
-from stoker.control.store.jobs.jobs import NO_REF, RANK, count
+from stoker.control.store.jobs.jobs import NO_REF, RANK
 from stoker.control.store.jobs.orphans import prefixes
 from stoker.control.store.jobs.queries import shown
 from stoker.control.store.jobs.webhooks import note_end
@@ -253,7 +253,7 @@ def _give_up(conn: Conn, values: dict[str, Any], why: str) -> list[Changed]:
     ended = shown(row, values["now"], error=why)
     seq, account, first = row[13:]
     conn.run("insert_result", {"seq": seq, "output": None, "error": why, **NO_REF})
-    count(conn, account, ended.endpoint, "failed")
+    conn.run("count", {"account": account, "endpoint": ended.endpoint, "name": "failed", "by": 1})
     if ended.webhook is not None:
         note_end(conn, seq, ended, ended.webhook, values["now"])
     # Its last attempt's stream can still be read: pieces of it that were spilled go with the record.
