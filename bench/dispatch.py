@@ -1,6 +1,6 @@
 """Compares a no-op job through the whole platform with a plain FastAPI echo, in turns of one second.
 
-    make bench        or        python bench/dispatch.py [--rounds 5] [--workers 1 4 16]
+    make bench        or        python bench/dispatch.py [--rounds 5] [--workers 1 4 16] [--idle 60]
                                                          [--against COMMIT] [--peers] [--json FILE]
 
 The measured path is HTTP -> store (SQLite, synchronous=FULL) -> gRPC -> agent -> worker process -> back; each
@@ -11,7 +11,8 @@ divided by the echo's, which varies least. `--against` adds Stoker at another co
 Cog and Celery if `.ci/bench-peers` has installed them.
 
 Then it measures the idle gap: how long a worker is idle between two jobs while 32 callers keep jobs of 0, 2,
-10 and 50 ms in the queue. In that time a GPU does nothing.
+10 and 50 ms in the queue. In that time a GPU does nothing. Last, the CPU time that control and agent take in
+a minute without jobs, with one worker ready.
 """
 
 from __future__ import annotations
@@ -25,18 +26,21 @@ import shutil
 import statistics
 import sysconfig
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dispatch_load import Service, Turns, drive, idle_gaps_ms, in_turns
+from dispatch_load import Service, Turns, cpu_seconds, drive, idle_gaps_ms, in_turns
 from dispatch_services import PEER_SERVICES, echo, installed_peers, stoker, stoker_at
 from measured_on import commit, hardware
 
 CONNECTIONS = (1, 32)
 JOBS_MS = (0, 2, 10, 50)
 GAP_WORKERS = 4
+SETTLE_S = 5
+"""Until control and agent have done what follows the last job."""
 
 
 def main() -> None:
@@ -52,8 +56,9 @@ def main() -> None:
         for figure in measure(workers, chosen.rounds, chosen.against, peers)
     ]
     gaps = {} if chosen.no_gaps else measure_gaps(chosen.seconds)
+    idle = measure_idle(chosen.idle, chosen.against) if chosen.idle else {}
     if chosen.json:
-        chosen.json.write_text(json.dumps(_record(figures, gaps), indent=2) + "\n")
+        chosen.json.write_text(json.dumps(_record(figures, gaps, idle), indent=2) + "\n")
 
 
 def _options() -> argparse.ArgumentParser:
@@ -64,6 +69,7 @@ def _options() -> argparse.ArgumentParser:
     options.add_argument("--against", help="another commit of this repository to compare with")
     options.add_argument("--peers", action="store_true")
     options.add_argument("--no-gaps", action="store_true")
+    options.add_argument("--idle", type=int, default=60, help="seconds without jobs; 0: none")
     options.add_argument("--json", type=Path, help="write the figures here")
     return options
 
@@ -146,7 +152,34 @@ def _gaps(service: Service, ms: int, seconds: int, folder: Path) -> dict[str, fl
     return figures | ({"busy": share} if ms else {})
 
 
-def _record(figures: Sequence[dict[str, Any]], gaps: dict[str, dict[str, float]]) -> dict[str, Any]:
+def measure_idle(seconds: int, against: str | None) -> dict[str, dict[str, float]]:
+    """The CPU seconds of each process of a service with one ready worker and no jobs, by service."""
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        folder = Path(temporary)
+        services = [stack.enter_context(stoker(folder / "now", 1))]
+        if against:
+            services.append(stack.enter_context(stoker_at(against, folder, 1)))
+        for service in services:
+            drive(service, 8, 1)
+        time.sleep(SETTLE_S)
+        before = [cpu_seconds(service) for service in services]
+        time.sleep(seconds)
+        after = [cpu_seconds(service) for service in services]
+    spent = {
+        service.name: {name: late[name] - early[name] for name in early}
+        for service, early, late in zip(services, before, after, strict=True)
+    }
+    for name, parts in spent.items():
+        shown = ", ".join(f"{part} {value * 1e3:.0f} ms" for part, value in parts.items())
+        print(f"{name}, idle for {seconds} s: CPU {shown}")
+    return spent
+
+
+def _record(
+    figures: Sequence[dict[str, Any]],
+    gaps: dict[str, dict[str, float]],
+    idle: dict[str, dict[str, float]],
+) -> dict[str, Any]:
     return {
         "commit": commit(
             "../agent",
@@ -160,6 +193,7 @@ def _record(figures: Sequence[dict[str, Any]], gaps: dict[str, dict[str, float]]
         "hardware": hardware() | {"build": python_build()},
         "figures": list(figures),
         "idle_gaps": gaps,
+        "idle_cpu_s": idle,
     }
 
 

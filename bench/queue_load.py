@@ -1,12 +1,25 @@
-"""A store with one endpoint, one node and a queue of any depth, and 32 concurrent callers."""
+"""The queues that queue_depth.py measures: a store with one endpoint, one node and a queue of any depth, with
+32 concurrent callers; and procrastinate's, for comparison.
+
+procrastinate stores jobs in PostgreSQL, too, and fetches one by calling a function of its schema. That call
+is timed here with its commit, on the same server and at the same depths, without procrastinate's worker,
+which is slower. It must be installed in an environment of its own:
+
+    python3 -m venv .peers/procrastinate
+    .peers/procrastinate/bin/pip install procrastinate==3.10.0 'psycopg[binary]'
+"""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from stoker.control import store
 from stoker.control.store import Conn, Store
@@ -179,3 +192,56 @@ async def together(calls: list[Callable[[], Awaitable[Any]]]) -> tuple[float, li
     began = time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
     return time.perf_counter() - began, answers
+
+
+# ---- procrastinate -------------------------------------------------------------------------------
+
+PROCRASTINATE = Path(__file__).resolve().parent.parent / ".peers" / "procrastinate" / "bin" / "procrastinate"
+
+_PEER_FILL = """
+ALTER TABLE procrastinate_jobs DISABLE TRIGGER USER;
+INSERT INTO procrastinate_jobs (queue_name, task_name, args)
+    SELECT 'echo', 'echo', '{"prompt": "a lighthouse in a storm", "seed": 7}' FROM generate_series(1, %d);
+ALTER TABLE procrastinate_jobs ENABLE TRIGGER USER;
+"""
+_PEER_FETCH = "SELECT id FROM procrastinate_fetch_job_v2(ARRAY['echo'], %s)"
+_PEER_FINISH = "SELECT procrastinate_finish_job_v1(%s, 'succeeded', false)"
+_PEER_DEFER = """
+INSERT INTO procrastinate_jobs (queue_name, task_name, args)
+VALUES ('echo', 'echo', '{"prompt": "a lighthouse in a storm", "seed": 7}')
+"""
+
+
+def peer_schema() -> str | None:
+    """The SQL of procrastinate's schema; None if it is not installed."""
+    if not PROCRASTINATE.exists():
+        return None
+    command = [str(PROCRASTINATE), "schema", "--read"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def peer_claims(url: str, installs: str, depth: int, number: int) -> list[float]:
+    """The seconds of each of `number` claims by one worker; the queue has `depth` jobs before each."""
+    with psycopg.connect(url, autocommit=True) as conn:
+        _execute(conn, installs)
+        _execute(conn, _PEER_FILL % depth)
+        _execute(conn, "VACUUM ANALYZE procrastinate_jobs")
+        _execute(conn, "CHECKPOINT")
+        row = conn.execute("INSERT INTO procrastinate_workers DEFAULT VALUES RETURNING id").fetchone()
+        assert row is not None
+        return [_peer_claim(conn, row[0]) for _ in range(number)]
+
+
+def _execute(conn: psycopg.Connection[Any], statements: str) -> None:
+    conn.execute(statements.encode())
+
+
+def _peer_claim(conn: psycopg.Connection[Any], worker: int) -> float:
+    began = time.perf_counter()
+    row = conn.execute(_PEER_FETCH, (worker,)).fetchone()
+    took = time.perf_counter() - began
+    assert row is not None
+    assert row[0] is not None
+    conn.execute(_PEER_FINISH, (row[0],))
+    conn.execute(_PEER_DEFER)
+    return took
