@@ -50,6 +50,15 @@ def _no_subreaper_afterwards() -> Iterator[None]:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _what_a_module_leaves_stays() -> Iterator[None]:
+    """Its garbage is collected, and reported as its own; what else it leaves (imports, caches) stays, and the
+    collector need not go through it for the next module: that takes 0.3 s each time by the end."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _no_server_of_commands_afterwards() -> Iterator[None]:
     yield

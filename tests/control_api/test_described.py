@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from described import Described
 from fake_plane import KEY, FakePlane
+from invocations import OPERATIONS, WITH_QUESTIONS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 from virtual_loop import VirtualLoop
@@ -19,26 +19,6 @@ from stoker.control.api.settings import ApiSettings
 from stoker.control.rules.events import JobState
 from stoker.control.streams import AttemptLog, StoredChunk
 from stoker.control.types import JobView
-
-OPERATIONS = [
-    "POST /v2/{endpoint_id}/run",
-    "POST /v2/{endpoint_id}/runsync",
-    "GET /v2/{endpoint_id}/status/{job_id}",
-    "POST /v2/{endpoint_id}/status/{job_id}",
-    "GET /v2/{endpoint_id}/status-sync/{job_id}",
-    "POST /v2/{endpoint_id}/status-sync/{job_id}",
-    "GET /v2/{endpoint_id}/stream/{job_id}",
-    "POST /v2/{endpoint_id}/stream/{job_id}",
-    "POST /v2/{endpoint_id}/cancel/{job_id}",
-    "POST /v2/{endpoint_id}/retry/{job_id}",
-    "POST /v2/{endpoint_id}/purge-queue",
-    "GET /v2/{endpoint_id}/requests",
-    "GET /v2/{endpoint_id}/logs/{job_id}",
-    "POST /v2/{endpoint_id}/files",
-    "GET /v2/{endpoint_id}/health",
-]
-WITH_QUESTIONS = [one for one in OPERATIONS if re.search("/(run|status|stream|requests)", one)]
-"""The others can be asked wrongly by their path only."""
 
 DONE = JobView("", "", JobState.COMPLETED, 0.0, worker="w", delay_ms=1, execution_ms=2, output=b'{"x":1}')
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from described import Described
-from test_described import OPERATIONS, WITH_QUESTIONS
+from invocations import OPERATIONS, WITH_QUESTIONS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "control_plane"))
 from plane_world import endpoint, one, world

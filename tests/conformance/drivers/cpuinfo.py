@@ -1,0 +1,1 @@
+../../handlers_protocol/cpuinfo.py
