@@ -25,11 +25,6 @@ class Metering:
     def ended(self) -> None:
         self.step(usage.Ended(loop_time()))
 
-    def jobs(self, at: float, count: int) -> None:
-        """So many jobs run now."""
-        if usage.jobs_matter(self._meter, count):
-            self.step(usage.Jobs(at, count))
-
     def step(self, event: usage.Event) -> None:
         self._meter, spans = usage.step(self._meter, event)
         for span in spans:

@@ -81,11 +81,6 @@ class Tick(Struct, frozen=True):
 Event: TypeAlias = Began | Ready | Jobs | Ended | Tick
 
 
-def jobs_matter(meter: Meter, count: int) -> bool:
-    """Whether Jobs with this count would change anything: only the first to begin and the last to end do."""
-    return (count > 0) != (meter.state == "running")
-
-
 def step(meter: Meter, event: Event) -> tuple[Meter, tuple[Usage, ...]]:
     """The meter after `event`, and the spans that have ended."""
     if isinstance(event, Began):

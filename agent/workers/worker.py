@@ -106,7 +106,8 @@ class Worker:
         if len(self.running) >= self._life.slots:
             return f"worker {self.name} is busy"
         self.running.add(key)
-        self._metering.jobs(at, len(self.running))
+        if len(self.running) == 1:
+            self._metering.step(usage.Jobs(at, 1))
         return None
 
     def run(self, key: AttemptKey, frame: Frame) -> TailListener | None:
@@ -134,7 +135,8 @@ class Worker:
     def release(self, key: AttemptKey, at: float) -> None:
         """The attempt's slot is free."""
         self.running.discard(key)
-        self._metering.jobs(at, len(self.running))
+        if not self.running:
+            self._metering.step(usage.Jobs(at, 0))
         if key in self._held_by:
             self.hold(key, held=False)
         if not self.running and self._life and isinstance(self._life.state, process_machine.Draining):
