@@ -31,9 +31,9 @@ from stoker.control.jobs.queries import JobQueries
 from stoker.control.jobs.uploaded_files import UploadedFiles
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.jobs.webhooks import Post, Webhooks
-from stoker.control.nodes.assigner import Assigner
 from stoker.control.nodes.nodes import Nodes
 from stoker.control.nodes.reports import NodeReports
+from stoker.control.nodes.session import Assigner
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
 from stoker.control.resources import Management
@@ -82,7 +82,7 @@ class Plane:
         self.scaling = scaling = WorkerScaling(
             cluster, endpoints, desired, secrets.fill, volumes.rooms, clock, rng
         )
-        assigner = Assigner(settings, artifacts, cluster, sessions, waiters, clock)
+        assigner = Assigner(settings, artifacts, cluster, sessions.by_node, waiters, clock)
         self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
         changes = JobChanges(waiters, dispatch, sessions.cancel)
         self.management = Management(

@@ -19,8 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from stoker.wire.codec import Decoder, encode
-from stoker.wire.convert import WireError
+from stoker.wire.codec import Decoder, WireError, encode
 from stoker.wire.messages import FromAgent, FromControl, LogLines, LogWanted
 from stoker.wire.parts import PARTS_MAX, UNCOUNTED_BYTES
 from stoker.wire.streams import StreamEnded

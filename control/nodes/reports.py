@@ -88,7 +88,7 @@ class NodeReports:
         try:
             if beat is not None:
                 await self._beat(session, beat)
-            good, rejected = session.assigned.sift(reports)
+            good, rejected = validation.sift(reports, session.assigned)
             if good:
                 freed = self._apply_to_cluster(session, good)
                 try:
@@ -113,10 +113,11 @@ class NodeReports:
             log.info("node %s is about to go: its workers get no more jobs", session.node)
             self._scaling.leaves(session.node)
 
-    async def _answer_rejected(self, session: NodeSession, rejected: Sequence[Report]) -> None:
+    async def _answer_rejected(self, session: NodeSession, rejected: Sequence[tuple[Report, str]]) -> None:
         """An attempt that is not the node's is to stop there; one that is, and whose end cannot be taken, has
         ended: its job is given out again."""
-        for report in rejected:
+        for report, why in rejected:
+            session.assigned.log_once(type(report.body).__name__, why)
             match report.body:
                 case Outcome(job=job, attempt=attempt) if (
                     AttemptKey(job, attempt) in session.assigned.attempts

@@ -12,10 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from stoker.control.rules.validation import AssignedAttempt, AssignedWorker, InvalidReport, believed
+from stoker.control.config.settings import PlaneSettings
+from stoker.control.jobs.artifacts import Artifacts
+from stoker.control.jobs.waiters import JobWaiters
+from stoker.control.rules.submissions import S3Config
+from stoker.control.rules.validation import AssignedAttempt, AssignedWorker
 from stoker.control.scheduling.cluster_state import ClusterState
+from stoker.control.types import Claimed
+from stoker.wire import names
 from stoker.wire.messages import (
     Ack,
     Assign,
@@ -24,6 +31,7 @@ from stoker.wire.messages import (
     Cancel,
     Desired,
     FromControl,
+    Grant,
     HeldAttempt,
     Outcome,
     Refused,
@@ -50,7 +58,7 @@ ENDED = 4096
 
 
 class AssignedToNode:
-    """What this process assigned to one node in one session: `validation.Given`.
+    """What this process assigned to one node in one session: `validation.Assignments`.
 
     Workers are in the cluster state, pods and volumes in their books; `pods` and `volumes` say which of them
     the node was sent. Attempts are kept here: from their Assign, or from the Hello that named them, until
@@ -112,20 +120,6 @@ class AssignedToNode:
                 "Hello", f"worker {attempt.worker[:80]!r} is not one that control gave to this node"
             )
         return held is not None and held.node == self._node
-
-    def sift(self, reports: Sequence[Report]) -> tuple[list[Report], list[Report]]:
-        """What may be acted upon, cleaned, in order; and what may not, which is logged."""
-        good: list[Report] = []
-        rejected: list[Report] = []
-        for report in reports:
-            try:
-                body = believed(report.body, self)
-            except InvalidReport as error:
-                rejected.append(report)
-                self.log_once(type(report.body).__name__, str(error))
-            else:
-                good.append(report if body is report.body else Report(report.number, body))
-        return good, rejected
 
     def log_once(self, kind: str, why: str) -> None:
         """One line for each kind of message and session: a flood of them does not fill the log."""
@@ -307,3 +301,67 @@ def _slice(assigns: list[Assign]) -> tuple[list[Assign], list[Assign]]:
         if n and size > MESSAGE_INPUTS:
             return assigns[:n], assigns[n:]
     return assigns, []
+
+
+class Assigner:
+    """Makes the Assign of a claimed job, and passes it to the session of the job's node; `sessions` are by
+    node."""
+
+    def __init__(
+        self,
+        settings: PlaneSettings,
+        artifacts: Artifacts,
+        cluster: ClusterState,
+        sessions: Mapping[str, NodeSession],
+        waiters: JobWaiters,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._artifacts = artifacts
+        self._cluster = cluster
+        self._sessions = sessions
+        self._waiters = waiters
+        self._clock = clock
+
+    def assign(self, claimed: Claimed) -> None:
+        self._waiters.changed(claimed.job)  # whoever follows its logs has a node to ask now
+        session = self._sessions.get(claimed.node)
+        if session is None:
+            return
+        worker = self._cluster.workers.get(claimed.worker)
+        prefix = names.attempt_prefix(claimed.endpoint, claimed.job, claimed.attempt)
+        assign = Assign(
+            job=claimed.job,
+            attempt=claimed.attempt,
+            worker=claimed.worker,
+            input=claimed.input,
+            input_ref=claimed.input_ref,
+            execution_timeout_ms=claimed.execution_timeout_ms,
+            ttl_s=max(claimed.expires_at - self._clock(), 0.0),
+            grant=replace(
+                self._artifacts.grant,
+                prefix=prefix,
+                account=claimed.account,
+                job=claimed.job,
+                attempt=claimed.attempt,
+            ),
+            prices=worker.prices if worker else (),
+            files_grant=self._own_grant(claimed.s3, prefix, claimed.account) if claimed.s3 else None,
+            private_inputs=self._settings.allow_private_addresses,
+        )
+        session.assign(assign)
+
+    def _own_grant(self, own: S3Config, prefix: str, account: str) -> Grant:
+        """The caller's own bucket. The caller chose its address: only the operator may allow private ones."""
+        folder = f"{own.object_path.strip('/')}/" if own.object_path.strip("/") else ""
+        return Grant(
+            endpoint_url=own.endpoint_url,
+            public_endpoint=own.endpoint_url,
+            region="",
+            bucket=own.bucket,
+            prefix=folder + prefix,
+            access_id=own.access_id,
+            access_secret=own.access_secret,
+            guarded=not self._settings.allow_private_addresses,
+            account=account,
+        )

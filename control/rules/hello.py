@@ -6,12 +6,10 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from stoker.control.rules.field_limits import FACT_MAX, NAME, NUMBER_MAX
 from stoker.control.rules.validation import (
     DEVICES_MAX,
-    FACT_MAX,
     HELD_MAX,
-    NAME,
-    NUMBER_MAX,
     AssignedWorker,
     InvalidReport,
     check_slots,

@@ -6,36 +6,34 @@
                   └── no: InvalidReport, which names the field ──> one line in the log, and nothing else
 
 docs/security.md has the same rules as a table. Pure: `Assignments` looks up what the node was given; time,
-the store and the log are the caller's. `believed` checks every kind of report, `paid` who pays usage,
+the store and the log are the caller's. `sift` checks every kind of report, `paid` who pays usage,
 `printed` the lines of a log; `control.rules.hello` checks a Hello and a beat.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar, get_args
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
-from stoker.wire import json_text, messages
+import msgspec
+import orjson
+
+from stoker.control.rules.field_limits import ANY, FIELDS, NAME, NAME_MAX
 from stoker.wire.messages import (
     Artifact,
     AttemptKey,
     Chunk,
-    Device,
-    DeviceSample,
-    HeldWorker,
-    Hello,
     LogLines,
     Outcome,
     PodState,
-    PortMapping,
     Price,
     Progress,
     Ref,
     Refused,
     Released,
-    ReportBody,
+    Report,
     Span,
     Uploading,
     Usage,
@@ -45,15 +43,6 @@ from stoker.wire.messages import (
 
 T = TypeVar("T")
 
-NUMBER_MAX = 2**63 - 1
-"""What a column of the store holds."""
-
-AMOUNT_MAX = 2**53
-"""Of what a job took or made: sums of many are still numbers that a column holds."""
-
-NANO_USD_MAX = 10**15
-"""A million US dollars, for one span."""
-
 INLINE_MAX = 1024 * 1024
 """Bytes of an output, a piece or a progress value within a message; what is larger lies elsewhere."""
 
@@ -61,63 +50,13 @@ HELD_MAX = 8192
 """Of each kind of thing that a Hello names. An agent's outbox holds half as many reports."""
 
 DEVICES_MAX = 256
-NAME_MAX = 256
-FACT_MAX = 4096
 
-NAME = re.compile(rf"[^\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
-_WORKER_STATES = frozenset(get_args(messages.WorkerPhase))
-_POD_STATES = frozenset(get_args(messages.PodPhase))
-_ENDS = frozenset(get_args(messages.End))
-_DEVICE_KINDS = frozenset(get_args(messages.DeviceKind))
+_LARGE_EXPONENT = re.compile(rb"[eE]\+?[0-9]{3}")
+_JSON = msgspec.json.Decoder(msgspec.Raw)
+"""Checks the syntax without making values."""
+
 _USAGE = {"worker": frozenset({"starting", "running", "idle"}), "pod": frozenset({"running"})}
-
-
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    """`numbers` are at most so large, `names` have no control characters, `choices` are one of these. `texts`
-    are for people: so many of their characters are kept, and no NUL, which PostgreSQL does not store."""
-
-    numbers: Mapping[str, int] = field(default_factory=dict)
-    names: tuple[str, ...] = ()
-    choices: Mapping[str, Collection[str]] = field(default_factory=dict)
-    texts: Mapping[str, int | None] = field(default_factory=dict)
-
-
-_ANY = _Fields()
-_FIELDS: Mapping[type[Any], _Fields] = {
-    Refused: _Fields(texts={"reason": None}),
-    Outcome: _Fields(
-        numbers={"wait_ms": AMOUNT_MAX, "execution_ms": AMOUNT_MAX, "log_first": AMOUNT_MAX},
-        choices={"end": _ENDS},
-        texts={"worker": None, "error": None, "log": None},
-    ),
-    Ref: _Fields({"size": NUMBER_MAX}, ("sha256",)),
-    Artifact: _Fields({"size": NUMBER_MAX}, ("sha256", "media_type")),
-    Span: _Fields({"quantity": AMOUNT_MAX, "nano_usd": NANO_USD_MAX}, ("kind", "unit")),
-    WorkerState: _Fields(
-        choices={"state": _WORKER_STATES}, texts={"reason": None, "log_tail": None, "serves": NAME_MAX}
-    ),
-    PodState: _Fields(
-        {"started_ms": NUMBER_MAX}, choices={"state": _POD_STATES}, texts={"reason": None, "log_tail": None}
-    ),
-    PortMapping: _Fields({"private": 65535, "public": 65535}, choices={"protocol": ("http", "tcp", "udp")}),
-    VolumeUsed: _Fields({"used_bytes": NUMBER_MAX}),
-    Usage: _Fields(
-        {"n": NUMBER_MAX, "began_ms": NUMBER_MAX, "ended_ms": NUMBER_MAX, "version": NUMBER_MAX},
-        ("owner", "boot"),
-    ),
-    Hello: _Fields(
-        {"first_unacked": 2**64 - 1}, ("node", "boot"), texts={"name": NAME_MAX, "agent_version": 64}
-    ),
-    Device: _Fields(
-        {"memory_total": NUMBER_MAX}, ("uuid", "name", "parent", "driver"), choices={"kind": _DEVICE_KINDS}
-    ),
-    HeldWorker: _Fields(choices={"state": _WORKER_STATES}, texts={"serves": NAME_MAX}),
-    DeviceSample: _Fields(texts={"ill": FACT_MAX}),
-    LogLines: _Fields({"first": AMOUNT_MAX}),
-}
-"""What the fields of each message may hold, whoever sends it."""
 
 
 class InvalidReport(Exception):
@@ -163,10 +102,18 @@ class Assignments(Protocol):
 # ---- reports ------------------------------------------------------------------------------------
 
 
-def believed(body: ReportBody, assigned: Assignments) -> ReportBody:
-    """The report as it may be acted upon. Raises InvalidReport."""
-    report: ReportBody = _RULES[type(body)](checked(body), assigned)
-    return report
+def sift(reports: Iterable[Report], assigned: Assignments) -> tuple[list[Report], list[tuple[Report, str]]]:
+    """What may be acted upon, cleaned, in order; and what may not, and why."""
+    good: list[Report] = []
+    rejected: list[tuple[Report, str]] = []
+    for report in reports:
+        try:
+            body = _RULES[type(report.body)](checked(report.body), assigned)
+        except InvalidReport as error:
+            rejected.append((report, str(error)))
+        else:
+            good.append(report if body is report.body else Report(report.number, body))
+    return good, rejected
 
 
 def _progress(report: Progress, assigned: Assignments) -> Progress:
@@ -208,7 +155,7 @@ def _outcome(report: Outcome, assigned: Assignments) -> Outcome:
     if len(report.output) > INLINE_MAX:
         flaw: str | None = f"of {len(report.output)} bytes came in a message, which may have {INLINE_MAX}"
     else:
-        flaw = json_text.flaw(report.output)
+        flaw = json_flaw(report.output)
     if flaw is None:
         return report
     # No caller could read it: its job fails, as another try would bring it again.
@@ -326,7 +273,7 @@ def printed(report: LogLines, node: str, runs_at: str) -> None:
 
 def checked(report: T, where: str = "") -> T:
     """The same, its texts cleaned, if its fields hold what they may. Raises InvalidReport."""
-    rules = _FIELDS.get(type(report), _ANY)
+    rules = FIELDS.get(type(report), ANY)
     for name, most in rules.numbers.items():
         value = getattr(report, name)
         if value is not None and not 0 <= value <= most:
@@ -381,9 +328,27 @@ def check_slots(slots: int | None, worker: AssignedWorker) -> None:
 def _json(name: str, value: bytes) -> None:
     if len(value) > INLINE_MAX:
         raise InvalidReport(f"{name} must have at most {INLINE_MAX} bytes, not {len(value)}")
-    flaw = json_text.flaw(value)
+    flaw = json_flaw(value)
     if flaw is not None:
         raise InvalidReport(f"{name} {flaw}")
+
+
+def json_flaw(text: bytes) -> str | None:
+    """Why not every parser would accept these bytes as JSON, as the end of a sentence; None where each would.
+
+    Stricter than Python's own reader: no NaN, no Infinity, no number out of a double's range, only UTF-8, and
+    no lone surrogate. Cheap: no value is built.
+    """
+    try:
+        _JSON.decode(text)
+        text.decode("utf-8")
+        if _LARGE_EXPONENT.search(text):
+            orjson.loads(text)
+    except UnicodeDecodeError as error:
+        return f"is no UTF-8 at byte {error.start}"
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        return f"is no JSON: {error}"
+    return None
 
 
 def few(name: str, values: Collection[Any], most: int) -> None:

@@ -21,9 +21,8 @@ from vocabulary import instances
 
 from stoker.control.rules.events import JobState
 from stoker.control.types import EndpointVersion
-from stoker.wire import convert
-from stoker.wire.codec import Decoder
-from stoker.wire.convert import WireError
+from stoker.wire import codec
+from stoker.wire.codec import Decoder, WireError
 from stoker.wire.messages import FromAgent, LogLines
 from stoker.wire.streams import StreamEnded
 
@@ -33,7 +32,7 @@ TWO = EndpointVersion("/h/echo.py:handler", concurrency=2)
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     """A message of which some bytes are others, or missing."""
-    data = bytearray(convert.WRITERS[FromAgent](draw(instances(FromAgent))).SerializeToString())
+    data = bytearray(codec.WRITERS[FromAgent](draw(instances(FromAgent))).SerializeToString())
     for _ in range(draw(st.integers(0, 4))):
         if data:
             at = draw(st.integers(0, len(data) - 1))

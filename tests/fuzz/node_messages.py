@@ -30,11 +30,11 @@ from memory_store import memory_store
 
 from stoker.control import store
 from stoker.control.nodes.session import AssignedToNode
-from stoker.control.rules.validation import AssignedAttempt, InvalidReport
+from stoker.control.rules.validation import AssignedAttempt, InvalidReport, sift
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker
 from stoker.control.types import Endpoint, EndpointVersion, NewJob, Slot
 from stoker.wire import agent_pb2
-from stoker.wire.convert import WRITERS, WireError
+from stoker.wire.codec import WRITERS, WireError
 from stoker.wire.fragments import FIRST_MAX, REPORTED_MAX
 from stoker.wire.messages import (
     Artifact,
@@ -95,7 +95,7 @@ class Node:
             self.greets(message.hello)
         if message.beat is not None:
             sampled(message.beat.samples, {"g"})
-        good, rejected = self.assigned.sift(message.reports)
+        good, rejected = sift(message.reports, self.assigned)
         seen["reports believed"] += len(good)
         seen["reports not believed"] += len(rejected)
         if good:

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from vocabulary import KINDS, instances
 
-from stoker.wire import agent_pb2, convert
+from stoker.wire import agent_pb2, codec
 from stoker.wire.codec import Decoder, encode
 from stoker.wire.messages import Assign, DeviceSample, FromAgent, FromControl, Outcome, Progress, Report
 
 
 def proto_of(message: Any) -> Any:
-    return convert.WRITERS[type(message)](message)
+    return codec.WRITERS[type(message)](message)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -30,7 +30,7 @@ def test_every_message_survives_the_round_trip(kind: type[Any], data: st.DataObj
     message = data.draw(instances(kind))
     proto = proto_of(message)
     again = type(proto).FromString(proto.SerializeToString())
-    assert convert.READERS[kind](again) == message
+    assert codec.READERS[kind](again) == message
 
 
 @given(instances(FromAgent))
@@ -54,7 +54,7 @@ def test_dataclass_and_message_have_the_same_fields(kind: type[Any]) -> None:
     theirs = {field.name for field in getattr(agent_pb2, kind.__name__).DESCRIPTOR.fields}
     ours = {field.name for field in dataclasses.fields(kind)}
     if kind is Report:
-        ours = {"number", *map(convert.arm, convert.BODIES)}
+        ours = {"number", *map(codec.arm, codec.BODIES)}
     assert theirs - {"fragment", "last_fragment"} == ours
 
 
@@ -68,12 +68,12 @@ def test_unknown_is_absent_and_zero_is_zero() -> None:
     assert not unknown.HasField("memory_used")
     assert zero.HasField("memory_used")
     assert zero.HasField("power")
-    assert convert.READERS[DeviceSample](zero) == DeviceSample("gpu", memory_used=0, power=0.0)
+    assert codec.READERS[DeviceSample](zero) == DeviceSample("gpu", memory_used=0, power=0.0)
 
 
 def test_an_empty_output_is_not_a_missing_one() -> None:
     empty = Outcome("job", 1, "w", "completed", output=b"")
-    assert convert.READERS[Outcome](proto_of(empty)).output == b""
+    assert codec.READERS[Outcome](proto_of(empty)).output == b""
 
 
 def test_a_lone_surrogate_goes_out_as_a_question_mark() -> None:
@@ -91,15 +91,15 @@ def test_a_lone_surrogate_goes_out_as_a_question_mark() -> None:
     [Progress("job", -1, b""), Progress("job", 2**32, b""), Assign("job", 1, "w", input="text")],  # type: ignore[arg-type]
 )
 def test_what_cannot_be_written_is_named(message: Any) -> None:
-    with pytest.raises(convert.WireError, match=f"a {type(message).__name__} cannot be written"):
+    with pytest.raises(codec.WireError, match=f"a {type(message).__name__} cannot be written"):
         encode(message)
 
 
 def test_bytes_that_are_no_message() -> None:
-    with pytest.raises(convert.WireError, match="3 bytes are no FromAgent"):
+    with pytest.raises(codec.WireError, match="3 bytes are no FromAgent"):
         Decoder(FromAgent).read(b"\xff\xff\xff")
 
 
 def test_a_report_body_of_a_later_version_is_refused() -> None:
-    with pytest.raises(convert.WireError, match="report 9 has no body"):
+    with pytest.raises(codec.WireError, match="report 9 has no body"):
         Decoder(FromAgent).read(agent_pb2.FromAgent(reports=[agent_pb2.Report(number=9)]).SerializeToString())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.wire import agent_pb2, codec
-from stoker.wire.convert import WireError
+from stoker.wire.codec import WireError
 from stoker.wire.fragments import FRAGMENT_MAX, MESSAGE_MAX, FragmentError, Joiner, split
 from stoker.wire.messages import Assign, Beat, FromAgent, FromControl, Progress, Report
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from vocabulary import instances
 
-from stoker.wire import agent_pb2, codec, convert
-from stoker.wire.convert import WireError
+from stoker.wire import agent_pb2, codec
+from stoker.wire.codec import WireError
 from stoker.wire.messages import FromAgent, FromControl, LogLines
 from stoker.wire.parts import PARTS_MAX, SMALLEST, PartCounter
 
@@ -37,7 +37,7 @@ def parts(proto: Any) -> int:
 
 @given(instances(FromAgent))
 def test_parts_are_those_that_are_parsed(message: FromAgent) -> None:
-    proto = convert.WRITERS[FromAgent](message)
+    proto = codec.WRITERS[FromAgent](message)
     assert COUNTER.count(proto.SerializeToString(), 1 << 30) == parts(proto)
 
 
@@ -49,7 +49,7 @@ def test_any_bytes_are_counted_as_far_as_the_limit(data: bytes, most: int) -> No
 
 @given(instances(FromAgent))
 def test_few_bytes_have_few_parts(message: FromAgent) -> None:
-    data = convert.WRITERS[FromAgent](message).SerializeToString()
+    data = codec.WRITERS[FromAgent](message).SerializeToString()
     assert COUNTER.count(data, 1 << 30) * SMALLEST <= len(data)
 
 

@@ -1,7 +1,7 @@
 """Messages between an agent and the control plane, as plain frozen dataclasses.
 
 Both sides and the simulation use these classes. Protocol Buffers appear only in the gRPC adapters, through
-`wire.convert`. Payloads (`input`, `output`, `value`) are JSON text in bytes, so that no part between the
+`wire.codec`. Payloads (`input`, `output`, `value`) are JSON text in bytes, so that no part between the
 caller and the handler parses what it need not read.
 
     agent                                   control
