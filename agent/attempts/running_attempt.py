@@ -137,7 +137,11 @@ class RunningAttempt:
         if self.started is not None:
             wait_ms = round((self.started - self.arrived) * 1000)
             execution_ms = round(((self.ended or self.started) - self.started) * 1000)
-        spans = execution_span(assign.prices, execution_ms, len(self.worker.spec.devices))
+        spans = self.spans if completed else ()
+        device_ms = execution_ms * len(self.worker.spec.devices)
+        if device_ms > 0:  # it ran, and on a device
+            price = sum(price.nano_usd for price in assign.prices if price.metric == DEVICE_MS)
+            spans = (Span("execution", DEVICE_MS, device_ms, device_ms * price), *spans)
         return Outcome(
             assign.job,
             assign.attempt,
@@ -149,20 +153,11 @@ class RunningAttempt:
             retryable=verdict.retryable,
             wait_ms=wait_ms,
             execution_ms=execution_ms,
-            spans=spans + self.spans if completed else spans,
+            spans=spans,
             artifacts=tuple(payload.uploaded[n] for n in sorted(payload.uploaded)) if completed else (),
             log=self.log,
             log_first=self.log_first,
         )
-
-
-def execution_span(prices: Sequence[Price], execution_ms: int, devices: int) -> tuple[Span, ...]:
-    """The device time of an attempt; none when it never ran or had no device."""
-    quantity = execution_ms * devices
-    if quantity <= 0:
-        return ()
-    price = sum(price.nano_usd for price in prices if price.metric == DEVICE_MS)
-    return (Span("execution", DEVICE_MS, quantity, quantity * price),)
 
 
 def output_cost(prices: Sequence[Price], metrics: Mapping[str, int]) -> tuple[tuple[Span, ...], int]:

@@ -49,6 +49,8 @@ _OVERHEAD = 160
 
 @dataclass(frozen=True, slots=True)
 class Item:
+    """`size`: about how many bytes it takes on the wire."""
+
     number: int
     at: float
     size: int
@@ -90,22 +92,6 @@ def key_of(body: ReportBody) -> AttemptKey | None:
     return AttemptKey(body.job, body.attempt)
 
 
-def size_of(body: ReportBody) -> int:
-    """About how many bytes it takes on the wire."""
-    match body:
-        case Progress(value=value) | Chunk(value=value):
-            return _OVERHEAD + len(value)
-        case Outcome(output=output, error=error, spans=spans, artifacts=artifacts, log=log):
-            text = len(error or "") + sum(map(len, log))
-            return _OVERHEAD * (1 + len(spans) + 2 * len(artifacts)) + len(output or b"") + 4 * text
-        case WorkerState(reason=reason, log_tail=tail) | PodState(reason=reason, log_tail=tail):
-            return _OVERHEAD + 4 * (len(reason) + sum(map(len, tail)))
-        case Refused(reason=reason):
-            return _OVERHEAD + 4 * len(reason)
-        case Uploading() | Released() | VolumeUsed() | Usage():
-            return _OVERHEAD
-
-
 def durable(body: ReportBody) -> bool:
     """Whether it means something to control after the agent has died."""
     return isinstance(body, Outcome | Chunk | Usage | Refused)
@@ -128,8 +114,21 @@ def add(box: Outbox, body: ReportBody, at: float) -> Outbox:
         box = _end_progress(box, AttemptKey(body.job, body.attempt), at)
     if isinstance(body, Usage):
         box, body = _joined(box, body)
-    item = Item(box.next, at, size_of(body), body)
-    size, items = box.size + item.size, (*box.items, item)
+    size = _OVERHEAD
+    match body:
+        case Progress(value=value) | Chunk(value=value):
+            size += len(value)
+        case Outcome(output=output, error=error, spans=spans, artifacts=artifacts, log=log):
+            size += _OVERHEAD * (len(spans) + 2 * len(artifacts)) + len(output or b"")
+            size += 4 * (len(error or "") + sum(map(len, log)))
+        case WorkerState(reason=reason, log_tail=tail) | PodState(reason=reason, log_tail=tail):
+            size += 4 * (len(reason) + sum(map(len, tail)))
+        case Refused(reason=reason):
+            size += 4 * len(reason)
+        case Uploading() | Released() | VolumeUsed() | Usage():
+            pass
+    items = (*box.items, Item(box.next, at, size, body))
+    size += box.size
     full = box.full or size >= FULL_BYTES or len(items) >= FULL_COUNT
     was = box.sent, box.progress, box.saved, box.saved_at, box.ever_sent
     return Outbox(box.next + 1, items, size, *was, full)
