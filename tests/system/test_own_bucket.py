@@ -9,8 +9,11 @@ import contextlib
 import json
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from stack import START_S, Stack, fetched, files_below, queue_endpoint, running, until
@@ -20,6 +23,12 @@ from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
 FILE = queue_endpoint("file", "file_ok.py")
 USES = queue_endpoint("uses", "uses_its_bucket.py")
 PRIVATE_ALLOWED = "allow_private_addresses = true\n"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running(tmp_path_factory.mktemp("stack"), PRIVATE_ALLOWED, FILE, USES) as made:
+        yield made
 
 
 def own_bucket(stack: Stack) -> dict[str, str]:
@@ -55,19 +64,18 @@ def run(stack: Stack, bucket: dict[str, str], text: str) -> dict[str, Any]:
     return stack.runsync("file", {"text": text}, s3Config=bucket)
 
 
-def test_files_land_in_the_callers_bucket(tmp_path: Path) -> None:
-    with running(tmp_path, PRIVATE_ALLOWED, FILE) as stack:
-        bucket = own_bucket(stack)
-        record = run(stack, bucket, "for the caller")
-        assert record["status"] == "COMPLETED", record
-        objects = tmp_path / "data" / "objects"
-        [found] = names_below(objects / "callers")
-        assert found == f"results/today/file/{record['id']}/1/0-hello.txt"
-        url = record["output"]["greeting"]
-        assert f"/callers/{found}?" in url
-        assert fetched(url).content == b"for the caller"
-        assert not [path for path in names_below(objects / "stoker") if record["id"] in path]
-        secret_is_nowhere(stack, bucket["accessSecret"])
+def test_files_land_in_the_callers_bucket(stack: Stack) -> None:
+    bucket = own_bucket(stack)
+    record = run(stack, bucket, "for the caller")
+    assert record["status"] == "COMPLETED", record
+    objects = stack.folder / "data" / "objects"
+    [found] = [name for name in names_below(objects / "callers") if record["id"] in name]
+    assert found == f"results/today/file/{record['id']}/1/0-hello.txt"
+    url = record["output"]["greeting"]
+    assert f"/callers/{found}?" in url
+    assert fetched(url).content == b"for the caller"
+    assert not [path for path in names_below(objects / "stoker") if record["id"] in path]
+    secret_is_nowhere(stack, bucket["accessSecret"])
 
 
 def test_a_callers_bucket_on_a_private_address_is_refused_at_once(tmp_path: Path) -> None:
@@ -83,22 +91,21 @@ def test_a_callers_bucket_on_a_private_address_is_refused_at_once(tmp_path: Path
         secret_is_nowhere(stack, bucket["accessSecret"])
 
 
-def test_a_handler_that_uploads_by_itself_gets_the_bucket_and_may_print_it(tmp_path: Path) -> None:
-    with running(tmp_path, PRIVATE_ALLOWED, USES) as stack:
-        bucket = own_bucket(stack)
-        secret = bucket["accessSecret"]
-        done = stack.runsync("uses", {}, s3Config=bucket)
-        assert done["output"] == {"bucket": "callers", "path": "results/today", "known": len(secret)}
-        failed = stack.runsync("uses", {"raise": True}, s3Config=bucket)
-        assert failed["status"] == "FAILED"
-        assert "refused {'accessId'" in failed["error"]
-        assert any("with {'accessId'" in line for line in failed["logs"])
-        assert secret not in json.dumps(failed)
-        secret_is_nowhere(stack, secret)
+def test_a_handler_that_uploads_by_itself_gets_the_bucket_and_may_print_it(stack: Stack) -> None:
+    bucket = own_bucket(stack)
+    secret = bucket["accessSecret"]
+    done = stack.runsync("uses", {}, s3Config=bucket)
+    assert done["output"] == {"bucket": "callers", "path": "results/today", "known": len(secret)}
+    failed = stack.runsync("uses", {"raise": True}, s3Config=bucket)
+    assert failed["status"] == "FAILED"
+    assert "refused {'accessId'" in failed["error"]
+    assert any("with {'accessId'" in line for line in failed["logs"])
+    assert secret not in json.dumps(failed)
+    secret_is_nowhere(stack, secret)
 
 
-def test_a_bucket_that_cannot_be_reached_is_the_jobs_reason_while_it_is_tried(tmp_path: Path) -> None:
-    with running(tmp_path, PRIVATE_ALLOWED, FILE) as stack, socket.socket() as nobody:
+def test_a_bucket_that_cannot_be_reached_is_the_jobs_reason_while_it_is_tried(stack: Stack) -> None:
+    with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and it does not listen
         bucket = own_bucket(stack) | {"endpointUrl": f"http://127.0.0.1:{nobody.getsockname()[1]}"}
         job = stack.run("file", {"text": "for the caller"}, s3Config=bucket)
@@ -121,10 +128,9 @@ def test_a_bucket_that_cannot_be_reached_is_the_jobs_reason_while_it_is_tried(tm
         secret_is_nowhere(stack, bucket["accessSecret"])
 
 
-def test_a_callers_bucket_that_refuses_its_key_fails_the_job_with_a_sentence(tmp_path: Path) -> None:
-    with running(tmp_path, PRIVATE_ALLOWED, FILE) as stack:
-        bucket = own_bucket(stack) | {"accessSecret": "not-the-secret-at-all"}
-        record = run(stack, bucket, "for the caller")
-        assert record["status"] == "FAILED", record
-        assert "check access id, secret, and rights on 'callers'" in record["error"]
-        secret_is_nowhere(stack, bucket["accessSecret"])
+def test_a_callers_bucket_that_refuses_its_key_fails_the_job_with_a_sentence(stack: Stack) -> None:
+    bucket = own_bucket(stack) | {"accessSecret": "not-the-secret-at-all"}
+    record = run(stack, bucket, "for the caller")
+    assert record["status"] == "FAILED", record
+    assert "check access id, secret, and rights on 'callers'" in record["error"]
+    secret_is_nowhere(stack, bucket["accessSecret"])

@@ -8,6 +8,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
 from preloaded import Preloaded, Server, preloaded
 from stack import SOURCE
@@ -33,6 +35,7 @@ def test_each_thread_gets_the_process_that_it_started(tmp_path: Path) -> None:
             assert printed.startswith("stoker ") if n % 2 else f"no-command-{n}" in printed
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_is_waited_for(tmp_path: Path) -> None:
     server = Server(SOURCE)
     assert started(server, tmp_path, "log", "--version").wait(60) == 0

@@ -9,7 +9,6 @@ import select
 import signal
 import sqlite3
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +22,8 @@ import pytest
 from stoker.agent.process_tree.tree import process_table
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stack import STOP_S, Stack, queue_endpoint
+from preloaded import preloaded
+from stack import SOURCE, STOP_S, Stack, queue_endpoint
 from test_protocol_workers import STOCK, program
 
 ENDPOINT = queue_endpoint("tells", "tells_what_it_sees.py", networkVolumeId="weights")
@@ -166,13 +166,12 @@ def test_half_of_a_choice_is_told_in_a_sentence(tmp_path: Path) -> None:
         (["--volume-root", "/nowhere"], "the volume root /nowhere is not a folder"),
         (["--worker-users", "1-2", "--worker-user", "nobody"], "give one of the two"),
     ):
-        command = [sys.executable, "-P", "-m", "stoker.cli", "agent", "--control", "127.0.0.1:1", *options]
-        source = str(Path(__file__).parents[2] / "src")
-        env = {**os.environ, "STOKER_JOIN_TOKEN": "jt", "PYTHONPATH": source}
-        command += ["--data-dir", str(tmp_path / "agent")]
-        ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        assert ended.returncode != 0
-        assert sentence in " ".join(ended.stderr.split())
+        command = ["agent", "--control", "127.0.0.1:1", "--data-dir", str(tmp_path / "agent"), *options]
+        env = {**os.environ, "STOKER_JOIN_TOKEN": "jt"}
+        with open(tmp_path / "printed", "wb") as printed, open(os.devnull, "wb") as ready:
+            ended = preloaded(SOURCE).start(command, env, tmp_path, printed.fileno(), ready.fileno())
+        assert ended.wait(60) != 0
+        assert sentence in " ".join((tmp_path / "printed").read_text().split())
 
 
 def others_run_it() -> bool:

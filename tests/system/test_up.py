@@ -132,8 +132,12 @@ def text_of(log: Path) -> str:
 
 def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) -> None:
     with up(tmp_path) as one:
+        assert f"export STOKER_API_KEY={one.key}" in one.said()
+        assert (tmp_path / ".stoker" / "api_key").stat().st_mode & 0o777 == 0o600
         assert one.echo(1) == {"value": 1}
         assert f"{one.url}/v2/parrot is echo" in one.said()
+        second = command(tmp_path, *COMMAND[4:])
+        assert (second.returncode, second.stderr.count("another `stoker up` is running")) == (1, 1)
         control, agent = one.child("control"), one.child("agent")
         for process in (control, agent):
             environment = process.environ()
@@ -215,10 +219,9 @@ def test_an_edited_handler_is_served_and_no_job_is_lost(tmp_path: Path) -> None:
         assert stoker.runsync("ours", {}, wait_ms=60_000).output == 2
 
 
-def test_a_key_is_made_once_and_shown_once(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_key_is_made_once_shown_once_and_once_revoked_named_by_its_file(tmp_path: Path) -> None:
     with up(tmp_path) as one:
-        assert f"export STOKER_API_KEY={one.key}" in one.said()
-        assert (tmp_path / ".stoker" / "api_key").stat().st_mode & 0o777 == 0o600
         key = one.key
         one.stop()
         (tmp_path / "said").write_text("")
@@ -226,6 +229,12 @@ def test_a_key_is_made_once_and_shown_once(tmp_path: Path) -> None:
         assert one.key == key
         assert key not in one.said()
         assert one.echo("again") == {"value": "again"}, "what is kept is what is valid"
+    assert command(tmp_path, "key", "list").stdout.count("file api_key") == 1
+    assert command(tmp_path, "key", "revoke", key.split("_")[1]).returncode == 0
+    refused = command(tmp_path, *COMMAND[4:])
+    assert refused.returncode == 1
+    kept = tmp_path / ".stoker" / "api_key"
+    assert f"the API key in {kept} was revoked, or has expired: remove the file" in refused.stdout
 
 
 def test_nothing_outlives_it_even_when_it_is_killed(tmp_path: Path) -> None:
@@ -263,26 +272,8 @@ def test_killed_in_mid_job_it_starts_again_once_the_old_agent_has_ended(tmp_path
         assert one.echo(2) == {"value": 2}
 
 
-def test_a_revoked_key_that_it_keeps_is_named_by_its_file(tmp_path: Path) -> None:
-    with up(tmp_path) as one:
-        key = one.key
-    assert command(tmp_path, "key", "list").stdout.count("file api_key") == 1
-    assert command(tmp_path, "key", "revoke", key.split("_")[1]).returncode == 0
-    refused = command(tmp_path, *COMMAND[4:])
-    assert refused.returncode == 1
-    kept = tmp_path / ".stoker" / "api_key"
-    assert f"the API key in {kept} was revoked, or has expired: remove the file" in refused.stdout
-
-
 def test_what_is_not_hosted_is_refused_before_anything_starts(tmp_path: Path) -> None:
     refused = command(tmp_path, "up", "--port", "0", "--hosted", "singing-video")
     assert refused.returncode == 1
     assert refused.stderr.startswith("stoker: there is no hosted endpoint 'singing-video'")
     assert not list((tmp_path / ".stoker" / "logs").iterdir())
-
-
-def test_a_second_one_on_the_same_folder_is_refused(tmp_path: Path) -> None:
-    with up(tmp_path):
-        second = command(tmp_path, *COMMAND[4:])
-    assert second.returncode == 1
-    assert "another `stoker up` is running" in second.stderr
