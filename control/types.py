@@ -14,7 +14,7 @@ from stoker.control.rules.access import ALL, Access
 from stoker.control.rules.events import TERMINAL, JobState
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.pods import WantedPod
-from stoker.control.rules.submissions import Once, S3Config, Submission
+from stoker.control.rules.submissions import Once, S3Config
 from stoker.control.rules.validation import AssignedAttempt
 from stoker.wire.messages import Artifact, AttemptKey, Price, Ref, RegistryAuth, WorkerLimits
 
@@ -334,31 +334,3 @@ class AuditLine:
     path: str
     status: int | None
     message: str
-
-
-__all__ = [
-    "TERMINAL",
-    "AuditLine",
-    "Changed",
-    "Claimed",
-    "Counted",
-    "Delivery",
-    "Endpoint",
-    "EndpointVersion",
-    "Health",
-    "JobState",
-    "JobView",
-    "KeyRecord",
-    "Listing",
-    "NewJob",
-    "Once",
-    "Page",
-    "QueueSample",
-    "Reconciled",
-    "Reported",
-    "S3Config",
-    "Slot",
-    "Submission",
-    "Submitted",
-    "Template",
-]

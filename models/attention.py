@@ -13,8 +13,6 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["ENVIRONMENT", "AttentionUnavailable", "choose", "chosen"]
-
 ENVIRONMENT: Final = "STOKER_ATTENTION"
 NATIVE, XFORMERS = "native", "xformers"
 

@@ -13,8 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["InvalidInput", "checked"]
-
 
 class InvalidInput(ValueError):
     """The message names the field, its value and what is allowed."""

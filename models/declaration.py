@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["ModelDeclaration"]
-
 
 @dataclass(frozen=True, slots=True)
 class ModelDeclaration:

@@ -10,8 +10,6 @@ from stoker.models.declaration import ModelDeclaration
 from stoker.models.talking_video.declaration import DECLARATION as TALKING_VIDEO
 from stoker.models.text_to_image.declaration import DECLARATION as TEXT_TO_IMAGE
 
-__all__ = ["MODELS"]
-
 MODELS: Final[Mapping[str, ModelDeclaration]] = MappingProxyType(
     {model.id: model for model in (TEXT_TO_IMAGE, TALKING_VIDEO)}
 )

@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-__all__ = [
-    "ImageDefaults",
-    "ImageParameters",
-    "ImagePipeline",
-    "OnStep",
-    "PipelineEntry",
-    "Step",
-    "load",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ImageDefaults:

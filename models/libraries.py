@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["prepare", "versions"]
-
 
 def prepare() -> None:
     """Keeps the libraries off the network, and out of the log: their warnings quote prompts."""

@@ -17,8 +17,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "draw", "full", "json_bytes", "safetensors_bytes", "write_files"]
-
 Array: TypeAlias = NDArray[np.float32]
 
 

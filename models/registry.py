@@ -12,16 +12,6 @@ from typing import Final
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import ImageDefaults, PipelineEntry
 
-__all__ = [
-    "PIPELINES",
-    "NoWeights",
-    "UnknownPipeline",
-    "choose_pipeline",
-    "pipeline",
-    "pipelines_of",
-    "requested_pipelines",
-]
-
 
 class UnknownPipeline(LookupError):
     """No pipeline of this name is registered."""

@@ -18,8 +18,6 @@ from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import PipelineEntry
 from stoker.worker import Device
 
-__all__ = ["Selected", "choose", "select"]
-
 log = logging.getLogger(__name__)
 
 

@@ -312,6 +312,3 @@ def _is_address(host: str) -> bool:
 
 def _text(error: Exception) -> str:
     return str(error) or type(error).__name__
-
-
-__all__ = ["FetchLimits", "Fetched", "Guard", "Resolver", "ResponseHead", "Sink"]

@@ -339,6 +339,3 @@ def _save(path: Path, stored: dict[str, Any]) -> None:
         file.flush()
         os.fsync(fd)
     os.replace(temporary, path)
-
-
-__all__ = ["LocalS3"]

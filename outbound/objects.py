@@ -387,14 +387,3 @@ class ObjectStore:
             yield
         except (BotoCoreError, Boto3Error, ClientError, HTTPError, OSError, ValueError) as error:
             raise explain(error, doing, self.config.endpoint_url, self.config.bucket) from None
-
-
-__all__ = [
-    "SEVEN_DAYS",
-    "Found",
-    "ObjectHeaders",
-    "ObjectStore",
-    "ObjectStoreConfig",
-    "Stored",
-    "refuse_short_credentials",
-]

@@ -187,6 +187,3 @@ def _element(text: str, name: str) -> str:
     """The text of the first XML element of this name."""
     found = re.search(rf"<{name}>([^<]*)</{name}>", text)
     return html.unescape(found[1]) if found else ""
-
-
-__all__ = ["SignedRequest", "SignedRequests", "Stretch"]

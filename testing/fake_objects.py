@@ -111,6 +111,3 @@ class FakeObjects:
             raise self._failures.popleft()
         if self.down:
             raise ObjectStoreDown("the object store is down, as the test requested")
-
-
-__all__ = ["Blobs", "FakeObjects", "read_whole"]

@@ -125,6 +125,3 @@ class S3Objects:
         if len(self._stores) > _STORES_MAX:
             self._stores.popitem(last=False)[1].close()
         return store
-
-
-__all__ = ["S3Objects", "config_of", "refuse_outside"]

@@ -145,6 +145,3 @@ class SignedObjects:
 
 def _request(signed: Signed) -> SignedRequest:
     return SignedRequest(signed.url, signed.headers)
-
-
-__all__ = ["SignedObjects", "Signer"]

@@ -68,6 +68,3 @@ class Signing:
         """Delivers an answer, unless its `sign` was cancelled."""
         if (pending := self._asks.get(answer.number)) is not None and not pending[1].done():
             pending[1].set_result(answer)
-
-
-__all__ = ["Signing"]

@@ -68,6 +68,3 @@ class Calls:
 
 def _requester(grant: Grant) -> Requester:
     return grant.account, urlsplit(grant.endpoint_url).netloc.lower()
-
-
-__all__ = ["Calls"]

@@ -222,6 +222,3 @@ def as_control_error(error: OutboundError) -> ControlError:
             return NotFound(str(error))
         case _:
             return ControlError(str(error))
-
-
-__all__ = ["Artifacts", "Blobs", "MemoryArtifacts", "S3Artifacts", "as_control_error"]

@@ -7,5 +7,3 @@ wrong field.
 """
 
 from stoker.control.resources.management import Management
-
-__all__ = ["Management"]

@@ -10,8 +10,6 @@ from stoker.models.declaration import ModelDeclaration
 from stoker.models.registry import pipelines_of
 from stoker.models.talking_video.limits import ENVIRONMENT, Limits
 
-__all__ = ["DECLARATION", "ENV", "HANDLER", "METRICS", "PRELOAD", "PRICES", "SCHEMA"]
-
 HANDLER: Final = "stoker.models.talking_video.handler:TalkingVideo"
 
 PRELOAD: Final = (

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import stoker
 from stoker.models import libraries, selection, weights
+from stoker.models.checked_input import InvalidInput
 from stoker.models.talking_video.declaration import DECLARATION, METRICS
 from stoker.models.talking_video.limits import ENVIRONMENT, Limits
-from stoker.models.talking_video.request import InvalidInput, VideoRequest
+from stoker.models.talking_video.request import VideoRequest
 from stoker.models.talking_video.sampling.chunks import FPS, count
 from stoker.models.talking_video.sampling.profiles import PROFILES
 from stoker.worker import Device, File, HandlerError, InputRefused, Job
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from stoker.models.talking_video.pipeline import Frames, Scene, Step
     from stoker.models.talking_video.video.sizes import Bucket
     from stoker.models.talking_video.video.video_file import VideoFile
-
-__all__ = ["TalkingVideo"]
 
 
 @dataclass(frozen=True, slots=True)

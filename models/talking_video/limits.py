@@ -9,8 +9,6 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-__all__ = ["DEFAULT", "ENVIRONMENT", "Limits"]
-
 ENVIRONMENT: Final = "STOKER_VIDEO_LIMITS"
 
 

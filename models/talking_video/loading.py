@@ -27,7 +27,6 @@ from stoker.models.talking_video.video.sizes import BUCKETS
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DoesNotFit", "load", "plan_for"]
 
 WHOLE = "TalkingTransformer3DModel"
 

@@ -21,8 +21,6 @@ from typing import Final
 from stoker.models.talking_video.sampling.chunks import latents_of
 from stoker.models.talking_video.video.sizes import BUCKETS, Bucket
 
-__all__ = ["GIB", "Network", "Parts", "Placement", "Plan", "Work", "decide", "needs", "work_of"]
-
 GIB: Final = 2**30
 
 RESERVE: Final = GIB

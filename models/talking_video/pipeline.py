@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from stoker.models.talking_video.sampling.sampling import Conditions
     from stoker.models.talking_video.video.colour import Colours
 
-__all__ = ["Frames", "OnStep", "Scene", "Step", "VideoPipeline", "chunk_frames", "encode_scene", "generate"]
 
 TEXT_TOKENS = 512
 PIXELS_PER_TOKEN = 16

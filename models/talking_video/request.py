@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stoker.models.checked_input import InvalidInput, checked
+from stoker.models.checked_input import checked
 from stoker.models.talking_video.declaration import SCHEMA
-
-__all__ = ["InvalidInput", "VideoRequest"]
 
 
 @dataclass(frozen=True, slots=True)

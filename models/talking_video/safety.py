@@ -21,8 +21,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DEFAULT", "Finding", "SafetyChecker", "build", "load", "squares"]
-
 DEFAULT: Final = "safety-tiny"
 
 

@@ -22,8 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-__all__ = ["GREEN", "MAGENTA", "marked", "scene", "train"]
-
 MAGENTA, GREEN = (255, 0, 255), (0, 255, 0)
 SIDE: Final = 64
 SEED, STEPS, BATCH = 0, 800, 48

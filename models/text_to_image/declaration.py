@@ -12,8 +12,6 @@ from stoker.models import attention
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.registry import PIPELINES, pipelines_of
 
-__all__ = ["DECLARATION", "ENV", "HANDLER", "PRELOAD", "PRICES", "SCHEMA"]
-
 HANDLER: Final = "stoker.models.text_to_image.handler:TextToImage"
 
 PRELOAD: Final = (

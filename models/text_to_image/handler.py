@@ -14,13 +14,12 @@ from typing import Any
 
 import stoker
 from stoker.models import interface, libraries, selection
+from stoker.models.checked_input import InvalidInput
 from stoker.models.interface import ImageDefaults, ImageParameters, ImagePipeline, OnStep, Step
 from stoker.models.text_to_image import metadata, previews
 from stoker.models.text_to_image.declaration import DECLARATION
-from stoker.models.text_to_image.request import ImageRequest, InvalidInput
+from stoker.models.text_to_image.request import ImageRequest
 from stoker.worker import Device, File, HandlerError, Job
-
-__all__ = ["TextToImage"]
 
 SEEDS = 2**32
 """-1 draws a seed below this: torch's CPU generator distinguishes no more, and any JSON parser reads it

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from PIL import ExifTags, Image, PngImagePlugin
 
-__all__ = ["MEDIA_TYPES", "encode", "read"]
-
 MEDIA_TYPES: Final = {"png": "image/png", "jpeg": "image/jpeg"}
 
 _KEY = "stoker"

@@ -22,7 +22,6 @@ from stoker.models.interface import ImageDefaults, ImageParameters, ImagePipelin
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Previewer", "Throttle", "fit"]
 
 INTERVAL_S: Final = 0.2
 """The minimum time between previews; the first and the last step always get one."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from stoker.models.checked_input import InvalidInput, checked
+from stoker.models.checked_input import checked
 from stoker.models.interface import ImageDefaults, ImageParameters
 from stoker.models.text_to_image.declaration import SCHEMA
-
-__all__ = ["ImageRequest", "InvalidInput"]
 
 MAX_CHARACTERS: Final = 32_768
 """The characters of a prompt that are used. The encoders read some hundred tokens, but their tokenizers would

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.models.checked_input import InvalidInput
 from stoker.models.text_to_image.declaration import PRICES, SCHEMA
-from stoker.models.text_to_image.request import ImageRequest, InvalidInput
+from stoker.models.text_to_image.request import ImageRequest
 
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 

@@ -214,6 +214,3 @@ class InlineCommitter:
 
     async def close(self) -> None:
         await asyncio.sleep(0)
-
-
-__all__ = ["Commits", "Committer", "InlineCommitter", "as_unavailable"]

@@ -93,6 +93,3 @@ def _read(path: Path) -> bytes:
                 "and draw new secrets if someone else could have read it"
             )
         return file.read().strip()
-
-
-__all__ = ["FILE", "VARIABLE", "SecretKeyError", "Secrets", "load_secrets", "random_secrets"]

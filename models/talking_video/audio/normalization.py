@@ -27,8 +27,6 @@ from stoker.models.talking_video.audio.speech import RATE, Samples
 from stoker.models.talking_video.limits import DEFAULT, Limits
 from stoker.models.talking_video.sampling.chunks import video_frames
 
-__all__ = ["InvalidAudio", "NormalizedAudio", "normalized"]
-
 LOUDNESS: Final = -23.0
 SILENCE: Final = -70.0
 """LUFS: the gate of BS.1770. Sound below it is not measured."""

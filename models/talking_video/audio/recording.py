@@ -17,8 +17,6 @@ import av
 import numpy as np
 import soundfile
 
-__all__ = ["Recording", "opened", "recorded", "sounding"]
-
 OPTIONS: Final = {"format_whitelist": "wav,mp3,flac,ogg,mov", "protocol_whitelist": "file"}
 """Without these FFmpeg also reads playlists, which name other files and addresses."""
 

@@ -16,8 +16,6 @@ from typing import Final
 
 import torch
 
-__all__ = ["AUDIO_POSITIONS", "ROWS", "positions_from_attention", "reference_attention", "rotated"]
-
 RANGES: Final = ((0.0, 4.0), (20.0, 24.0))
 """The positions of each speaker's tokens: the more a token attends to the speaker, the higher."""
 

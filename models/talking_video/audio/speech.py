@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from stoker.models.talking_video.audio.stretches import DEFAULT, Stretch, Stretches
 from stoker.models.talking_video.sampling.chunks import FPS
 
-__all__ = ["RATE", "EncodedSpeech", "Samples", "Speech", "TwoSpeakers", "layers_of"]
-
 RATE: Final = 16_000
 PER_FRAME: Final = RATE // FPS
 

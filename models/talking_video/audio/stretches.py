@@ -20,8 +20,6 @@ from typing import Final
 
 from stoker.models.talking_video.sampling.chunks import FPS
 
-__all__ = ["DEFAULT", "Stretch", "Stretches"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stretch:

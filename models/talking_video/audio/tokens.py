@@ -18,8 +18,6 @@ from torch import nn
 
 from stoker.models.talking_video.sampling.chunks import STRIDE, Chunk, mirrored
 
-__all__ = ["AudioProjector", "rows_of_latents", "window_indices"]
-
 
 def window_indices(chunk: Chunk, length: int, window: int) -> torch.Tensor:
     """The numbers of the audio frames in the window of each frame of the chunk: (frames, window), int64.

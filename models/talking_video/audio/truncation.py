@@ -13,8 +13,6 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["has_reliable_length", "missing"]
-
 UNKNOWN_LENGTH: Final = 0x7FFF_0000
 """This length or a larger one was written by a program that could not go back to fill in the true length."""
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["LatentScale", "decoded", "encoded"]
-
 
 class LatentScale:
     """Converts between the autoencoder's latents and the network's, which have unit variance in each

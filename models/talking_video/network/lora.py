@@ -19,8 +19,6 @@ import torch
 
 from stoker.models.talking_video.network.weights import WrongWeights, our_names
 
-__all__ = ["fuse", "fuse_file"]
-
 Changes: TypeAlias = dict[str, dict[str, torch.Tensor]]
 """The tensors that change each parameter, by their kinds in SUFFIXES."""
 

@@ -16,8 +16,6 @@ import torch
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, WanRMS_norm
 from torch.nn.functional import conv2d, pad
 
-__all__ = ["quicken"]
-
 
 def quicken(autoencoder: Any) -> Any:
     """Changes an AutoencoderKLWan in float32 on a CPU, and returns it."""

@@ -33,8 +33,6 @@ from stoker.models.talking_video.audio.speakers import (
 )
 from stoker.models.talking_video.audio.tokens import AudioProjector
 
-__all__ = ["AudioCrossAttention", "TalkingBlock", "TalkingTransformer3DModel"]
-
 
 class AudioCrossAttention(nn.Module):
     """Attention of x (B, T*S, dim), the tokens of T latent frames, to audio (B, T, tokens, width)."""

@@ -15,16 +15,6 @@ from typing import Any, Final
 
 import torch
 
-__all__ = [
-    "WrongWeights",
-    "check_whole",
-    "is_audio_key",
-    "kept_in_float32",
-    "load_into",
-    "our_config",
-    "our_names",
-]
-
 _PREFIXES: Final = ("model.diffusion_model.", "diffusion_model.", "transformer.")
 """Prefixes that repackaged files add to every key."""
 

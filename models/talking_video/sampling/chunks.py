@@ -19,20 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = [
-    "FPS",
-    "STRIDE",
-    "Chunk",
-    "ChunkShape",
-    "count",
-    "fits_latents",
-    "fitting",
-    "latents_of",
-    "mirrored",
-    "plan",
-    "video_frames",
-]
-
 FPS = 25
 """The rate of the audio features and of the video; with any other the lips would drift."""
 

@@ -13,8 +13,6 @@ from typing import Final
 from stoker.models.talking_video.sampling.chunks import ChunkShape
 from stoker.models.talking_video.sampling.schedule import Guidance
 
-__all__ = ["PROFILES", "UNWANTED", "Profile"]
-
 UNWANTED: Final = (
     "bright tones, overexposed, static, blurred details, subtitles, style, works, paintings, images, static,"
     " overall gray, worst quality, low quality, JPEG compression residue, ugly, incomplete, extra fingers,"

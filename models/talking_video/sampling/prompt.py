@@ -12,8 +12,6 @@ from typing import Final
 
 import ftfy  # not in the function: a worker without it must not become ready
 
-__all__ = ["cleaned"]
-
 MAX_CHARACTERS: Final = 32_768
 """The characters of a prompt that are used. The encoder reads 512 tokens, but the whole prompt would first be
 cleaned and tokenized."""

@@ -18,8 +18,6 @@ import torch
 
 from stoker.models.talking_video.sampling.schedule import Forward, Guidance, combine
 
-__all__ = ["Conditions", "Stopped", "chunk_seed", "denoised", "noise_of"]
-
 TIME_SCALE = 1000.0
 """The network counts noise levels in thousandths."""
 

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["Forward", "Guidance", "combine", "forwards", "levels"]
-
 Forward: TypeAlias = Literal["all", "audio", "text", "nothing"]
 """The conditions of a forward: prompt and audio, only one of them, or neither."""
 

@@ -18,19 +18,6 @@ import numpy as np
 
 from stoker.models.made_weights import Array
 
-__all__ = [
-    "ALTERNATE",
-    "BASE",
-    "LARGE",
-    "LATENTS",
-    "MARKS",
-    "MULTIPLES",
-    "QUARTERS",
-    "SHARP",
-    "Weights",
-    "autoencoder",
-]
-
 Weights: TypeAlias = dict[str, Array]
 
 LATENTS: Final = 18

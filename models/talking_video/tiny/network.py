@@ -27,8 +27,6 @@ from stoker.models.talking_video.tiny.autoencoder import (
     Weights,
 )
 
-__all__ = ["BLOCKS", "HEAD", "HEADS", "SALT", "WIDTH", "network", "speech_encoder"]
-
 BANDS: Final = 8
 SPEECH: Final = 16
 """Widths of the speech encoder: of its convolutions, and of its layers."""

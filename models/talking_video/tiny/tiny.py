@@ -23,8 +23,6 @@ from stoker.models.made_weights import json_bytes, safetensors_bytes, write_file
 from stoker.models.talking_video.tiny import autoencoder, network
 from stoker.models.text_to_image import tiny as text
 
-__all__ = ["CONFIGS", "build", "files"]
-
 WIDTH: Final = 16
 LATENTS: Final = autoencoder.LATENTS
 

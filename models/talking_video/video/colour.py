@@ -13,8 +13,6 @@ from typing import Final
 
 import torch
 
-__all__ = ["Colours", "colours_of", "matched"]
-
 _TO_XYZ: Final = torch.tensor(
     [
         [0.4124564, 0.3575761, 0.1804375],

@@ -17,8 +17,6 @@ from PIL import Image, ImageCms, UnidentifiedImageError
 from stoker.models.talking_video.limits import DEFAULT, Limits
 from stoker.models.talking_video.video.sizes import Bucket, cover, nearest
 
-__all__ = ["InvalidImage", "cut", "opened"]
-
 FORMATS: Final = ("PNG", "JPEG", "WEBP")
 STILLS: Final = "MPO"
 """Pillow's name for a JPEG of a phone that holds a second image, such as a depth map."""

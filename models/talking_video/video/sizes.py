@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["BUCKETS", "Bucket", "Cut", "cover", "nearest"]
-
 
 @dataclass(frozen=True, slots=True)
 class Bucket:

@@ -31,8 +31,6 @@ from numpy.typing import NDArray
 from stoker.models.talking_video.audio.recording import recorded
 from stoker.models.talking_video.sampling.chunks import FPS
 
-__all__ = ["BrokenVideoFile", "VideoFile", "about", "checked", "video_encoder"]
-
 FRAGMENTED: Final = {
     "movflags": "frag_keyframe+delay_moov+default_base_moof",
     "frag_duration": "200000",

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Report: TypeAlias = Callable[[int, int, Callable[[], torch.Tensor]], None]
 
-__all__ = ["DiffusersPipeline"]
-
 
 class DiffusersPipeline:
     """`pipe` is the library's pipeline: bfloat16 on a GPU, float32 on a CPU. `text_tokens` is how many tokens
