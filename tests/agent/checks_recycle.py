@@ -33,7 +33,7 @@ def after_its_jobs(m: Any) -> None:
 
 
 def without_limits_never(m: Any) -> None:
-    assert m.decide(m.RecycleLimits(), recorded(m, 10**6, (0, 0), (10**15, 10**15))) is None
+    assert m.decide(m.RecycleLimits(), recorded(m, 10**4, (0, 0), (10**15, 10**15))) is None
 
 
 def when_it_has_grown(m: Any) -> None:

@@ -32,68 +32,15 @@ def test_example(example, machine):
 CHECKS = {name: load_checks(name) for name in MACHINES}
 
 
-def _walk(name, data):
-    CHECKS[name].walk(MACHINES[name], lambda choices: data.draw(st.sampled_from(list(choices))))
+@pytest.mark.parametrize("examples", [30, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [name for name, checks in CHECKS.items() if hasattr(checks, "walk")])
+def test_any_life(name, examples):
+    @settings(max_examples=examples)
+    @given(st.data())
+    def holds(data):
+        CHECKS[name].walk(MACHINES[name], lambda choices: data.draw(st.sampled_from(list(choices))))
 
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_any_life_of_an_attempt(data):
-    _walk("attempt", data)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_any_stream_of_pieces(data):
-    _walk("chunks", data)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_any_life_of_a_pod(data):
-    _walk("pod", data)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_any_life_of_a_process(data):
-    _walk("process", data)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_any_history_of_restarts(data):
-    _walk("restarts", data)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_any_wear_of_a_process(data):
-    _walk("recycle", data)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_any_life_of_a_zygote(data):
-    _walk("zygote", data)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_any_life_of_a_meter(data):
-    _walk("usage", data)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_jobs_that_change_nothing_of_a_meter_change_no_bill(data):
-    CHECKS["usage"].same_bills(MACHINES["usage"], lambda choices: data.draw(st.sampled_from(choices)))
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_any_life_of_an_outbox(data):
-    _walk("outbox", data)
+    holds()
 
 
 def test_the_walks_reach_every_state():
@@ -116,15 +63,3 @@ def test_the_walks_reach_every_state():
         states = {kind.__name__ for kind in machine.State.__args__}
         assert seen.keys() == states
         assert all(count > total / 100 for count in seen.values()), seen
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_any_life_of_a_device(data):
-    _walk("device_health", data)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_any_life_of_a_memory_gate(data):
-    _walk("memory_gate", data)

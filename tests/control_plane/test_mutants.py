@@ -378,6 +378,11 @@ def test_a_mutant_is_killed(name: str, old: str, new: str) -> None:
     assert not survives(name, mutant(MODULES[name], old, new))
 
 
-@pytest.mark.parametrize("name", MODULES)
+QUICK = ("cluster_state", "pod", "volume")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODULES]
+)
 def test_the_original_lives(name: str) -> None:
     assert survives(name, MODULES[name])

@@ -12,7 +12,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutants import load, mutant
 
 from stoker.control.nodes import joining
-from stoker.control.store import open_store
 from stoker.control.store.resources import keys
 
 FOLDER = Path(__file__).parent
@@ -96,7 +95,7 @@ def survives(module: ModuleType, name: str) -> bool:
         fixtures = test.__annotations__.keys() - {"return"}
         if not fixtures <= {"bench"}:
             continue
-        bench = BENCHES.Bench(open_store(":memory:"))
+        bench = BENCHES.Bench(BENCHES.memory_store())
         try:
             test(*[bench for _ in fixtures])
         except (Exception, pytest.fail.Exception):

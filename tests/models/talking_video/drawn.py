@@ -12,6 +12,16 @@ QUICK = settings(
 )
 
 
-def drawn(*strategies: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """As `given`; the check's first argument is not drawn, but given by whoever calls it."""
-    return lambda check: QUICK(given(*strategies)(check))
+FEW = settings(QUICK, max_examples=5)
+
+
+def drawn(*strategies: Any) -> Callable[[Callable[..., None]], Any]:
+    """As `given`; the check's first argument is not drawn, but given by whoever calls it. Its `few` is the
+    check with its first examples: most mutants are noticed in them."""
+
+    def decorated(check: Callable[..., None]) -> Any:
+        whole: Any = QUICK(given(*strategies)(check))
+        whole.few = FEW(given(*strategies)(check))
+        return whole
+
+    return decorated

@@ -53,7 +53,7 @@ def test_holds(module: ModuleType, check: Callable[[Any], None]) -> None:
 )
 def test_mutant_is_killed(name: str, old: str, new: str) -> None:
     broken = mutant(MODULES[name], old, new)
-    for check in CHECKS[name].ALL:
+    for check in (*(getattr(check, "few", check) for check in CHECKS[name].ALL), *CHECKS[name].ALL):
         try:
             check(broken)
         except Exception:
