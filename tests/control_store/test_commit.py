@@ -79,6 +79,27 @@ async def test_whatever_waits_shares_one_commit(
     assert len(committed) == 2  # the gate's own, and one for all twenty
 
 
+async def test_a_slow_disk_holds_up_neither_the_loop_nor_reads(
+    committer: Committer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, disk = threading.Event(), threading.Event()
+    commit = Conn.commit
+
+    def slow(conn: Conn) -> None:
+        begun.set()
+        assert disk.wait(10), "the loop waited for the disk"
+        commit(conn)
+
+    monkeypatch.setattr(Conn, "commit", slow)
+    task = asyncio.create_task(committer.commit(named("a")))
+    await asyncio.get_running_loop().run_in_executor(None, begun.wait, 10)
+    assert await committer.read(names) == []
+    assert not task.done(), "it was answered before it was on the disk"
+    disk.set()
+    assert await task == "a"
+    assert await committer.read(names) == ["a"]
+
+
 async def test_one_culprit_spoils_nobody_elses_work(committer: Committer) -> None:
     def culprit(conn: Conn) -> None:
         named("culprit")(conn)
