@@ -238,7 +238,8 @@ class NodeSession:
             self.draining = self.draining or any(message.draining for message in messages)
             await self._handle(self, reports, beats[-1] if beats else None)
             for ask in [ask for message in messages for ask in message.asks]:
-                self._answers.append(await self._sign(self.node, ask))
+                answer = await self._sign(self.node, ask)
+                self._answers.append(answer)  # to the list of now: what was there before may have been sent
                 self._wake.set()
             report = reports[-1].number if reports else self._acked.report
             beat = beats[-1].number if beats else self._acked.beat
