@@ -258,9 +258,6 @@ def agent(
     # A worker of another user is started by fork, not vfork, and gRPC's fork handlers crash the child (seen:
     # SIGSEGV before its exec). gRPC reads this variable when it is imported.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-    # A client's sockets without gRPC's event engine: its threads hand each message on, which costs the agent
-    # and control 6 % of their CPU per job (measured with grpcio 1.85). Whoever sets the variable decides.
-    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client")
     from stoker.cli.agent.process import AgentOptions, run
 
     options = AgentOptions(

@@ -24,7 +24,6 @@ from parallel import pytest_addoption, pytest_runtestloop  # noqa: F401
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the commands have it: its handlers make descriptors anew
-os.environ["GRPC_EXPERIMENTS"] = "-event_engine_client"  # as the commands have it
 os.umask(0o022)  # users that a test chooses read what it writes
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("search"), derandomize=True)

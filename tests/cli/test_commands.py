@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,29 +298,6 @@ def test_unknown_devices_end_the_agent(
     monkeypatch.setattr(agent_process, "NvmlSampler", fails_to_look)
     printed = fails(capsys, "agent", "--control", "127.0.0.1:1", "--join-token", "jt_1_2")
     assert printed.endswith("stoker: the NVIDIA driver does not tell its devices: Unknown Error\n")
-
-
-def test_an_agent_sets_up_grpc_by_names_that_it_knows(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse() -> None:
-        raise CliError("it goes on")
-
-    monkeypatch.setattr(agent_process, "NvmlSampler", refuse)
-    monkeypatch.delenv("GRPC_EXPERIMENTS")
-    fails(capsys, "agent", "--control", "127.0.0.1:1", "--join-token", "jt_1_2")
-    chosen = os.environ["GRPC_EXPERIMENTS"]
-    assert chosen == "-event_engine_client"
-    ran = subprocess.run(
-        [sys.executable, "-c", "import grpc; grpc.insecure_channel('127.0.0.1:1').close()"],
-        env={"GRPC_EXPERIMENTS": chosen},
-        stderr=subprocess.PIPE,
-        check=True,
-    )
-    assert ran.stderr == b"", "gRPC names on stderr what it does not know"
-    monkeypatch.setenv("GRPC_EXPERIMENTS", "own")
-    fails(capsys, "agent", "--control", "127.0.0.1:1", "--join-token", "jt_1_2")
-    assert os.environ["GRPC_EXPERIMENTS"] == "own"
 
 
 @pytest.mark.parametrize(

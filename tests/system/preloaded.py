@@ -189,7 +189,6 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the commands have it
-    os.environ["GRPC_EXPERIMENTS"] = "-event_engine_client"
     _import()
     with socket.socket(fileno=os.dup(0)) as requests:
         request = serve(requests)
