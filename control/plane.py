@@ -20,12 +20,12 @@ from random import Random
 from stoker.control import store
 from stoker.control.auth.callers import Callers
 from stoker.control.auth.secret_references import SecretValues
+from stoker.control.config.sections import check_schema
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.endpoints import Endpoints
 from stoker.control.errors import ControlError, UncertainCommit
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.commands import JobCommands
-from stoker.control.jobs.inputs import check_schema
 from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.queries import JobQueries
 from stoker.control.jobs.uploaded_files import UploadedFiles

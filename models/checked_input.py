@@ -9,6 +9,7 @@ true is not a number.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -67,9 +68,17 @@ def _fits(value: object, rule: Mapping[str, Any]) -> bool:
 def _number_fits(value: Any, rule: Mapping[str, Any]) -> bool:
     """NaN is in no range, since each comparison with it is false. Python counts booleans as numbers, JSON
     does not."""
-    if isinstance(value, bool) or not rule["minimum"] <= value <= rule["maximum"]:
+    if isinstance(value, bool) or not _low(rule) <= value <= _high(rule):
         return False
     return "multipleOf" not in rule or value % rule["multipleOf"] == 0
+
+
+def _low(rule: Mapping[str, Any]) -> Any:
+    return rule.get("minimum", -math.inf)
+
+
+def _high(rule: Mapping[str, Any]) -> Any:
+    return rule.get("maximum", math.inf)
 
 
 def _string_fits(value: str, rule: Mapping[str, Any]) -> bool:
@@ -102,4 +111,4 @@ def _allowed(rule: Mapping[str, Any]) -> str:
         return "text with at least one letter that is not white space" if "pattern" in rule else "text"
     kind = "an integer" if rule["type"] == "integer" else "a number"
     step = f", divisible by {rule['multipleOf']}" if "multipleOf" in rule else ""
-    return f"{kind} from {rule['minimum']} to {rule['maximum']}{step}"
+    return f"{kind} from {_low(rule)} to {_high(rule)}{step}"

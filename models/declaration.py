@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.models.interface import PipelineEntry
+
 
 @dataclass(frozen=True, slots=True)
 class ModelDeclaration:
@@ -18,7 +20,8 @@ class ModelDeclaration:
     that the handler measures, in billionths of a US dollar (`nano_usd`) a unit. `aliases` are other names for
     the model, which existing client code may use. `pipelines` can run the model, the best first;
     `registry.choose_pipeline` chooses one. `more_weights` are entries of weights.lock that each pipeline
-    needs besides its own, by the environment variable that replaces the entry. `settings` are other
+    needs besides its own, by the environment variable that replaces the entry. `schema_for` gives the schema
+    with the inputs of one pipeline, where pipelines have some of their own. `settings` are other
     environment variables that an operator may set for the workers, each with its parser, which raises
     ValueError for an invalid value. `preload` names the modules that a worker's zygote imports. `env` is part
     of the workers' environment: variables that libraries read on import belong there, since the handler would
@@ -33,6 +36,7 @@ class ModelDeclaration:
     pipelines: tuple[str, ...]
     aliases: tuple[str, ...] = ()
     more_weights: Mapping[str, str] = field(default_factory=dict)
+    schema_for: Callable[[PipelineEntry], Mapping[str, Any]] | None = None
     settings: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """What a pipeline says about itself, and what the hosted models ask of it. Imports no torch.
 
     PipelineEntry      plain data: the pipeline's name, the hosted model that it runs, weights, defaults
-       │ load          the class that the entry names, called with the folder of the verified weights
+       │ load          its class, called with the folder of the verified weights
        v
     ImagePipeline      generate(parameters, on_step) ──> image
                                 │ after each step: Step(number, of, estimate)
@@ -9,13 +9,11 @@
 
 The handler, the previews and `stoker model` know a pipeline by these types only. The inputs of a job, their
 bounds and their price are the hosted model's (its `declaration`): they stay the same when the pipeline
-changes, and each pipeline fills in its own defaults.
+changes, and each pipeline fills in its own defaults. `docs/swap-a-pipeline.md` adds one step by step.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +44,7 @@ class ImageDefaults:
 class ImageParameters:
     """One image, with nothing left to choose: within the bounds of the interface, and with the pipeline's
     defaults. `guidance` and `negative_prompt` are None where the pipeline does not use them or there is none;
-    `factor` is set only beside a negative prompt."""
+    `factor` is set only beside a negative prompt. `more` has the inputs that only this pipeline takes."""
 
     prompt: str
     width: int
@@ -56,6 +54,7 @@ class ImageParameters:
     guidance: float | None = None
     negative_prompt: str | None = None
     factor: float | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +85,22 @@ class ImagePipeline(Protocol):
 class PipelineEntry:
     """A named way to run a hosted model.
 
-    `model` is the hosted model that it runs; `load` the class of the pipeline as `module:Class`; `options`
-    its further arguments. `weights` is an entry of weights.lock, which also names the licence, or of the file
-    `lock` if that is given. `defaults` are for image pipelines. `profile` is the set of speed-ups (`exact`:
-    none that changes the output). `made_up`: Stoker makes its weights itself. They are small, and the output
-    shows that all parts work, not what the prompt describes.
+    `model` is the hosted model that it runs; `load` the class of the pipeline, whose module loads torch only
+    when it is called; `options` its further arguments. `weights` is an entry of weights.lock, which also
+    names the licence, or of the file `lock` if that is given. `defaults` and `inputs` are for image
+    pipelines: the inputs that it takes besides those of the hosted model, or with other bounds, as JSON
+    Schema by name.
+    `profile` is the set of speed-ups (`exact`: none that changes the output). `made_up`: Stoker makes its
+    weights itself. They are small, and the output shows that all parts work, not what the prompt describes.
     """
 
     name: str
     model: str
     weights: str
-    load: str = ""
+    load: Callable[..., Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    defaults: ImageDefaults | None = None
+    defaults: ImageDefaults = field(default=ImageDefaults(steps=28))
+    inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     profile: str = "exact"
     made_up: bool = False
     about: str = ""
@@ -116,6 +118,8 @@ class PipelineEntry:
 
 
 def load(entry: PipelineEntry, folder: Path, device: str) -> Any:
-    """The pipeline of an entry, with its verified weights, on a torch device."""
-    module, _, name = entry.load.partition(":")
-    return getattr(importlib.import_module(module), name)(folder, device, **entry.options)
+    """The pipeline of an entry, with its verified weights, on a torch device. Raises LookupError if the entry
+    has no class."""
+    if entry.load is None:
+        raise LookupError(f"the pipeline {entry.name} names no class that loads it")
+    return entry.load(folder, device, **entry.options)

@@ -1,16 +1,24 @@
 """The pipelines that can run the hosted models, and the choice of one. Imports no torch.
 
-To add a pipeline, add an entry here and one to weights.lock.
+To add a pipeline, add an entry here and one to weights.lock. An installed package adds one by an entry point
+of the group `stoker.pipelines`, which leads to a PipelineEntry: it runs where it is requested by name.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Final
 
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import ImageDefaults, PipelineEntry
+from stoker.models.text_to_image.families.flux import Flux
+from stoker.models.text_to_image.families.sdxl import StableDiffusionXL
+
+GROUP: Final = "stoker.pipelines"
+"""The group of entry points by which packages add pipelines."""
 
 
 class UnknownPipeline(LookupError):
@@ -21,14 +29,12 @@ class NoWeights(LookupError):
     """No weights of a model are on this host; the message says which are missing and how to get them."""
 
 
-_FAMILIES: Final = "stoker.models.text_to_image.families"
-
 _IMAGE: Final = (
     PipelineEntry(
         "flux-1-dev",
         model="text-to-image",
         weights="flux-1-dev",
-        load=f"{_FAMILIES}.flux:Flux",
+        load=Flux,
         options={"text_tokens": 512},
         defaults=ImageDefaults(steps=28, guidance=3.5, negative_prompt=True, factor=1.5),
         about="FLUX.1-dev, 12 B parameters; a licence of its own, non-commercial",
@@ -37,7 +43,7 @@ _IMAGE: Final = (
         "flux-1-schnell",
         model="text-to-image",
         weights="flux-1-schnell",
-        load=f"{_FAMILIES}.flux:Flux",
+        load=Flux,
         options={"text_tokens": 256},
         defaults=ImageDefaults(steps=4),
         about="FLUX.1-schnell, 12 B parameters; made for 4 steps, ignores guidance; Apache-2.0",
@@ -46,7 +52,7 @@ _IMAGE: Final = (
         "sdxl",
         model="text-to-image",
         weights="sdxl",
-        load=f"{_FAMILIES}.sdxl:StableDiffusionXL",
+        load=StableDiffusionXL,
         defaults=ImageDefaults(steps=50, guidance=5.0, negative_prompt=True),
         about="Stable Diffusion XL base 1.0, 2.6 B parameters; OpenRAIL++",
     ),
@@ -54,7 +60,7 @@ _IMAGE: Final = (
         "flux-tiny",
         model="text-to-image",
         weights="flux-tiny",
-        load=f"{_FAMILIES}.flux:Flux",
+        load=Flux,
         options={"text_tokens": 128},
         defaults=ImageDefaults(steps=28, guidance=3.5, negative_prompt=True, factor=1.5),
         made_up=True,
@@ -98,13 +104,37 @@ def pipelines_of(model: str) -> tuple[str, ...]:
 
 
 def pipeline(name: str) -> PipelineEntry:
-    """The pipeline of this name. Raises UnknownPipeline, which lists the registered names."""
-    try:
+    """The pipeline of this name. Raises UnknownPipeline, which lists the registered names, or says why that
+    of an installed package cannot be loaded."""
+    if name in PIPELINES:
         return PIPELINES[name]
-    except KeyError:
-        raise UnknownPipeline(
-            f"there is no pipeline {name!r}; registered are {', '.join(sorted(PIPELINES))}"
-        ) from None
+    installed = entry_points(group=GROUP)
+    for point in installed.select(name=name):
+        return _installed(point)
+    known = sorted({*PIPELINES, *installed.names})
+    raise UnknownPipeline(f"there is no pipeline {name!r}; registered are {', '.join(known)}")
+
+
+def _installed(point: EntryPoint) -> PipelineEntry:
+    where = f"the pipeline {point.name} of {point.dist.name if point.dist else 'a package'} ({point.value})"
+    try:
+        found = point.load()
+    except Exception as error:  # the package's own code may raise anything
+        raise UnknownPipeline(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(found, PipelineEntry) or found.name != point.name:
+        raise UnknownPipeline(f"{where} must be a PipelineEntry named {point.name!r}; it is {found!r}")
+    if found.model not in {entry.model for entry in PIPELINES.values()}:
+        raise UnknownPipeline(f"{where} is for {found.model!r}, which is not a hosted model")
+    return found
+
+
+def known_pipelines() -> list[PipelineEntry]:
+    """All that can be requested. Those of installed packages that cannot be loaded are left out."""
+    found = list(PIPELINES.values())
+    for name in sorted(entry_points(group=GROUP).names - PIPELINES.keys()):
+        with contextlib.suppress(UnknownPipeline):
+            found.append(pipeline(name))
+    return found
 
 
 def requested_pipelines(names: str | None) -> dict[str, PipelineEntry]:

@@ -52,5 +52,10 @@ def select(model: ModelDeclaration, device: Device) -> Selected:
             " and takes twice its weights' size of memory",
             chosen.name,
         )
-    entry, folder = weights.ready(chosen.weights, weights.weights_folder())
+    return ready(chosen)
+
+
+def ready(chosen: PipelineEntry) -> Selected:
+    """The pipeline with its verified weights. Raises weights.WeightsError."""
+    entry, folder = weights.ready(chosen.weights, weights.weights_folder(), chosen.lock)
     return Selected(chosen, entry, folder)

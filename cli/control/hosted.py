@@ -77,7 +77,11 @@ def _endpoint(
     more_prices: Sequence[Price],
     account: str,
 ) -> Endpoint:
-    names = ",".join(entry.name for entry in _chosen(variables).values())
+    chosen = _chosen(variables)
+    names = ",".join(entry.name for entry in chosen.values())
+    schema = found.schema
+    if found.schema_for is not None and found.id in chosen:
+        schema = found.schema_for(chosen[found.id])
     _check_settings(found, variables)
     env = {**found.env, **({PIPELINE: names} if names else {})}
     env |= {name: variables[name] for name in (*found.more_weights, *found.settings) if variables.get(name)}
@@ -87,9 +91,7 @@ def _endpoint(
         account=account,
         name=found.name,
         version=1,
-        run=EndpointVersion(
-            handler=found.handler, env=env, schema=found.schema, prices=prices, preload=preload
-        ),
+        run=EndpointVersion(handler=found.handler, env=env, schema=schema, prices=prices, preload=preload),
         hosted=True,
         workers_max=1,
         idle_timeout_s=3600,

@@ -17,7 +17,9 @@ from rich.console import Console
 from stoker.cli import tables
 from stoker.cli.errors import CliError
 from stoker.models.weights import (
+    FOLDER,
     Entry,
+    Lock,
     LockedFile,
     Mirror,
     fetch,
@@ -34,11 +36,18 @@ S3 = "s3://"
 COLUMNS = ("name", "locked", "fetched", "verified", "size", "licence")
 
 
-def lock(name: str, folder: Path | None, file: Path | None, console: Console) -> None:
-    """Fills an entry of weights.lock from the hub's records, or from a folder, which is trusted."""
-    file = file or lock_path()
-    found = read_lock(file)
-    entry = found.entry(name)
+def lock(name: str, folder: Path | None, file: Path | None, licence: str | None, console: Console) -> None:
+    """Fills an entry of weights.lock from the hub's records, or from a folder, which is trusted. In a lock
+    file of the operator's own, a folder makes an entry, and the file, where there is none."""
+    if file is not None and folder is not None:
+        found = read_lock(file) if file.exists() else Lock(())
+        if name not in found:
+            found = found.with_entry(Entry(name, FOLDER, licence or "not stated", ()))
+    else:
+        found = read_lock(file)
+    file, entry = file or lock_path(), found.entry(name)
+    if licence is not None:
+        entry = replace(entry, licence=licence)
     filled = lock_from_hub(entry) if folder is None else lock_from_folder(entry, folder)
     write_lock(found.with_entry(filled), file)
     at = f" at {filled.commit}" if filled.commit else ""
@@ -52,8 +61,9 @@ def fetch_all(
     config: Path | None,
     environ: Mapping[str, str],
     console: Console,
+    lock_file: Path | None = None,
 ) -> None:
-    entries = _entries(names)
+    entries = _entries(names, lock_file)
     source, close = _mirror(mirror, config, environ)
     try:
         for entry in entries:
@@ -71,9 +81,9 @@ def _fetch(entry: Entry, folder: Path, mirror: Mirror | None, console: Console) 
     console.print(f"  complete and verified in {folder}", soft_wrap=True)
 
 
-def show(folder: Path, *, as_json: bool) -> None:
+def show(folder: Path, lock_file: Path | None = None, *, as_json: bool) -> None:
     """Lists the entries. Computes no hash: `verified` is the last result of a fetch, a worker or `verify`."""
-    records = [_record(entry, folder) for entry in read_lock().entries]
+    records = [_record(entry, folder) for entry in read_lock(lock_file).entries]
     rows = [[_cell(record[name]) for name in COLUMNS] for record in records]
     tables.show(COLUMNS, rows, records, as_json=as_json)
 
@@ -105,9 +115,9 @@ def prepare(names: Sequence[str], folder: Path) -> None:
             verify(entry, folder / entry.name)
 
 
-def verify_all(names: Sequence[str], folder: Path, console: Console) -> None:
+def verify_all(names: Sequence[str], folder: Path, console: Console, lock_file: Path | None = None) -> None:
     """Raises WeightsRefused with the files that differ. Without names, verifies what is on this machine."""
-    entries = _entries(names)
+    entries = _entries(names, lock_file)
     if not names:
         entries = [entry for entry in entries if (folder / entry.name).exists()]
         if not entries:
@@ -117,8 +127,8 @@ def verify_all(names: Sequence[str], folder: Path, console: Console) -> None:
         console.print(f"{entry.name}: {len(entry.files)} files, {_size(entry)}, as locked")
 
 
-def _entries(names: Sequence[str]) -> list[Entry]:
-    found = read_lock()
+def _entries(names: Sequence[str], lock_file: Path | None = None) -> list[Entry]:
+    found = read_lock(lock_file)
     return [found.entry(name) for name in names] if names else list(found.entries)
 
 

@@ -107,13 +107,16 @@ def registry_auths(config: Config) -> dict[str, RegistryAuth]:
 def to_version(
     declared: EndpointSection, prices: tuple[Price, ...], registry: RegistryAuth | None
 ) -> EndpointVersion:
-    """Returns what the endpoint's workers run. Its `imageName` must be resolved."""
+    """Returns what the endpoint's workers run. Its `imageName` must be resolved. Its own prices replace those
+    of all endpoints for the same metric."""
     image = declared.imageName
     local = image.startswith(LOCAL)
+    own = (Price(metric, nano_usd) for metric, nano_usd in declared.prices.items())
     return EndpointVersion(
         handler=image.removeprefix(LOCAL) if local else declared.handler or "",
         env=dict(declared.env),
-        prices=prices,
+        schema=declared.inputSchema,
+        prices=(*own, *(price for price in prices if price.metric not in declared.prices)),
         concurrency=declared.concurrency,
         preload=declared.preload,
         kind="protocol" if declared.is_program else "python",

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from stoker.control.config.image_names import LOCAL
 from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS, is_http_url, shown
@@ -24,12 +27,21 @@ _ORIGIN = r"^(\*|https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:
 _ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CUDA = r"^([0-9]{1,3}\.[0-9]{1,3})?$"
 _LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+_METRIC = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 INIT_TIMEOUT_S = (1, 86_400)
 INIT_TIMEOUT_ENV = ("STOKER_INIT_TIMEOUT", "RUNPOD_INIT_TIMEOUT")
 """The environment variables that may set the start deadline. The first that is set counts."""
 
 
 _Nano = Annotated[int, Field(ge=0, le=10**15)]
+
+
+def check_schema(schema: Mapping[str, Any]) -> None:
+    """Raises ValueError for an input schema that is not a JSON Schema (draft 2020-12)."""
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise ValueError(f"the input schema is not valid at {error.json_path}: {error.message}") from None
 
 
 class Section(BaseModel):
@@ -145,9 +157,17 @@ class EndpointSection(Section):
     vcpuCount: Annotated[int | None, Field(ge=1, le=1024)] = None
     scalerType: Literal["QUEUE_DELAY", "REQUEST_COUNT"] = "REQUEST_COUNT"
     scalerValue: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    inputSchema: dict[str, Any] | None = None
+    prices: dict[Annotated[str, Field(pattern=_METRIC)], _Nano] = {}
     networkVolumeId: Annotated[str | None, Field(pattern=_ID)] = None
     containerRegistryAuthId: Annotated[str | None, Field(pattern=_ID)] = None
     limits: LimitsSection = LimitsSection()
+
+    @field_validator("inputSchema")
+    @classmethod
+    def _schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        check_schema(schema or {})
+        return schema
 
     @model_validator(mode="after")
     def _kind(self) -> EndpointSection:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from stoker.models import attention
 from stoker.models.declaration import ModelDeclaration
+from stoker.models.interface import PipelineEntry
 from stoker.models.registry import PIPELINES, pipelines_of
 
 HANDLER: Final = "stoker.models.text_to_image.handler:TextToImage"
@@ -102,6 +103,12 @@ SCHEMA: Final[dict[str, Any]] = {
     },
 }
 
+
+def schema_for(entry: PipelineEntry) -> dict[str, Any]:
+    """The schema with the inputs of one pipeline, which may be more or have other bounds."""
+    return {**SCHEMA, "properties": {**SCHEMA["properties"], **entry.inputs}}
+
+
 DECLARATION: Final = ModelDeclaration(
     id="text-to-image",
     name="Text to image",
@@ -110,6 +117,7 @@ DECLARATION: Final = ModelDeclaration(
     prices=PRICES,
     aliases=("black-forest-labs-flux-1-dev", "black-forest-labs-flux-1-schnell"),
     pipelines=_NAMES,
+    schema_for=schema_for,
     settings=MappingProxyType({attention.ENVIRONMENT: attention.chosen}),
     preload=PRELOAD,
     env=ENV,

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import stoker
 from stoker.models import interface, libraries, selection
 from stoker.models.checked_input import InvalidInput
-from stoker.models.interface import ImageDefaults, ImageParameters, ImagePipeline, OnStep, Step
+from stoker.models.interface import ImageParameters, ImagePipeline, OnStep, PipelineEntry, Step
 from stoker.models.text_to_image import metadata, previews
-from stoker.models.text_to_image.declaration import DECLARATION
+from stoker.models.text_to_image.declaration import DECLARATION, schema_for
 from stoker.models.text_to_image.request import ImageRequest
 from stoker.worker import Device, File, HandlerError, Job
 
@@ -27,7 +27,9 @@ exactly."""
 
 
 class TextToImage:
-    """Output: `{"image_url": <the file>, "seed": <the seed it was made with>, "pipeline": <its name>}`, and
+    """A handler for one pipeline is a subclass with a `PIPELINE`; without one the environment chooses it.
+
+    Output: `{"image_url": <the file>, "seed": <the seed it was made with>, "pipeline": <its name>}`, and
     `"made_up_weights": true` if the pipeline has made-up weights.
 
     Progress: `{"step": 3, "steps": 28}` after each step. Partial output: `{"preview": {"step", "format",
@@ -35,22 +37,24 @@ class TextToImage:
     0.2 s in between. Measures `output_pixels`.
     """
 
+    PIPELINE: ClassVar[PipelineEntry | None] = None
+
     def setup(self, device: Device) -> None:
-        selected = selection.select(DECLARATION, device)
+        only = self.PIPELINE
+        selected = selection.select(DECLARATION, device) if only is None else selection.ready(only)
         self.entry, self._weights = selected.pipeline, selected.weights
         self.serves = self.entry.description
         self.device = device.torch_device
-        self._defaults = self.entry.defaults or ImageDefaults(steps=28)
         self.pipeline: ImagePipeline = interface.load(self.entry, selected.folder, self.device)
-        self._previewer = previews.fit(self.pipeline, self._defaults)
+        self._previewer = previews.fit(self.pipeline, self.entry)
 
     def run(self, job: Job) -> dict[str, Any]:
         try:
-            request = ImageRequest.parse(job.input)
+            request = ImageRequest.parse(job.input, schema_for(self.entry))
         except InvalidInput as error:
             raise HandlerError(str(error)) from error
         seed = secrets.randbelow(SEEDS) if request.seed == -1 else request.seed
-        parameters = request.parameters(self._defaults, seed)
+        parameters = request.parameters(self.entry.defaults, seed)
         image = self.pipeline.generate(parameters, self._reporter(job))
         path = job.scratch / f"image.{request.image_format}"
         path.write_bytes(metadata.encode(image, request.image_format, self._made(parameters)))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from stoker.models.interface import ImageDefaults, ImageParameters, ImagePipeline, Step
+from stoker.models.interface import ImageParameters, ImagePipeline, PipelineEntry, Step
 
 if TYPE_CHECKING:
     import torch
@@ -81,13 +81,19 @@ class Throttle:
         return True
 
 
-def fit(pipeline: ImagePipeline, defaults: ImageDefaults) -> Previewer:
+def fit(pipeline: ImagePipeline, entry: PipelineEntry) -> Previewer:
     """Makes a few small images, which also warms the pipeline up, and fits the matrix to them."""
     latents, colours = [], []
     for seed, prompt in enumerate(_FIT_PROMPTS):
         steps: list[Step] = []
         parameters = ImageParameters(
-            prompt, _FIT_SIDE, _FIT_SIDE, steps=_FIT_STEPS, seed=seed, guidance=defaults.guidance
+            prompt,
+            _FIT_SIDE,
+            _FIT_SIDE,
+            steps=_FIT_STEPS,
+            seed=seed,
+            guidance=entry.defaults.guidance,
+            more={name: rule.get("default") for name, rule in entry.inputs.items()},
         )
         image = pipeline.generate(parameters, steps.append)
         last = steps[-1].estimate()

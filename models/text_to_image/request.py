@@ -5,8 +5,9 @@ The rules are those of `declaration.SCHEMA`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from stoker.models.checked_input import checked
 from stoker.models.interface import ImageDefaults, ImageParameters
@@ -19,7 +20,7 @@ first process the whole prompt, which takes twelve seconds for a megabyte."""
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """Steps and guidance are None if the pipeline chooses them."""
+    """Steps and guidance are None if the pipeline chooses them. `more`: inputs that only it takes."""
 
     prompt: str
     negative_prompt: str | None
@@ -29,11 +30,15 @@ class ImageRequest:
     guidance: float | None
     seed: int
     image_format: str
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, value: object) -> ImageRequest:
-        """Raises InvalidInput for the first thing that is wrong."""
-        return cls(**checked(value, SCHEMA))
+    def parse(cls, value: object, schema: Mapping[str, Any] = SCHEMA) -> ImageRequest:
+        """Raises InvalidInput for the first thing that is wrong. `schema`: with inputs of a pipeline's own,
+        which become `more`."""
+        found = checked(value, schema)
+        more = {name: found.pop(name) for name in schema["properties"] if name not in SCHEMA["properties"]}
+        return cls(**found, more=more)
 
     @property
     def excludes(self) -> str | None:
@@ -57,4 +62,5 @@ class ImageRequest:
             guidance=guidance,
             negative_prompt=None if excludes is None else excludes[:MAX_CHARACTERS],
             factor=None if excludes is None else defaults.factor,
+            more=self.more,
         )

@@ -12,6 +12,7 @@ from stoker.models.weights.fetching import (
 )
 from stoker.models.weights.hub import Hub, HubFile, HuggingFaceHub
 from stoker.models.weights.lock import (
+    FOLDER,
     Entry,
     Lock,
     LockedFile,

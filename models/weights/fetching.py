@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from stoker.models.weights.hub import Hub, HuggingFaceHub
-from stoker.models.weights.lock import BUILT, HUB, Entry, LockedFile, WeightsError, read_lock
+from stoker.models.weights.lock import BUILT, FOLDER, HUB, Entry, LockedFile, WeightsError, read_lock
 from stoker.models.weights.verification import HUB_METADATA, Problem, WeightsRefused, check_format, verify
 
 Mirror: TypeAlias = Path | Callable[[str, Path], None]
@@ -56,7 +56,7 @@ def fetch(
     """
     if entry.unknown:
         unknown = tuple(Problem(path, "its digest is unknown") for path in entry.unknown)
-        raise WeightsRefused(entry, unknown, f". Fill the lock with: stoker weights lock {entry.name}")
+        raise WeightsRefused(entry, unknown, f". Fill the lock with: stoker weights lock {entry.named}")
     if folder.exists() and _is_whole(entry, folder):
         return  # without writing anything: a worker may have no permission to
     try:
@@ -75,10 +75,11 @@ def fetch(
         raise WeightsError(f"cannot fetch {entry.name}: {error}") from error
 
 
-def ready(name: str, folder: Path) -> tuple[Entry, Path]:
+def ready(name: str, folder: Path, lock: Path | None = None) -> tuple[Entry, Path]:
     """The entry of the lock, and its verified folder below `folder`. Weights that Stoker makes itself are
-    made; others must have been fetched. Raises WeightsError."""
-    entry = read_lock().entry(name)
+    made; others must have been fetched. `lock`: a file other than this installation's. Raises
+    WeightsError."""
+    entry = read_lock(lock).entry(name)
     own = folder / entry.name
     if entry.is_built:
         fetch(entry, own)
@@ -132,10 +133,10 @@ def lock_from_folder(entry: Entry, folder: Path) -> Entry:
     """The entry with digests from a folder, which is trusted, except that pickles are refused.
 
     Locks the files that the entry names: a snapshot of a hub's repository also has images, a README and the
-    same weights in a single file. With `files = []`, and for weights that Stoker makes itself, all files are
+    same weights in a single file. With `files = []`, and for weights that come from no hub, all files are
     locked.
     """
-    named = () if entry.is_built else entry.files
+    named = entry.files if entry.source.startswith(HUB) else ()
     files = named or tuple(LockedFile(path) for path in _all_files(folder))
     problems = tuple(
         Problem(file.path, why) for file in files if (why := _why_not_locked(folder / file.path)) is not None
@@ -204,8 +205,13 @@ def _fetch_one(entry: Entry, file: LockedFile, part: Path, mirror: Mirror | None
 def _download(entry: Entry, file: LockedFile, part: Path, hub: Hub) -> None:
     """A file that has another name in its repository is downloaded to a folder of its own, and moved."""
     origin = entry.origin_of(file)
+    if origin.source == FOLDER:
+        raise WeightsError(
+            f"{entry.name} was locked from a folder, and no hub has it: give the folder that holds the folder"
+            f" {entry.name} with --mirror"
+        )
     if origin.commit is None:
-        raise WeightsError(f"{entry.name}: its commit is unknown; run: stoker weights lock {entry.name}")
+        raise WeightsError(f"{entry.name}: its commit is unknown; run: stoker weights lock {entry.named}")
     repository = origin.source.removeprefix(HUB)
     if origin.name == file.path:
         hub.download(repository, file.path, origin.commit, part)

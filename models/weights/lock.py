@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -20,6 +21,11 @@ from typing import Any, Final
 UNKNOWN: Final = "unknown"
 BUILT: Final = "built:"
 HUB: Final = "huggingface:"
+FOLDER: Final = "folder"
+"""The source of weights that were locked from a folder of the operator's and are in no repository."""
+
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+"""A key that TOML takes without quotation marks."""
 
 VERSION = 1
 _HEADER = """\
@@ -62,17 +68,24 @@ class LockedFile:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One model's weights."""
+    """One model's weights. `lock`: the file that it was read from, unless that is this installation's."""
 
     name: str
     source: str
     licence: str
     files: tuple[LockedFile, ...]
     commit: str | None = None
+    lock: Path | None = field(default=None, compare=False)
 
     @property
     def is_built(self) -> bool:
         return self.source.startswith(BUILT)
+
+    @property
+    def named(self) -> str:
+        """The entry as an argument of `stoker weights`: its name, and the lock file unless that is this
+        installation's."""
+        return self.name if self.lock is None else f"{self.name} --lock {self.lock}"
 
     def origin_of(self, file: LockedFile) -> Origin:
         return file.origin or Origin(self.source, file.path, self.commit)
@@ -126,7 +139,7 @@ def lock_path() -> Path:
 
 def read_lock(path: Path | None = None) -> Lock:
     """Raises WeightsError if the lock is missing or invalid."""
-    path = path or lock_path()
+    own, path = path, path or lock_path()
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -136,7 +149,7 @@ def read_lock(path: Path | None = None) -> Lock:
             f"{path.name} has version {data.get('version')!r}; this installation reads version {VERSION}"
         )
     try:
-        return Lock(_entry(name, table) for name, table in data.get("models", {}).items())
+        return Lock(_entry(name, table, own) for name, table in data.get("models", {}).items())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WeightsError(f"{path.name} is damaged: {type(error).__name__}: {error}") from error
 
@@ -159,10 +172,10 @@ def dump_lock(lock: Lock) -> str:
     return "\n".join([f"{_HEADER}version = {VERSION}\n", *(_table(entry) for entry in lock.entries)])
 
 
-def _entry(name: str, table: Mapping[str, Any]) -> Entry:
+def _entry(name: str, table: Mapping[str, Any], lock: Path | None) -> Entry:
     source = str(table["source"])
-    if not source.startswith((BUILT, HUB)):
-        raise ValueError(f"{name}: source {source!r} is neither {BUILT}… nor {HUB}…")
+    if source != FOLDER and not source.startswith((BUILT, HUB)):
+        raise ValueError(f"{name}: source {source!r} is neither {BUILT}… nor {HUB}… nor {FOLDER}")
     commit = str(table.get("commit", UNKNOWN))
     return Entry(
         name=name,
@@ -170,6 +183,7 @@ def _entry(name: str, table: Mapping[str, Any]) -> Entry:
         licence=str(table["licence"]),
         files=tuple(_file(row) for row in table["files"]),
         commit=None if commit == UNKNOWN else commit,
+        lock=lock,
     )
 
 
@@ -194,8 +208,9 @@ def _origin(path: str, row: Mapping[str, Any]) -> Origin:
 
 
 def _table(entry: Entry) -> str:
-    lines = [f"[models.{entry.name}]", f"source = {json.dumps(entry.source)}"]
-    if not entry.is_built:
+    name = entry.name if _BARE.fullmatch(entry.name) else json.dumps(entry.name)
+    lines = [f"[models.{name}]", f"source = {json.dumps(entry.source)}"]
+    if entry.source.startswith(HUB):
         lines.append(f"commit = {json.dumps(entry.commit or UNKNOWN)}")
     lines += [f"licence = {json.dumps(entry.licence)}", "files = ["]
     lines += [f"  {_row(file)}," for file in sorted(entry.files, key=_by_path)]

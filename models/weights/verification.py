@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from stoker.models.weights.lock import Entry, LockedFile, WeightsError
+from stoker.models.weights.lock import FOLDER, Entry, LockedFile, WeightsError
 
-LOADED: Final = frozenset({".safetensors", ".json", ".txt", ".model"})
-"""The file types of a pipeline. None of them can contain code."""
+LOADED: Final = frozenset({".safetensors", ".json", ".txt", ".model", ".jinja"})
+"""The file types of a pipeline. None of them can contain code but for a tokenizer's chat template (.jinja),
+which transformers renders in a sandbox."""
 
 PICKLES: Final = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 
@@ -106,7 +107,7 @@ def state(entry: Entry, folder: Path) -> str | bool | None:
         if path in found and digest[0] == _stamp(found[path])
     }
     if not known.keys() >= {file.path for file in entry.files}:
-        return f"not yet: stoker weights verify {entry.name}"
+        return f"not yet: stoker weights verify {entry.named}"
     for problem in _compare(entry.files, known):
         return f"no: {problem}"
     return True
@@ -185,14 +186,15 @@ def _missing(entry: Entry, found: Mapping[str, os.stat_result]) -> Iterator[Prob
 
 def _hint(entry: Entry, found: Mapping[str, os.stat_result]) -> str:
     if entry.unknown:
-        return f". Fill the lock with: stoker weights lock {entry.name}"
+        return f". Fill the lock with: stoker weights lock {entry.named}"
     return _fetch_hint(entry) if any(file.path not in found for file in entry.files) else ""
 
 
 def _fetch_hint(entry: Entry) -> str:
     """The command that fetches the weights, after the one that locks them if digests are unknown."""
-    lock = f"stoker weights lock {entry.name} && " if entry.unknown else ""
-    return f". Get them with: {lock}stoker weights fetch {entry.name}"
+    lock = f"stoker weights lock {entry.named} && " if entry.unknown else ""
+    mirror = " --mirror FOLDER" if entry.source == FOLDER else ""
+    return f". Get them with: {lock}stoker weights fetch {entry.named}{mirror}"
 
 
 def _hash_all(folder: Path, files: tuple[LockedFile, ...], cached: DigestCache) -> DigestCache:

@@ -121,3 +121,41 @@ def test_what_was_changed_since_is_listed_as_not_verified(capsys: pytest.Capture
     assert listed(capsys)["flux-tiny"][2].startswith("no: vae/config.json: its sha256 is")
     changed.unlink()
     assert listed(capsys)["flux-tiny"][2] == "no: vae/config.json: is missing"
+
+
+def test_a_lock_of_ones_own_needs_no_repository(capsys: pytest.CaptureFixture[str]) -> None:
+    """Written from a folder, read by the other commands, and written again from the same folder."""
+    stoker(capsys, "fetch", "flux-tiny", "--dir", "w")
+    Path("w/flux-tiny").rename("w/ours")
+    own = ("--lock", "our.lock")
+    code, printed = stoker(capsys, "lock", "ours", "--from", "w/ours", *own, "--licence", "MIT")
+    assert (code, "locked ours: 15 files" in printed) == (0, True), printed
+    assert stoker(capsys, "verify", "ours", "--dir", "w", *own)[0] == 0
+    assert "MIT" in stoker(capsys, "list", "--dir", "w", *own)[1]
+    Path("w/ours/more.txt").write_text("more")
+    code, printed = stoker(capsys, "verify", "ours", "--dir", "w", *own)
+    assert (code, "more.txt: is not in weights.lock" in printed) == (1, True), printed
+    assert "16 files" in stoker(capsys, "lock", "ours", "--from", "w/ours", *own)[1]
+    assert read_lock(Path("our.lock")).entry("ours").licence == "MIT"
+    assert stoker(capsys, "lock", "ours 3.5", "--from", "w/ours", *own)[0] == 0
+    assert [entry.name for entry in read_lock(Path("our.lock")).entries] == ["ours", "ours 3.5"]
+
+
+def test_what_was_locked_from_a_folder_is_fetched_from_a_mirror(capsys: pytest.CaptureFixture[str]) -> None:
+    stoker(capsys, "fetch", "flux-tiny", "--dir", "w")
+    Path("w/flux-tiny").rename("w/ours")
+    stoker(capsys, "lock", "ours", "--from", "w/ours", "--lock", "our.lock")
+    code, printed = stoker(capsys, "verify", "ours", "--dir", "x", "--lock", "our.lock")
+    command = "stoker weights fetch ours --lock our.lock --mirror FOLDER"
+    assert (code, command in " ".join(printed.split())) == (1, True), printed
+    code, printed = stoker(capsys, "fetch", "ours", "--dir", "x", "--lock", "our.lock")
+    assert (code, "give the folder that holds the folder ours with --mirror" in printed) == (1, True), printed
+    code, printed = stoker(capsys, "fetch", "ours", "--dir", "x", "--lock", "our.lock", "--mirror", "w")
+    assert code == 0, printed
+    assert Path("x/ours/model_index.json").is_file()
+
+
+def test_stokers_own_lock_gets_no_entry_by_a_wrong_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    code, printed = stoker(capsys, "lock", "flux-9", "--from", "empty")
+    assert (code, "weights.lock has no entry 'flux-9'" in printed) == (1, True), printed

@@ -57,6 +57,17 @@ def test_a_worker_is_ready_by_its_deadline(folder: Path, more: str, deadline: in
     assert endpoint.run.start_timeout_s == deadline
 
 
+def test_an_endpoint_has_prices_and_a_schema_of_its_own(folder: Path) -> None:
+    """Its price of a metric replaces that of all endpoints."""
+    prices = "[prices]\ndevice_second_nano_usd = 760000\n"
+    own = 'inputSchema = { type = "object", required = ["text"] }\nprices = { clips = 5, device_ms = 0 }\n'
+    (endpoint,) = to_endpoints(load(folder, ROOTS + ECHO + own + prices))
+    assert endpoint.run.schema == {"type": "object", "required": ["text"]}
+    assert endpoint.run.prices == (Price("clips", 5), Price("device_ms", 0))
+    (endpoint,) = to_endpoints(load(folder, ROOTS + ECHO + "prices = { clips = 5 }\n" + prices))
+    assert endpoint.run.prices == (Price("clips", 5), Price("device_ms", 760))
+
+
 IMAGE = '[[endpoints]]\nid = "far"\nimageName = "ghcr.io/acme/voice:1.2"\nconcurrency = 4\n'
 
 
@@ -183,6 +194,14 @@ WRONG = [
     ("colour = 1", ["colour is not a known field", "local_roots", "endpoints"]),
     (ROOTS + ECHO + 'handlr = "x"', ["endpoints[0].handlr is not a known field", "imageName", "idleTimeout"]),
     (ROOTS + ECHO + "gpuCounts = 1", ["endpoints[0].gpuCounts is not a known field", "workersMax"]),
+    (ROOTS + ECHO + "prices = { clips = -1 }", ["endpoints[0].prices.clips", "got -1"]),
+    (ROOTS + ECHO + 'prices = { "a clip" = 1 }', ["endpoints[0].prices", "a clip"]),
+    (ROOTS + ECHO + "prices = { clips = 0.5 }", ["endpoints[0].prices.clips", "got 0.5"]),
+    (ROOTS + ECHO + 'inputSchema = "string"', ["endpoints[0].inputSchema", "an object"]),
+    (
+        ROOTS + ECHO + 'inputSchema = { type = "integr" }',
+        ["endpoints[0].inputSchema: the input schema is not valid at $.type", "integr"],
+    ),
     ("[prices]\nhour = 1", ["prices.hour is not a known field", "device_second_nano_usd"]),
     ("[prices]\ndevice_second_nano_usd = 7", ["prices.device_second_nano_usd", "multiple of 1000", "got 7"]),
     ("[prices]\ndevice_second_nano_usd = -1000", ["prices.device_second_nano_usd", "-1000"]),

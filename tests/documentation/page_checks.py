@@ -155,8 +155,11 @@ def _client_fault(call: ast.Call) -> str | None:
 
 
 def _toml_fault(block: Block, folder: Path) -> str | None:
-    """It is a `stoker.toml` that control takes; the handlers and folders that it names are made."""
+    """It is a `stoker.toml` that control takes, unless it says that it is another file; the handlers and
+    folders that it names are made."""
     parsed = tomllib.loads(block.text)
+    if block.title == "pyproject.toml":
+        return None
     for root in parsed.get("local_roots", []):
         (folder / root).mkdir(exist_ok=True)
     (folder / "handlers").mkdir(exist_ok=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from stoker.models.interface import ImageDefaults, ImageParameters, Step
+from stoker.models.interface import ImageParameters, Step
+from stoker.models.registry import PIPELINES
 from stoker.models.text_to_image import metadata, previews, tiny
 from stoker.models.text_to_image.families.flux import Flux
 from stoker.models.text_to_image.handler import TextToImage
@@ -68,7 +69,7 @@ def test_the_number_format_of_a_gpu_makes_previews_and_an_image(
     tiny.build(tmp_path / "tiny")
     flux = Flux(tmp_path / "tiny", "cpu", text_tokens=16)
     flux.pipe.to(torch.bfloat16)
-    previewer = previews.fit(flux, ImageDefaults(steps=4, guidance=3.5))
+    previewer = previews.fit(flux, PIPELINES["flux-tiny"])
     shown = []
 
     def on_step(step: Step) -> None:

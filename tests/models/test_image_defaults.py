@@ -14,7 +14,7 @@ from stoker.models.text_to_image.declaration import SCHEMA
 from stoker.models.text_to_image.request import ImageRequest
 
 DEFAULTS: dict[str, ImageDefaults] = {
-    name: entry.defaults for name, entry in PIPELINES.items() if entry.defaults is not None
+    name: entry.defaults for name, entry in PIPELINES.items() if entry.model == "text-to-image"
 }
 
 

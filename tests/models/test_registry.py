@@ -6,13 +6,22 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.models.hosted import MODELS
-from stoker.models.registry import PIPELINES, NoWeights, UnknownPipeline, choose_pipeline, pipeline
+from stoker.models.registry import (
+    GROUP,
+    PIPELINES,
+    NoWeights,
+    UnknownPipeline,
+    choose_pipeline,
+    known_pipelines,
+    pipeline,
+)
 from stoker.models.talking_video.sampling.profiles import PROFILES
 from stoker.models.weights import read_lock
 
@@ -155,3 +164,59 @@ def test_an_unknown_pipeline_is_answered_with_the_known() -> None:
         UnknownPipeline, match="no pipeline 'dall-e'; registered are flux-1-dev, flux-1-schnell"
     ):
         choose_pipeline(MODELS["text-to-image"], "dall-e", "cpu", lacking(set()))
+
+
+def install(site: Path, source: str, points: str) -> None:
+    """A package of somebody's with entry points, as pip leaves it."""
+    info = site / "theirs-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "theirs.py").write_text(source)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{points}\n")
+
+
+THEIRS = """
+from stoker.models.interface import PipelineEntry
+ENTRY = PipelineEntry("theirs", model="text-to-image", weights="theirs")
+OTHER = PipelineEntry("other", model="text-to-music", weights="theirs")
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    return tmp_path
+
+
+def test_a_package_adds_a_pipeline_that_runs_where_it_is_requested(site: Path) -> None:
+    install(site, THEIRS, "theirs = theirs:ENTRY")
+    found = choose_pipeline(MODELS["text-to-image"], "theirs", "gpu", lacking({"flux-1-dev"}))
+    assert (found.name, found.model) == ("theirs", "text-to-image")
+    assert choose_pipeline(MODELS["text-to-image"], None, "cpu", lacking({"theirs"})).name == "flux-tiny"
+    assert found in known_pipelines()
+    with pytest.raises(UnknownPipeline, match=r"registered are .*theirs"):
+        pipeline("ours")
+
+
+@pytest.mark.parametrize(
+    ("source", "point", "message"),
+    [
+        ("import no_such_module", "theirs:ENTRY", "cannot be loaded: ModuleNotFoundError: No module named"),
+        ("raise OSError('no disk')", "theirs:ENTRY", "cannot be loaded: OSError: no disk"),
+        ("ENTRY = 5", "theirs:ENTRY", "must be a PipelineEntry named 'theirs'; it is 5"),
+        (THEIRS, "theirs:OTHER", "must be a PipelineEntry named 'theirs'"),
+        (
+            THEIRS.replace('"other"', '"theirs"'),
+            "theirs:OTHER",
+            "is for 'text-to-music', which is not a hosted model",
+        ),
+    ],
+)
+def test_a_package_that_cannot_be_used_is_named(site: Path, source: str, point: str, message: str) -> None:
+    install(site, source, f"theirs = {point}")
+    with pytest.raises(UnknownPipeline) as caught:
+        pipeline("theirs")
+    assert str(caught.value).startswith(f"the pipeline theirs of theirs ({point}) ")
+    assert message in str(caught.value)
+    assert [entry.name for entry in known_pipelines()] == list(PIPELINES)

@@ -189,7 +189,7 @@ def own(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     blank = Entry("own-checker", "huggingface:somebody/checker", "Apache-2.0", (), "0" * 40)
     lock = Lock([*read_lock().entries, lock_from_folder(blank, folder_or_file)])
-    monkeypatch.setattr(fetching, "read_lock", lambda: lock)
+    monkeypatch.setattr(fetching, "read_lock", lambda path=None: lock)
     monkeypatch.setenv("STOKER_WEIGHTS_DIR", str(tmp_path))
     monkeypatch.setenv("STOKER_SAFETY_CHECKER", "own-checker")
     return folder_or_file

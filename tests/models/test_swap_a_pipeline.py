@@ -1,0 +1,170 @@
+"""docs/swap-a-pipeline.md, word by word: its files are written, its commands run, its pipelines used.
+
+The fine-tuned weights of the page are small made-up ones. `stoker up` is not started here: what it would
+serve is read from the page's configuration, and the handler runs as a worker runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "documentation"))
+
+import tiny_families
+from command_lines import ROOT, lines
+from pages import Block, Page
+
+from stoker.cli.control.hosted import declared_endpoints
+from stoker.cli.main import main
+from stoker.control.config.config import load_config
+from stoker.control.errors import BadRequest
+from stoker.control.jobs.inputs import check_input
+from stoker.models.registry import pipeline
+from stoker.models.text_to_image import previews
+from stoker.models.text_to_image.handler import TextToImage
+from stoker.worker import Device
+from stoker.worker.setup.registration import load
+from stoker.worker.testing import LocalJob
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+PAGE = Page.read(ROOT / "docs" / "swap-a-pipeline.md")
+SMALL = {"prompt": "a lighthouse", "width": 256, "height": 256, "seed": 1}
+
+
+def titled(name: str) -> Block:
+    (found,) = [block for block in PAGE.blocks() if block.title == name]
+    return found
+
+
+def commands(program: str) -> list[tuple[dict[str, str], list[str]]]:
+    """The page's command lines of `stoker PROGRAM`: the variables before them, and the arguments."""
+    found = []
+    for block in PAGE.blocks("sh"):
+        for _, line in lines(block):
+            words = shlex.split(line)
+            variables = (
+                dict(word.split("=", 1) for word in words[: words.index("stoker")])
+                if "stoker" in words
+                else {}
+            )
+            rest = words[len(variables) :]
+            if rest[:2] == ["stoker", program]:
+                found.append((variables, rest[1:]))
+    return found
+
+
+def stoker(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code in (0, None), arguments
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The reader's folder, with the files of the page, after its commands for weights."""
+    import torch
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("reader")
+    for name in ("pipelines/ours.py", "stoker.toml", "pyproject.toml", "our_pipelines.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(titled(name).text)
+    tiny_families.build("sdxl", folder / "weights" / "our-sdxl")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in [name for name in os.environ if name.startswith("STOKER_")]:
+            patch.delenv(name)
+        patch.setattr(previews, "_FIT_SIDE", 256)
+        patch.setattr(previews, "_FIT_PROMPTS", ("a red flower",))
+        for _, arguments in commands("weights"):
+            if "--from" in arguments or arguments[1] != "lock":  # the hub cannot be asked
+                stoker(arguments)
+        yield folder
+
+
+def test_the_weights_are_locked_verified_and_fetched(folder: Path) -> None:
+    entry = tomllib.loads((folder / "our.lock").read_text())["models"]["our-sdxl"]
+    assert (entry["source"], entry["licence"]) == ("folder", "CreativeML Open RAIL++-M")
+    assert (folder / "data" / "weights" / "our-sdxl" / "model_index.json").is_file()
+
+
+def test_the_file_is_served_priced_and_its_inputs_are_checked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (endpoint,) = declared_endpoints(load_config(folder / "stoker.toml"), (), {})
+    assert {price.metric: price.nano_usd for price in endpoint.run.prices} == {"output_pixels": 30}
+    assert endpoint.run.schema is not None
+    check_input(endpoint.run.schema, SMALL)
+    with pytest.raises(BadRequest, match="width must be at most 512"):
+        check_input(endpoint.run.schema, SMALL | {"width": 1024})
+    monkeypatch.setenv("STOKER_WEIGHTS_DIR", "weights")
+    job = LocalJob(load(endpoint.run.handler).target, SMALL, device=Device()).run()
+    assert job.error is None, job.error
+    assert job.output["pipeline"] == "our-sdxl"
+    assert job.metrics == {"output_pixels": 256 * 256}
+    assert job.progress[-1] == {"step": 8, "steps": 8}
+    assert job.chunks
+
+
+def test_predict_makes_an_image(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ((variables, arguments),) = commands("predict")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    stoker(arguments)
+    assert list((folder / "out").glob("*.jpeg"))
+
+
+def test_the_package_adds_a_pipeline_with_an_input_of_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(folder, monkeypatch)
+    variables, arguments = commands("up")[-1]
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (endpoint,) = declared_endpoints(load_config(None), [arguments[-1]], variables)
+    assert endpoint.run.schema is not None
+    check_input(endpoint.run.schema, SMALL | {"paper": "on grey paper"})
+    monkeypatch.setenv("STOKER_PIPELINE", endpoint.run.env["STOKER_PIPELINE"])
+    handler = TextToImage()
+    handler.setup(Device())
+    assert handler.serves == "our-sketches (pencil drawings)"
+    plain, grey = (LocalJob(handler.run, SMALL | {"paper": paper}).run() for paper in ("", "on grey paper"))
+    assert (plain.error, grey.error) == (None, None)
+    assert plain.output["image_url"].read_bytes() != grey.output["image_url"].read_bytes()
+    assert "paper: 5 is not allowed" in str(LocalJob(handler.run, SMALL | {"paper": 5}).run().error)
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pip leaves of the page's pyproject.toml: the module, and its metadata with the entry points."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    site = folder / "site"
+    info = site / f"our_pipelines-{project['version']}.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (site / "our_pipelines.py").write_text((folder / "our_pipelines.py").read_text())
+    (site / "our.lock").write_text((folder / "our.lock").read_text())
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n")
+    points = project["entry-points"]["stoker.pipelines"]
+    body = "".join(f"{name} = {value}\n" for name, value in points.items())
+    (info / "entry_points.txt").write_text(f"[stoker.pipelines]\n{body}")
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delitem(sys.modules, "our_pipelines", raising=False)
+
+
+def test_the_family_of_the_page_is_one(folder: Path) -> None:
+    made: dict[str, Any] = {}
+    exec(titled("pipelines/chroma.py").text, made)
+    import diffusers
+
+    assert hasattr(diffusers, made["Chroma"].library_class)
+    assert hasattr(getattr(diffusers, made["Chroma"].library_class), "_unpack_latents")
+    assert pipeline("sdxl").load is not None
