@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,6 +31,12 @@ def _service(context: typer.Context, parameter: typer.CallbackParam, url: str) -
     return url
 
 
+def _pem(flag: str, content: str) -> Any:
+    """The option for a PEM file; for --tls-cert the variable is STOKER_TLS_CERT."""
+    variable = f"STOKER_{flag[2:].upper().replace('-', '_')}"
+    return typer.Option(flag, envvar=variable, exists=True, dir_okay=False, help=f"PEM file: {content}")
+
+
 DataDir = Annotated[
     Path,
     typer.Option(
@@ -44,33 +50,15 @@ ConfigFile = Annotated[
 ]
 TlsCert = Annotated[
     Path | None,
-    typer.Option(
-        "--tls-cert",
-        envvar="STOKER_TLS_CERT",
-        exists=True,
-        dir_okay=False,
-        help="PEM file: the certificate for callers and agents.",
-    ),
+    _pem("--tls-cert", "the certificate for callers and agents."),
 ]
 TlsKey = Annotated[
     Path | None,
-    typer.Option(
-        "--tls-key",
-        envvar="STOKER_TLS_KEY",
-        exists=True,
-        dir_okay=False,
-        help="PEM file: the private key of --tls-cert.",
-    ),
+    _pem("--tls-key", "the private key of --tls-cert."),
 ]
 TlsClientCa = Annotated[
     Path | None,
-    typer.Option(
-        "--tls-client-ca",
-        envvar="STOKER_TLS_CLIENT_CA",
-        exists=True,
-        dir_okay=False,
-        help="PEM file: agents must have a certificate of this authority. Callers use API keys.",
-    ),
+    _pem("--tls-client-ca", "agents must have a certificate of this authority. Callers use API keys."),
 ]
 BehindProxy = Annotated[
     bool,
@@ -83,23 +71,11 @@ BehindProxy = Annotated[
 ]
 AgentTlsCa = Annotated[
     Path | None,
-    typer.Option(
-        "--tls-ca",
-        envvar="STOKER_TLS_CA",
-        exists=True,
-        dir_okay=False,
-        help="PEM file: the authority of control's certificate; the system's bundle for a public one.",
-    ),
+    _pem("--tls-ca", "the authority of control's certificate; the system's bundle for a public one."),
 ]
 AgentTlsCert = Annotated[
     Path | None,
-    typer.Option(
-        "--tls-cert",
-        envvar="STOKER_TLS_CERT",
-        exists=True,
-        dir_okay=False,
-        help="PEM file: the agent's own certificate, if control requires one.",
-    ),
+    _pem("--tls-cert", "the agent's own certificate, if control requires one."),
 ]
 Insecure = Annotated[
     bool,

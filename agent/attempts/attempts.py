@@ -21,7 +21,7 @@ from stoker.agent.attempts.running_attempt import RunningAttempt
 from stoker.agent.attempts.transfers import Move, fetched, uploaded
 from stoker.agent.attempts.updates import Updates
 from stoker.agent.attempts.worker_events import HandlerViolation, discard
-from stoker.agent.devices.interfaces import MemoryCheck
+from stoker.agent.devices.watch import DeviceWatch
 from stoker.agent.interfaces import Inputs, Objects, Scratch
 from stoker.agent.reports.reports import Reports
 from stoker.agent.uploads import outputs
@@ -49,7 +49,7 @@ class Attempts:
         scratch: Scratch,
         inputs: Inputs,
         workers: Mapping[str, Worker],
-        memory: MemoryCheck,
+        memory: DeviceWatch[Worker],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         cancel_s: float,
     ) -> None:

@@ -1,12 +1,12 @@
 """The interfaces between devices and those who use them.
 
-`Sampler` is implemented by `agent.devices.devices` and by `testing.fake_host`; `DeviceGate` and `MemoryCheck`
-by `agent.devices.watch`. The rules of `agent.interfaces` apply here, too.
+`Sampler` is implemented by `agent.devices.devices` and by `testing.fake_host`, `DeviceWorker` by
+`agent.workers.worker`. The rules of `agent.interfaces` apply here, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from stoker.agent.devices.health import DeviceReading
@@ -30,20 +30,6 @@ class Sampler(Protocol):
         """Calls `on_xid(device, Xid)` for every Xid from now on, on the loop's thread. To be called once."""
 
 
-class DeviceGate(Protocol):
-    """Decides whether work may use devices. Workers report to it when they use them."""
-
-    def closed(self, devices: Sequence[str]) -> bool:
-        """Returns whether no process may be started there now. Pending workers are started once one may."""
-
-    def started(self, worker: str, devices: Sequence[str]) -> None: ...
-
-    def ready(self, worker: str, devices: Sequence[str]) -> None: ...
-
-    def ended(self, worker: str, devices: Sequence[str]) -> None:
-        """To be called when the worker's process was reaped."""
-
-
 class DeviceWorker(Protocol):
     """The part of a worker that the watch of its devices uses. `running` are the attempts in its slots."""
 
@@ -59,13 +45,3 @@ class DeviceWorker(Protocol):
     def kill(self, why: str) -> None: ...
 
     def start_if_pending(self) -> None: ...
-
-
-class MemoryCheck(Protocol):
-    """Measures what a stopped job has left in its device's memory."""
-
-    def checks(self, worker: DeviceWorker, devices: Sequence[str]) -> bool:
-        """Returns whether that can be measured."""
-
-    async def unclean(self, worker: str, devices: Sequence[str]) -> str:
-        """Describes what is left; returns "" if the worker may take the next job."""

@@ -201,9 +201,10 @@ class DeviceWatch(Generic[W]):
         if running & worker.running:
             self._let_go(worker, why)
 
-    # -- for workers (a DeviceGate)
+    # -- for workers, which tell when they use devices
 
     def closed(self, devices: Sequence[str]) -> bool:
+        """Whether no process may be started there now. Pending workers are started once one may."""
         watched = [self._watched[uuid] for uuid in devices if uuid in self._watched]
         return any(one.problem is not None or not one.gate.open for one in watched)
 
@@ -229,6 +230,7 @@ class DeviceWatch(Generic[W]):
             self._levels[worker, uuid] = memory_gate.settled(self._levels[worker, uuid], used)
 
     def ended(self, worker: str, devices: Sequence[str]) -> None:
+        """To be called when the worker's process was reaped."""
         for watched in self._gpus(devices):
             self._levels.pop((worker, watched.device.uuid), None)
             watched.living.discard(worker)

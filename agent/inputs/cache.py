@@ -18,7 +18,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from stoker.agent.inputs import cache_policy
 from stoker.agent.inputs.cache_policy import Known
@@ -28,7 +27,7 @@ from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest
 from stoker.outbound.addresses import shown
 from stoker.outbound.errors import FetchFailed, OutboundError, TooLarge, UrlRefused
 from stoker.outbound.fair_semaphore import FairSemaphore
-from stoker.outbound.guard import Fetched, FetchLimits, ResponseHead, Sink
+from stoker.outbound.guard import Fetched, FetchLimits, Guard, ResponseHead
 
 log = logging.getLogger(__name__)
 
@@ -45,33 +44,18 @@ RESERVE = 256 << 20
 """How many bytes of the disk stay free."""
 
 
-class Fetcher(Protocol):
-    """The guard: see `outbound.guard.Guard`."""
-
-    async def fetch_to(
-        self,
-        url: str,
-        file: Sink,
-        limits: FetchLimits | None = None,
-        *,
-        conditions: Mapping[str, str] | None = None,
-        on_head: Callable[[ResponseHead], None] | None = None,
-        account: str = "",
-    ) -> Fetched: ...
-
-
 class InputCache:
     """Implements `interfaces.Inputs`. Stores at most `most` bytes in `folder`, which no other process may
     use.
 
-    `guard(private)` returns the fetcher; `clock` is the wall clock.
+    `guard(private)` returns what fetches; `clock` is the wall clock.
     """
 
     def __init__(
         self,
         folder: Path,
         most: int,
-        guard: Callable[[bool], Fetcher],
+        guard: Callable[[bool], Guard],
         *,
         clock: Callable[[], float] = time.time,
         reserve: int = RESERVE,

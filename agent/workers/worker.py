@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from stoker.agent import worker_frames
 from stoker.agent.alarm import Alarm, loop_time
-from stoker.agent.devices.interfaces import DeviceGate
+from stoker.agent.devices.watch import DeviceWatch
 from stoker.agent.interfaces import Spawner, SpawnFailed, WorkerExit
 from stoker.agent.logs import attempt_log, redaction
 from stoker.agent.logs.tail import TailListener
@@ -33,7 +33,7 @@ class WorkerContext:
     it has no process. `spawn` runs a coroutine in the agent's task group."""
 
     spawner: Spawner
-    devices: DeviceGate
+    devices: DeviceWatch[Worker]
     ladder: process_machine.StopLadder
     find_device: Callable[[str], Device | None]
     report: Callable[[WorkerState | Usage], object]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from stoker.control import store
 from stoker.control.endpoints import Endpoints
@@ -22,18 +21,15 @@ OFFER_MAX = 256
 """Slots of an endpoint in one claim; where they are all filled, the next follows at once."""
 
 
-class Assigner(Protocol):
-    def __call__(self, claimed: Claimed) -> None:
-        """Sends the Assign of a claimed job to its node, if its session still lives."""
-
-
 class Dispatch:
+    """`assign` sends the Assign of a claimed job to its node, if its session still lives."""
+
     def __init__(
         self,
         cluster: ClusterState,
         commits: Commits,
         endpoints: Endpoints,
-        assign: Assigner,
+        assign: Callable[[Claimed], None],
         clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster

@@ -57,7 +57,6 @@ from stoker.control.store.nodes.nodes import (
 from stoker.control.store.resources.audit import begin_audit, end_audit, list_audit, sweep_audit
 from stoker.control.store.resources.endpoints import (
     deleted_endpoints,
-    get_endpoint,
     list_endpoints,
     list_runs,
     put_endpoint,

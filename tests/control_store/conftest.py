@@ -138,6 +138,10 @@ class Bench:
         given.setdefault("run", EndpointVersion("handlers/echo.py:handler"))
         return self.do(lambda conn: store.put_endpoint(conn, Endpoint(endpoint, **given), now))
 
+    def endpoint(self, endpoint: str) -> Endpoint:
+        (found,) = [one for one in store.list_endpoints(self.store.writer) if one.id == endpoint]
+        return found
+
     def running(self, now: float, **fields: Any) -> Claimed:
         """A job that was submitted and claimed by n1 in one transaction."""
         _, (claimed,) = self.submit(now, self.slot(), **fields)

@@ -108,7 +108,7 @@ def test_no_secret_lies_open(bench: Any, database: str, tmp_path: Path) -> None:
         bench.rows("PRAGMA wal_checkpoint")
         for file in (tmp_path / "data").iterdir():
             assert b"hidden" not in file.read_bytes(), file.name
-    found = store.get_endpoint(bench.store.writer, "default", "env")
+    found = bench.endpoint("env")
     assert found.run.env == {"TOKEN": "hidden-env-secret"}
     assert [row for (row,) in bench.rows("SELECT s3 FROM inputs") if row is not None]
     bench.expire(1e9)
@@ -122,10 +122,10 @@ def test_a_version_is_new_only_when_what_runs_has_changed(bench: Any) -> None:
     run = EndpointVersion("h", {"A": "1"}, 2, {"type": "object"}, (Price("output_pixel", 20),))
     assert bench.put_endpoint("e", run=run).version == 1
     assert bench.put_endpoint("e", run=run, workers_max=9).version == 1
-    assert store.get_endpoint(bench.store.writer, "default", "e").workers_max == 9
+    assert bench.endpoint("e").workers_max == 9
     assert bench.put_endpoint("e", run=EndpointVersion("h2")).version == 2
     assert bench.put_endpoint("e", run=run).version == 3
-    found = store.get_endpoint(bench.store.writer, "default", "e")
+    found = bench.endpoint("e")
     assert found.run == run
     assert json.dumps(found.run.schema) == '{"type": "object"}'
 
@@ -134,18 +134,9 @@ def test_a_removed_endpoint_takes_nothing_until_it_is_put_again(bench: Any) -> N
     assert bench.do(lambda conn: store.remove_endpoint(conn, "echo", 1.0))
     assert not bench.do(lambda conn: store.remove_endpoint(conn, "echo", 2.0))
     conn = bench.store.writer
-    assert store.get_endpoint(conn, "default", "echo") is None
     assert store.list_endpoints(conn) == ()
     assert bench.put_endpoint().version == 1
     assert [one.id for one in store.list_endpoints(conn)] == ["echo"]
-
-
-def test_a_hosted_endpoint_serves_every_account(bench: Any) -> None:
-    bench.put_endpoint("mine")
-    bench.put_endpoint("all", hosted=True)
-    conn = bench.store.writer
-    assert store.get_endpoint(conn, "someone", "mine") is None
-    assert store.get_endpoint(conn, "someone", "all") is not None
 
 
 def test_a_key_that_could_not_be_written_leaves_nothing(

@@ -286,7 +286,7 @@ def test_a_jobs_own_bound_of_attempts_holds(bench: Any) -> None:
 
 def test_an_endpoint_keeps_its_bounds(bench: Any) -> None:
     bench.put_endpoint("own", ttl_ms=20_000, max_attempts=7, handler_retries=2)
-    found = store.get_endpoint(bench.store.writer, "default", "own")
+    found = bench.endpoint("own")
     assert (found.ttl_ms, found.max_attempts, found.handler_retries) == (20_000, 7, 2)
 
 

@@ -383,7 +383,6 @@ def test_a_character_that_postgres_does_not_know_is_replaced(bench: Any) -> None
     bench.report(2.0, bench.done(claimed, end="failed", error="a\0b"))
     assert bench.view(3.0, claimed.job).error == "a\ufffdb"
     assert bench.view(3.0, "\0") is None
-    assert store.get_endpoint(bench.store.writer, "default", "\0") is None
 
 
 def test_bytes_come_back_as_bytes(bench: Any) -> None:

@@ -170,17 +170,8 @@ def bill_outputs(
 
 def bill_pods(conn: Conn, prices: PriceList, now: float, pod: str | None = None) -> None:
     """The disks of all pods, or of one, up to now, or to its end. To be done before a size changes."""
-    found = select(
-        pods.c.id,
-        pods.c.account,
-        pods.c.gpu_type,
-        pods.c.node,
-        pods.c.body,
-        pods.c.billed_to,
-        pods.c.ended_at,
-    )
     due = pods.c.ended_at.is_(None) | (pods.c.billed_to < pods.c.ended_at)
-    for row in conn.execute(found.where(due, _one(pods.c.id, pod))).all():
+    for row in conn.execute(select(pods).where(due, _one(pods.c.id, pod))).all():
         body = json.loads(conn.secrets.open(row.body))
         device_type = CPU if body.get("compute") == "CPU" else row.gpu_type
         payer = Payer(row.account, "pod", row.id, gpu_type=device_type)
@@ -190,16 +181,8 @@ def bill_pods(conn: Conn, prices: PriceList, now: float, pod: str | None = None)
 
 def bill_volumes(conn: Conn, prices: PriceList, now: float, volume: str | None = None) -> None:
     """All network volumes, or one, up to now, or to its end. To be done before a size changes."""
-    found = select(
-        volumes.c.id,
-        volumes.c.account,
-        volumes.c.data_center,
-        volumes.c.size_gb,
-        volumes.c.billed_to,
-        volumes.c.deleted_at,
-    )
     due = volumes.c.deleted_at.is_(None) | (volumes.c.billed_to < volumes.c.deleted_at)
-    for row in conn.execute(found.where(due, _one(volumes.c.id, volume))).all():
+    for row in conn.execute(select(volumes).where(due, _one(volumes.c.id, volume))).all():
         payer = Payer(row.account, "volume", row.id, data_center=row.data_center)
         until = _until(row.deleted_at, now)
         _bill_space(conn, "volumes", payer, row.billed_to, until, row.size_gb, prices.volume_gb_hour)

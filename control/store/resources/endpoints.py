@@ -108,13 +108,6 @@ def _tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def get_endpoint(conn: Conn, account: str, endpoint: str) -> Endpoint | None:
-    """An endpoint that takes submissions of this account: its own, or a hosted one."""
-    enabled = _joined().where(endpoints.c.id == endpoint, endpoints.c.enabled == 1)
-    row = conn.execute(enabled.where((endpoints.c.account == account) | (endpoints.c.hosted == 1))).first()
-    return None if row is None else _endpoint(conn, row)
-
-
 def list_endpoints(conn: Conn) -> tuple[Endpoint, ...]:
     """All that take submissions, of every account."""
     rows = conn.execute(_joined().where(endpoints.c.enabled == 1).order_by(endpoints.c.id))
