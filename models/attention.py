@@ -10,7 +10,6 @@ xformers can be imported and reports that it is available, but raises when it is
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any, Final
 
 ENVIRONMENT: Final = "STOKER_ATTENTION"
@@ -32,16 +31,10 @@ def chosen(value: str) -> str:
     return name
 
 
-def choose(
-    network: Any,
-    device: str,
-    environment: Mapping[str, str] = os.environ,
-    *,
-    head_width: int | None = None,
-) -> None:
+def choose(network: Any, device: str, *, head_width: int | None = None) -> None:
     """Sets the attention of a diffusers network on this device. `head_width`: the channels of a head, unless
     the network's configuration has them. Raises AttentionUnavailable, and ValueError for an unknown name."""
-    backend = chosen(environment.get(ENVIRONMENT, ""))
+    backend = chosen(os.environ.get(ENVIRONMENT, ""))
     if backend == NATIVE:
         return
     try:

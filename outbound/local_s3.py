@@ -55,7 +55,6 @@ class LocalS3:
         port: int = 0,
         *,
         bucket: str = "stoker",
-        public_endpoint: str = "",
         start_timeout_s: float = 20.0,
         stop_timeout_s: float = 5.0,
         port_patience_s: float = 5.0,
@@ -66,7 +65,6 @@ class LocalS3:
         self._folder = self._data_dir / "objects"
         self._configured_port = port
         self._bucket = bucket
-        self._public_endpoint = public_endpoint
         self._start_timeout_s = start_timeout_s
         self._stop_timeout_s = stop_timeout_s
         self._port_patience_s = port_patience_s
@@ -122,7 +120,7 @@ class LocalS3:
             endpoint = f"http://127.0.0.1:{port}"
             self._config = ObjectStoreConfig(
                 endpoint_url=endpoint,
-                public_endpoint=self._public_endpoint or endpoint,
+                public_endpoint=endpoint,
                 region="us-east-1",
                 bucket=self._bucket,
                 access_id=stored["access_id"],

@@ -26,9 +26,9 @@ def system(host: str, port: int) -> Sequence[str]:
 class Lookups:
     """A `guard.Resolver`."""
 
-    def __init__(self, look_up: LookUp = system, most: int = AT_ONCE) -> None:
+    def __init__(self, look_up: LookUp = system) -> None:
         self._look_up = look_up
-        self._semaphore = FairSemaphore(most)
+        self._semaphore = FairSemaphore(AT_ONCE)
 
     async def __call__(self, host: str, port: int, account: str) -> Sequence[str]:
         return await self._semaphore.run_in_thread(

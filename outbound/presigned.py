@@ -48,11 +48,14 @@ class Stretch:
     size: int
 
 
+CONNECT_S, SILENCE_S = 5.0, 30.0
+
+
 class SignedRequests:
     """Sends signed requests over one HTTP client, which the first request opens and `close` closes."""
 
-    def __init__(self, *, connect_timeout_s: float = 5.0, silence_s: float = 30.0) -> None:
-        self._timeout = httpx.Timeout(silence_s, connect=connect_timeout_s)
+    def __init__(self) -> None:
+        self._timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S)
         self._lock = threading.Lock()
         self._opened: httpx.Client | None = None
 

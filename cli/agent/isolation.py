@@ -118,17 +118,17 @@ def worker_user(name: str | None, folder: Path) -> tuple[int, int] | None:
     return entry.pw_uid, entry.pw_gid
 
 
-def worker_users(text: str | None, folder: Path, lock: RangeLock | None = None) -> UidRange | None:
+def worker_users(text: str | None, folder: Path) -> UidRange | None:
     """The range in `text`, such as `100000-100999`, or the one found for `auto`; None for `auto` if the agent
-    is not root. `lock` locks it as long as it is open."""
+    is not root."""
     if text is None or (text == AUTO and os.geteuid() != 0):
         return None
     if text == AUTO:
-        found = find(folder, lock or RangeLock())
+        found = find(folder, RangeLock())
     else:
         found = parse(text)
         _require_root(text)
-        hold(found, lock or RangeLock())
+        hold(found, RangeLock())
     _open_to(f"user {found[0]}", (found[0], found[0]), folder)
     return found
 

@@ -53,12 +53,11 @@ def hosted_endpoints(
     ids: Sequence[str],
     variables: Mapping[str, str],
     more_prices: Sequence[Price] = (),
-    account: str = "default",
 ) -> list[Endpoint]:
     """Each has at most one worker, so that a model's weights are in memory once."""
     models = [_declared(model) for model in ids]
     preload = tuple(sorted({name for model in models for name in model.preload}))
-    endpoints = [_endpoint(model, variables, preload, more_prices, account) for model in models]
+    endpoints = [_endpoint(model, variables, preload, more_prices) for model in models]
     return [replace(endpoint, workers_min=int(first == 0)) for first, endpoint in enumerate(endpoints)]
 
 
@@ -75,7 +74,6 @@ def _endpoint(
     variables: Mapping[str, str],
     preload: tuple[str, ...],
     more_prices: Sequence[Price],
-    account: str,
 ) -> Endpoint:
     chosen = _chosen(variables)
     names = ",".join(entry.name for entry in chosen.values())
@@ -88,7 +86,7 @@ def _endpoint(
     prices = (*(Price(price["metric"], price["nano_usd"]) for price in found.prices), *more_prices)
     return Endpoint(
         id=found.id,
-        account=account,
+        account="default",
         name=found.name,
         version=1,
         run=EndpointVersion(handler=found.handler, env=env, schema=schema, prices=prices, preload=preload),
