@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from stoker.agent.alarm import loop_time
 from stoker.agent.devices import health as device_health
 from stoker.agent.devices import memory_gate
 from stoker.agent.devices.health import Answered, DeviceReading, Health, Problem, Xid
@@ -159,7 +160,7 @@ class DeviceWatch(Generic[W]):
             if isinstance(reading.seen, Answered):
                 self._on_memory(watched, reading.sample.memory_used, idle & self._idle_alone())
             elif not watched.gate.known:
-                watched.gate = memory_gate.measured(watched.gate, _now(), None)
+                watched.gate = memory_gate.measured(watched.gate, loop_time(), None)
             self._judge(watched)
 
     def _on_memory(self, watched: _Watched, used: int | None, idle: Set[tuple[str, str]]) -> None:
@@ -167,7 +168,7 @@ class DeviceWatch(Generic[W]):
         if watched.device.kind == "cpu":
             return
         if not watched.living:
-            watched.gate = memory_gate.measured(watched.gate, _now(), used)
+            watched.gate = memory_gate.measured(watched.gate, loop_time(), used)
         for worker, uuid in idle:
             if uuid == watched.device.uuid:
                 self._settle(worker, uuid, used)
@@ -235,7 +236,7 @@ class DeviceWatch(Generic[W]):
             self._levels.pop((worker, watched.device.uuid), None)
             watched.living.discard(worker)
             if not watched.living:
-                watched.gate = memory_gate.left(watched.gate, _now())
+                watched.gate = memory_gate.left(watched.gate, loop_time())
             if watched.gate.since is not None and not watched.returning:
                 watched.returning = self._begin(self._until_back(watched), f"memory of {watched.device.uuid}")
 
@@ -244,7 +245,7 @@ class DeviceWatch(Generic[W]):
         wait = POLL_FIRST_S
         while watched.gate.since is not None and not watched.gate.late:
             used = await self._sampler.memory_used(watched.device.uuid)
-            watched.gate = memory_gate.measured(watched.gate, _now(), used)
+            watched.gate = memory_gate.measured(watched.gate, loop_time(), used)
             self._judge(watched)
             if watched.gate.since is not None:
                 await asyncio.sleep(wait)
@@ -282,7 +283,3 @@ class DeviceWatch(Generic[W]):
     def _gpus(self, devices: Sequence[str]) -> list[_Watched]:
         found = (self._watched.get(uuid) for uuid in devices)
         return [watched for watched in found if watched is not None and watched.device.kind != "cpu"]
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

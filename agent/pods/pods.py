@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
-from stoker.agent.alarm import Alarm
+from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.logs import attempt_log, redaction
 from stoker.agent.pods import machine as pod
 from stoker.agent.pods.events import (
@@ -126,7 +126,7 @@ class Pods:
                 await asyncio.sleep(self._look_s)
                 for supervised in list(self._supervised.values()):
                     if pod.watched(supervised.pod):
-                        self._step(supervised, Tick(_now()))
+                        self._step(supervised, Tick(loop_time()))
         raise AssertionError("a group with an endless task does not end")
 
     def discard(self) -> None:
@@ -143,13 +143,13 @@ class Pods:
         named = {spec.pod: spec for spec in specs}
         for name, spec in named.items():
             supervised = self._supervised.get(name) or self._supervise(name, None)
-            self._step(supervised, Wished(_now(), spec))
+            self._step(supervised, Wished(loop_time(), spec))
         for name, supervised in list(self._supervised.items()):
             if name not in named:
                 if not supervised.unnamed and not isinstance(supervised.pod.doing, Gone):
                     log.warning("control does not name pod %s; it is left as it is", name)
                     supervised.unnamed = True
-                self._step(supervised, Wished(_now(), None))
+                self._step(supervised, Wished(loop_time(), None))
 
     def held(self) -> tuple[HeldPod, ...]:
         found = (pod.held(supervised.pod) for supervised in self._supervised.values())
@@ -227,12 +227,12 @@ class Pods:
         try:
             event = await self._result(supervised, command)
         except PodFailed as error:
-            event = Failed(_now(), str(error))
+            event = Failed(loop_time(), str(error))
             if str(error) != supervised.last_error:
                 log.warning("pod %s: %s", supervised.pod.name, error)
                 supervised.last_error = str(error)
         except Exception as error:  # one pod's failure must not end the agent
-            event = Failed(_now(), f"the agent failed with it: {error!r}")
+            event = Failed(loop_time(), f"the agent failed with it: {error!r}")
             log.exception("pod %s", supervised.pod.name)
         supervised.work = None
         self._step(supervised, event)
@@ -242,7 +242,7 @@ class Pods:
         match command:
             case Look():
                 container = await engine.look(name)
-                return Seen(_now(), _redacted(container, supervised.pod.spec))
+                return Seen(loop_time(), _redacted(container, supervised.pod.spec))
             case Pull(spec):
                 await engine.pull(spec)
             case Make(spec):
@@ -255,7 +255,7 @@ class Pods:
                 await engine.remove(name)
             case RemoveVolume():
                 await engine.remove_volume(name)
-        return Done(_now())
+        return Done(loop_time())
 
     async def _signal(self, name: str, signal: str) -> None:
         """A failure is only logged: the next look shows whether the container has ended, and SIGKILL is
@@ -298,7 +298,3 @@ def _redacted(container: Container, spec: PodSpec | None) -> Container:
         return replace(container, log_tail=())
     secrets = redaction.secrets_of(spec.env, spec.hidden)
     return replace(container, log_tail=attempt_log.last_lines(container.log_tail, secrets))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

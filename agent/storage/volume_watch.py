@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NoReturn, Protocol
 
+from stoker.agent.alarm import loop_time
 from stoker.wire.messages import VolumeSpec, VolumeUsed
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class VolumeWatch:
         self._due = {name: at for name, at in self._due.items() if name in self._specs}
         for name, spec in self._specs.items():
             if name not in before or spec.gone != before[name].gone:
-                self._due[name] = _now() + FIRST_S
+                self._due[name] = loop_time() + FIRST_S
         self._changed.set()
 
     async def run(self) -> NoReturn:
@@ -89,7 +90,7 @@ class VolumeWatch:
         except OSError as error:
             log.error("folders of deleted volumes cannot be removed now: %s", error)
         while True:
-            for name in [name for name, at in self._due.items() if at <= _now()]:
+            for name in [name for name, at in self._due.items() if at <= loop_time()]:
                 if name in self._specs:  # `desire` may have been called meanwhile
                     await self._look(self._specs[name])
             await self._wait()
@@ -102,7 +103,7 @@ class VolumeWatch:
                 await self._changed.wait()
 
     async def _look(self, spec: VolumeSpec) -> None:
-        began = _now()
+        began = loop_time()
         try:
             pause = await (self._remove(spec) if spec.gone else self._measure(spec))
         except OSError as error:
@@ -114,7 +115,7 @@ class VolumeWatch:
         if pause is None:
             del self._due[spec.volume]
         else:
-            self._due[spec.volume] = _now() + max(pause, (_now() - began) / LOOK_SHARE)
+            self._due[spec.volume] = loop_time() + max(pause, (loop_time() - began) / LOOK_SHARE)
 
     async def _measure(self, spec: VolumeSpec) -> float:
         used = await self._folders.measure(spec.volume)
@@ -133,7 +134,3 @@ class VolumeWatch:
             log.info("volume %s is gone: its folder was removed", spec.volume)
             self._report(VolumeUsed(spec.volume, 0, gone=True))
         return None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from stoker.agent.alarm import Alarm
+from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.interfaces import SpawnFailed, WorkerWatcher
 from stoker.agent.processes.local_spawner import LocalSpawner
 from stoker.agent.processes.running_process import LocalProcess
@@ -100,7 +100,7 @@ class ZygoteSupervisor:
         self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher
     ) -> LocalProcess | PendingWorker:
         self._example = spec, device
-        self._step(machine.Needed(_now()))
+        self._step(machine.Needed(loop_time()))
         make: Make = self._make
         match machine.availability(self._state):
             case machine.Ready() if self._spare is not None and not self._waiting:
@@ -114,7 +114,7 @@ class ZygoteSupervisor:
         try:
             return make(spec, device, watcher)
         except SpawnFailed:
-            self._step(machine.Left(_now()))
+            self._step(machine.Left(loop_time()))
             raise
 
     @property
@@ -148,7 +148,7 @@ class ZygoteSupervisor:
         return make
 
     def _counted(self, process: LocalProcess) -> LocalProcess:
-        process.ended.add_done_callback(lambda _: self._step(machine.Left(_now())))
+        process.ended.add_done_callback(lambda _: self._step(machine.Left(loop_time())))
         return process
 
     def _serve(self) -> None:
@@ -161,7 +161,7 @@ class ZygoteSupervisor:
                     self._begin(self._fresh(why))
                 case machine.Ready():
                     if self._patience.at is None:
-                        self._patience.set(_now() + machine.FORK_S)
+                        self._patience.set(loop_time() + machine.FORK_S)
                     return
                 case _:
                     return
@@ -169,11 +169,11 @@ class ZygoteSupervisor:
 
     def _begin(self, make: Make) -> None:
         if not self._waiting.popleft().begin(make):
-            self._step(machine.Left(_now()))
+            self._step(machine.Left(loop_time()))
 
     def _withdrawn(self, worker: PendingWorker) -> None:
         self._waiting.remove(worker)
-        self._step(machine.Left(_now()))
+        self._step(machine.Left(loop_time()))
 
     # -- the zygote
 
@@ -198,7 +198,7 @@ class ZygoteSupervisor:
         try:
             life = ZygoteProcess(self._local, replace(spec, worker=name), device, self._set.preload, self)
         except (OSError, SpawnFailed) as error:
-            self._step(machine.Died(_now(), f"it cannot be started: {error}"))
+            self._step(machine.Died(loop_time(), f"it cannot be started: {error}"))
             return
         self._life = life
         self._lives.add(life)
@@ -216,9 +216,9 @@ class ZygoteSupervisor:
         match message["kind"]:
             case "ready":
                 log.info("%s is ready", self._title)
-                self._step(machine.BecameReady(_now()))
+                self._step(machine.BecameReady(loop_time()))
             case "refused":
-                self._step(machine.WasRefused(_now(), message["why"]))
+                self._step(machine.WasRefused(loop_time(), message["why"]))
             case "failed":
                 log.warning("%s: %s", self._title, message["why"])
             case "spare":
@@ -232,7 +232,7 @@ class ZygoteSupervisor:
         if life is self._life:
             log.warning("%s has ended: %s", self._title, why)
             self._life = None
-            self._step(machine.Died(_now(), why))
+            self._step(machine.Died(loop_time(), why))
 
     def discard(self) -> None:
         """Ends everything with the agent: no worker waits any more, and nothing starts again."""
@@ -248,7 +248,3 @@ class ZygoteSupervisor:
     async def ended(self) -> None:
         await asyncio.gather(*(life.ended for life in self._lives))
         await asyncio.sleep(0)  # lets the exits of pending workers be delivered
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

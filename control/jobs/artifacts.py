@@ -127,14 +127,14 @@ class S3Artifacts:
 
 
 class MemoryArtifacts:
-    """No thread, no socket. `down = True` fails all calls."""
+    """No thread, no socket. `blobs` may be shared with an agent's fake; `down = True` fails all calls."""
 
-    def __init__(self, config: ObjectStoreConfig | None = None) -> None:
+    def __init__(self, config: ObjectStoreConfig | None = None, blobs: Blobs | None = None) -> None:
         self._config = config or ObjectStoreConfig(
             "http://objects.test", "", "us-east-1", "stoker", "id", "secret"
         )
         self.grant = _grant(self._config)
-        self.blobs: Blobs = {}
+        self.blobs: Blobs = {} if blobs is None else blobs
         self.down = False
 
     async def put_bytes(self, key: str, data: bytes, media_type: str = "application/json") -> Ref:
