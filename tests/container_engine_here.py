@@ -104,12 +104,12 @@ class EngineHere:
 
     def ready(self) -> bool:
         """Whether it answers: a socket may be there before anybody listens."""
-        with socket.socket(socket.AF_UNIX) as asks:
-            asks.settimeout(PATIENCE_S)
+        with socket.socket(socket.AF_UNIX) as requests:
+            requests.settimeout(PATIENCE_S)
             try:
-                asks.connect(f"{self.root}/s")
-                asks.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
-                return b" 200 " in asks.recv(64)
+                requests.connect(f"{self.root}/s")
+                requests.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+                return b" 200 " in requests.recv(64)
             except OSError:
                 return False
 
@@ -186,7 +186,7 @@ class Dockerd(EngineHere):
             ("address", "add", f"{_free_network()}.1/24", "dev", self.bridge),
             ("link", "set", self.bridge, "up"),
         )
-        if not all(_ip(*words) for words in made):
+        if not all(_ip(*arguments) for arguments in made):
             _ip("link", "delete", self.bridge)
             self.bridge = "none"
 
@@ -202,8 +202,10 @@ class Dockerd(EngineHere):
 
     def _knows_cdi(self) -> bool:
         """An older one refuses to start with what it does not know."""
-        told = subprocess.run([self.program, "--version"], capture_output=True, text=True, check=True).stdout
-        found = re.search(r"version (\d+)", told)
+        output = subprocess.run(
+            [self.program, "--version"], capture_output=True, text=True, check=True
+        ).stdout
+        found = re.search(r"version (\d+)", output)
         return found is not None and int(found[1]) >= DOCKER_WITH_CDI
 
     def clean(self) -> None:
@@ -212,10 +214,10 @@ class Dockerd(EngineHere):
         _ip("link", "delete", self.bridge)
 
 
-def _ip(*words: str) -> bool:
+def _ip(*arguments: str) -> bool:
     if not shutil.which("ip"):
         return False
-    return subprocess.run(["ip", *words], capture_output=True, check=False).returncode == 0
+    return subprocess.run(["ip", *arguments], capture_output=True, check=False).returncode == 0
 
 
 def _free_network() -> str:
@@ -333,8 +335,8 @@ def add_python(tar: tarfile.TarFile, *objects: Path, kept: Set[str] = frozenset(
 
 
 def _libraries(*files: str) -> Iterator[str]:
-    told = subprocess.run(["ldd", *files], capture_output=True, text=True, check=True).stdout
-    for word in told.split():
+    output = subprocess.run(["ldd", *files], capture_output=True, text=True, check=True).stdout
+    for word in output.split():
         if word.startswith("/") and ".so" in word and not word.endswith(":"):
             path = os.path.normpath(word)
             if "site-packages" not in path:  # what a package brings along comes with it

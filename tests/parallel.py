@@ -126,8 +126,8 @@ class Run:
                 f"test process {process.number} ended with status {status} after its last test"
             )
         for nodeid, location in process.unfinished.items():
-            said = f"test process {process.number} ended with status {status}; this test has not ended"
-            report = pytest.TestReport(nodeid, location, {}, "failed", said, "call")
+            message = f"test process {process.number} ended with status {status}; this test has not ended"
+            report = pytest.TestReport(nodeid, location, {}, "failed", message, "call")
             self._session.config.hook.pytest_runtest_logreport(report=report)
 
     def close(self) -> None:

@@ -196,12 +196,12 @@ class RogueNode:
         """Waits until control has dealt with all that was said: then it answers a beat."""
         self._beat += 1
         await self.stream.send(FromAgent(beat=Beat(self._beat)))
-        heard = 0
-        while heard < self._beat:
+        reported = 0
+        while reported < self._beat:
             message = await self.stream.receive()
             self.assigned += len(message.assigns)
             assert not any(answer.signed for answer in message.answers)
-            heard = message.ack.beat if message.ack is not None else heard
+            reported = message.ack.beat if message.ack is not None else reported
 
     async def _report(self, body: Any) -> None:
         self._number += 1

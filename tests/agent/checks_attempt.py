@@ -76,8 +76,8 @@ def walk(machine: Any, draw: Any, steps: int = 25) -> None:
     """One life, with the invariants checked after each step."""
     fetch = draw([True, False, False])
     state, commands = machine.begin(0.0, TIMEOUT_S, TTL_S, fetch=fetch)
-    told = Told()
-    told.hear(name(state), name(state), None, commands)
+    reported = Told()
+    reported.hear(name(state), name(state), None, commands)
     at, dead = 0.0, 0
     for _ in range(steps):
         dead += name(state) == "Over"
@@ -88,8 +88,8 @@ def walk(machine: Any, draw: Any, steps: int = 25) -> None:
         at = event.at
         before = state
         state, commands = machine.step(state, event)
-        told.hear(name(before), name(state), event, commands)
-        told.check(state, machine)
+        reported.hear(name(before), name(state), event, commands)
+        reported.check(state, machine)
         wake = machine.wake_at(state)
         if isinstance(event, ev.Tick) and wake is not None:
             # a tick never asks for the same moment again: the shell would spin
@@ -238,9 +238,9 @@ def uploads_back_off(m: Any) -> None:
     state, _ = m.step(state, ev.Done(0.0, upload=True))
     at, waits = 0.0, []
     for _ in range(9):
-        said, commands = m.step(state, ev.UploadFailed(at, "down", retryable=True))
+        reported, commands = m.step(state, ev.UploadFailed(at, "down", retryable=True))
         assert kinds(commands) == ([] if waits else ["ReportDelay"]), "the same reason is told once"
-        state = said
+        state = reported
         wake = m.wake_at(state)
         waits.append(wake - at)
         at = wake
@@ -255,11 +255,11 @@ def uploads_back_off(m: Any) -> None:
 def each_reason_for_a_delay_is_told_at_once(m: Any) -> None:
     state, _ = m.begin(0.0, TIMEOUT_S, 1e6, fetch=False)
     state, _ = m.step(state, ev.Done(0.0, upload=True))
-    said = []
+    reported = []
     for why in ("no such host", "no such host", "it is full"):
         state, commands = m.step(state, ev.UploadFailed(1.0, why, retryable=True))
-        said.append(commands)
-    assert said == [(ev.ReportDelay("no such host"),), (), (ev.ReportDelay("it is full"),)]
+        reported.append(commands)
+    assert reported == [(ev.ReportDelay("no such host"),), (), (ev.ReportDelay("it is full"),)]
 
 
 def a_refused_upload_fails_for_good(m: Any) -> None:

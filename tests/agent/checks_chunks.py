@@ -33,7 +33,7 @@ def walk(machine: Any, draw: Any, steps: int = 60) -> None:
     """One stream, with what its two ends see: told is a prefix of what was produced, in its order."""
     state = machine.ChunkQueue()
     produced: list[Any] = []
-    told: list[int] = []
+    reported: list[int] = []
     untaken: set[int] = set()
     moving: int | None = None
     at, ended = 0.0, False
@@ -61,25 +61,25 @@ def walk(machine: Any, draw: Any, steps: int = 60) -> None:
                 at = max(at, wake) if what == "tick" and wake is not None else at
                 event = machine.Tick(at)
         state, commands = machine.step(state, event)
-        told += numbers(commands, "Report")
+        reported += numbers(commands, "Report")
         for n in numbers(commands, "Upload"):
             assert moving is None, "one at a time"
             moving = n
         untaken -= set(numbers(commands, "Taken"))
-        check(state, machine, produced, told, untaken, moving)
+        check(state, machine, produced, reported, untaken, moving)
 
 
-def check(state: Any, machine: Any, produced: Any, told: Any, untaken: Any, moving: Any) -> None:
-    assert told == list(range(len(told))), "in their order, and none twice"
+def check(state: Any, machine: Any, produced: Any, reported: Any, untaken: Any, moving: Any) -> None:
+    assert reported == list(range(len(reported))), "in their order, and none twice"
     waiting = [chunk.n for chunk in state.waiting]
-    assert waiting == list(range(len(told), len(told) + len(waiting)))
+    assert waiting == list(range(len(reported), len(reported) + len(waiting)))
     assert set(state.untaken) == untaken
     held = sum(chunk.size for chunk in state.waiting)
     assert untaken or held <= machine.HOLD_MAX or machine.is_full(state) or held <= 2 * machine.HOLD_MAX
     if waiting:
         assert state.waiting[0].large, "a small one waits for nothing but a large one"
         assert (moving == waiting[0]) != (machine.wake_at(state) is not None), "it moves, or will"
-        assert len(waiting) + len(told) == len(produced)
+        assert len(waiting) + len(reported) == len(produced)
     else:
         assert not untaken
         assert machine.wake_at(state) is None

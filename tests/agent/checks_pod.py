@@ -217,11 +217,11 @@ def a_stop_is_term_and_keeps_the_volume(m: Any) -> None:
 def what_hears_no_term_is_killed_in_ten_seconds(m: Any) -> None:
     node = running(m)
     node.stubborn = True
-    asked = node.at
+    began = node.at
     node.wish(wish="EXITED")
     node.work_once()
     node.work_once()
-    assert m.wake_at(node.pod) == asked + m.STOP_S == asked + 10
+    assert m.wake_at(node.pod) == began + m.STOP_S == began + 10
     node.settle(30)
     assert node.done[3:] == [m.Signal("SIGTERM"), m.Signal("SIGKILL")]
     assert node.reports[-1].reason == "it did not end within 10 s of SIGTERM, and was killed"

@@ -64,7 +64,7 @@ SAYS = {"Starting": "starting", "Ready": "ready", "Exited": "gone"}
 
 def walk(m: Any, draw: Any, steps: int = 25) -> None:
     state, _ = m.begin(0.0, 60.0)
-    at, dead, said, signals = 0.0, 0, "starting", []
+    at, dead, reported, signals = 0.0, 0, "starting", []
     for _ in range(steps):
         dead += name(state) == "Exited"
         if dead > 2:
@@ -75,15 +75,15 @@ def walk(m: Any, draw: Any, steps: int = 25) -> None:
         before, (state, commands) = state, m.step(state, happened)
         for command in commands:
             if name(command) == "Announce":
-                assert command.state != said, "nothing is announced twice"
-                said = command.state
+                assert command.state != reported, "nothing is announced twice"
+                reported = command.state
             elif name(command) in ("Terminate", "Kill"):
                 signals.append(name(command))
         assert RANK[name(state)] >= RANK[name(before)] or name(before) == "Draining", "a life goes one way"
         assert signals in ([], ["Terminate"], ["Kill"], ["Terminate", "Kill"]), "each signal once, in order"
         assert ("Kill" in signals) == (name(state) == "Killed") or name(state) == "Exited"
         if name(state) in ("Ready", "Draining"):
-            assert said == SAYS.get(name(state), "stopping")
+            assert reported == SAYS.get(name(state), "stopping")
         if name(before) == "Draining" and before.for_good:
             assert name(state) != "Ready", "what retires serves no more"
             assert name(state) != "Stopping" or not before.context_lost or name(happened) == "Stop"

@@ -128,8 +128,8 @@ def a_life_that_served_makes_up_for_what_was_before(m: Any) -> None:
 
 
 def the_cause_is_said_and_what_was_printed_last_where_it_is_not_told(m: Any) -> None:
-    said = m.crash_reason("RuntimeError: no driver\nTraceback", True, ("loading", "done"))
-    assert said == "crash loop: RuntimeError: no driver"
+    reported = m.crash_reason("RuntimeError: no driver\nTraceback", True, ("loading", "done"))
+    assert reported == "crash loop: RuntimeError: no driver"
     assert m.crash_reason("exited with status 1", False, ("a", "ImportError: torch")) == (
         "crash loop: ImportError: torch (exited with status 1)"
     )

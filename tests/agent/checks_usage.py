@@ -12,8 +12,8 @@ WALL = 500_000 * HOUR + 10 * 60_000  # ten past
 
 
 def meter(m: Any, **more: Any) -> Any:
-    given = {"owner": "w1", "boot": "b1", "kind": "worker", "endpoint": "echo", "version": 3} | more
-    return m.Meter(**given, devices=("gpu-0",))
+    values = {"owner": "w1", "boot": "b1", "kind": "worker", "endpoint": "echo", "version": 3} | more
+    return m.Meter(**values, devices=("gpu-0",))
 
 
 def told(m: Any, state: Any, *events: Any) -> tuple[Any, list[Any]]:

@@ -146,8 +146,8 @@ def a_name_that_does_not_fit_is_started_fresh(m: Any) -> None:
 def the_users_own_modules_win(m: Any) -> None:
     loaded, origins = ("torch", "yaml", "queue"), {"torch": "/site/torch/__init__.py"}
     assert m.unfit(loaded, origins, "/h", ["handler", "models"]) is None
-    told = m.unfit(loaded, origins, "/h", ["yaml", "handler", "queue"])
-    assert told == "queue, yaml of the handler's folder would be hidden by what is preloaded"
+    reported = m.unfit(loaded, origins, "/h", ["yaml", "handler", "queue"])
+    assert reported == "queue, yaml of the handler's folder would be hidden by what is preloaded"
     assert m.unfit(loaded, origins, "/si", []) is None
     assert m.unfit(loaded, origins, "/site", []) == (
         "torch lies in the handler's folder /site: user code is not preloaded"

@@ -269,13 +269,13 @@ class Host:
 
 
 def worker(name: str = "w1", **fields: Any) -> WorkerSpec:
-    given = {"endpoint": "e1", "version": 1, "handler": "h.py:handler", "devices": (CPU.uuid,), **fields}
-    return WorkerSpec(name, **given)
+    values = {"endpoint": "e1", "version": 1, "handler": "h.py:handler", "devices": (CPU.uuid,), **fields}
+    return WorkerSpec(name, **values)
 
 
-def job(name: str, given: bytes = b"{}", *, attempt: int = 1, on: str = "w1", **fields: Any) -> Assign:
+def job(name: str, job_input: bytes = b"{}", *, attempt: int = 1, on: str = "w1", **fields: Any) -> Assign:
     grant = replace(GRANT, prefix=f"e1/{name}/{attempt}/")
-    return Assign(name, attempt, on, **{"input": given, "grant": grant, **fields})
+    return Assign(name, attempt, on, **{"input": job_input, "grant": grant, **fields})
 
 
 Story = Callable[[Host], Coroutine[Any, Any, None]]

@@ -15,8 +15,8 @@ from stoker.wire.messages import Grant, Refused
 from stoker.worker.frames import Frame
 
 
-def script(**words):
-    return json.dumps({"log": ["one", "two"], **words}).encode()
+def script(**steps):
+    return json.dumps({"log": ["one", "two"], **steps}).encode()
 
 
 STORIES = {

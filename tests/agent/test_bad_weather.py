@@ -42,7 +42,7 @@ async def day(host, rng, a_worker, a_job):
     """Returns what was assigned."""
     control = host.control
     await control.ready(a_worker("w1", concurrency=2), a_worker("w2", endpoint="e2"))
-    given = []
+    assigned = []
     for n in range(40):
         await asyncio.sleep(rng.choice([0.0, 0.1, 1.0, 7.0]))
         match rng.choice(["job"] * 6 + ["cancel", "cut", "outage", "crash", "store", "acks", "sleep"]):
@@ -50,10 +50,10 @@ async def day(host, rng, a_worker, a_job):
                 script = json.dumps(rng.choice(SCRIPTS)).encode()
                 on = rng.choice(["w1", "w1", "w2"])
                 limit = {"execution_timeout_ms": 20_000, "ttl_s": rng.choice([30.0, 300.0])}
-                given.append((f"j{n}", 1))
+                assigned.append((f"j{n}", 1))
                 await control.assign(a_job(f"j{n}", script, on=on, **limit))
-            case "cancel" if given and control.stream is not None:
-                await control.cancel(*rng.choice(given))
+            case "cancel" if assigned and control.stream is not None:
+                await control.cancel(*rng.choice(assigned))
             case "cut" if control.stream is not None:
                 control.stream.cut()
             case "outage":
@@ -68,7 +68,7 @@ async def day(host, rng, a_worker, a_job):
                 control.acks = not control.acks
             case "sleep":
                 host.asleep += rng.choice([1.0, 100.0])
-    return given
+    return assigned
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -78,13 +78,13 @@ def test_every_assign_that_arrives_ends_once(simulated, a_host, a_worker, a_job,
         host = a_host({"e2": Start(ready_s=2.0, ignore_term=bool(seed % 2))})
         note_arrivals(host)
         running = asyncio.create_task(host.agent.run())
-        given = await day(host, rng, a_worker, a_job)
+        assigned = await day(host, rng, a_worker, a_job)
         host.control.up = host.control.acks = True
         host.objects.down = False
         if host.control.stream is not None:
             host.control.stream.cut()
         await asyncio.sleep(400)
-        check(host, given)
+        check(host, assigned)
         host.agent.stop()
         await running
         host.check_clean()
@@ -92,11 +92,11 @@ def test_every_assign_that_arrives_ends_once(simulated, a_host, a_worker, a_job,
     simulated.run(simulated.VirtualLoop(seed), story())
 
 
-def check(host, given):
+def check(host, assigned):
     control = host.control
     assert host.agent.reports.empty
     assert host.agent.attempts._attempts == {}
-    for name, attempt in given:
+    for name, attempt in assigned:
         ends = control.about(Outcome, name, attempt) + control.about(Refused, name, attempt)
         # an Assign that was cut off on its way is the only one without an end
         assert len(ends) == ((name, attempt) in host.arrived)

@@ -114,8 +114,8 @@ def test_what_could_not_be_given_back_is_given_back_by_the_next_life(play, a_wor
         host.control.up = True
         second = host.new_agent()
         running = asyncio.create_task(second.run())
-        said = await host.control.refused("j1")
-        assert (said.reason, said.leaving) == ("the agent is shutting down", True)
+        refusal = await host.control.refused("j1")
+        assert (refusal.reason, refusal.leaving) == ("the agent is shutting down", True)
         held = host.control.hellos[-1].attempts
         assert [(one.job, one.attempt, one.phase) for one in held] == [("j1", 1, "reporting")]
         second.stop()
@@ -124,7 +124,7 @@ def test_what_could_not_be_given_back_is_given_back_by_the_next_life(play, a_wor
     play(story)
 
 
-def comes_back_after(play, said: FromControl, away_s: float) -> float:
+def comes_back_after(play, refusal: FromControl, away_s: float) -> float:
     """How long it took the agent after control was there again."""
     took = []
 
@@ -132,7 +132,7 @@ def comes_back_after(play, said: FromControl, away_s: float) -> float:
         control = host.control
         await control.until(lambda: control.sessions == 1)
         control.up = False
-        await control.say(said)
+        await control.say(refusal)
         control.stream.end("control is stopping")
         await asyncio.sleep(away_s)
         control.up = True

@@ -27,8 +27,8 @@ def told(host, name="j1"):
     return found
 
 
-def script(**words):
-    return json.dumps(words).encode()
+def script(**steps):
+    return json.dumps(steps).encode()
 
 
 def answered(host):
@@ -56,8 +56,8 @@ def test_the_slot_is_free_while_pieces_wait(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
         host.objects.down = True
-        given = script(chunks=[LARGE, "b"], run_s=3, output="o")
-        await host.control.assign(a_job("j1", given, execution_timeout_ms=5000))
+        job_input = script(chunks=[LARGE, "b"], run_s=3, output="o")
+        await host.control.assign(a_job("j1", job_input, execution_timeout_ms=5000))
         await host.control.until(lambda: host.control.about(Uploading, "j1"))
         assert host.control.about(Released, "j1")
         await host.control.assign(a_job("j2", b'{"run_s": 60}'))
@@ -116,8 +116,8 @@ def test_no_verdict_waits_for_a_store_that_does_not_answer(play, a_worker, a_job
         host.objects.down = store == "down"
         host.objects.delay = lambda: 1000.0 if store == "hanging" else 0.0
         last = {"failed": {"error": "e"}, "lost": {"exit": -9}}.get(end, {"run_s": 20})
-        given = a_job("j1", script(chunks=["a", LARGE, "b"], **last), execution_timeout_ms=12_000)
-        await host.control.assign(given)
+        job_input = a_job("j1", script(chunks=["a", LARGE, "b"], **last), execution_timeout_ms=12_000)
+        await host.control.assign(job_input)
         await host.until(lambda: answered(host))
         emitted = asyncio.get_running_loop().time()
         if end == "cancelled":

@@ -12,8 +12,8 @@ from stoker.wire.messages import AttemptKey, LogHello, LogLines, LogWanted
 KEY = AttemptKey("j1", 1)
 
 
-def script(**words):
-    return json.dumps({"run_s": 9, **words}).encode()
+def script(**steps):
+    return json.dumps({"run_s": 9, **steps}).encode()
 
 
 async def opened(host):

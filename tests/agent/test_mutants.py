@@ -19,9 +19,9 @@ CHECKS = {name: load_checks(name) for name in MACHINES}
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        pytest.param(name, old, new, id=f"{name}-{words}")
+        pytest.param(name, old, new, id=f"{name}-{description}")
         for name, checks in CHECKS.items()
-        for words, old, new in checks.MUTANTS
+        for description, old, new in checks.MUTANTS
     ],
 )
 def test_is_killed(name, old, new):

@@ -40,13 +40,13 @@ def test_what_a_worker_serves_is_told_and_told_again(play, a_worker, caplog):
         await host.control.ready(
             a_worker(endpoint="e1", env={"TOKEN": "tea-and-biscuits"}, hidden=("tea-and-biscuits",))
         )
-        told = host.control.news("w1")[-1].serves
-        assert told.startswith("flux-1-dev with ")
-        assert "biscuits" not in told
-        assert f"worker w1 of endpoint e1 runs {told}" in caplog.text
+        reported = host.control.news("w1")[-1].serves
+        assert reported.startswith("flux-1-dev with ")
+        assert "biscuits" not in reported
+        assert f"worker w1 of endpoint e1 runs {reported}" in caplog.text
         host.control.stream.cut()
         await host.control.until(lambda: len(host.control.hellos) == 2)
-        assert host.control.hellos[-1].workers[0].serves == told
+        assert host.control.hellos[-1].workers[0].serves == reported
         host.spawner.starts["e1"] = Start(setup_error="no weights")
         host.spawner.processes[0].exit(1)
         assert (await host.control.worker_is("w1", "starting")).serves == ""
@@ -540,7 +540,7 @@ def test_a_worker_that_cannot_start_is_not_hammered_and_says_why(play, a_worker)
 
 
 @pytest.mark.parametrize(
-    ("start", "words"),
+    ("start", "message"),
     [
         (Start(spawn_error="the folder is not allowed"), "the folder is not allowed"),
         (Start(setup_error="KeyError: 'weights'"), "KeyError: 'weights'"),
@@ -548,12 +548,12 @@ def test_a_worker_that_cannot_start_is_not_hammered_and_says_why(play, a_worker)
         (Start(exit=3), "exited with status 3"),
     ],
 )
-def test_why_a_worker_did_not_start(play, a_worker, start, words):
+def test_why_a_worker_did_not_start(play, a_worker, start, message):
     async def story(host):
         await host.control.until(lambda: host.control.stream)
         await host.control.desire(a_worker(endpoint="bad", start_timeout_s=60))
         await host.control.until(lambda: host.control.news("w1"))
-        assert words in host.control.news("w1")[0].reason
+        assert message in host.control.news("w1")[0].reason
         assert host.control.news("w1")[0].state == "starting"
 
     play(story, starts={"bad": start})

@@ -29,10 +29,10 @@ def test_an_output_that_nothing_is_added_to_passes_as_it_came():
 
 
 def test_marks_become_urls_wherever_they_are():
-    given = {"a": {"$file": 1}, "b": [{"$file": 0}, {"$file": 0, "x": 1}], "c": "$file"}
-    placed = outputs.with_urls(given, {0: "u0", 1: "u1"})
+    job_input = {"a": {"$file": 1}, "b": [{"$file": 0}, {"$file": 0, "x": 1}], "c": "$file"}
+    placed = outputs.with_urls(job_input, {0: "u0", 1: "u1"})
     assert placed == {"a": "u1", "b": ["u0", {"$file": 0, "x": 1}], "c": "$file"}
-    assert outputs.marks(given) == {0, 1}
+    assert outputs.marks(job_input) == {0, 1}
 
 
 def test_a_mark_without_its_file_is_an_error_with_a_reason():

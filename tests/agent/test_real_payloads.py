@@ -120,8 +120,8 @@ async def test_a_cancel_reaches_a_handler_that_waits_for_the_store(real, a_job):
 
 async def test_an_error_comes_after_the_pieces_before_it(real, a_job):
     await real.serve("emits_large")
-    given = {"sizes": [LARGE, 10], "then": "raise"}
-    await real.control.assign(a_job("j1", json.dumps(given).encode()))
+    job_input = {"sizes": [LARGE, 10], "then": "raise"}
+    await real.control.assign(a_job("j1", json.dumps(job_input).encode()))
     assert "after its pieces" in (await real.control.outcome("j1")).error
     assert told(real, "j1") == [(0, LARGE), (1, 10)]
 
@@ -135,8 +135,10 @@ async def test_an_error_comes_after_the_pieces_before_it(real, a_job):
 async def test_every_end_brings_its_lines(real, a_job, then, end):
     await real.serve("prints_much", env={"MY_TOKEN": "tok-12345"})
     real.agent.attempts._cancel_s = 0.1
-    given = json.dumps({"then": then}).encode()
-    await real.control.assign(a_job("j1", given, execution_timeout_ms=2_000 if then == "stuck" else 60_000))
+    input_json = json.dumps({"then": then}).encode()
+    await real.control.assign(
+        a_job("j1", input_json, execution_timeout_ms=2_000 if then == "stuck" else 60_000)
+    )
     outcome = await real.control.outcome("j1")
     assert outcome.end == end
     assert outcome.log == ("to stderr", "line 0 ", "line 1 ", "line 2 ", "***")
@@ -165,8 +167,8 @@ async def test_an_upload_that_takes_for_ever_holds_up_no_end_of_the_agent(real, 
     to = f"http://127.0.0.1:{unused_tcp_port}"
     grant = replace(a_job("j1").grant, endpoint_url=to, access_id="own", access_secret="bucket")
     await real.serve("sparse_file")
-    given = json.dumps({"size": 200 << 30, "as": "output"}).encode()
-    await real.control.assign(replace(a_job("j1", given), grant=grant))
+    input_json = json.dumps({"size": 200 << 30, "as": "output"}).encode()
+    await real.control.assign(replace(a_job("j1", input_json), grant=grant))
     await real.until(lambda: real.agent.attempts._attempts and objects._stops)
     real.agent.stop()
     assert (await real.control.refused("j1")).reason == "the agent is shutting down"

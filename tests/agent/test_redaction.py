@@ -183,6 +183,8 @@ def test_the_cases_hold():
         assert list(hide(lines, secrets)) == left
 
 
-@pytest.mark.parametrize(("old", "new"), [pytest.param(*change, id=words) for words, *change in MUTANTS])
+@pytest.mark.parametrize(
+    ("old", "new"), [pytest.param(*change, id=description) for description, *change in MUTANTS]
+)
 def test_a_mutant_is_noticed(old, new):
     assert not holds(mutant(redaction, old, new))

@@ -24,9 +24,9 @@ def signed_job(a_job):
 
 
 async def next_ask(signing):
-    while not (asks := signing.take()):  # noqa: ASYNC110
+    while not (requests := signing.take()):  # noqa: ASYNC110
         await asyncio.sleep(0)
-    (ask,) = asks
+    (ask,) = requests
     return ask
 
 

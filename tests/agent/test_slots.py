@@ -68,8 +68,8 @@ def test_a_fresh_process_begins_with_its_own_number(play, a_worker):
         await host.control.until(lambda: host.control.news("w1")[-1].slots == 2)
         host.spawner.of("w1").exit(-9)
         await host.control.until(lambda: len(host.control.news("w1")) == 4)
-        told = [(news.state, news.slots) for news in host.control.news("w1")]
-        assert told == [("ready", 4), ("ready", 2), ("starting", None), ("ready", 4)]
+        reported = [(news.state, news.slots) for news in host.control.news("w1")]
+        assert reported == [("ready", 4), ("ready", 2), ("starting", None), ("ready", 4)]
 
     play(story)
 

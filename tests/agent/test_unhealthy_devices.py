@@ -174,10 +174,10 @@ def test_a_cancelled_job_that_leaves_nothing_keeps_its_worker(play, a_worker, a_
         await asyncio.sleep(6)  # a look, while it is idle
         await host.control.assign(a_job("j0", LONG, on="w0"))
         await host.holds_work()
-        at, asked = asyncio.get_running_loop().time(), host.sampler.measured
+        at, measured = asyncio.get_running_loop().time(), host.sampler.measured
         await host.control.cancel("j0")
         assert (await host.control.outcome("j0")).end == "cancelled"
-        assert host.sampler.measured == asked + 1
+        assert host.sampler.measured == measured + 1
         assert asyncio.get_running_loop().time() - at < 0.1
         await host.control.assign(a_job("j1", on="w0"))
         assert (await host.control.outcome("j1")).end == "completed"
@@ -274,12 +274,12 @@ def test_a_job_that_ends_by_itself_asks_nothing(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(on(a_worker, 0))
         await asyncio.sleep(1)
-        asked = host.sampler.measured
+        measured = host.sampler.measured
         host.sampler.memory["GPU-0"] = 60 * GIB
         for n in range(5):
             await host.control.assign(a_job(f"j{n}", on="w0"))
             assert (await host.control.outcome(f"j{n}")).end == "completed"
-        assert host.sampler.measured == asked
+        assert host.sampler.measured == measured
 
     play(story, devices=GPUS)
 

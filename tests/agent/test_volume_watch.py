@@ -119,7 +119,7 @@ def test_one_that_is_deleted_is_removed_and_reported_once(in_time) -> None:
             assert VolumeUsed("v1", 0, gone=True) in it.told
             it.desire(GONE, V2)
             await asyncio.sleep(3 * EVERY_S)
-            assert [told for told in it.told if told.volume == "v1"] == [VolumeUsed("v1", 0, gone=True)]
+            assert [one for one in it.told if one.volume == "v1"] == [VolumeUsed("v1", 0, gone=True)]
             assert it.folders.held == {"v2": 8}
 
     in_time(story())

@@ -75,9 +75,9 @@ def test_control_knows_that_it_goes_before_its_slot_is_free(play, a_worker, a_jo
         process.emit(Frame("retire", {"reason": "refresh"}))
         process.emit(about("done", "j1", files=0, metrics={}, has_output=False))
         await host.control.outcome("j1")
-        told = [b for r in host.control.reports if isinstance(b := r.body, WorkerState | Outcome)]
-        assert [type(body).__name__ for body in told[-2:]] == ["WorkerState", "Outcome"]
-        assert (told[-2].state, told[-2].reason) == ("stopping", "refresh")
+        reported = [b for r in host.control.reports if isinstance(b := r.body, WorkerState | Outcome)]
+        assert [type(body).__name__ for body in reported[-2:]] == ["WorkerState", "Outcome"]
+        assert (reported[-2].state, reported[-2].reason) == ("stopping", "refresh")
         await host.control.until(lambda: host.control.news("w1")[-1].state == "ready")
 
     play(story)

@@ -90,11 +90,11 @@ def test_one_wrong_field_is_enough(kind: str, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(frame.fields)))
     value = data.draw(anything)
     try:
-        told = read(Frame(kind, {**frame.fields, name: value}, frame.body, frame.fd), program=True)
+        reported = read(Frame(kind, {**frame.fields, name: value}, frame.body, frame.fd), program=True)
     except BrokenProtocol:
         return
-    for attribute in dataclasses.fields(told):
-        check(getattr(told, attribute.name))
+    for attribute in dataclasses.fields(reported):
+        check(getattr(reported, attribute.name))
 
 
 def check(value: object) -> None:
@@ -123,11 +123,11 @@ def check(value: object) -> None:
 @example([struct.pack(">II", 18, 0) + b'{"t":"x","n":1e999}'])
 @example([struct.pack(">II", 20, 0) + b'{"t":"x","n":Infinity}'])
 @example([struct.pack(">II", 6, 0) + b'{"t":N'])
-def test_any_bytes_are_frames_or_a_broken_protocol(pieces: list[bytes]) -> None:
+def test_any_bytes_are_frames_or_a_broken_protocol(chunks: list[bytes]) -> None:
     reader = FrameReader()
     try:
-        for piece in pieces:
-            for frame in reader.feed(piece):
+        for chunk in chunks:
+            for frame in reader.feed(chunk):
                 read_or_not(frame)
     except FrameError:
         pass
@@ -176,9 +176,9 @@ def test_any_descriptors_are_refused_or_handed_on_and_none_is_lost(
 
 @pytest.mark.parametrize("kind", sorted(FRAME_RULES))
 def test_each_word_is_read(kind: str) -> None:
-    told = read(well_formed(kind), program=True)
+    reported = read(well_formed(kind), program=True)
     for name in FRAME_RULES[kind].fields:
-        assert getattr(told, name) == RIGHT[name]
+        assert getattr(reported, name) == RIGHT[name]
 
 
 @pytest.mark.parametrize("kind", [kind for kind, word in FRAME_RULES.items() if word.program])
@@ -188,7 +188,7 @@ def test_some_words_are_the_agents_own(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "words"),
+    ("kind", "changes", "message"),
     [
         ("done", {"attempt": "1"}, "a done frame has attempt '1'; a whole number from 1 to 2147483647 is"),
         ("done", {"attempt": float("inf")}, "has attempt inf"),
@@ -204,14 +204,14 @@ def test_some_words_are_the_agents_own(kind: str) -> None:
         ("failed", {"error": ["x" * 1000]}, "has error .{79}"),
     ],
 )
-def test_what_is_wrong_is_named(kind: str, changes: dict[str, Any], words: str) -> None:
+def test_what_is_wrong_is_named(kind: str, changes: dict[str, Any], message: str) -> None:
     frame = well_formed(kind)
-    with pytest.raises(BrokenProtocol, match=words):
+    with pytest.raises(BrokenProtocol, match=message):
         read(Frame(kind, {**frame.fields, **changes}, frame.body, frame.fd))
 
 
 def test_what_comes_along_is_what_its_kind_has() -> None:
-    for frame, words in [
+    for frame, message in [
         (Frame("progress", {"job": "j1", "attempt": 1}), "a progress frame came without a body"),
         (Frame("progress", {"job": "j1", "attempt": 1}, b"1", 99), "came with a descriptor"),
         (Frame("fetch", {**well_formed("fetch").fields}, b"1"), "a fetch frame came with a body"),
@@ -221,7 +221,7 @@ def test_what_comes_along_is_what_its_kind_has() -> None:
         (Frame("done", {"job": "j1"}, b"1"), "a done frame has no attempt"),
         (Frame("", {}), "it said '', which no worker may say"),
     ]:
-        with pytest.raises(BrokenProtocol, match=words):
+        with pytest.raises(BrokenProtocol, match=message):
             read(frame)
 
 
@@ -232,27 +232,27 @@ def test_a_body_is_json_that_every_parser_takes(body: bytes) -> None:
 
 
 def test_an_error_is_cleaned_and_cut_and_told() -> None:
-    told = read(Frame("failed", {"job": "j1", "attempt": 1, "error": "\ud800\0" + "x" * 100_000}))
-    assert isinstance(told, said.Failed)
-    assert told.error.startswith("?\ufffdx")
-    assert len(told.error.encode()) <= 32 * 1024
+    reported = read(Frame("failed", {"job": "j1", "attempt": 1, "error": "\ud800\0" + "x" * 100_000}))
+    assert isinstance(reported, said.Failed)
+    assert reported.error.startswith("?\ufffdx")
+    assert len(reported.error.encode()) <= 32 * 1024
 
 
 @pytest.mark.parametrize("kind", sorted(FRAME_RULES))
 @pytest.mark.parametrize("ready", [False, True])
 def test_when_what_may_be_said(kind: str, ready: bool) -> None:
-    told = read(well_formed(kind), program=True)
+    reported = read(well_formed(kind), program=True)
     allowed = not ready if kind in ("ready", "setup_failed") else ready and kind == "slots"
     if allowed:
-        require_timely(told, setup_ended=ready, known=())
+        require_timely(reported, setup_ended=ready, known=())
         return
     with pytest.raises(BrokenProtocol):
-        require_timely(told, setup_ended=ready, known=())
+        require_timely(reported, setup_ended=ready, known=())
     if FRAME_RULES[kind].job != "no":
-        require_timely(told, setup_ended=True, known={KEY})
+        require_timely(reported, setup_ended=True, known={KEY})
 
 
 def test_who_loses_its_device_says_with_which_job() -> None:
-    told = read(Frame("retire", {"reason": "x", "lost": True}))
+    reported = read(Frame("retire", {"reason": "x", "lost": True}))
     with pytest.raises(BrokenProtocol, match="names no job"):
-        require_timely(told, setup_ended=True, known={KEY})
+        require_timely(reported, setup_ended=True, known={KEY})

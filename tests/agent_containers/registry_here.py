@@ -71,8 +71,8 @@ class Registry:
             self.released.wait(60)
         right = base64.b64encode(f"{USER}:{self.password}".encode()).decode()
         if allowed != f"Basic {right}":
-            said = {"code": "UNAUTHORIZED", "message": f"who are you? not {allowed}"}
-            return 401, "application/json", json.dumps({"errors": [said]}).encode()
+            reported = {"code": "UNAUTHORIZED", "message": f"who are you? not {allowed}"}
+            return 401, "application/json", json.dumps({"errors": [reported]}).encode()
         self.asked.append(path)
         if path == "/v2/":
             return 200, "application/json", b"{}"

@@ -80,6 +80,6 @@ def test_a_wrong_path_of_its_folder_is_an_error_at_the_start(stack: SpawnerByIma
     stack.host_folder = f"{tmp_path}/another"
     stack.start_agent()
     assert stack.agent.wait(60) != 0
-    said = stack.log("agent")
-    assert "STOKER_HOST_DATA_DIR is wrong" in said
-    assert f"{tmp_path}/another on the engine's host is not the agent's {INSIDE}" in " ".join(said.split())
+    log = stack.log("agent")
+    assert "STOKER_HOST_DATA_DIR is wrong" in log
+    assert f"{tmp_path}/another on the engine's host is not the agent's {INSIDE}" in " ".join(log.split())

@@ -60,8 +60,8 @@ def make_base(docker: list[str], folder: Path) -> None:
 def build(docker: list[str], context: Path) -> None:
     """Of the files that are in version control, as they are now."""
     listing = ["git", "-C", ROOT, "ls-files", "-z"]
-    told = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, told.split("\0")):
+    output = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, output.split("\0")):
         if (ROOT / name).exists():
             (context / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, context / name, follow_symlinks=False)
@@ -119,18 +119,23 @@ def test_the_agents_image(stack: Built, tmp_path: Path) -> None:
     stack.start_agent()
     record = stack.runsync("echo", {"n": 1})
     assert (record["status"], record["output"]) == ("COMPLETED", {"n": 1}), stack.log("agent")
-    picture = made(stack, "text-to-image", {"prompt": "a fox", "width": 256, "height": 256, "seed": 1})
-    assert Image.open(io.BytesIO(fetched(picture["image_url"]).content)).size == (256, 256)
-    voice = tmp_path / "voice.wav"
-    write_sound(voice, tone(4_800, 16_000), 16_000)
-    asked = {"prompt": "a talk", "image": picture["image_url"], "audio": given(stack, voice), "size": "480p"}
-    film = fetched(made(stack, "talking-video", asked)["video_url"]).content
-    assert film[4:8] == b"ftyp"
+    image = made(stack, "text-to-image", {"prompt": "a fox", "width": 256, "height": 256, "seed": 1})
+    assert Image.open(io.BytesIO(fetched(image["image_url"]).content)).size == (256, 256)
+    audio = tmp_path / "voice.wav"
+    write_sound(audio, tone(4_800, 16_000), 16_000)
+    requested = {
+        "prompt": "a talk",
+        "image": image["image_url"],
+        "audio": given(stack, audio),
+        "size": "480p",
+    }
+    video = fetched(made(stack, "talking-video", requested)["video_url"]).content
+    assert video[4:8] == b"ftyp"
 
 
-def made(stack: Built, model: str, asked: dict[str, Any]) -> dict[str, Any]:
+def made(stack: Built, model: str, requested: dict[str, Any]) -> dict[str, Any]:
     """By the hosted model, in the image, on the CPU."""
-    record = stack.end_of(model, stack.run(model, asked))
+    record = stack.end_of(model, stack.run(model, requested))
     assert record["status"] == "COMPLETED", (record, stack.log("agent"))
     return dict(record["output"])
 

@@ -99,7 +99,7 @@ def test_of_any_worker(spec: WorkerSpec, device: Device | None, added: dict, lim
     assert "Privileged" not in host
     assert host.get("Memory") == host.get("MemorySwap") == held.memory
     assert (host["PidsLimit"], "NanoCpus" in host) == (held.pids, held.cpus is not None)
-    devices = [one for given in host.get("DeviceRequests", ()) for one in given["DeviceIDs"]]
+    devices = [one for wanted in host.get("DeviceRequests", ()) for one in wanted["DeviceIDs"]]
     assert devices == (["nvidia.com/gpu=GPU-1"] if device is GPU else [])
     assert (environment(request).get("CUDA_VISIBLE_DEVICES") == "") or device is GPU
     assert environment(request)["NVIDIA_VISIBLE_DEVICES"] == "void"  # whatever the default runtime brings
@@ -184,7 +184,7 @@ SPEC = WorkerSpec("w1", "e", 1, "", image="a:1")
 
 
 @pytest.mark.parametrize(
-    ("engine", "device", "words"),
+    ("engine", "device", "message"),
     [
         (
             EngineFacts(why="no socket"),
@@ -203,9 +203,9 @@ SPEC = WorkerSpec("w1", "e", 1, "", image="a:1")
         (EngineFacts("podman", "3.0.1"), GPU, "podman 4 or newer; this node has podman 3.0.1"),
     ],
 )
-def test_refusals(engine: EngineFacts, device: Device | None, words: str | None) -> None:
+def test_refusals(engine: EngineFacts, device: Device | None, message: str | None) -> None:
     why = refusal(engine, SPEC.image, device)
-    assert (why is None) if words is None else (why is not None and words in why)
+    assert (why is None) if message is None else (why is not None and message in why)
 
 
 def test_what_a_node_reports_of_its_engine() -> None:

@@ -40,9 +40,9 @@ def test_what_it_installs_is_there() -> None:
 
 
 def test_torch_is_pinned_as_it_is_tested_and_can_be_another() -> None:
-    given = dict(arg.split("=", 1) for arg in of("ARG")[1:])
+    arguments = dict(arg.split("=", 1) for arg in of("ARG")[1:])
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert f"torch=={given['TORCH']}" in constraints
+    assert f"torch=={arguments['TORCH']}" in constraints
     (changed,) = re.findall(r'sed -i "s/(.*)/(.*)/" constraints.txt', of("RUN")[-1])
     assert [bool(re.fullmatch(changed[0], line)) for line in constraints].count(True) == 1
     assert changed[1] == "torch==${TORCH}"
@@ -85,10 +85,10 @@ def test_what_it_runs_is_a_command_of_ours() -> None:
     program, command, *options = json.loads(of("ENTRYPOINT")[0])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert program in project["scripts"]
-    told = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
-    assert told.exit_code == 0
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
     flags, folders = options[::2], options[1::2]
     assert flags == ["--data-dir"]
-    assert all(flag in told.output for flag in flags)
+    assert all(flag in result.output for flag in flags)
     assert folders == of("VOLUME"), "what it keeps outlives the container"
     assert f"STOKER_WEIGHTS_DIR={folders[0]}/weights" in of("ENV")[0].split(), "weights, too"

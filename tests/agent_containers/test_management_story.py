@@ -57,10 +57,10 @@ def build(address: str) -> None:
     context.seek(0)
     engine = APIClient(address)
     try:
-        told = list(engine.build(fileobj=context, custom_context=True, tag=BUILT, decode=True, rm=True))
+        lines = list(engine.build(fileobj=context, custom_context=True, tag=BUILT, decode=True, rm=True))
     finally:
         engine.close()
-    assert not [line for line in told if "error" in line], told
+    assert not [line for line in lines if "error" in line], lines
 
 
 class Managed(Stack):
@@ -143,8 +143,8 @@ def scales_up_and_down(stack: Managed, endpoint: str) -> None:
 
     def three() -> bool:
         seen.add(len(stack.workers(endpoint)))
-        told = {job: stack.status(endpoint, job) for job in jobs}
-        for job, record in told.items():
+        reported = {job: stack.status(endpoint, job) for job in jobs}
+        for job, record in reported.items():
             if record["status"] == "COMPLETED":
                 served.add(record["workerId"])
                 jobs.remove(job)
@@ -197,8 +197,8 @@ def a_pod_of_the_same_image(stack: Managed) -> None:
     pod = stack.manage("POST", "/pods", 201, body)["id"]
 
     def port() -> int | None:
-        told = stack.pod(pod)
-        return (told.get("portMappings") or {}).get("8000") if told["desiredStatus"] == "RUNNING" else None
+        found = stack.pod(pod)
+        return (found.get("portMappings") or {}).get("8000") if found["desiredStatus"] == "RUNNING" else None
 
     def serves(at: int | None) -> bool:
         try:

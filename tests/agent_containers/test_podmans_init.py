@@ -70,10 +70,10 @@ async def test_containers_made_at_the_same_moment_skip_no_init(there: str) -> No
 async def test_no_init_anywhere_is_reported_and_looked_for_again() -> None:
     podman: Any = Podman("/usr/bin/installed-later")
     engine = ContainerEngine(podman, EngineFacts("podman", "4.3.1"))
-    told = await asyncio.gather(
+    reported = await asyncio.gather(
         *(engine.create(PLAN, f"c{n}") for n in range(TOGETHER)), return_exceptions=True
     )
-    assert all(isinstance(one, EngineError) and NO_INIT[False] in str(one) for one in told), told
+    assert all(isinstance(one, EngineError) and NO_INIT[False] in str(one) for one in reported), reported
     podman.there = INITS[1]
     assert await engine.create(PLAN, "later") == "c1"
     engine.close()

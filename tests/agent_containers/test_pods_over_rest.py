@@ -80,8 +80,8 @@ class Pods(Stack):
 
     def until_it_reads(self, pod: str, desired: str, status: str) -> dict[str, Any]:
         def reads() -> bool:
-            told = self.manage("GET", f"/{pod}")
-            return (told["desiredStatus"], told["status"]) == (desired, status)
+            reported = self.manage("GET", f"/{pod}")
+            return (reported["desiredStatus"], reported["status"]) == (desired, status)
 
         until(reads, 60, f"a pod that reads {desired}, {status}")
         found: dict[str, Any] = self.manage("GET", f"/{pod}")
@@ -164,7 +164,7 @@ def left(address: str) -> list[str]:
 
 def test_a_missing_image_is_an_error_that_names_it(stack: Pods) -> None:
     pod = stack.manage("POST", "", BODY | {"imageName": "127.0.0.1:1/none:1"})["id"]
-    told = stack.until_it_reads(pod, "EXITED", "ERROR")
-    assert "127.0.0.1:1/none:1" in told["reason"]
+    reported = stack.until_it_reads(pod, "EXITED", "ERROR")
+    assert "127.0.0.1:1/none:1" in reported["reason"]
     stack.manage("DELETE", f"/{pod}")
     until(lambda: stack.manage("GET", "?desiredStatus=TERMINATED") == [], 60, "word that it is gone")

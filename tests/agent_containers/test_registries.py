@@ -66,18 +66,18 @@ async def test_a_tag_that_moved_is_still_what_it_was_for_this_version(
 
 
 @pytest.mark.parametrize(
-    ("auth", "words"),
+    ("auth", "message"),
     [
         (None, "no credentials are named for it (containerRegistryAuthId)"),
         (RegistryAuth(USER, "wrong-one"), "the registry does not take the credentials of robot"),
     ],
 )
 async def test_whoever_is_not_let_in_reads_why(
-    host: Any, image: str, auth: RegistryAuth | None, words: str
+    host: Any, image: str, auth: RegistryAuth | None, message: str
 ) -> None:
     reason = (await host.start(kind="protocol", image=image, registry=auth).exited()).reason
     assert reason.startswith(f"the container of worker w1 cannot be run: image {image} cannot be pulled: ")
-    assert reason.endswith(words)
+    assert reason.endswith(message)
     assert "wrong-one" not in reason
 
 

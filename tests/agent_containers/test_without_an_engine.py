@@ -124,15 +124,15 @@ async def test_a_worker_whose_container_breaks_in_an_unknown_way_has_an_end(engi
         async def resolve(self, _: object) -> str:
             raise RuntimeError("nobody thought of this")
 
-    told: list[WorkerExit] = []
+    reported: list[WorkerExit] = []
 
     class Watcher:
         def on_exit(self, ended: WorkerExit) -> None:
-            told.append(ended)
+            reported.append(ended)
 
     parts: tuple[Any, ...] = (engine, Broken(), Watcher(), LogTail())
     await ContainerProcess(Container(spec(), lambda _: Any, "c", None, None), *parts).ended
-    assert [(ended.status, "nobody thought of this" in ended.reason) for ended in told] == [(125, True)]
+    assert [(ended.status, "nobody thought of this" in ended.reason) for ended in reported] == [(125, True)]
 
 
 async def test_an_image_without_a_registry_that_has_gone(engine: FakeEngine, tmp_path: Path) -> None:
@@ -165,12 +165,12 @@ async def test_a_pin_is_what_its_own_registry_calls_it(
 
 
 @pytest.mark.parametrize("image", ["b:1", "library/b", "docker.io/library/b:1"])
-@pytest.mark.parametrize("told", ["b", "docker.io/library/b"])
+@pytest.mark.parametrize("reported", ["b", "docker.io/library/b"])
 async def test_a_pin_of_the_docker_hub_is_not_another_registrys_of_that_name(
-    engine: FakeEngine, tmp_path: Path, image: str, told: str
+    engine: FakeEngine, tmp_path: Path, image: str, reported: str
 ) -> None:
     """It would be sent this one's credentials."""
-    digests = ["elsewhere:5000/b@sha256:7", "elsewhere:5000/library/b@sha256:7", f"{told}@sha256:8"]
+    digests = ["elsewhere:5000/b@sha256:7", "elsewhere:5000/library/b@sha256:7", f"{reported}@sha256:8"]
     engine.here[image] = {"Id": "sha256:9", "RepoDigests": digests}
     await Images(engine, tmp_path / "i.json").resolve(wanted_by(replace(spec(), image=image)))
     (pin,) = json.loads((tmp_path / "i.json").read_text()).values()
@@ -223,9 +223,9 @@ async def test_an_endpoints_credentials_go_with_the_pull(engine: FakeEngine, tmp
 
 def test_how_an_unauthorized_pull_is_explained() -> None:
     robot = RegistryAuth("robot", "swordfish")
-    said = "unauthorized: no entry for robot:swordfish"
-    assert explain(said, None).endswith("; no credentials are named for it (containerRegistryAuthId)")
-    assert explain(said, robot) == (
+    reported = "unauthorized: no entry for robot:swordfish"
+    assert explain(reported, None).endswith("; no credentials are named for it (containerRegistryAuthId)")
+    assert explain(reported, robot) == (
         "unauthorized: no entry for robot:[password]; the registry does not take the credentials of robot"
     )
     assert explain("manifest unknown", robot) == "manifest unknown"
@@ -274,21 +274,21 @@ async def test_what_a_runtime_prints_comes_past_the_engine(tmp_path: Path) -> No
     """By way of the engine it would come when its job is over, and be the next job's."""
     news: asyncio.Queue[Frame] = asyncio.Queue()
     (tmp_path / "door").mkdir()
-    door = FrameListener(tmp_path / "door", asyncio.get_running_loop(), news.put_nowait, pytest.fail)
+    listener = FrameListener(tmp_path / "door", asyncio.get_running_loop(), news.put_nowait, pytest.fail)
     log_read, log_write = os.pipe()
-    door.print_to(log_write)
+    listener.print_to(log_write)
     command = [sys.executable, "-P", "-m", "stoker.worker.runtime", "--connect", f"{tmp_path}/door/{SOCKET}"]
     setup = {"handler": f"{HANDLERS}/prints.py:handler", "device": None, "concurrency": 1, "preload": []}
     runtime = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONPATH": str(SOURCE)})
     try:
-        door.send(Frame("setup", setup))
+        listener.send(Frame("setup", setup))
         async with asyncio.timeout(60):
             assert (await news.get()).kind == "ready"
-            door.send(Frame("run", {"job": "j", "attempt": 1, "scratch": str(tmp_path)}, b"{}"))
+            listener.send(Frame("run", {"job": "j", "attempt": 1, "scratch": str(tmp_path)}, b"{}"))
             while (await news.get()).kind != "done":
                 pass
         assert set(os.read(log_read, 1000).splitlines()) == {b"to stdout", b"to stderr"}
-        door.finish()
+        listener.finish()
         assert await asyncio.wait_for(runtime.wait(), 60) is not None
     finally:
         if runtime.returncode is None:
@@ -299,10 +299,10 @@ async def test_what_a_runtime_prints_comes_past_the_engine(tmp_path: Path) -> No
 
 async def test_a_pipe_that_no_runtime_came_for_is_closed(tmp_path: Path) -> None:
     (tmp_path / "door").mkdir()
-    door = FrameListener(tmp_path / "door", asyncio.get_running_loop(), pytest.fail, pytest.fail)
+    listener = FrameListener(tmp_path / "door", asyncio.get_running_loop(), pytest.fail, pytest.fail)
     log_read, log_write = os.pipe()
-    door.print_to(log_write)
-    door.finish()
+    listener.print_to(log_write)
+    listener.finish()
     assert os.read(log_read, 1) == b"", "nobody can write to it any more"
     os.close(log_read)
 
@@ -333,10 +333,10 @@ class Elsewhere:
         self.closed = True
 
 
-async def seeing(monkeypatch: pytest.MonkeyPatch, engine: Elsewhere, **given: str) -> ContainerEngine:
+async def seeing(monkeypatch: pytest.MonkeyPatch, engine: Elsewhere, **arguments: str) -> ContainerEngine:
     monkeypatch.setattr(containers, "connect", lambda _: engine)
     data, volumes = Path("/data"), Path("/volumes")
-    return await container_engine("n", {}, host_folders(data, volumes, given))
+    return await container_engine("n", {}, host_folders(data, volumes, arguments))
 
 
 async def test_an_engine_that_sees_the_agents_folders_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

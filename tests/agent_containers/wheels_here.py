@@ -39,8 +39,8 @@ def _needs(found: Distribution, extras: set[str]) -> Iterator[Requirement]:
 
 def _repack(found: Distribution, folder: Path) -> list[Path]:
     """Its files."""
-    told = (found.read_text("WHEEL") or "").splitlines()
-    tags = [line.removeprefix("Tag: ").split("-") for line in told if line.startswith("Tag: ")]
+    lines = (found.read_text("WHEEL") or "").splitlines()
+    tags = [line.removeprefix("Tag: ").split("-") for line in lines if line.startswith("Tag: ")]
     if not tags or found.read_text("direct_url.json"):
         return []
     columns = [".".join(dict.fromkeys(column)) for column in zip(*tags, strict=True)]

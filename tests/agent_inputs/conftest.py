@@ -55,8 +55,8 @@ class Origin:
     async def _answer(
         self, page: Page, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        asked = [line[15:] for line in head.split("\r\n") if line.lower().startswith("if-none-match: ")]
-        same = asked == [page.headers.get("ETag")]
+        etags = [line[15:] for line in head.split("\r\n") if line.lower().startswith("if-none-match: ")]
+        same = etags == [page.headers.get("ETag")]
         lines = [f"HTTP/1.1 {'304 Not Modified' if same else page.status}", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in page.headers.items()]
         body = b"" if same else page.body

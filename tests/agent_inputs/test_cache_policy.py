@@ -20,8 +20,8 @@ NOW = 1_000_000.0
 
 
 def kept(policy: Any, redirected: bool = False, **headers: str) -> Any:
-    said = {name.replace("_", "-"): value for name, value in headers.items()}
-    return policy.keep(said, "digest", 5, "source", redirected=redirected, now=NOW)
+    headers_given = {name.replace("_", "-"): value for name, value in headers.items()}
+    return policy.keep(headers_given, "digest", 5, "source", redirected=redirected, now=NOW)
 
 
 # -- examples; each takes the policy, so that mutants can be judged by them

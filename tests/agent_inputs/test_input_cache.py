@@ -108,10 +108,10 @@ async def test_what_may_have_changed_is_revalidated(node: Node, origin: Any, pag
 
 async def test_freshness_ends_and_begins_anew(node: Node, origin: Any, page: Any) -> None:
     origin.pages["/a"] = page(b"hello", FRESH)
-    for later, asked in ((0, 1), (99, 1), (100, 2), (199, 2), (200, 3)):
+    for later, requests in ((0, 1), (99, 1), (100, 2), (199, 2), (200, 3)):
         node.now = 1_000_000.0 + later
         assert await node.get(origin.url()) == b"hello"
-        assert len(origin.seen) == asked
+        assert len(origin.seen) == requests
 
 
 @pytest.mark.parametrize(
@@ -273,9 +273,9 @@ async def test_a_failure_is_reported_to_all_and_forgotten(node: Node, origin: An
     guests = [asyncio.ensure_future(node.get(origin.url())) for _ in range(3)]
     await origin.halfway.wait()
     origin.pages["/a"].gate.set()
-    for told in await asyncio.gather(*guests, return_exceptions=True):
-        assert isinstance(told, InputRefused)
-        assert (told.reason, told.retryable) == ("http_status", True)
+    for one in await asyncio.gather(*guests, return_exceptions=True):
+        assert isinstance(one, InputRefused)
+        assert (one.reason, one.retryable) == ("http_status", True)
     origin.pages["/a"] = page(b"hello", KEPT)
     assert await node.get(origin.url()) == b"hello"
 

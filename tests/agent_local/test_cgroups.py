@@ -34,8 +34,8 @@ def test_its_own_cgroup_is_found(tmp_path: Path) -> None:
     (tmp_path / "sys" / "system.slice" / "stoker").mkdir(parents=True)
     mount = f"30 23 0:26 / {tmp_path}/sys rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
     other = "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-    given = proc(tmp_path / "1", "4:memory:/x\n0::/system.slice/stoker\n", other + mount)
-    assert find_own(given) == tmp_path / "sys" / "system.slice" / "stoker"
+    found = proc(tmp_path / "1", "4:memory:/x\n0::/system.slice/stoker\n", other + mount)
+    assert find_own(found) == tmp_path / "sys" / "system.slice" / "stoker"
     inside = f"30 23 0:26 /docker/abc {tmp_path}/sys rw - cgroup2 cgroup rw\n"
     assert find_own(proc(tmp_path / "2", "0::/docker/abc\n", inside)) == tmp_path / "sys"
     with pytest.raises(NoCgroups, match="no cgroups of version 2 are mounted"):

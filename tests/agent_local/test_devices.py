@@ -81,8 +81,8 @@ def look(library: Path, host: str, short_s: float = SHORT_S) -> Any:
     return json.loads(run.stdout)
 
 
-def devices(told: Any) -> tuple[list[Device], list[DeviceSample], list[DeviceSample]]:
-    inventory, first, second = told
+def devices(reported: Any) -> tuple[list[Device], list[DeviceSample], list[DeviceSample]]:
+    inventory, first, second = reported
     return (
         [Device(**one) for one in inventory],
         [DeviceSample(**one) for one in first],
@@ -179,8 +179,8 @@ class Follower:
     @staticmethod
     def answers(question: Callable[[], Any], wanted: object) -> None:
         """With this, or with nothing in so short a time: then it is asked again."""
-        while (told := question()) != wanted:
-            assert "no answer in time" in str(told) or told[-1] is None, told
+        while (one := question()) != wanted:
+            assert "no answer in time" in str(one) or one[-1] is None, one
 
     def __enter__(self) -> Follower:
         return self
@@ -268,10 +268,10 @@ def test_the_drivers_facts(library: Path) -> None:
         (blind,) = driver.ask("facts no")
         assert blind["gpu_sharing"].startswith("no: its agent does not see the host's processes")
         driver.set("pid 1 -1 7")
-        (told,) = driver.ask("facts yes")
-        assert told["gpu_sharing"] == "no: its driver does not report what each process holds"
+        (reported,) = driver.ask("facts yes")
+        assert reported["gpu_sharing"] == "no: its driver does not report what each process holds"
     with Follower(library, "silent") as driver:
-        assert driver.ask("facts yes") == [{"gpu_sharing": told["gpu_sharing"]}]
+        assert driver.ask("facts yes") == [{"gpu_sharing": reported["gpu_sharing"]}]
     with Follower(library, "lost") as driver:
         assert driver.ask("facts yes") == [{"cuda": "12.8", "gpu_sharing": "yes"}]
 

@@ -90,8 +90,8 @@ def test_outside_its_scratch(scratch: Path, tmp_path: Path, opened: Opened) -> N
 
 
 def test_a_folder_whose_name_begins_like_its_scratch(scratch: Path, opened: Opened) -> None:
-    beside = written(Path(f"{scratch}0") / "x")
-    assert "outside" in refused(opened(beside), scratch)
+    others = written(Path(f"{scratch}0") / "x")
+    assert "outside" in refused(opened(others), scratch)
 
 
 def test_through_a_symbolic_link(scratch: Path, tmp_path: Path, opened: Opened) -> None:

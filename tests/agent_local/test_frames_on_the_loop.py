@@ -66,12 +66,12 @@ async def test_a_descriptor_each_way(start: Any, tmp_path: Any) -> None:
         """
     )
     (tmp_path / "given").write_bytes(b"hello")
-    with closing_descriptor(tmp_path / "given") as given:
-        process.send(Frame("run", fd=given))
+    with closing_descriptor(tmp_path / "given") as descriptor:
+        process.send(Frame("run", fd=descriptor))
         answer = await watcher.next("file")
         assert answer.fields["said"] == "hello"
         assert answer.fd is not None
-        assert os.fstat(answer.fd).st_ino == os.fstat(given).st_ino
+        assert os.fstat(answer.fd).st_ino == os.fstat(descriptor).st_ino
         assert not os.get_inheritable(answer.fd)
         os.close(answer.fd)
 
@@ -112,10 +112,10 @@ async def test_pausing_from_within_a_frame_holds_the_next_one(start: Any) -> Non
     process, watcher = start(
         "data = b''.join(encode(Frame('progress'))[0] for _ in range(9)); sock.sendall(data); hear()"
     )
-    heard = watcher.on_frame
+    on_frame = watcher.on_frame
 
     def pause_at_each(frame: Frame) -> None:
-        heard(frame)
+        on_frame(frame)
         process.pause()
         process.resume()
         process.pause()
@@ -150,10 +150,10 @@ async def test_the_exit_is_reported_whatever_the_last_frames_led_to(start: Any) 
 
 async def test_a_full_outbox_loses_no_last_words_of_a_dead_worker() -> None:
     ours, theirs = socket.socketpair()
-    heard: list[int] = []
+    received: list[int] = []
 
     def on_frame(frame: Frame) -> None:
-        heard.append(frame.fields["n"])
+        received.append(frame.fields["n"])
         frames.pause()  # as whoever takes it does when it has no room for the next
 
     frames = FrameSocket(ours, asyncio.get_running_loop(), on_frame, pytest.fail)
@@ -161,7 +161,7 @@ async def test_a_full_outbox_loses_no_last_words_of_a_dead_worker() -> None:
         for n in range(3):
             theirs.sendall(encode(Frame("done", {"n": n}))[0])
     frames.finish()
-    assert heard == [0, 1, 2]
+    assert received == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ async def test_a_full_outbox_loses_no_last_words_of_a_dead_worker() -> None:
 async def test_a_worker_that_breaks_the_protocol_is_killed(start: Any, script: str, why: str) -> None:
     process, watcher = start(f"{script}\nforever()")
     await watcher.exit
-    (told,) = watcher.broken
-    assert why in told
+    (reported,) = watcher.broken
+    assert why in reported
     await process.ended
 
 
@@ -186,7 +186,7 @@ async def test_a_worker_that_breaks_the_protocol_is_killed(start: Any, script: s
 async def test_a_large_body_is_looked_at_too(start: Any, body: str) -> None:
     _, watcher = start(f"size = {2 * MIB}\nsay('progress')\nsay('done', {body})\nforever()")
     await watcher.exit
-    assert [told[:33] for told in watcher.broken] == ["a body of 2097152 bytes is no JSON"[:33]]
+    assert [one[:33] for one in watcher.broken] == ["a body of 2097152 bytes is no JSON"[:33]]
     assert watcher.frames.qsize() == 1
 
 
@@ -225,8 +225,8 @@ async def test_a_body_in_what_is_no_sealed_memfd_of_its_size_is_not_read(start: 
         """
     )
     await watcher.exit
-    (told,) = watcher.broken
-    assert told.startswith("a body ")
+    (reported,) = watcher.broken
+    assert reported.startswith("a body ")
     assert watcher.frames.empty(), "what came behind it is not heard"
 
 
@@ -254,10 +254,10 @@ async def test_a_frame_that_the_agent_does_not_read_is_not_late(
         hear()
         """
     )
-    heard = watcher.on_frame
+    on_frame = watcher.on_frame
 
     def pauses(frame: Frame) -> None:
-        heard(frame)
+        on_frame(frame)
         process.pause()
 
     process._frames._on_frame = pauses

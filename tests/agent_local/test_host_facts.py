@@ -35,12 +35,14 @@ def test_without_a_cgroup_all_processors_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "told"), [("max", "1000"), ("999", "999"), ("1001", "1000"), (None, "1000")]
+    ("limit", "reported"), [("max", "1000"), ("999", "999"), ("1001", "1000"), (None, "1000")]
 )
-def test_the_lesser_of_the_hosts_memory_and_its_limit(tmp_path: Path, limit: str | None, told: str) -> None:
+def test_the_lesser_of_the_hosts_memory_and_its_limit(
+    tmp_path: Path, limit: str | None, reported: str
+) -> None:
     if limit is not None:
         (tmp_path / "memory.max").write_text(f"{limit}\n")
-    assert host_facts(None, {}, 1000, tmp_path)["memory_bytes"] == told
+    assert host_facts(None, {}, 1000, tmp_path)["memory_bytes"] == reported
 
 
 def test_what_the_operator_configures(tmp_path: Path) -> None:

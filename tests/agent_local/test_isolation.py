@@ -126,14 +126,14 @@ HOSTS = st.builds(
 @given(host=HOSTS, forked=st.booleans(), volume=st.sampled_from(["", "/volumes/v"]))
 def test_the_record_shows_what_the_plan_does(host: Host, forked: bool, volume: str) -> None:
     plan = decide(host, SPEC, PATHS, volume=volume, forked=forked)
-    told = facts(host)
-    assert all(value.startswith(("yes: ", "no: ")) or value == "yes" for value in told.values()), told
-    assert told["isolation.bubblewrap"].startswith("yes") == bool(plan.wrapper or (forked and host.wraps))
-    assert told["isolation.cgroups"].startswith("yes") == (plan.cgroup is not None)
-    assert told["isolation.user"].startswith("yes") == host.other_user
+    found = facts(host)
+    assert all(value.startswith(("yes: ", "no: ")) or value == "yes" for value in found.values()), found
+    assert found["isolation.bubblewrap"].startswith("yes") == bool(plan.wrapper or (forked and host.wraps))
+    assert found["isolation.cgroups"].startswith("yes") == (plan.cgroup is not None)
+    assert found["isolation.user"].startswith("yes") == host.other_user
     assert plan.rlimits["CORE"] == (0, 0)
     if volume and not forked and host.volume_root:
-        assert ("at /runpod-volume" in told["volumes"]) == (plan.volume_path == "/runpod-volume")
+        assert ("at /runpod-volume" in found["volumes"]) == (plan.volume_path == "/runpod-volume")
     assert not (plan.mount and plan.wrapper)
 
 

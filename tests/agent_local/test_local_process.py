@@ -50,17 +50,17 @@ async def test_the_environment_is_the_declared_one(
     monkeypatch.setenv("STOKER_API_KEY", "a secret of the platform")
     monkeypatch.setenv("LD_PRELOAD", "")
     _, watcher = start('say("ready", **os.environ)', env={"TOKEN": "declared", "LANG": "de_DE.UTF-8"})
-    given = (await watcher.next("ready")).fields
-    assert set(given) <= {
+    job_input = (await watcher.next("ready")).fields
+    assert set(job_input) <= {
         *("PATH", "HOME", "LANG", "PYTHONPATH", "TOKEN"),
         *("CUDA_VISIBLE_DEVICES", "STOKER_WORKER", "STOKER_AGENT", "STOKER_AGENT_LIFE", "LC_CTYPE"),
     }
-    assert given["TOKEN"] == "declared"
-    assert given["LANG"] == "de_DE.UTF-8"
-    assert given["CUDA_VISIBLE_DEVICES"] == ""
-    assert given["STOKER_WORKER"] == "w1"
-    assert given["HOME"] == str(tmp_path / "data" / "homes" / "w1.1")
-    assert given["PYTHONPATH"].split(":")[1] == str(tmp_path)
+    assert job_input["TOKEN"] == "declared"
+    assert job_input["LANG"] == "de_DE.UTF-8"
+    assert job_input["CUDA_VISIBLE_DEVICES"] == ""
+    assert job_input["STOKER_WORKER"] == "w1"
+    assert job_input["HOME"] == str(tmp_path / "data" / "homes" / "w1.1")
+    assert job_input["PYTHONPATH"].split(":")[1] == str(tmp_path)
 
 
 def test_the_marks_and_the_device_cannot_be_declared_away() -> None:
@@ -94,13 +94,13 @@ async def test_no_descriptor_but_the_socket_comes_along(start: Any) -> None:
             say("ready", fds=fds, stdin=os.readlink("/proc/self/fd/0"), session=os.getsid(0) == os.getpid())
             """
         )
-        given = (await watcher.next("ready")).fields
+        job_input = (await watcher.next("ready")).fields
     finally:
         os.close(leaked)
-    assert given["fds"][:3] == [0, 1, 2]
-    assert len(given["fds"]) == 4
-    assert given["stdin"] == "/dev/null"
-    assert given["session"] is True
+    assert job_input["fds"][:3] == [0, 1, 2]
+    assert len(job_input["fds"]) == 4
+    assert job_input["stdin"] == "/dev/null"
+    assert job_input["session"] is True
 
 
 async def test_a_host_without_memory_loses_workers_before_their_agent(start: Any) -> None:
@@ -114,8 +114,8 @@ async def test_the_working_folder_is_the_handlers(start: Any, tmp_path: Path) ->
     assert (await watcher.next("ready")).fields["cwd"] == str(tmp_path)
     await watcher.exit
     _, watcher = start('say("ready", cwd=os.getcwd(), home=os.environ["HOME"])')
-    given = (await watcher.next("ready")).fields
-    assert given["cwd"] == given["home"]
+    job_input = (await watcher.next("ready")).fields
+    assert job_input["cwd"] == job_input["home"]
 
 
 async def test_the_home_goes_with_the_worker(start: Any) -> None:
@@ -252,11 +252,11 @@ async def test_a_program_that_just_begins_is_told_by_its_mark_or_not_yet_told() 
 async def test_an_orphan_that_just_becomes_another_program_is_waited_for(
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, told = Counter[int](), tree.marked
+    looks, reported = Counter[int](), tree.marked
 
     def not_yet(pid: int, name: str, value: str) -> bool | None:
         looks[pid] += 1
-        return told(pid, name, value) if looks[pid] > 3 else None
+        return reported(pid, name, value) if looks[pid] > 3 else None
 
     _, watcher = start(f"{ORPHANED}\nsay('ready', child=child)\nhear(); os.abort()")
     child = (await watcher.next("ready")).fields["child"]
@@ -271,11 +271,11 @@ async def test_handlers_that_sin_leave_nothing(python_worker: Any) -> None:
         process, watcher = python_worker(name)
         await watcher.next("ready")
         process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, b"{}"))
-        said = json.loads((await watcher.next("progress")).body)
+        reported = json.loads((await watcher.next("progress")).body)
         process.terminate() if name == "ignores_sigterm_in_c" else None
         process.kill()
         await watcher.exit
-        assert not isinstance(said, dict) or said["child"] not in process_table()
+        assert not isinstance(reported, dict) or reported["child"] not in process_table()
 
 
 async def test_another_workers_processes_live_on(start: Any) -> None:
@@ -373,8 +373,8 @@ async def test_a_killed_agent_leaves_nothing_to_the_next(
 
 
 async def test_a_worker_whose_agent_died_before_the_tie_was_made(tmp_path: Path) -> None:
-    given = order(SandboxPlan(), ["true"], tmp_path, {}) | {"parent": 1}
-    assert launch(given, {}, 2).wait() == 1
+    request = order(SandboxPlan(), ["true"], tmp_path, {}) | {"parent": 1}
+    assert launch(request, {}, 2).wait() == 1
 
 
 # ---- what it prints ---------------------------------------------------------------------------

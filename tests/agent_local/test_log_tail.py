@@ -9,11 +9,11 @@ from stoker.agent.logs.tail import KEPT, LINE_MAX, LogTail
 
 
 @given(st.lists(st.binary(max_size=30), max_size=30))
-def test_chunks_make_the_same_lines_as_the_whole(pieces: list[bytes]) -> None:
+def test_chunks_make_the_same_lines_as_the_whole(chunks: list[bytes]) -> None:
     tail, at_once = LogTail(), LogTail()
-    for piece in pieces:
-        tail.feed(piece)
-    at_once.feed(b"".join(pieces))
+    for chunk in chunks:
+        tail.feed(chunk)
+    at_once.feed(b"".join(chunks))
     tail.close()
     at_once.close()
     assert tail.lines == at_once.lines
@@ -53,18 +53,18 @@ def test_of_a_line_that_is_written_over_it_is_the_last_writing() -> None:
     st.lists(st.sampled_from([b"a\n", b"b", b"c\nd\n", b"\n", b"e\r\nf", b"\r", b"g\rh"]), max_size=400),
     st.data(),
 )
-def test_a_listener_has_what_a_new_one_would_have_kept(pieces: list[bytes], data: st.DataObject) -> None:
-    cut = data.draw(st.integers(0, len(pieces)))
+def test_a_listener_has_what_a_new_one_would_have_kept(chunks: list[bytes], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(chunks)))
     tail, fresh = LogTail(), LogTail()
-    for piece in pieces[:cut]:
-        tail.feed(piece)
+    for chunk in chunks[:cut]:
+        tail.feed(chunk)
     listener = tail.listen()
     assert listener.after(0, whole=False)[1] == ()
-    for piece in pieces[cut:]:
-        tail.feed(piece)
-        fresh.feed(piece)
-    heard = listener.after(0, whole=False)[1]
+    for chunk in chunks[cut:]:
+        tail.feed(chunk)
+        fresh.feed(chunk)
+    reported = listener.after(0, whole=False)[1]
     fresh.close()
-    assert heard[-KEPT:] == fresh.lines
+    assert reported[-KEPT:] == fresh.lines
     tail.close()
     assert listener.after(0, whole=False)[1] == fresh.lines

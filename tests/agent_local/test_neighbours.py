@@ -61,7 +61,7 @@ class Node:
         )
         (self.data / "containers" / "w9-abcdef").mkdir()
 
-    async def works(self, worker: str, handler: str, given: Any, **fields: Any) -> Any:
+    async def works(self, worker: str, handler: str, job_input: Any, **fields: Any) -> Any:
         """The output of its one job; it lives on."""
         name = f"{self.folder}/{handler}.py:handler"
         spec = WorkerSpec(worker, fields.pop("endpoint", handler), 1, name, **fields)
@@ -71,7 +71,7 @@ class Node:
         await watcher.next("ready")
         scratch = self.scratch.prepare(AttemptKey(worker, 1), worker)
         (Path(scratch) / "secret").touch()
-        run = Frame("run", {"job": worker, "attempt": 1, "scratch": scratch}, json.dumps(given).encode())
+        run = Frame("run", {"job": worker, "attempt": 1, "scratch": scratch}, json.dumps(job_input).encode())
         process.send(run)
         return json.loads((await watcher.next("done")).body)
 
@@ -106,12 +106,12 @@ async def test_a_spy_gets_at_nothing(node: Node, preload: tuple[str, ...]) -> No
     names = [f"{worker}.1" for worker in ("v0", "v1", "f0", "f1")]
     names += ["homes", "scratch", "secret", "containers", "w9-abcdef", "outbox", "hers"]
     for n, volume in enumerate(("mine", "")):
-        given = {"folders": [str(node.folder / "volumes")], "names": names}
-        told = await node.works(f"s{n}", "spies", given, volume=volume, preload=preload)
+        job_input = {"folders": [str(node.folder / "volumes")], "names": names}
+        reported = await node.works(f"s{n}", "spies", job_input, volume=volume, preload=preload)
         mine = f"folder {node.folder}/volumes/mine"
-        found = {one for one in told["found"] if one != mine and not one.startswith(OWN_TEMPLATE)}
+        found = {one for one in reported["found"] if one != mine and not one.startswith(OWN_TEMPLATE)}
         assert found == set()
-        assert len(told["groups"]) == len(volume and [volume]), "of its own volume alone"
+        assert len(reported["groups"]) == len(volume and [volume]), "of its own volume alone"
 
 
 async def test_workers_of_one_endpoint_share_its_volume(node: Node) -> None:
@@ -120,6 +120,6 @@ async def test_workers_of_one_endpoint_share_its_volume(node: Node) -> None:
         await node.works(f"s{n}", "spies", names, volume="ours", preload=p)
         for n, p in enumerate([(), ("json",)])
     ]
-    assert {len(told["groups"]) for told in seen} == {1}
+    assert {len(one["groups"]) for one in seen} == {1}
     assert seen[0]["uid"] != seen[1]["uid"]
-    assert all(f"folder {node.folder}/volumes/ours" in told["found"] for told in seen)
+    assert all(f"folder {node.folder}/volumes/ours" in one["found"] for one in seen)

@@ -124,11 +124,11 @@ def test_a_link_that_is_put_in_its_place_meanwhile_leads_nowhere(
     victim.mkdir()
     symlink = os.symlink
 
-    def after_a_swap(*given: Any, **more: Any) -> None:
+    def after_a_swap(*arguments: Any, **more: Any) -> None:
         if not (home / "away").exists():
             (home / "work").rename(home / "away")
             symlink(victim, home / "work")
-        symlink(*given, **more)
+        symlink(*arguments, **more)
 
     monkeypatch.setattr(os, "symlink", after_a_swap)
     chowned: list[Any] = []

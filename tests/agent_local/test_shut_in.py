@@ -96,10 +96,10 @@ class Made:
     async def said(self, spawner: Any, script: str, **spec: Any) -> Any:
         """What a worker that runs the script says, before it is killed."""
         process, watcher = self.start(spawner, f"{script}\nhear()", **spec)
-        given = (await watcher.next("ready")).fields
+        job_input = (await watcher.next("ready")).fields
         process.kill()
         await process.ended
-        return given
+        return job_input
 
 
 @pytest.fixture
@@ -128,14 +128,16 @@ async def test_each_worker_has_a_user_to_itself(made: Made) -> None:
     users, host = own_users()
     spawner = made.spawner(users, host=host)
     workers = [made.start(spawner, WHO + "hear()", worker=f"w{n}") for n in range(4)]
-    told = [(await watcher.next("ready")).fields for _, watcher in workers]
-    assert [one["uid"] for one in told] == [one["gid"] for one in told] == list(range(190_000, 190_004))
-    assert all(one["groups"] == [] and one["mode"] & 0o777 == 0o700 for one in told)
+    reported = [(await watcher.next("ready")).fields for _, watcher in workers]
+    assert (
+        [one["uid"] for one in reported] == [one["gid"] for one in reported] == list(range(190_000, 190_004))
+    )
+    assert all(one["groups"] == [] and one["mode"] & 0o777 == 0o700 for one in reported)
     with pytest.raises(SpawnFailed, match="all worker users 190000-190003 are taken"):
         made.start(spawner, WHO, worker="w5")
     workers[2][0].kill()
     await workers[2][0].ended
-    assert not Path(told[2]["home"]).exists()
+    assert not Path(reported[2]["home"]).exists()
     assert (await made.said(spawner, WHO, worker="w6"))["uid"] == 190_002
 
 
@@ -174,9 +176,9 @@ say("ready", child=int(os.read(r, 20)), uid=os.getuid())
 @root_only
 async def test_what_runs_as_the_workers_user_ends_with_it(made: Made) -> None:
     users, host = own_users()
-    told = await made.said(made.spawner(users, host=host), LOST)
-    assert told["uid"] == 190_000
-    assert told["child"] not in process_table()
+    reported = await made.said(made.spawner(users, host=host), LOST)
+    assert reported["uid"] == 190_000
+    assert reported["child"] not in process_table()
 
 
 @root_only
@@ -232,12 +234,14 @@ say("ready", privileges=status["NoNewPrivs"], core=resource.getrlimit(resource.R
 @root_only
 async def test_limits_and_privileges_of_a_python_worker(made: Made) -> None:
     users, host = own_users()
-    told = await made.said(made.spawner(users, host=host), LIMITS, limits=WorkerLimits(files=123, pids=77))
-    assert told["privileges"] == "1"
-    assert told["core"] == [0, 0]
-    assert told["files"] == [123, 123]
-    assert told["pids"] == [77, 77]
-    assert told["fds"] == [0, 1, 2, told["socket"]]
+    reported = await made.said(
+        made.spawner(users, host=host), LIMITS, limits=WorkerLimits(files=123, pids=77)
+    )
+    assert reported["privileges"] == "1"
+    assert reported["core"] == [0, 0]
+    assert reported["files"] == [123, 123]
+    assert reported["pids"] == [77, 77]
+    assert reported["fds"] == [0, 1, 2, reported["socket"]]
 
 
 PROGRAM = """
@@ -363,8 +367,8 @@ async def test_a_cgroup_is_the_workers_and_goes_with_it(
     made: Made, cgroups: Cgroups, in_cgroups: LocalSpawner
 ) -> None:
     process, watcher = made.start(in_cgroups, "say('ready', cgroup=open('/proc/self/cgroup').read())\nhear()")
-    told = (await watcher.next("ready")).fields["cgroup"]
-    assert f"/{cgroups.path.name}/w1.1\n" in told
+    reported = (await watcher.next("ready")).fields["cgroup"]
+    assert f"/{cgroups.path.name}/w1.1\n" in reported
     assert (cgroups.path / "w1.1" / "cgroup.procs").read_text().split() == [str(process.pid)]
     process.kill()
     await process.ended
@@ -372,8 +376,8 @@ async def test_a_cgroup_is_the_workers_and_goes_with_it(
 
 
 async def test_a_cgroup_finds_who_cannot_be_found_otherwise(made: Made, in_cgroups: LocalSpawner) -> None:
-    told = await made.said(in_cgroups, LOST)
-    assert told["child"] not in process_table() or process_table()[told["child"]].zombie
+    reported = await made.said(in_cgroups, LOST)
+    assert reported["child"] not in process_table() or process_table()[reported["child"]].zombie
 
 
 async def test_a_forked_worker_is_in_its_cgroup_too(made: Made, cgroups: Cgroups, new_watcher: Any) -> None:
@@ -409,8 +413,8 @@ say("ready", made=made)
 async def test_the_kernel_keeps_the_limits(made: Made, cgroups: Cgroups, in_cgroups: LocalSpawner) -> None:
     if not {"memory", "pids", "cpu"} <= cgroups.controllers:
         pytest.skip(f"cgroups of version 2 have only {sorted(cgroups.controllers)} here")
-    told = await made.said(in_cgroups, FORKS, limits=WorkerLimits(pids=6, cpus=0.5))
-    assert told["made"] == 5
+    reported = await made.said(in_cgroups, FORKS, limits=WorkerLimits(pids=6, cpus=0.5))
+    assert reported["made"] == 5
     _, watcher = made.start(in_cgroups, GROWS, worker="w2", limits=WorkerLimits(memory_bytes=100 << 20))
     ended = await watcher.exit
     assert (ended.status, ended.reason) == (-9, "killed: out of memory (limit 100 MiB)")
@@ -454,15 +458,15 @@ def sandboxed(request: Any, made: Made, bubblewrap: None) -> LocalSpawner:
 async def test_a_sandbox_has_nothing_to_write_to_but_its_own(made: Made, sandboxed: LocalSpawner) -> None:
     scratch = made.folder / "data" / "scratch"
     (made.folder / "handler.py").touch()
-    given = f"HANDLERS = {str(made.folder)!r}\nSCRATCH = {str(scratch)!r}\n"
-    told = await made.said(sandboxed, given + TRIES, handler=f"{made.folder}/handler.py:run")
-    assert told["root"] == told["etc"] == told["handler"] == "Read-only file system"
-    assert told["home"] is told["scratch"] is told["write_tmp"] is told["seen"] is True
+    constants = f"HANDLERS = {str(made.folder)!r}\nSCRATCH = {str(scratch)!r}\n"
+    reported = await made.said(sandboxed, constants + TRIES, handler=f"{made.folder}/handler.py:run")
+    assert reported["root"] == reported["etc"] == reported["handler"] == "Read-only file system"
+    assert reported["home"] is reported["scratch"] is reported["write_tmp"] is reported["seen"] is True
     shown = (made.folder, Path(__file__), Path(sys.prefix))
-    assert set(told["tmp"]) == {path.parts[2] for path in shown if path.parts[1] == "tmp"}
-    assert told["capabilities"].strip("0") == ""
-    assert told["privileges"] == "1"
-    assert told["cwd"] == str(made.folder)
+    assert set(reported["tmp"]) == {path.parts[2] for path in shown if path.parts[1] == "tmp"}
+    assert reported["capabilities"].strip("0") == ""
+    assert reported["privileges"] == "1"
+    assert reported["cwd"] == str(made.folder)
 
 
 async def test_shared_memory_in_a_sandbox_is_its_own_and_counts(made: Made, sandboxed: LocalSpawner) -> None:
@@ -481,10 +485,10 @@ forever()
 """
     limits = WorkerLimits(memory_bytes=96 << 20)
     process, watcher = made.start(sandboxed, script, limits=limits)
-    told = (await watcher.next("ready")).fields
-    assert told["seen"] == []
-    assert told["room"] == 96 << 20
-    assert told["ipc"] != os.readlink("/proc/self/ns/ipc")
+    reported = (await watcher.next("ready")).fields
+    assert reported["seen"] == []
+    assert reported["room"] == 96 << 20
+    assert reported["ipc"] != os.readlink("/proc/self/ns/ipc")
     assert not os.path.exists("/dev/shm/hidden")
     process.send(Frame("stop"))
     assert (await watcher.exit).reason == "killed: out of memory (limit 96 MiB)"

@@ -84,6 +84,6 @@ def test_a_group_that_this_host_does_not_have_is_an_error_with_a_reason(
         shared(tmp_path, "weights", number)
     between, spec = (190_000, 190_003), WorkerSpec("w1", "e", 1, "no_module:handler", volume="weights")
     host = Host(user_range=between, volume_root=str(tmp_path))
-    holdings = WorkerResources(tmp_path / "data", WorkerUsers(between=between), host, None, ())
+    resources = WorkerResources(tmp_path / "data", WorkerUsers(between=between), host, None, ())
     with contextlib.ExitStack() as undo, pytest.raises(SpawnFailed, match="volume weights cannot be shared"):
-        holdings.take(spec, None, undo, None)
+        resources.take(spec, None, undo, None)

@@ -78,8 +78,10 @@ class Host:
         await watcher.next("ready")
         return process, watcher
 
-    async def answer(self, process: Any, watcher: Any, given: Any = None) -> Any:
-        process.send(Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, json.dumps(given).encode()))
+    async def answer(self, process: Any, watcher: Any, job_input: Any = None) -> Any:
+        process.send(
+            Frame("run", {"job": "j", "attempt": 1, "scratch": "/tmp"}, json.dumps(job_input).encode())
+        )
         frame = await watcher.next("done")
         return json.loads(frame.body)
 
@@ -138,7 +140,7 @@ def _it_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
     caplog.set_level(logging.INFO)
     return lambda: caplog.text
 
@@ -298,9 +300,9 @@ def handler(job):
     forked = [await host.ask(source, "torch") for _ in range(2)]
     assert [one[:3] for one in forked] == [fresh[:3]] * 2
     assert forked[0][4] != forked[1][4]
-    told = await host.ask(source, "torch", env={"OMP_NUM_THREADS": "5"})
-    assert told[0] == 5
-    assert told[2] == "5"
+    logged = await host.ask(source, "torch", env={"OMP_NUM_THREADS": "5"})
+    assert logged[0] == 5
+    assert logged[2] == "5"
 
 
 async def test_a_further_worker_costs_little_memory(host: Host) -> None:
@@ -349,15 +351,15 @@ UNFIT = {
 
 @pytest.mark.usefixtures("_it_stays_away")
 @pytest.mark.parametrize("how", UNFIT)
-async def test_unfit_imports_are_logged_and_its_workers_fresh(host: Host, how: str, told: Any) -> None:
-    source, sentence = UNFIT[how]
+async def test_unfit_imports_are_logged_and_its_workers_fresh(host: Host, how: str, logged: Any) -> None:
+    source, message = UNFIT[how]
     host.install("bad", source)
     handler = "def handler(job):\n    return 5\n"
     assert await host.ask(handler, "bad") == 5
-    assert f"workers of endpoint e start in fresh interpreters: {sentence}" in told()
+    assert f"workers of endpoint e start in fresh interpreters: {message}" in logged()
     assert await host.ask(handler, "bad") == 5
-    assert told().count("start in fresh interpreters") == 1
-    assert told().count("is started") == 1
+    assert logged().count("start in fresh interpreters") == 1
+    assert logged().count("is started") == 1
 
 
 NVML = """
@@ -369,7 +371,7 @@ int nvmlShutdown(void) { if (opened == 0) return 1; if (--opened == 0) close(fd)
 """
 
 
-async def test_an_import_that_asks_nvml_for_a_gpu_is_fit(host: Host, told: Any) -> None:
+async def test_an_import_that_asks_nvml_for_a_gpu_is_fit(host: Host, logged: Any) -> None:
     (host.folder / "nvml.c").write_text(NVML)
     library = host.folder / "libnvidia-ml.so.1"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, host.folder / "nvml.c"], check=True)
@@ -377,27 +379,27 @@ async def test_an_import_that_asks_nvml_for_a_gpu_is_fit(host: Host, told: Any) 
     host.install("asks", ask + "NVML.nvmlInit()\nNVML.nvmlInit()\n")
     source = "import asks\ndef handler(job):\n    return [asks.NVML.nvmlInit(), asks.NVML.nvmlShutdown()]\n"
     assert await host.ask(source, "asks") == [0, 0]
-    assert "fresh" not in told()
+    assert "fresh" not in logged()
     assert (await host.ask("import os\ndef handler(job):\n    return sorted(os.environ)\n", "asks")).count(
         "PYTORCH_NVML_BASED_CUDA_CHECK"
     ) == 0
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("no_such_thing", "no installed distribution provides no_such_thing; only installed modules are"),
         ("json.nothing", "json.nothing cannot be imported: AttributeError: module 'json' has no attribute"),
         ("lies_about", "no installed distribution provides lies_about"),
     ],
 )
-async def test_what_is_not_installed_is_reported(host: Host, name: str, sentence: str, told: Any) -> None:
+async def test_what_is_not_installed_is_reported(host: Host, name: str, message: str, logged: Any) -> None:
     (host.site / "lies_about.py").write_text("raise SystemError('never imported')")  # no distribution's
     assert await host.ask("def handler(job):\n    return 5\n", name) == 5
-    assert f"fresh interpreters: {sentence}" in told()
+    assert f"fresh interpreters: {message}" in logged()
 
 
-async def test_user_code_is_never_preloaded(host: Host, told: Any) -> None:
+async def test_user_code_is_never_preloaded(host: Host, logged: Any) -> None:
     # Not through a declared search path, and not from a handler's folder that is a site folder.
     (host.folder / "handlers").mkdir()
     mark = host.folder / "was imported in a zygote"
@@ -406,23 +408,23 @@ async def test_user_code_is_never_preloaded(host: Host, told: Any) -> None:
     )
     source = "import mine\ndef handler(job):\n    return 5\n"
     assert await host.ask(source, "mine") == 5
-    assert "no installed distribution provides mine" in told()
+    assert "no installed distribution provides mine" in logged()
     assert await host.ask(source, "mine", env={"PYTHONPATH": str(host.folder / "handlers")}) == 5
-    assert "its endpoint declares PYTHONPATH" in told()
+    assert "its endpoint declares PYTHONPATH" in logged()
     host.install("theirs", "")
     (host.site / "handler.py").write_text(ECHO)
     await host.ready(f"{host.site}/handler.py:handler", "theirs")
-    assert f"theirs lies in the handler's folder {host.site}: user code is not preloaded" in told()
+    assert f"theirs lies in the handler's folder {host.site}: user code is not preloaded" in logged()
     assert not mark.exists()
 
 
-async def test_the_handlers_own_modules_win(host: Host, told: Any) -> None:
+async def test_the_handlers_own_modules_win(host: Host, logged: Any) -> None:
     (host.folder / "handlers").mkdir()
     (host.folder / "handlers" / "resource.py").write_text("MINE = True")
     (host.folder / "handlers" / "minidom").mkdir()
     source = "import resource\ndef handler(job):\n    return resource.MINE\n"
     assert await host.ask(source, "xml.dom.minidom") is True
-    assert "resource of the handler's folder would be hidden by what is preloaded" in told()
+    assert "resource of the handler's folder would be hidden by what is preloaded" in logged()
 
 
 async def test_what_a_fresh_worker_has_imported_as_well(host: Host) -> None:
@@ -431,17 +433,17 @@ async def test_what_a_fresh_worker_has_imported_as_well(host: Host) -> None:
     fresh = {name.partition(".")[0] for name in await host.ask(source)}
     code = "import stoker.worker.zygote.zygote as t; print(*t._KNOWN_BEFORE)"
     command = [sys.executable, "-P", "-c", code]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    logged = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     fixed = {*sys.builtin_module_names, "__main__"}
-    assert set(told.split()) - fresh - fixed == set()
+    assert set(logged.split()) - fresh - fixed == set()
 
 
-async def test_an_environment_that_is_too_large_for_a_message(host: Host, told: Any) -> None:
+async def test_an_environment_that_is_too_large_for_a_message(host: Host, logged: Any) -> None:
     env = {f"LARGE{n}": "x" * 60_000 for n in range(4)}
     source = "import os\ndef handler(job):\n    return len(os.environ['LARGE3'])\n"
     assert await host.ask(source, "json", env=env) == 60_000
-    assert "cannot be forked" in told()
-    assert "196608 are allowed" in told()
+    assert "cannot be forked" in logged()
+    assert "196608 are allowed" in logged()
 
 
 async def test_a_folder_that_is_not_there(host: Host) -> None:
@@ -523,7 +525,7 @@ async def test_stop_and_terminate(host: Host) -> None:
         assert waiting.pid == 0
         act(waiting)
         waiting.kill()
-        assert not watcher.exits, "told before the caller had returned"
+        assert not watcher.exits, "logged before the caller had returned"
         assert (await watcher.exit).reason == reason
         waiting.send(Frame("stop"))
         waiting.pause()
@@ -556,7 +558,7 @@ async def test_a_waiting_worker_is_paused_before_it_begins(host: Host) -> None:
 
 
 @pytest.mark.usefixtures("_it_stays_away")
-async def test_the_death_of_a_zygote_touches_no_worker(host: Host, told: Any) -> None:
+async def test_the_death_of_a_zygote_touches_no_worker(host: Host, logged: Any) -> None:
     handler = host.write(ECHO)
     process, watcher = await host.ready(handler, "json")
     spare = await host.a_spare()
@@ -566,7 +568,7 @@ async def test_the_death_of_a_zygote_touches_no_worker(host: Host, told: Any) ->
     assert await host.answer(process, watcher, "alive") == "alive"
     fresh, fresh_watcher = await host.ready(handler, "json")
     assert await host.answer(fresh, fresh_watcher, "fresh") == "fresh"
-    assert "its zygote is not there: killed, likely out of memory" in told()
+    assert "its zygote is not there: killed, likely out of memory" in logged()
     # It comes back after its back-off, as long as its workers live.
     host.zygote._step(machine.Tick(asyncio.get_running_loop().time() + AWAY_S + 1))
     assert await host.a_spare() not in (spare, process.pid)
@@ -582,21 +584,21 @@ async def test_a_zygote_killed_while_workers_wait_for_it(host: Host) -> None:
         assert await host.answer(process, watcher, 1) == 1
 
 
-async def test_imports_that_never_end(host: Host, monkeypatch: pytest.MonkeyPatch, told: Any) -> None:
+async def test_imports_that_never_end(host: Host, monkeypatch: pytest.MonkeyPatch, logged: Any) -> None:
     monkeypatch.setattr(machine, "IMPORT_S", 0.0)
     host.install("endless", "import signal, sys\n'zygote' in str(sys.argv) and signal.pause()\n")
     await host.ready(host.write(ECHO), "endless")
-    assert "its imports took more than 0 s" in told()
+    assert "its imports took more than 0 s" in logged()
 
 
-async def test_a_zygote_that_is_stuck(host: Host, monkeypatch: pytest.MonkeyPatch, told: Any) -> None:
+async def test_a_zygote_that_is_stuck(host: Host, monkeypatch: pytest.MonkeyPatch, logged: Any) -> None:
     await host.ready(host.write(ECHO), "json")
     await host.a_spare()
     os.kill(host.zygote_pid, signal.SIGSTOP)
     monkeypatch.setattr(machine, "FORK_S", 0.0)
     await host.ready(host.write(ECHO), "json")  # takes the spare
     await host.ready(host.write(ECHO), "json")  # waits in vain
-    assert "it forked nothing for 0 s" in told()
+    assert "it forked nothing for 0 s" in logged()
 
 
 async def test_a_spare_that_dies_is_replaced(host: Host) -> None:
@@ -757,10 +759,10 @@ def test_a_killed_agent_takes_all_with_it(gone: Any, tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
         try:
             assert agent.stdout is not None
-            told = agent.stdout.readline().split()
+            logged = agent.stdout.readline().split()
         finally:
             agent.kill()
-    pids = [int(pid) for pid in told]
+    pids = [int(pid) for pid in logged]
     assert len(set(pids)) == 3
     left = [pid for pid in pids if not gone(pid)]
     for pid in left:

@@ -255,8 +255,8 @@ async def test_a_generator_that_yields_an_error(programs: dict[str, Any]) -> Non
 
 
 async def test_refresh_worker_by_what_is_returned_and_by_configuration(host: Any) -> None:
-    asks, config = host.start("one_job_each.py"), host.start("one_job_each.py", BY_CONFIG="yes")
-    for program, job_input in ((asks, {"asks": True}), (config, {})):
+    refreshing, config = host.start("one_job_each.py"), host.start("one_job_each.py", BY_CONFIG="yes")
+    for program, job_input in ((refreshing, {"asks": True}), (config, {})):
         await program.ready()
         first, second = program.run(job_input), program.run(job_input)
         assert json.loads((await program.end(first)).body) == {"pid": program.process.pid}

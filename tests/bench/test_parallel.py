@@ -42,11 +42,11 @@ def run(folder: Path, *names: str) -> tuple[int, str]:
         "3",
         str(folder),
     ]
-    given = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     with (folder / "output").open("w+") as output:
         ended = subprocess.run(
             [*command, f"--rootdir={folder}", f"--basetemp={folder / 'temporary'}"],
-            env={**given, "PYTHONPATH": str(TESTS)},
+            env={**environment, "PYTHONPATH": str(TESTS)},
             cwd=folder,
             stdout=output,
             stderr=output,
@@ -56,25 +56,25 @@ def run(folder: Path, *names: str) -> tuple[int, str]:
 
 
 def test_all_pass(tmp_path: Path) -> None:
-    status, said = run(tmp_path, "test_passes.py")
-    assert (status, "20 passed" in said) == (0, True), said
+    status, output = run(tmp_path, "test_passes.py")
+    assert (status, "20 passed" in output) == (0, True), output
 
 
 def test_a_failure_is_shown_with_what_it_printed(tmp_path: Path) -> None:
-    status, said = run(tmp_path, "test_passes.py", "test_fails.py")
-    assert (status, "1 failed, 20 passed" in said, "it was said" in said) == (1, True, True), said
+    status, output = run(tmp_path, "test_passes.py", "test_fails.py")
+    assert (status, "1 failed, 20 passed" in output, "it was said" in output) == (1, True, True), output
 
 
 def test_a_process_that_dies_fails_what_it_had(tmp_path: Path) -> None:
-    status, said = run(tmp_path, "test_passes.py", "test_dies.py")
+    status, output = run(tmp_path, "test_passes.py", "test_dies.py")
     unended = re.findall(
-        "^test process [0-2] ended with status 3; this test has not ended$", said, re.MULTILINE
+        "^test process [0-2] ended with status 3; this test has not ended$", output, re.MULTILINE
     )
-    assert (status, len(unended)) == (1, 2), said
+    assert (status, len(unended)) == (1, 2), output
 
 
 def test_a_process_that_leaves_another_behind_is_not_waited_for(tmp_path: Path) -> None:
-    status, said = run(tmp_path, "test_passes.py", "test_leaves.py")
+    status, output = run(tmp_path, "test_passes.py", "test_leaves.py")
     os.kill(int((tmp_path / "left").read_text().split()[1]), signal.SIGKILL)  # it is still there
     assert status == 1
-    assert "test_leaves.py::test_it - test process" in said
+    assert "test_leaves.py::test_it - test process" in output

@@ -13,7 +13,7 @@ class Caller:
     """`send` can be held up, so that a test looks while an answer is half written."""
 
     def __init__(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> None:
-        given = {"authorization": f"Bearer {KEY}"} | dict(headers or {})
+        sent = {"authorization": f"Bearer {KEY}"} | dict(headers or {})
         self.scope: dict[str, Any] = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -24,7 +24,7 @@ class Caller:
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
-            "headers": [(key.lower().encode(), value.encode()) for key, value in given.items()],
+            "headers": [(key.lower().encode(), value.encode()) for key, value in sent.items()],
         }
         self.inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

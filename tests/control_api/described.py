@@ -108,8 +108,8 @@ class Described:
         assert sent.url is not None
         assume(len(sent.url) < URL_LETTERS)
         body = sent.body.encode() if isinstance(sent.body, str) else sent.body
-        asked = self._client.request(sent.method or "", sent.url, headers=dict(sent.headers), content=body)
-        return self._run(asked)
+        request = self._client.request(sent.method or "", sent.url, headers=dict(sent.headers), content=body)
+        return self._run(request)
 
     def close(self) -> None:
         asyncio.new_event_loop().run_until_complete(self._client.aclose())
@@ -140,6 +140,6 @@ def _forget_url_pattern(node: Any) -> None:
 
 
 def _for_requests(case: Any, base: str) -> dict[str, Any]:
-    given = case.as_transport_kwargs(base_url=base)
+    arguments = case.as_transport_kwargs(base_url=base)
     known = ("method", "url", "headers", "files", "data", "params", "json", "cookies")
-    return {name: value for name, value in given.items() if name in known}
+    return {name: value for name, value in arguments.items() if name in known}

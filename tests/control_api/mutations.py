@@ -157,11 +157,11 @@ def _scratched(rng: Random, text: str) -> str:
 
 
 def _query(rng: Random) -> bytes:
-    asked = [
+    requested = [
         f"{rng.choice(QUERIES)}={rng.choice([*NUMBERS, *JobState])}"
         for _ in range(rng.choice([0, 0, 1, 1, 2, 5]))
     ]
-    text = "&".join(asked)
+    text = "&".join(requested)
     if rng.random() < 0.2:
         text = _scratched(rng, text)
     return text.encode("utf-8")

@@ -40,7 +40,9 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize(("old", "new"), [pytest.param(*pair, id=words) for words, pair in MUTANTS.items()])
+@pytest.mark.parametrize(
+    ("old", "new"), [pytest.param(*pair, id=description) for description, pair in MUTANTS.items()]
+)
 def test_a_mutant_is_killed(old: str, new: str) -> None:
     assert not survives(mutant(access, old, new), "test_access.py")
 

@@ -83,19 +83,19 @@ BODIES = [
 
 
 @pytest.mark.parametrize("operation", ["run", "runsync"])
-@pytest.mark.parametrize(("content", "words"), BODIES)
+@pytest.mark.parametrize(("content", "parts"), BODIES)
 async def test_a_wrong_body_is_a_400_that_says_what_is_wrong(
-    http: httpx.AsyncClient, plane: FakePlane, operation: str, content: bytes, words: list[str]
+    http: httpx.AsyncClient, plane: FakePlane, operation: str, content: bytes, parts: list[str]
 ) -> None:
     response = await http.post(f"/v2/echo/{operation}", content=content)
     assert response.status_code == 400
-    told = response.json()
-    assert set(told) == {"error", "status", "title", "detail"}
-    assert (told["status"], told["title"]) == (400, "Bad Request")
-    for word in words:
-        assert word in told["error"]
-    assert len(told["error"]) < 1_000
-    assert "hush" not in told["error"]
+    found = response.json()
+    assert set(found) == {"error", "status", "title", "detail"}
+    assert (found["status"], found["title"]) == (400, "Bad Request")
+    for word in parts:
+        assert word in found["error"]
+    assert len(found["error"]) < 1_000
+    assert "hush" not in found["error"]
     assert plane.submitted == []
 
 
@@ -128,31 +128,31 @@ IMAGE_INPUTS: list[tuple[dict[str, object], list[str]]] = [
 
 
 @pytest.mark.parametrize("operation", ["run", "runsync"])
-@pytest.mark.parametrize(("given_input", "words"), IMAGE_INPUTS)
+@pytest.mark.parametrize(("given_input", "parts"), IMAGE_INPUTS)
 async def test_a_hosted_models_bad_parameter_is_a_failed_record(
     http: httpx.AsyncClient,
     plane: FakePlane,
     operation: str,
     given_input: dict[str, object],
-    words: list[str],
+    parts: list[str],
 ) -> None:
     sent = given_input if not given_input else {"prompt": "a cat"} | given_input
     response = await http.post(f"/v2/text-to-image/{operation}", json={"input": sent})
     assert response.status_code == 400
-    told = response.json()
-    assert set(told) == {"id", "status", "error"}
-    assert told["status"] == "FAILED"
-    assert told["id"].startswith("sync-") == (operation == "runsync")
-    for word in words:
-        assert word in told["error"]
-    assert (await http.get(f"/v2/text-to-image/status/{told['id']}")).status_code == 404
+    found = response.json()
+    assert set(found) == {"id", "status", "error"}
+    assert found["status"] == "FAILED"
+    assert found["id"].startswith("sync-") == (operation == "runsync")
+    for word in parts:
+        assert word in found["error"]
+    assert (await http.get(f"/v2/text-to-image/status/{found['id']}")).status_code == 404
     assert plane.submitted == []
 
 
 async def test_a_hosted_models_missing_input_is_a_failed_record_too(http: httpx.AsyncClient) -> None:
-    told = (await http.post("/v2/text-to-image/runsync", json={"input": 3})).json()
-    assert set(told) == {"id", "status", "error"}
-    assert "input must be an object; got 3" in told["error"]
+    found = (await http.post("/v2/text-to-image/runsync", json={"input": 3})).json()
+    assert set(found) == {"id", "status", "error"}
+    assert "input must be an object; got 3" in found["error"]
 
 
 async def test_an_endpoint_of_ones_own_with_a_schema_answers_in_the_common_shape(
@@ -194,7 +194,7 @@ OPERATIONS = [
 
 
 @pytest.fixture
-async def stranger(plane: FakePlane) -> AsyncIterator[httpx.AsyncClient]:
+async def without_key(plane: FakePlane) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(make_app(plane))
     async with httpx.AsyncClient(transport=transport, base_url="http://stoker") as client:
         yield client
@@ -203,17 +203,17 @@ async def stranger(plane: FakePlane) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 @pytest.mark.parametrize(("headers", "detail"), KEYS)
 async def test_without_the_right_key_nothing_is_answered(
-    stranger: httpx.AsyncClient, method: str, path: str, headers: dict[str, str], detail: str
+    without_key: httpx.AsyncClient, method: str, path: str, headers: dict[str, str], detail: str
 ) -> None:
-    response = await stranger.request(method, path, headers=headers, content=body())
+    response = await without_key.request(method, path, headers=headers, content=body())
     assert response.status_code == 401
     assert response.json() == {"error": detail, "status": 401, "title": "Unauthorized", "detail": detail}
     assert response.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize("key", [f"Bearer {KEY}", f"bearer {KEY}", KEY, f"  {KEY} "])
-async def test_a_key_is_taken_with_bearer_and_bare(stranger: httpx.AsyncClient, key: str) -> None:
-    response = await stranger.get("/v2/echo/health", headers={"Authorization": key})
+async def test_a_key_is_taken_with_bearer_and_bare(without_key: httpx.AsyncClient, key: str) -> None:
+    response = await without_key.get("/v2/echo/health", headers={"Authorization": key})
     assert response.status_code == 200
 
 

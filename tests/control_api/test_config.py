@@ -305,15 +305,15 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), WRONG)
-def test_what_is_wrong_is_said_in_words(folder: Path, text: str, words: list[str]) -> None:
+@pytest.mark.parametrize(("text", "parts"), WRONG)
+def test_what_is_wrong_is_said_in_words(folder: Path, text: str, parts: list[str]) -> None:
     with pytest.raises(ConfigError) as raised:
         load(folder, text)
-    told = str(raised.value)
-    assert told.startswith(str(folder / "stoker.toml"))
-    for word in words:
-        assert word in told
-    assert "hush" not in told
+    message = str(raised.value)
+    assert message.startswith(str(folder / "stoker.toml"))
+    for word in parts:
+        assert word in message
+    assert "hush" not in message
 
 
 def test_a_link_out_of_the_roots_is_followed_and_refused(folder: Path) -> None:
@@ -341,13 +341,13 @@ def test_a_file_that_is_not_text(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alias", "words"),
+    ("alias", "message"),
     [
         ('echo = "echo"', "aliases.echo is the id of an endpoint already"),
         ('other = "nobody"', 'aliases.other must be the id of an endpoint; got "nobody"; allowed: echo'),
     ],
 )
-def test_aliases_are_checked_against_all_endpoints(folder: Path, alias: str, words: str) -> None:
+def test_aliases_are_checked_against_all_endpoints(folder: Path, alias: str, message: str) -> None:
     config = load(folder, ROOTS + f"[aliases]\n{alias}\n" + ECHO)
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=message):
         check_aliases(config, to_endpoints(config))

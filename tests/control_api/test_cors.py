@@ -44,12 +44,12 @@ async def test_answers_and_refusals_can_be_read_by_the_page(app: ASGIApp, key: s
 
 async def test_other_pages_may_not(app: ASGIApp) -> None:
     async with client(app) as http:
-        asked = await http.options("/v2/echo/run", headers={"Origin": "https://evil.example", **ASKS})
+        response = await http.options("/v2/echo/run", headers={"Origin": "https://evil.example", **ASKS})
         answer = await http.get(
             "/v2/echo/health", headers={"Origin": "https://evil.example", "Authorization": KEY}
         )
-    assert asked.status_code == 400
-    assert "access-control-allow-origin" not in asked.headers
+    assert response.status_code == 400
+    assert "access-control-allow-origin" not in response.headers
     assert "access-control-allow-origin" not in answer.headers
 
 

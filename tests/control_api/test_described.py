@@ -27,9 +27,11 @@ def full_plane() -> FakePlane:
     """A job in every state, with all that a record may carry."""
     plane = FakePlane(ends_at_once=DONE, patience=0.0)
     for state in JobState:
-        told = {"reason": "why", "error": "boom", "output": b"[1]", "progress": b'"half"'}
+        reported = {"reason": "why", "error": "boom", "output": b"[1]", "progress": b'"half"'}
         plane.add(id=f"bare-{state}", state=state)
-        plane.add(id=f"full-{state}", state=state, retries=2, delay_ms=3, execution_ms=4, worker="w", **told)
+        plane.add(
+            id=f"full-{state}", state=state, retries=2, delay_ms=3, execution_ms=4, worker="w", **reported
+        )
         plane.chunks[f"full-{state}"] = [StoredChunk(1, n, b'{"n":1}') for n in range(3)]
         plane.written[f"full-{state}"] = (AttemptLog(1, "w", ("a",)), AttemptLog(2, "w", ()))
     return plane

@@ -68,8 +68,8 @@ class Workshop:
         await agent.report(Progress(job, attempt, b'"half"'), Chunk(job, attempt, 0, b'{"n":0}'))
         await asyncio.sleep(0.5)
         end = next(self.ends)
-        told = {"output": b'{"x":1}'} if end == "completed" else {"error": "boom"}
-        outcome = Outcome(job, attempt, assign.worker, end, execution_ms=7, log=("a", "b"), **told)
+        reported = {"output": b'{"x":1}'} if end == "completed" else {"error": "boom"}
+        outcome = Outcome(job, attempt, assign.worker, end, execution_ms=7, log=("a", "b"), **reported)
         await agent.report(outcome)
 
     def fresh(self, n: int) -> dict[str, str]:

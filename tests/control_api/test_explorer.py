@@ -34,9 +34,11 @@ def addresses(page: str) -> set[str]:
 async def test_a_page_names_no_other_host_and_all_that_it_names_is_here(path: str) -> None:
     async with (
         managed() as api,
-        httpx.AsyncClient(transport=httpx.ASGITransport(api.app), base_url="http://stoker") as stranger,
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(api.app), base_url="http://stoker"
+        ) as unauthenticated,
     ):
-        page = await stranger.get(path)
+        page = await unauthenticated.get(path)
         assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
         named = addresses(page.text)
         assert {
@@ -46,19 +48,19 @@ async def test_a_page_names_no_other_host_and_all_that_it_names_is_here(path: st
         assert "//" not in re.sub(r"<!--.*?-->", "", page.text), "no address of another host in its script"
         assert '"validatorUrl": null' in page.text
         for one in named:
-            answer = await stranger.get(one)
+            answer = await unauthenticated.get(one)
             assert answer.status_code == 200, one
             assert len(answer.content) > 1_000
-        assert (await stranger.get("/docs/assets/../explorer.py")).status_code == 404
+        assert (await unauthenticated.get("/docs/assets/../explorer.py")).status_code == 404
 
 
 async def test_the_document_lists_the_endpoints_and_what_they_take(
     http: httpx.AsyncClient, plane: FakePlane
 ) -> None:
     document = (await http.get("/openapi.json")).json()
-    told = document["info"]["description"]
-    assert "| `text-to-image` | schema `text-to-image.input`, below |" in told
-    assert "| `echo` | any object |" in told
+    reported = document["info"]["description"]
+    assert "| `text-to-image` | schema `text-to-image.input`, below |" in reported
+    assert "| `echo` | any object |" in reported
     assert document["components"]["schemas"]["text-to-image.input"] == IMAGE_SCHEMA
     plane.endpoints.load([])
     document = (await http.get("/openapi.json")).json()

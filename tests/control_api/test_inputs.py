@@ -57,14 +57,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "value", "words"), WRONG)
+@pytest.mark.parametrize(("schema", "value", "message"), WRONG)
 def test_a_message_names_field_value_and_what_is_allowed(
-    schema: dict[str, object], value: object, words: str
+    schema: dict[str, object], value: object, message: str
 ) -> None:
     with pytest.raises(BadRequest) as raised:
         check_input(schema, value)
     assert str(raised.value).startswith("Invalid parameter: ")
-    assert words in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_the_documented_message() -> None:
@@ -88,9 +88,9 @@ def test_a_prompt_of_nothing_but_white_space_is_refused_once_and_in_words() -> N
 def test_a_few_fields_are_told_at_once_and_each_once() -> None:
     with pytest.raises(BadRequest) as raised:
         check_input(IMAGE_SCHEMA, {"prompt": "x", "width": 65, "height": 1, "guidance": 11, "seed": "x"})
-    told = str(raised.value)
-    assert told.count(" got ") == 3
-    assert told.count("width") == 1
+    message = str(raised.value)
+    assert message.count(" got ") == 3
+    assert message.count("width") == 1
 
 
 def test_nothing_is_filled_in() -> None:

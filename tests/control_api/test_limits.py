@@ -131,11 +131,11 @@ class Crowd:
         self.errors: list[Exception] = []
         answer = plane.queries.requests
 
-        async def slow(*asked):  # type: ignore[no-untyped-def]
+        async def slow(*requested):  # type: ignore[no-untyped-def]
             await self.may_answer.wait()
             if self.errors:
                 raise self.errors.pop()
-            return await answer(*asked)
+            return await answer(*requested)
 
         plane.queries.requests = slow  # type: ignore[method-assign]
 

@@ -46,11 +46,11 @@ def cases(test: Any) -> Iterator[dict[str, Any]]:
     """What pytest would call the test with."""
     marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
     for rows in itertools.product(*(mark.args[1] for mark in marks)):
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for mark, row in zip(marks, rows, strict=True):
             names = mark.args[0]
-            given |= {names: row} if isinstance(names, str) else dict(zip(names, row, strict=True))
-        yield given
+            arguments |= {names: row} if isinstance(names, str) else dict(zip(names, row, strict=True))
+        yield arguments
 
 
 def survives(module: types.ModuleType, file: str = "test_rates.py") -> bool:
@@ -63,14 +63,16 @@ def survives(module: types.ModuleType, file: str = "test_rates.py") -> bool:
                 setattr(tests, word, getattr(module, word))
         try:
             for test in examples_last(tests):
-                for given in cases(test):
-                    test(**given)
+                for arguments in cases(test):
+                    test(**arguments)
         except (Exception, pytest.fail.Exception):
             return False
     return True
 
 
-@pytest.mark.parametrize(("old", "new"), [pytest.param(*pair, id=words) for words, pair in MUTANTS.items()])
+@pytest.mark.parametrize(
+    ("old", "new"), [pytest.param(*pair, id=description) for description, pair in MUTANTS.items()]
+)
 def test_a_mutant_is_killed(old: str, new: str) -> None:
     assert not survives(mutant(rate_limits, old, new))
 

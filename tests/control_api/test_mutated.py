@@ -51,8 +51,8 @@ class Answered:
             "client": ("caller", 1),
         }
         self._coming = [
-            {"type": "http.request", "body": piece, "more_body": n + 1 < len(sent.body)}
-            for n, piece in enumerate(sent.body)
+            {"type": "http.request", "body": chunk, "more_body": n + 1 < len(sent.body)}
+            for n, chunk in enumerate(sent.body)
         ]
         self.status = 0
         self.body = bytearray()
@@ -76,11 +76,11 @@ def check(answered: Answered) -> None:
         return
     if answered.scope["method"] == "HEAD" and not answered.body:
         return
-    told = json.loads(answered.body)
+    reported = json.loads(answered.body)
     if answered.status != 200:
-        assert told["error"]
-        assert len(told["error"]) < 2_000
-        assert told.get("status", 404) in (answered.status, "FAILED")
+        assert reported["error"]
+        assert len(reported["error"]) < 2_000
+        assert reported.get("status", 404) in (answered.status, "FAILED")
 
 
 def stock(plane: FakePlane) -> None:
@@ -139,8 +139,8 @@ def flooded_alone(count: int, seed: int) -> None:
     """In a process of its own: what other tests keep or give back is not counted here."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-W", "error", __file__, str(count), str(seed)]
-    told = subprocess.run(command, env=env, check=False, capture_output=True, text=True)
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    result = subprocess.run(command, env=env, check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_three_thousand_damaged_requests() -> None:

@@ -39,9 +39,9 @@ async def test_the_content_type_does_not_matter(http: httpx.AsyncClient) -> None
 async def test_runsync_answers_with_the_record(http: httpx.AsyncClient, plane: FakePlane) -> None:
     plane.ends_at_once = DONE
     response = await http.post("/v2/echo/runsync", json={"input": {}})
-    told = response.json()
-    assert told.pop("id").startswith("sync-")
-    assert told == {
+    body = response.json()
+    assert body.pop("id").startswith("sync-")
+    assert body == {
         "status": "COMPLETED",
         "delayTime": 1,
         "executionTime": 2,
@@ -84,7 +84,7 @@ async def test_a_hosted_runsync_ends_completed_or_failed(
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "reported"),
     [
         ("/v2/text-to-image/runsync", "FAILED"),
         ("/v2/text-to-image/runsync?wait=1000", "IN_QUEUE"),  # the caller asked for the record by then
@@ -92,11 +92,11 @@ async def test_a_hosted_runsync_ends_completed_or_failed(
     ],
 )
 async def test_a_hosted_runsync_has_an_end_when_its_wait_passes(
-    http: httpx.AsyncClient, plane: FakePlane, path: str, told: str
+    http: httpx.AsyncClient, plane: FakePlane, path: str, reported: str
 ) -> None:
     plane.patience = 0.0
     record = (await http.post(path, json={"input": {"prompt": "x"}})).json()
-    assert record["status"] == told
+    assert record["status"] == reported
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -158,8 +158,8 @@ async def test_purge_queue(http: httpx.AsyncClient, plane: FakePlane, content: b
     running = plane.add(state=JobState.IN_PROGRESS).id
     response = await http.post("/v2/echo/purge-queue", content=content, headers=JSON)
     assert (response.status_code, response.json()) == (200, {"removed": 3, "status": "completed"})
-    told = (await http.get(f"/v2/echo/status/{queued[0]}")).json()
-    assert (told["status"], told["reason"]) == ("CANCELLED", "purged")
+    body = (await http.get(f"/v2/echo/status/{queued[0]}")).json()
+    assert (body["status"], body["reason"]) == ("CANCELLED", "purged")
     assert plane.jobs[running].state is JobState.IN_PROGRESS
     assert (await http.post("/v2/echo/purge-queue")).json() == {"removed": 0, "status": "completed"}
 
@@ -229,10 +229,10 @@ async def test_an_idempotency_key_makes_one_job(
 ) -> None:
     plane.ends_at_once = DONE
     once = {"Idempotency-Key": "order-17"}
-    told = [
+    body = [
         (await http.post(f"/v2/echo/{operation}", json={"input": {}}, headers=once)).json() for _ in range(3)
     ]
-    assert told[0] == told[1] == told[2]
+    assert body[0] == body[1] == body[2]
     assert len(plane.submitted) == 1
     other = await http.post(f"/v2/echo/{operation}", json={"input": {"x": 1}}, headers=once)
     assert (other.status_code, other.json()["title"]) == (422, "Unprocessable Entity")
@@ -247,15 +247,15 @@ async def test_a_key_of_run_does_not_serve_runsync(http: httpx.AsyncClient) -> N
 
 async def test_health(http: httpx.AsyncClient, plane: FakePlane) -> None:
     plane.counted = Health(completed=27, throttled=1)
-    told = (await http.get("/v2/echo/health")).json()
-    assert (told["jobs"]["completed"], told["workers"]["throttled"]) == (27, 1)
-    assert len(told["jobs"]) + len(told["workers"]) == 11
+    body = (await http.get("/v2/echo/health")).json()
+    assert (body["jobs"]["completed"], body["workers"]["throttled"]) == (27, 1)
+    assert len(body["jobs"]) + len(body["workers"]) == 11
 
 
 async def test_the_probe_needs_no_key(app: ASGIApp) -> None:
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://stoker") as stranger:
-        assert (await stranger.get("/ping")).json() == {"status": "ok"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://stoker") as unauthenticated:
+        assert (await unauthenticated.get("/ping")).json() == {"status": "ok"}
 
 
 async def test_leaving_during_runsync_leaves_the_job_running(app: ASGIApp, plane: FakePlane) -> None:
@@ -298,10 +298,10 @@ async def test_what_nobody_expected_is_logged_and_named_by_an_id(
     with caplog.at_level(logging.ERROR):
         response = await http.post("/v2/echo/run", json={"input": {}})
     assert response.status_code == 500
-    told = response.json()
-    assert set(told) == {"error", "status", "title", "detail"}
+    body = response.json()
+    assert set(body) == {"error", "status", "title", "detail"}
     assert "secret" not in response.text
-    number = told["error"].rpartition(" ")[2]
+    number = body["error"].rpartition(" ")[2]
     assert number in caplog.text
     assert "the secret detail" in caplog.text
 
@@ -353,11 +353,11 @@ async def test_a_file_is_kept_and_told_where(http: httpx.AsyncClient) -> None:
     kept = answer.json()
     assert kept["url"] == "https://objects.test/echo/a voice.wav"
     assert (kept["size"], kept["expiresAt"]) == (8, 86_400_000)
-    for question, body, words in (
+    for question, body, message in (
         ("name=x", b"", "the body must be a file; it is empty"),
         ("nam=x", b"x", "nam is not known here; allowed: name"),
     ):
         refused = await http.post(f"/v2/echo/files?{question}", content=body)
-        assert (refused.status_code, refused.json()["error"]) == (400, words)
+        assert (refused.status_code, refused.json()["error"]) == (400, message)
     assert (await http.post("/v2/nobody/files", content=b"x")).status_code == 404
     assert (await http.post("/v2/echo/files", content=b"x", headers={"Authorization": ""})).status_code == 401

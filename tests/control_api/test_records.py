@@ -127,8 +127,8 @@ def test_a_webhook_is_told_the_record_and_what_was_submitted() -> None:
     done = view(
         JobState.COMPLETED, delay_ms=9_533, execution_ms=88, worker="w", webhook="https://c/x", output=b"1"
     )
-    told = json.loads(records.webhook_body(done, b'{"x":[1, 2]}'))
-    assert told == wire(records.record(done)) | {"input": {"x": [1, 2]}, "webhook": "https://c/x"}
+    reported = json.loads(records.webhook_body(done, b'{"x":[1, 2]}'))
+    assert reported == wire(records.record(done)) | {"input": {"x": [1, 2]}, "webhook": "https://c/x"}
 
 
 def test_purged_and_logs() -> None:
@@ -191,9 +191,11 @@ def test_a_poll_always_has_a_stream() -> None:
 
 
 def test_health_names_the_devices_that_are_ill_where_there_are_some() -> None:
-    told = wire(records.health(Health(unhealthy_devices={"GPU-1": "Xid 79: the GPU has fallen off the bus"})))
-    assert told["devices"] == {"ill": {"GPU-1": "Xid 79: the GPU has fallen off the bus"}}
-    assert len(told["workers"]) == 6
+    reported = wire(
+        records.health(Health(unhealthy_devices={"GPU-1": "Xid 79: the GPU has fallen off the bus"}))
+    )
+    assert reported["devices"] == {"ill": {"GPU-1": "Xid 79: the GPU has fallen off the bus"}}
+    assert len(reported["workers"]) == 6
 
 
 def test_health_says_why_workers_are_throttled() -> None:

@@ -60,13 +60,13 @@ async def test_a_poller_that_hangs_up_loses_nothing(server: HttpServer, plane: F
     await writer.drain()
     await plane.held.wait()
     state = server._server.server_state
-    asked = list(state.tasks)
+    requests = list(state.tasks)
     writer.close()
     await writer.wait_closed()
     while state.connections:  # noqa: ASYNC110 - until the server has heard of it, too
         await asyncio.sleep(0)
     await plane.emit(job, StoredChunk(1, 0, b"1"))
-    await asyncio.wait(asked)
+    await asyncio.wait(requests)
     assert plane.cursors == {}
 
 
@@ -79,15 +79,15 @@ async def test_a_poller_that_closes_after_each_body_gets_each_chunk_once(
     for n, size in enumerate(sizes):
         await plane.emit(job, StoredChunk(1, n, b'"%s"' % (b"x" * size)))
         answer = await asyncio.to_thread(poll_and_close, server.port, job)
-        assert [len(piece["output"]) for piece in answer["stream"]] == [size]
+        assert [len(chunk["output"]) for chunk in answer["stream"]] == [size]
     await plane.change(job, state=JobState.COMPLETED)
     last = await asyncio.to_thread(poll_and_close, server.port, job)
     assert last == {"status": "COMPLETED", "stream": []}
 
 
 def poll_and_close(port: int, job: str) -> Any:
-    asked = urllib.request.Request(f"http://127.0.0.1:{port}/v2/echo/stream/{job}", headers=HEADERS)
-    with urllib.request.urlopen(asked, timeout=60) as response:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v2/echo/stream/{job}", headers=HEADERS)
+    with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)
 
 
@@ -99,9 +99,9 @@ async def test_a_poller_that_leaves_in_the_middle_of_a_body_has_not_been_given_i
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
     writer.write(f"GET /v2/echo/stream/{job} HTTP/1.1\r\nHost: x\r\nAuthorization: {KEY}\r\n\r\n".encode())
     assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-    asked = list(server._server.server_state.tasks)
+    requests = list(server._server.server_state.tasks)
     writer.transport.abort()
-    await asyncio.wait(asked)
+    await asyncio.wait(requests)
     assert plane.cursors == {}
 
 
@@ -226,15 +226,17 @@ async def _who_asks(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behind_proxy", "heard"), [(False, ["http", "127.0.0.1"]), (True, ["https", "198.51.100.7"])]
+    ("behind_proxy", "expected"), [(False, ["http", "127.0.0.1"]), (True, ["https", "198.51.100.7"])]
 )
-async def test_forwarded_headers_are_believed_from_a_proxy_only(behind_proxy: bool, heard: list[str]) -> None:
-    told = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
+async def test_forwarded_headers_are_believed_from_a_proxy_only(
+    behind_proxy: bool, expected: list[str]
+) -> None:
+    headers = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
     async with (
         await serve_http(_who_asks, "127.0.0.1", 0, behind_proxy=behind_proxy) as server,
-        httpx.AsyncClient(headers=told, timeout=60) as client,
+        httpx.AsyncClient(headers=headers, timeout=60) as client,
     ):
-        assert (await client.get(server.url)).json() == heard
+        assert (await client.get(server.url)).json() == expected
 
 
 async def test_a_proxy_in_front_may_come_from_beyond_loopback(app: ASGIApp) -> None:

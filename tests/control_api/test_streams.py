@@ -260,12 +260,12 @@ async def test_events_arrive_as_they_happen_and_end_with_the_record(app: ASGIApp
     assert plane.cursors == {}  # events and polls do not take from each other
 
 
-@pytest.mark.parametrize(("given", "after"), [("1-14", (1, 14)), ("2--1", (2, -1))])
+@pytest.mark.parametrize(("event_id", "after"), [("1-14", (1, 14)), ("2--1", (2, -1))])
 async def test_a_reader_that_comes_back_says_how_far_it_was(
-    app: ASGIApp, plane: FakePlane, given: str, after: tuple[int, int]
+    app: ASGIApp, plane: FakePlane, event_id: str, after: tuple[int, int]
 ) -> None:
     job = plane.add().id
-    caller, request = await started(app, job, **{"Last-Event-ID": given})
+    caller, request = await started(app, job, **{"Last-Event-ID": event_id})
     plane.events.put_nowait(StreamEvent("end", 1, 0, b"null", plane.jobs[job]))
     assert "event: end" in await caller.text()
     await request
@@ -317,12 +317,12 @@ async def test_events_of_an_unknown_job_are_a_404(http: httpx.AsyncClient) -> No
     assert (await http.get("/v2/echo/stream/x", headers=EVENTS)).status_code == 404
 
 
-@pytest.mark.parametrize("given", ["1", "x-1", "1-x", "1-1-1", "-1-0", "1--2", "1-9999999999"])
+@pytest.mark.parametrize("event_id", ["1", "x-1", "1-x", "1-1-1", "-1-0", "1--2", "1-9999999999"])
 async def test_an_event_id_that_is_none_is_a_400(
-    http: httpx.AsyncClient, plane: FakePlane, given: str
+    http: httpx.AsyncClient, plane: FakePlane, event_id: str
 ) -> None:
     plane.add(id="x")
-    response = await http.get("/v2/echo/stream/x", headers=EVENTS | {"Last-Event-ID": given})
+    response = await http.get("/v2/echo/stream/x", headers=EVENTS | {"Last-Event-ID": event_id})
     assert response.status_code == 400
     assert "Last-Event-ID" in response.json()["error"]
 

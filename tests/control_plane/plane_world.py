@@ -110,10 +110,10 @@ class World:
 
     async def gave(self, node: str, *held: HeldWorker, slots: int = 1) -> None:
         """An earlier control told this node to run these."""
-        given = {
+        assigned = {
             one.worker: (node, AssignedWorker(one.endpoint, one.version, slots, one.devices)) for one in held
         }
-        await self.commits.commit(lambda conn: store.give_workers(conn, given))
+        await self.commits.commit(lambda conn: store.give_workers(conn, assigned))
 
     def brought_by(self, node: str) -> str:
         return self.kept.get(node, self.token)

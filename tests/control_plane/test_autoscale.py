@@ -237,16 +237,16 @@ def test_a_worker_that_the_next_job_needs_before_another_could_start_stays() -> 
 
 def test_a_lone_job_is_no_rate() -> None:
     memory = ScaleMemory(since=0.0, begun=0)
-    tired = ScaleSample(0, 0, 1, (6.0,), cold_start=60.0, job_time=1.0, begun=1, now=8.0)
-    assert wanted(tired, ScalePolicy(0, 5, 5), memory) == 0
-    assert wanted(replace(tired, begun=2), ScalePolicy(0, 5, 5), memory) == 1
+    idle_long = ScaleSample(0, 0, 1, (6.0,), cold_start=60.0, job_time=1.0, begun=1, now=8.0)
+    assert wanted(idle_long, ScalePolicy(0, 5, 5), memory) == 0
+    assert wanted(replace(idle_long, begun=2), ScalePolicy(0, 5, 5), memory) == 1
 
 
 def test_the_window_before_fades_as_this_one_fills() -> None:
     memory = ScaleMemory(since=0.0, begun=9, before=10)
-    tired = ScaleSample(0, 0, 1, (30.0,), cold_start=60.0, job_time=1.0, begun=9, now=30.0)
-    assert wanted(tired, ScalePolicy(0, 5, 5), memory) == 1
-    assert wanted(replace(tired, now=54.1), ScalePolicy(0, 5, 5), memory) == 0
+    idle_long = ScaleSample(0, 0, 1, (30.0,), cold_start=60.0, job_time=1.0, begun=9, now=30.0)
+    assert wanted(idle_long, ScalePolicy(0, 5, 5), memory) == 1
+    assert wanted(replace(idle_long, now=54.1), ScalePolicy(0, 5, 5), memory) == 0
 
 
 def test_a_clock_that_steps_back_begins_anew() -> None:
@@ -271,9 +271,9 @@ def test_never_outside_its_bounds(
 def test_never_stops_more_than_have_been_idle_long_enough(
     sample: ScaleSample, policy: ScalePolicy, memory: ScaleMemory | None
 ) -> None:
-    tired = sum(1 for idle in sample.idle_for if idle >= policy.idle_timeout_s)
+    idle_long = sum(1 for idle in sample.idle_for if idle >= policy.idle_timeout_s)
     stopped = sample.workers - wanted(sample, policy, memory)
-    assert stopped <= max(tired, sample.workers - policy.workers_max)
+    assert stopped <= max(idle_long, sample.workers - policy.workers_max)
 
 
 @given(samples(), policies(), memories)

@@ -164,11 +164,11 @@ async def test_an_object_store_that_hangs_holds_no_clock_up() -> None:
 @story
 async def test_a_file_that_a_caller_gave_is_kept_for_a_day() -> None:
     async with world(endpoint(workers_min=1)) as (w, _):
-        given = await w.plane.uploaded_files.keep(w.echo, "my voice.wav", b"RIFF", "audio/wav")
+        uploaded = await w.plane.uploaded_files.keep(w.echo, "my voice.wav", b"RIFF", "audio/wav")
         (key,) = kept(w)
         assert key.startswith("echo/given/")
         assert key.endswith("/0-my-voice.wav")
-        assert (given.size, round(given.expires_at - w.now())) == (4, 86_400)
+        assert (uploaded.size, round(uploaded.expires_at - w.now())) == (4, 86_400)
         w.moved += DAY - 300
         await asyncio.sleep(TIDIED_S)
         assert kept(w) == [key]
@@ -204,8 +204,8 @@ class Told(logging.Handler):
 
 @story
 async def test_what_no_store_deletes_is_put_aside_once_and_holds_nothing_up() -> None:
-    told, log = Told(), logging.getLogger("stoker.control.sweeper")
-    log.addHandler(told)
+    reported, log = Told(), logging.getLogger("stoker.control.sweeper")
+    log.addHandler(reported)
     try:
         async with world(endpoint(workers_min=1)) as (w, _):
             w.artifacts.blobs["stoker", "echo/job/1/0-a.png"] = b"x"
@@ -213,9 +213,9 @@ async def test_what_no_store_deletes_is_put_aside_once_and_holds_nothing_up() ->
             await asyncio.sleep(60)
             assert kept(w) == []
             assert await w.commits.read(lambda conn: store.leftovers(conn, w.now(), 10)) == ()
-            assert len(told.lines) == 1
+            assert len(reported.lines) == 1
             w.moved += DAY
             await asyncio.sleep(60)
-            assert len(told.lines) == 2, "it is told of again a day later"
+            assert len(reported.lines) == 2, "it is told of again a day later"
     finally:
-        log.removeHandler(told)
+        log.removeHandler(reported)

@@ -42,16 +42,16 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=40)
 @given(st.lists(st.binary(max_size=300) | damaged(), max_size=3))
-def test_bytes_are_a_message_or_break_the_stream(pieces: list[bytes]) -> None:
+def test_bytes_are_a_message_or_break_the_stream(chunks: list[bytes]) -> None:
     session, logs = Decoder(FromAgent), Decoder(LogLines)
     with suppress(WireError):
-        for piece in pieces:
-            whole = session.join(piece)
+        for chunk in chunks:
+            whole = session.join(chunk)
             if whole is not None:
                 assert isinstance(session.read(whole), FromAgent)
-    for piece in pieces:
+    for chunk in chunks:
         with suppress(WireError):
-            assert isinstance(logs.read(piece), LogLines)
+            assert isinstance(logs.read(chunk), LogLines)
 
 
 def about(message: Any, own: dict[str, Any]) -> Any:
@@ -87,9 +87,9 @@ async def _hears(messages: list[FromAgent], own: bool) -> None:
         things = {"job": assign.job, "attempt": 1, "worker": worker, "endpoint": "echo", "owner": worker}
         speaker = honest if own else other
         for message in messages:
-            said = dataclasses.replace(about(message, things), hello=None, draining=False)
+            reported = dataclasses.replace(about(message, things), hello=None, draining=False)
             with suppress(StreamEnded):
-                await speaker.stream.send(said)
+                await speaker.stream.send(reported)
         await speaker.listen(5)
         if not own:
             job = await w.plane.commands.submit(w.echo, one(), sync=False)

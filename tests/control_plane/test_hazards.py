@@ -244,9 +244,9 @@ async def test_a_revoked_key_lives_five_seconds_and_strangers_are_not_remembered
         await w.commits.commit(lambda c: revoke_key(c, record.id, 1.0))
         w.moved = -3_600.0  # a wall clock that is set back
         await asyncio.sleep(5.1)
-        for stranger in (token, "sk_" + "x" * 1_000_000, *(f"sk_nobody_{n}" for n in range(100))):
+        for unauthenticated in (token, "sk_" + "x" * 1_000_000, *(f"sk_nobody_{n}" for n in range(100))):
             with pytest.raises(Unauthorized):
-                await w.plane.callers.find(stranger)
+                await w.plane.callers.find(unauthenticated)
         assert len(w.plane.callers._known) <= 1
 
 

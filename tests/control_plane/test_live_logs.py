@@ -272,12 +272,12 @@ async def test_lines_of_a_stranger_are_refused(s: Scene) -> None:
         (s.agent.token, LogHello("node-2", s.session)),
         (s.agent.token, None),
     ):
-        stranger = Lines(s.w, s.tasks, s.agent, s.session)
-        stranger.token = token
-        await stranger.stream.send(LogLines(hello, "j", 1, 0, ("a line",)))
+        unauthenticated = Lines(s.w, s.tasks, s.agent, s.session)
+        unauthenticated.token = token
+        await unauthenticated.stream.send(LogLines(hello, "j", 1, 0, ("a line",)))
         with pytest.raises(StreamEnded):
-            await stranger.wanted()
-        await stranger.serving
+            await unauthenticated.wanted()
+        await unauthenticated.serving
     assert not s.w.plane.live_logs.has_stream(s.agent.node)
 
 

@@ -369,9 +369,9 @@ def survives(name: str, module: types.ModuleType) -> bool:
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        pytest.param(name, old, new, id=f"{name}: {words}")
+        pytest.param(name, old, new, id=f"{name}: {description}")
         for name, mutants in MUTANTS.items()
-        for words, (old, new) in mutants.items()
+        for description, (old, new) in mutants.items()
     ],
 )
 def test_a_mutant_is_killed(name: str, old: str, new: str) -> None:

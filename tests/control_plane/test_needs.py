@@ -114,8 +114,8 @@ async def test_a_job_says_what_no_node_has() -> None:
     }
     async with world(*cases.values()) as (w, tasks):
         await w.agent(node="a").connect(tasks, devices=L4, facts={"cuda": "12.8", "data_center": "US-1"})
-        told = {name: (await why(w, name)).partition(": node a ")[::2] for name in cases}
-        assert told == {
+        reasons = {name: (await why(w, name)).partition(": node a ")[::2] for name in cases}
+        assert reasons == {
             "b200": ("no capacity: no node has a free GPU of NVIDIA B200", "has NVIDIA L4 (24 GiB)"),
             "cuda": ("no capacity: no node has a free GPU with CUDA 12.9 or later", "has CUDA 12.8"),
             "there": ("no capacity: no node has a free device in EU-RO-1", "is in data center US-1"),

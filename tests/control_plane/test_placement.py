@@ -202,10 +202,10 @@ def test_cuda_versions_compare_as_numbers() -> None:
 
 
 def test_a_node_that_does_not_tell_its_cuda_version_is_not_trusted_to_have_one() -> None:
-    for told in ("", "?", "12.x"):
+    for one in ("", "?", "12.x"):
         for needs in (Needs(min_cuda="11.8"), Needs(cuda_versions=("12.1",))):
-            assert why([cuda(told, "a")], needs).endswith("node a does not tell its CUDA version")
-        assert isinstance(place([cuda(told, "a")], Needs(min_cuda="11.8", compute="CPU")), Placement)
+            assert why([cuda(one, "a")], needs).endswith("node a does not tell its CUDA version")
+        assert isinstance(place([cuda(one, "a")], Needs(min_cuda="11.8", compute="CPU")), Placement)
 
 
 def test_data_centers_and_labels_are_those_that_the_agent_was_started_with() -> None:
@@ -245,7 +245,7 @@ def test_what_is_for_one_kind_is_not_placed_on_the_other() -> None:
 
 
 def test_who_asks_for_something_of_a_gpu_gets_no_cpu() -> None:
-    told = replace(room(CPU), facts={"cuda": "12.1"})
+    small = replace(room(CPU), facts={"cuda": "12.1"})
     for needs in (
         Needs(gpu_types=("a processor",)),
         Needs(gpu_count=2),
@@ -253,13 +253,13 @@ def test_who_asks_for_something_of_a_gpu_gets_no_cpu() -> None:
         Needs(min_cuda="11.8"),
         Needs(cuda_versions=("12.1",)),
     ):
-        assert isinstance(place([told], needs), NoPlacement)
+        assert isinstance(place([small], needs), NoPlacement)
 
 
 def test_vcpus_are_counted_where_the_node_tells_how_many_it_has() -> None:
-    told = replace(room(CPU, c=0.5), facts={"vcpus": "8"})
-    assert isinstance(place([told], Needs(compute="CPU", vcpus=4)), Placement)
-    assert why([told], Needs(compute="CPU", vcpus=5)) == (
+    small = replace(room(CPU, c=0.5), facts={"vcpus": "8"})
+    assert isinstance(place([small], Needs(compute="CPU", vcpus=4)), Placement)
+    assert why([small], Needs(compute="CPU", vcpus=5)) == (
         "throttled: no node has 5 free vCPUs: node n has 4 free"
     )
     odd = replace(room(CPU, c=2 / 3), facts={"vcpus": "4"})
@@ -270,7 +270,7 @@ def test_vcpus_are_counted_where_the_node_tells_how_many_it_has() -> None:
     assert why([full], Needs(compute="CPU", vcpus=2)) == (
         "throttled: no node has 2 free vCPUs: node n has none free"
     )
-    assert why([told], Needs(compute="CPU", vcpus=9)) == (
+    assert why([small], Needs(compute="CPU", vcpus=9)) == (
         "no capacity: no node has 9 free vCPUs: node n has 8 in all"
     )
     for facts in ({}, {"vcpus": "many"}, {"vcpus": "0"}, {"vcpus": "nan"}):
@@ -302,11 +302,11 @@ def test_nine_ninths_are_a_whole() -> None:
 
 
 def test_a_share_that_is_too_large_is_told_what_is_left() -> None:
-    asked = Needs(share=0.5, compute="GPU")
+    needs = Needs(share=0.5, compute="GPU")
     shared = replace(room(gpu(0), gpu(1), g0=0.75, g1=1), facts={"gpu_sharing": "yes"})
-    assert why([shared], asked) == "throttled: no node has 50% of a GPU free: node n has 25% free"
+    assert why([shared], needs) == "throttled: no node has 50% of a GPU free: node n has 25% free"
     full = replace(room(gpu(0), g0=1), facts={"gpu_sharing": "yes"})
-    assert why([full], asked) == "throttled: no node has 50% of a GPU free: node n has none free"
+    assert why([full], needs) == "throttled: no node has 50% of a GPU free: node n has none free"
 
 
 def test_a_gpu_is_shared_only_where_each_process_is_seen() -> None:

@@ -304,8 +304,8 @@ async def test_hello_is_refused_with_a_sentence() -> None:
         answer = await w.agent().connect(tasks, protocol=9)
         assert answer.refusal is not None
         assert "protocol version 9" in answer.refusal.reason
-        stranger = ScriptedAgent(w.plane, "jt_no_such")
-        answer = await stranger.connect(tasks)
+        unauthenticated = ScriptedAgent(w.plane, "jt_no_such")
+        answer = await unauthenticated.connect(tasks)
         assert answer.refusal is not None
         assert "join token" in answer.refusal.reason
         await w.agent().connect(tasks)

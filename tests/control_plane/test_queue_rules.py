@@ -32,9 +32,9 @@ async def agent_with_workers(w: World, tasks: asyncio.TaskGroup) -> ScriptedAgen
     return agent
 
 
-async def running(w: World, tasks: asyncio.TaskGroup, given: Submission) -> tuple[ScriptedAgent, Assign]:
+async def running(w: World, tasks: asyncio.TaskGroup, job_input: Submission) -> tuple[ScriptedAgent, Assign]:
     agent = await agent_with_workers(w, tasks)
-    await w.plane.commands.submit(w.echo, given, sync=False)
+    await w.plane.commands.submit(w.echo, job_input, sync=False)
     return agent, await agent.assigned()
 
 
@@ -235,8 +235,8 @@ async def test_a_purge_cancels_what_waits_and_releases_who_waits_for_it() -> Non
 
 
 def once(x: int, key: str = "k-1") -> Submission:
-    given = json.dumps({"x": x}).encode()
-    return Submission(given, once=Once(key, given))
+    input_json = json.dumps({"x": x}).encode()
+    return Submission(input_json, once=Once(key, input_json))
 
 
 @story
@@ -275,8 +275,8 @@ async def test_a_key_whose_job_has_gone_says_so_and_runs_nothing() -> None:
 @story
 async def test_a_large_input_that_came_twice_is_kept_once() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
-        given = json.dumps({"x": "y" * 2_000_000}).encode()
-        large = Submission(given, once=Once("k", b"f"))
+        input_json = json.dumps({"x": "y" * 2_000_000}).encode()
+        large = Submission(input_json, once=Once("k", b"f"))
         first = await w.plane.commands.submit(w.echo, large, sync=False)
         second = await w.plane.commands.submit(w.echo, large, sync=False)
         assert first.id == second.id
@@ -305,8 +305,8 @@ async def test_who_waits_holds_nothing_of_what_was_submitted() -> None:
 @story
 async def test_a_large_input_whose_job_was_never_stored_is_deleted_within_an_hour() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
-        given = json.dumps({"x": "y" * 2_000_000}).encode()
-        kept = await w.plane.commands.submit(w.echo, Submission(given), sync=False)
+        input_json = json.dumps({"x": "y" * 2_000_000}).encode()
+        kept = await w.plane.commands.submit(w.echo, Submission(input_json), sync=False)
         put = w.artifacts.put_bytes
 
         async def dies(key: str, data: bytes) -> Ref:
@@ -315,7 +315,7 @@ async def test_a_large_input_whose_job_was_never_stored_is_deleted_within_an_hou
 
         w.artifacts.put_bytes = dies  # type: ignore[method-assign,assignment]
         with pytest.raises(RuntimeError):
-            await w.plane.commands.submit(w.echo, Submission(given), sync=False)
+            await w.plane.commands.submit(w.echo, Submission(input_json), sync=False)
         await asyncio.sleep(10)
         assert len(w.artifacts.blobs) == 2
         w.moved += 3_600
@@ -483,5 +483,5 @@ async def test_a_poll_that_was_held_in_vain_tells_the_state_of_now() -> None:
         agent = await agent_with_workers(w, tasks)
         await agent.assigned()
         assert not poll.done()
-        told = await poll
-        assert (told.view.state, told.chunks) == (JobState.IN_PROGRESS, ())
+        reported = await poll
+        assert (reported.view.state, reported.chunks) == (JobState.IN_PROGRESS, ())

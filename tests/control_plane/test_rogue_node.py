@@ -171,37 +171,37 @@ async def _reads_along(s: Scene, seen: list[str]) -> None:
 
 
 async def test_no_lie_is_believed_each_is_told_once_and_the_neighbour_is_served() -> None:
-    told, printed = Told(), list[str]()
-    logging.getLogger("stoker.control").addHandler(told)
+    reported, printed = Told(), list[str]()
+    logging.getLogger("stoker.control").addHandler(reported)
     try:
         async with scene() as s:
             reading = asyncio.create_task(_reads_along(s, printed))
             async with asyncio.timeout(PATIENCE_S):
                 while s.others.attempt not in s.w.plane.live_logs._rings:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
-            wrong = [name for name in LIES if not await _is_refused(s, name, told)]
+            wrong = [name for name in LIES if not await _is_refused(s, name, reported)]
             reading.cancel()
             await asyncio.wait((reading,))
     finally:
-        logging.getLogger("stoker.control").removeHandler(told)
+        logging.getLogger("stoker.control").removeHandler(reported)
     assert wrong == []
     assert printed == []
 
 
-async def _is_refused(s: Scene, name: tuple[type[Any], str], told: Told) -> bool:
+async def _is_refused(s: Scene, name: tuple[type[Any], str], reported: Told) -> bool:
     """Said three times: the others' things are as they were, and there is one line about it."""
     await s.honest.beat()  # however slow this machine is: the honest one is never silent
     rogue = RogueNode(s.target, s.token)
     await rogue.join()
     s.token = rogue.token
     before = await s.state()
-    told.lines.clear()
+    reported.lines.clear()
     await rogue.say(LIES[name](s.others))
-    await told.of_a_lie()
+    await reported.of_a_lie()
     same = await s.state() == before
     await rogue.leave()
     await s.serves()
-    lines = told.of_lies()
+    lines = reported.of_lies()
     if not same or len(lines) != 1 or rogue.assigned:
         print(name, "the same:", same, "told:", lines, "jobs:", rogue.assigned)
         return False

@@ -45,11 +45,11 @@ async def succeeds(w: World, job: str) -> None:
         assert not view.ended, view
 
 
-async def until(told: Callable[[], bool], within: float) -> None:
+async def until(reported: Callable[[], bool], within: float) -> None:
     """Looks ten times a second until it is so."""
     for _ in range(int(within * 10)):
         await asyncio.sleep(0.1)
-        if told():
+        if reported():
             return
     raise AssertionError(f"it was not so within {within:g} s")
 

@@ -42,9 +42,9 @@ def agent_of(w: World, tasks: asyncio.TaskGroup, spawner: FakeSpawner) -> Agent:
     )
 
 
-async def said(w: World, job: str, words: str) -> None:
+async def said(w: World, job: str, text: str) -> None:
     """Virtual time costs nothing: it is polled."""
-    while (await w.plane.queries.status(w.echo, job)).reason != words:  # noqa: ASYNC110
+    while (await w.plane.queries.status(w.echo, job)).reason != text:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
 
 

@@ -64,8 +64,8 @@ async def test_another_nodes_attempt_another_attempt_and_another_prefix_are_refu
         rogue = w.agent(node="rogue", boot="rogue-1")
         await rogue.connect(tasks)
         key = f"echo/{assign.job}/1/output.json"
-        said = (await asked(rogue, assign.job, 1, put(key))).refusal
-        assert said == f"this node does not hold attempt 1 of job {assign.job}"
+        reported = (await asked(rogue, assign.job, 1, put(key))).refusal
+        assert reported == f"this node does not hold attempt 1 of job {assign.job}"
 
 
 @story
@@ -74,17 +74,17 @@ async def test_a_node_gets_nothing_signed_but_what_its_attempt_may_have() -> Non
         agent, assign = await holding(w, tasks)
         key = f"echo/{assign.job}/1/output.json"
         for attempt in (0, 2):
-            said = await asked(agent, assign.job, attempt, put(key))
-            assert said == SignAnswer(7, f"this node does not hold attempt {attempt} of job {assign.job}")
+            reported = await asked(agent, assign.job, attempt, put(key))
+            assert reported == SignAnswer(7, f"this node does not hold attempt {attempt} of job {assign.job}")
         for other in ("echo/another/1/output.json", f"echo/{assign.job}/2/output.json", f"{key}/../../x"):
-            said = await asked(agent, assign.job, 1, put(key), put(other))
-            assert said == SignAnswer(7, f"key {other!r} is no name below echo/{assign.job}/1/")
-        said = await asked(agent, assign.job, 1, Wanted("read", key))
-        assert said == SignAnswer(7, f"{key!r} is not the input of this job")
+            reported = await asked(agent, assign.job, 1, put(key), put(other))
+            assert reported == SignAnswer(7, f"key {other!r} is no name below echo/{assign.job}/1/")
+        reported = await asked(agent, assign.job, 1, Wanted("read", key))
+        assert reported == SignAnswer(7, f"{key!r} is not the input of this job")
         await agent.report(Outcome(assign.job, 1, assign.worker, "completed", b"1"))
         await w.plane.queries.wait(w.echo, assign.job, 30)
-        said = await asked(agent, assign.job, 1, put(key))
-        assert said == SignAnswer(7, f"this node does not hold attempt 1 of job {assign.job}")
+        reported = await asked(agent, assign.job, 1, put(key))
+        assert reported == SignAnswer(7, f"this node does not hold attempt 1 of job {assign.job}")
 
 
 @story

@@ -140,8 +140,8 @@ async def test_a_cancel_that_nobody_heard_of_stops_the_work() -> None:
 @story
 async def test_a_large_input_is_kept_while_its_job_may_be_stored() -> None:
     async with world(endpoint(workers_max=0)) as (w, _):
-        given = json.dumps({"x": "y" * 2_000_000}).encode()
+        input_json = json.dumps({"x": "y" * 2_000_000}).encode()
         w.commits.uncertain = 2  # the first notes the input
         with pytest.raises(UncertainCommit):
-            await w.plane.commands.submit(w.echo, Submission(given), sync=False)
+            await w.plane.commands.submit(w.echo, Submission(input_json), sync=False)
         assert len(w.artifacts.blobs) == 1

@@ -147,9 +147,9 @@ def test_whatever_is_believed_fits_into_the_store(body: Any, data: st.DataObject
     true = TRUE[type(body)]
     names = [one.name for one in fields(body) if one.name not in ("job", "attempt")]
     taken = data.draw(st.sets(st.sampled_from(names))) if names else set()
-    said = replace(true, **{name: getattr(body, name) for name in taken})
+    reported = replace(true, **{name: getattr(body, name) for name in taken})
     with suppress(InvalidReport):
-        good = believed(said, OWN)
+        good = believed(reported, OWN)
         assert all(-(2**63) <= number < 2**63 for number in numbers(good))
         assert "\x00" not in "".join(strings(good))
         for key in keys(good):
@@ -231,10 +231,10 @@ LIES: list[tuple[ReportBody, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "why"), LIES)
-def test_a_lie_is_named_by_its_field(said: ReportBody, why: str) -> None:
+@pytest.mark.parametrize(("message", "why"), LIES)
+def test_a_lie_is_named_by_its_field(message: ReportBody, why: str) -> None:
     with pytest.raises(InvalidReport, match=why):
-        believed(said, OWN)
+        believed(message, OWN)
 
 
 UNREADABLE = [
@@ -280,9 +280,9 @@ def test_nul_in_words_is_shown_and_not_stored() -> None:
 def test_of_a_job_that_is_forgotten_no_key_may_be_named() -> None:
     forgotten = Things(attempts={KEY: AssignedAttempt("")})
     believed(replace(DONE, artifacts=()), forgotten)
-    for said in (DONE, artifact("a"), artifact("")):
+    for one in (DONE, artifact("a"), artifact("")):
         with pytest.raises(InvalidReport, match="must name a file right below"):
-            believed(said, forgotten)
+            believed(one, forgotten)
 
 
 def test_usage_is_paid_for_what_was_held() -> None:
@@ -333,16 +333,16 @@ def test_a_hello_that_cannot_be_stored_is_refused(lie: Hello, why: str) -> None:
 
 @given(st.lists(instances(HeldWorker), max_size=4), st.dictionaries(st.text(max_size=2), st.integers(0, 3)))
 def test_only_workers_that_were_given_are_known(held: list[HeldWorker], slots: dict[str, int]) -> None:
-    given = {name: AssignedWorker("echo", 1, most) for name, most in slots.items()}
+    assigned = {name: AssignedWorker("echo", 1, most) for name, most in slots.items()}
     held += [HeldWorker(name, "echo", 1, "ready", slots=most) for name, most in slots.items()]
     held += [HeldWorker(name, "echo", 1, "ready", slots=most + 1) for name, most in slots.items()]
-    known, others = held_workers(held, given)
+    known, others = held_workers(held, assigned)
     assert len(known) + len(others) == len(held)
     for worker in known:
-        assert worker.worker in given
+        assert worker.worker in assigned
         assert (worker.endpoint, worker.version) == ("echo", 1)
         assert (worker.slots or 0) <= slots[worker.worker]
-    assert {one.worker for one in known} == set(given)
+    assert {one.worker for one in known} == set(assigned)
 
 
 def test_samples_are_of_own_devices_and_finite() -> None:
@@ -364,12 +364,12 @@ def _kills(module: ModuleType) -> bool:
                 return True
         except Exception:
             return True
-    return any(not _disbelieves(module, said) for said, _ in LIES) or _reads_the_unreadable(module)
+    return any(not _disbelieves(module, one) for one, _ in LIES) or _reads_the_unreadable(module)
 
 
-def _disbelieves(module: ModuleType, said: Any) -> bool:
+def _disbelieves(module: ModuleType, message: Any) -> bool:
     try:
-        believed(said, OWN, module)
+        believed(message, OWN, module)
     except module.InvalidReport:
         return True
     except Exception:

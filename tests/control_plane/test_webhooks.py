@@ -150,8 +150,8 @@ async def test_a_large_input_and_output_are_put_back_into_the_body() -> None:
         await agent.connect(tasks)
         await agent.ready_workers()
         large = {"x": "y" * 2_000_000}
-        given = Submission(input=json.dumps(large).encode(), webhook=URL)
-        await w.plane.commands.submit(w.echo, given, sync=False)
+        input_json = Submission(input=json.dumps(large).encode(), webhook=URL)
+        await w.plane.commands.submit(w.echo, input_json, sync=False)
         assign = await agent.assigned()
         assert assign.input_ref is not None
         ref = await w.artifacts.put_bytes(f"echo/{assign.job}/1/output.json", json.dumps(large).encode())
@@ -178,8 +178,8 @@ async def test_a_store_of_objects_that_is_down_does_not_use_up_a_try() -> None:
         assert body["output"] == "large"
 
 
-async def cancelled(w: World, given: Submission = HOOKED) -> str:
-    job = await w.plane.commands.submit(w.echo, given, sync=False)
+async def cancelled(w: World, job_input: Submission = HOOKED) -> str:
+    job = await w.plane.commands.submit(w.echo, job_input, sync=False)
     await w.plane.commands.cancel(w.echo, job.id)
     return job.id
 
@@ -197,8 +197,8 @@ async def test_webhooks_that_wait_for_the_object_store_hold_no_other_up() -> Non
         assert body["id"] == job
         assert at - began < 5
         w.artifacts.down = False
-        told = {body["id"] for _, _, body, _ in await posted(w, 1 + len(waiting))}
-        assert told == {job, *(one.id for one in waiting)}
+        received = {body["id"] for _, _, body, _ in await posted(w, 1 + len(waiting))}
+        assert received == {job, *(one.id for one in waiting)}
 
 
 @story
@@ -299,14 +299,14 @@ async def test_receivers_that_hang_hold_no_other_up_however_much_waits_for_them(
 async def test_an_account_whose_receivers_all_hang_holds_no_other_account_up() -> None:
     """Each under a host name of its own, as a wildcard in the name service makes them."""
     async with world(endpoint(), endpoint("theirs", account="other")) as (w, _):
-        told: list[str] = []
+        received: list[str] = []
 
         async def post(url: str, body: bytes, _: Any, account: str) -> int:
             if "slow" in url:
                 assert account == "other"
                 await asyncio.sleep(10)
                 return 500
-            told.append(json.loads(body)["id"])
+            received.append(json.loads(body)["id"])
             return 200
 
         w.plane.webhooks._post = post
@@ -318,7 +318,7 @@ async def test_an_account_whose_receivers_all_hang_holds_no_other_account_up() -
         for _ in range(20):
             began = w.loop.time()
             job = await cancelled(w)
-            while job not in told:  # noqa: ASYNC110
+            while job not in received:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
             assert w.loop.time() - began < 2
 
@@ -326,13 +326,13 @@ async def test_an_account_whose_receivers_all_hang_holds_no_other_account_up() -
 @story
 async def test_large_deliveries_that_hang_hold_no_other_accounts_up() -> None:
     async with world(endpoint(), endpoint("theirs", account="other")) as (w, _):
-        told: list[str] = []
+        received: list[str] = []
 
         async def post(url: str, *_: Any) -> int:
             if "slow" in url:
                 await asyncio.sleep(10)
                 return 500
-            told.append(url)
+            received.append(url)
             return 200
 
         w.plane.webhooks._post = post
@@ -344,6 +344,6 @@ async def test_large_deliveries_that_hang_hold_no_other_accounts_up() -> None:
         await asyncio.sleep(1)
         await cancelled(w, Submission(input=large, webhook=URL))
         began = w.loop.time()
-        while not told:  # noqa: ASYNC110
+        while not received:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         assert w.loop.time() - began < 2

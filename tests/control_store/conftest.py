@@ -66,7 +66,7 @@ class Bench:
 
     def submit(self, now: float, *slots: Slot, **fields: Any) -> tuple[JobView, tuple[Claimed, ...]]:
         self.drawn += 1
-        given = {
+        values = {
             "id": f"job-{self.drawn}",
             "account": ACCOUNT,
             "endpoint": E,
@@ -76,7 +76,7 @@ class Bench:
             "sync": False,
             "input": b'{"x":1}',
         } | fields
-        new = NewJob(**given)
+        new = NewJob(**values)
         submitted = self.do(lambda conn: store.submit(conn, new, slots, now))
         return submitted.view, submitted.claimed
 
@@ -134,9 +134,9 @@ class Bench:
         return self.store.writer.raw.execute(sql).fetchall()
 
     def put_endpoint(self, endpoint: str = E, now: float = 0.0, **fields: Any) -> Endpoint:
-        given: dict[str, Any] = {"account": ACCOUNT, "name": endpoint, "version": 0} | fields
-        given.setdefault("run", EndpointVersion("handlers/echo.py:handler"))
-        return self.do(lambda conn: store.put_endpoint(conn, Endpoint(endpoint, **given), now))
+        values: dict[str, Any] = {"account": ACCOUNT, "name": endpoint, "version": 0} | fields
+        values.setdefault("run", EndpointVersion("handlers/echo.py:handler"))
+        return self.do(lambda conn: store.put_endpoint(conn, Endpoint(endpoint, **values), now))
 
     def endpoint(self, endpoint: str) -> Endpoint:
         (found,) = [one for one in store.list_endpoints(self.store.writer) if one.id == endpoint]
@@ -150,8 +150,8 @@ class Bench:
     @staticmethod
     def done(claimed: Claimed, **fields: Any) -> Outcome:
         """The outcome of a claimed attempt: completed, unless said otherwise."""
-        given: dict[str, Any] = {"worker": claimed.worker, "end": "completed", "execution_ms": 7} | fields
-        return Outcome(claimed.job, claimed.attempt, **given)
+        values: dict[str, Any] = {"worker": claimed.worker, "end": "completed", "execution_ms": 7} | fields
+        return Outcome(claimed.job, claimed.attempt, **values)
 
     @classmethod
     def lost(cls, claimed: Claimed, error: str = "worker died: killed by SIGKILL") -> Outcome:

@@ -86,8 +86,8 @@ def test_of_a_span_that_is_told_with_several_ends_the_longest_stands(bench: Any,
         report(bench, span(ended=ended), span(ended=ended))
     report(bench, span(2, 1_800_500, 1_801_000))
     assert read(bench, by="worker") == [(0, "w1", 1_800_000, 0, 9_000_000), (1, "w1", 1_000, 0, 5_000)]
-    told = bench.rows("SELECT n, ended_ms, billed_ms, nano_usd FROM usage ORDER BY n")
-    assert [tuple(row) for row in told] == [
+    reported = bench.rows("SELECT n, ended_ms, billed_ms, nano_usd FROM usage ORDER BY n")
+    assert [tuple(row) for row in reported] == [
         (1, NOW_MS + 1_800_500, 1_800_500, 9_002_500),
         (2, NOW_MS + 1_801_000, 500, 2_500),
     ]
@@ -235,8 +235,8 @@ def test_old_spans_go_and_cannot_come_back(bench: Any) -> None:
 
 
 def pod(bench: Any, **fields: Any) -> Pod:
-    given = {"gpu_type": "H200", "created_at": NOW, "changed_at": NOW} | fields
-    made = Pod("p1", "default", "p1", PodBody("image:1", disk_gb=50, volume_gb=20), **given)
+    values = {"gpu_type": "H200", "created_at": NOW, "changed_at": NOW} | fields
+    made = Pod("p1", "default", "p1", PodBody("image:1", disk_gb=50, volume_gb=20), **values)
     bench.do(lambda conn: store.add_pod(conn, made))
     return made
 

@@ -20,8 +20,8 @@ DAY_S = 86_400.0
 
 
 def new(job: str, once: Once = KEY, **fields: Any) -> NewJob:
-    given = {"account": "default", "endpoint": "echo", "created_at": 10.0, "expires_at": 9e4, "once": once}
-    return NewJob(**({"id": job, "execution_timeout_ms": 5_000, "sync": False} | given | fields))
+    values = {"account": "default", "endpoint": "echo", "created_at": 10.0, "expires_at": 9e4, "once": once}
+    return NewJob(**({"id": job, "execution_timeout_ms": 5_000, "sync": False} | values | fields))
 
 
 def put(bench: Any, now: float, job: NewJob, *slots: Any) -> Any:

@@ -372,14 +372,14 @@ def test_the_cursor_moves_forward_only(bench: Any) -> None:
 def test_the_cursor_remembers_that_the_end_was_told(bench: Any) -> None:
     conn = bench.store.writer
     view, _ = bench.submit(10.0)
-    told = Cursor(0, -1, end_reported=True)
-    bench.do(lambda conn: store.advance(conn, view.id, told))
+    reported = Cursor(0, -1, end_reported=True)
+    bench.do(lambda conn: store.advance(conn, view.id, reported))
     assert not store.stream_cursor(conn, view.id).end_reported  # it has not ended: a retry came in between
     bench.cancel(11.0, view.id)
-    bench.do(lambda conn: store.advance(conn, view.id, told))
-    assert store.stream_cursor(conn, view.id) == told
+    bench.do(lambda conn: store.advance(conn, view.id, reported))
+    assert store.stream_cursor(conn, view.id) == reported
     bench.do(lambda conn: store.advance(conn, view.id, Cursor(0, -1)))
-    assert store.stream_cursor(conn, view.id) == told
+    assert store.stream_cursor(conn, view.id) == reported
 
 
 # ---- time -------------------------------------------------------------------------------------------

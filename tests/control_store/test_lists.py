@@ -172,11 +172,11 @@ PLANS = {
 def test_counts_and_pages_read_an_index_and_no_table(name: str, bench: Any) -> None:
     statement, indexes = PLANS[name]
     values = dict.fromkeys(re.findall(r":([a-z]\w*)", statement), 1)
-    said = [row[3] for row in bench.store.writer.run(f"EXPLAIN QUERY PLAN {statement}", values)]
-    of_jobs = [one for one in said if " jobs " in one]
+    plan = [row[3] for row in bench.store.writer.run(f"EXPLAIN QUERY PLAN {statement}", values)]
+    of_jobs = [one for one in plan if " jobs " in one]
     assert of_jobs != []
     assert [one for one in of_jobs if not one.endswith(tuple(indexes))] == []
-    assert [one for one in said if "TEMP B-TREE" in one and name != "running"] == []
+    assert [one for one in plan if "TEMP B-TREE" in one and name != "running"] == []
 
 
 # ---- logs -------------------------------------------------------------------------------------------

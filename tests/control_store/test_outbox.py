@@ -19,10 +19,10 @@ OUTPUT = Ref("echo/job-1/1/output.json", 2_000_000, "cd")
 def due(bench: Any, now: float = 1e6, limit: int = 10) -> tuple[Delivery, ...]:
     found: list[Delivery] = []
     while len(found) < limit:
-        told = store.due_webhook(bench.store.writer, now, {one.id for one in found})
-        if told is None:
+        due_now = store.due_webhook(bench.store.writer, now, {one.id for one in found})
+        if due_now is None:
             break
-        found.append(told)
+        found.append(due_now)
     return tuple(found)
 
 
@@ -46,9 +46,9 @@ def test_each_reported_end_is_noted_with_its_record(bench: Any) -> None:
         claimed = running(bench)
         error = None if end == "completed" else "no"
         bench.report(11.5, bench.done(claimed, end=end, output=b"[1]", error=error, wait_ms=3))
-        (told,) = due(bench)
+        (due_now,) = due(bench)
         view = bench.view(12.0, claimed.job)
-        shown = told.view
+        shown = due_now.view
         assert (shown.id, shown.state, shown.output, shown.error) == (
             view.id,
             view.state,
@@ -56,10 +56,10 @@ def test_each_reported_end_is_noted_with_its_record(bench: Any) -> None:
             view.error,
         )
         assert (shown.delay_ms, shown.execution_ms, shown.worker) == (3, 7, "w1")
-        assert (shown.created_at, shown.webhook, told.url, told.tries) == (10.0, URL, URL, 0)
-        assert (told.input, told.input_ref) == (b'{"x":1}', None)
-        assert told.id == delivery_id(claimed.job, 1, view.state, 11.5)
-        tried(bench, told, 12.0, True)
+        assert (shown.created_at, shown.webhook, due_now.url, due_now.tries) == (10.0, URL, URL, 0)
+        assert (due_now.input, due_now.input_ref) == (b'{"x":1}', None)
+        assert due_now.id == delivery_id(claimed.job, 1, view.state, 11.5)
+        tried(bench, due_now, 12.0, True)
 
 
 def test_a_job_that_times_out_in_the_queue_twice_is_told_twice(bench: Any) -> None:
@@ -130,13 +130,13 @@ def test_each_end_of_a_retried_job_is_told_under_an_id_of_its_own(bench: Any) ->
 def test_three_tries_ten_seconds_apart_then_it_goes(bench: Any) -> None:
     claimed = running(bench)
     bench.report(11.0, bench.done(claimed))
-    (told,) = due(bench, 11.0)
+    (due_now,) = due(bench, 11.0)
     assert next_at(bench) == 11.0
-    tried(bench, told, 12.0, False)
+    tried(bench, due_now, 12.0, False)
     assert due(bench, 21.9) == ()
     assert next_at(bench) == 22.0
     (again,) = due(bench, 22.0)
-    assert (again.id, again.tries) == (told.id, 1)
+    assert (again.id, again.tries) == (due_now.id, 1)
     tried(bench, again, 23.0, False)
     (last,) = due(bench, 33.0)
     assert last.tries == 2
@@ -166,17 +166,17 @@ def test_the_row_and_what_it_names_outlive_the_record(bench: Any) -> None:
     spilled(bench)
     bench.expire(71.0)
     assert bench.rows("SELECT * FROM jobs") == []
-    (told,) = due(bench)
-    assert (told.input_ref, told.view.output_ref) == (INPUT, OUTPUT)
+    (due_now,) = due(bench)
+    assert (due_now.input_ref, due_now.view.output_ref) == (INPUT, OUTPUT)
     assert bench.leftovers() == ()
-    tried(bench, told, 72.0, True)
+    tried(bench, due_now, 72.0, True)
     assert sorted(bench.leftovers()) == [OUTPUT.key, INPUT.key]
 
 
 def test_what_the_record_names_still_stays_when_the_row_goes(bench: Any) -> None:
     spilled(bench)
-    (told,) = due(bench)
-    tried(bench, told, 12.0, True)
+    (due_now,) = due(bench)
+    tried(bench, due_now, 12.0, True)
     assert bench.leftovers() == ()
     bench.expire(71.0)
     assert sorted(bench.leftovers()) == [OUTPUT.key, INPUT.key]
@@ -225,8 +225,8 @@ def test_those_under_way_are_not_given_again_and_one_that_cannot_be_tried_lets_o
     assert store.due_webhook(read, 1e6, {first.id, second.id}) == third
     assert store.due_webhook(read, 1e6, {first.id, second.id, third.id}) is None
     bench.do(lambda conn: store.webhook_later(conn, first.id, 20.0))
-    assert [told.id for told in due(bench, 1e6)] == [second.id, third.id, first.id]
-    assert [told.tries for told in due(bench, 1e6)] == [0, 0, 0]
+    assert [due_now.id for due_now in due(bench, 1e6)] == [second.id, third.id, first.id]
+    assert [due_now.tries for due_now in due(bench, 1e6)] == [0, 0, 0]
     assert len(due(bench, 19.9)) == 2
 
 
@@ -236,7 +236,7 @@ def test_of_receivers_that_are_full_none_is_given(bench: Any) -> None:
         bench.cancel(10.0 + bench.drawn, f"job-{bench.drawn}")
     first, other, last = due(bench)
     theirs, others = ("default", "caller.example"), ("default", "other.example:8443")
-    assert [told.whose for told in (first, other, last)] == [theirs, others, theirs]
+    assert [due_now.whose for due_now in (first, other, last)] == [theirs, others, theirs]
     read = bench.store.writer
     assert store.due_webhook(read, 1e6, (), lambda _: ["caller.example"]) == other
     assert store.due_webhook(read, 1e6, {first.id}, lambda _: ["other.example:8443"]) == last

@@ -82,8 +82,8 @@ def break_lines(bench: Any, postgres: Any) -> None:
 
 def test_two_writers_never_claim_the_same_job(bench: Any, postgres: Any) -> None:
     first, second = (bench.submit(1.0)[0].id for _ in range(2))
-    beside = other(bench, postgres, alone=False)
-    mine, theirs = bench.store.writer, beside.writer
+    another = other(bench, postgres, alone=False)
+    mine, theirs = bench.store.writer, another.writer
     mine.begin()
     (one,) = store.claim(mine, [bench.slot()], 2.0)
     theirs.begin()
@@ -93,7 +93,7 @@ def test_two_writers_never_claim_the_same_job(bench: Any, postgres: Any) -> None
     assert store.claim(theirs, [bench.slot()], 2.0) == ()
     mine.commit()
     theirs.commit()
-    beside.close()
+    another.close()
 
 
 def test_many_claims_at_once_give_each_job_once(bench: Any, postgres: Any) -> None:
@@ -130,9 +130,9 @@ def test_a_second_control_is_refused(bench: Any, postgres: Any, monkeypatch: pyt
         hurried.setattr(store_postgres, "PATIENCE_S", 0.01)
         with pytest.raises(store.StoreError, match=r"database test_\d+ at 127.0.0.1:\d+ .*another control"):
             other(bench, postgres)
-    beside = other(bench, postgres, alone=False)  # as `stoker key` does
-    assert store.list_endpoints(beside.writer)
-    beside.close()
+    second = other(bench, postgres, alone=False)  # as `stoker key` does
+    assert store.list_endpoints(second.writer)
+    second.close()
     url = url_of(bench, postgres)
     bench.store.close()
     store.open_store(url, secrets=bench.store.secrets).close()  # once the server sees that the first has gone
@@ -142,8 +142,8 @@ def test_the_next_control_waits_for_one_that_is_just_ending(bench: Any, postgres
     opened: list[store.Store] = []
     waiting = threading.Thread(target=lambda: opened.append(other(bench, postgres)))
     waiting.start()
-    asked = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-    while postgres.say(asked) != [(1,)]:
+    query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    while postgres.say(query) != [(1,)]:
         pass
     bench.store.close()
     waiting.join(60)
@@ -245,7 +245,7 @@ async def test_who_lost_the_lock_to_another_writes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [
         ("53100", "the disk of the database is full"),
         ("53200", "no memory left"),
@@ -257,8 +257,8 @@ async def test_who_lost_the_lock_to_another_writes_nothing(
         ("40P01", "other transactions were in the way"),
     ],
 )
-async def test_trouble_of_the_server_is_said(committer: Committer, code: str, words: str) -> None:
-    with pytest.raises(Unavailable, match=f"^nothing was stored: .*{words}; try again later$"):
+async def test_trouble_of_the_server_is_said(committer: Committer, code: str, message: str) -> None:
+    with pytest.raises(Unavailable, match=f"^nothing was stored: .*{message}; try again later$"):
         await committer.commit(raising(code))
     assert await committer.commit(named("a")) == "a"
 
@@ -334,8 +334,8 @@ def test_what_does_not_open_is_said_without_the_password(
         "the database db at 127.0.0.1:port"
     )
     for unreadable in (f"stoker:%zz{HIDDEN}@h/db", f"h/db?x={HIDDEN}"):
-        said = refused(f"postgresql://{unreadable}")
-        assert "postgresql://USER:PASSWORD@HOST:PORT/NAME" in said
+        error = refused(f"postgresql://{unreadable}")
+        assert "postgresql://USER:PASSWORD@HOST:PORT/NAME" in error
     assert HIDDEN not in caplog.text
 
 

@@ -37,12 +37,12 @@ class Fuzz:
         self.open = len(os.listdir("/proc/self/fd"))
 
     def one(self, data: bytes) -> None:
-        given = atheris.FuzzedDataProvider(data)
-        pieces, fds = framed(given) if given.ConsumeBool() else raw(given)
+        data_provider = atheris.FuzzedDataProvider(data)
+        chunks, fds = framed(data_provider) if data_provider.ConsumeBool() else raw(data_provider)
         reader = frames.FrameReader()
         try:
-            for piece in pieces:
-                for frame in map(frames.with_body, reader.feed(piece, fds)):
+            for chunk in chunks:
+                for frame in map(frames.with_body, reader.feed(chunk, fds)):
                     self.heard(frame)
                 fds = []
         except frames.FrameError:
@@ -55,8 +55,8 @@ class Fuzz:
 
     def heard(self, frame: frames.Frame) -> None:
         try:
-            told = worker_frames.read(frame)
-            worker_frames.require_timely(told, setup_ended=True, known=KNOWN)
+            reported = worker_frames.read(frame)
+            worker_frames.require_timely(reported, setup_ended=True, known=KNOWN)
             self.facts += 1
         finally:
             frame.close()
@@ -68,50 +68,51 @@ class Fuzz:
             print(f"{self.inputs} inputs: {self.facts} facts, {self.refused} refused", flush=True)
 
 
-def raw(given: atheris.FuzzedDataProvider) -> tuple[list[bytes], list[int]]:
-    fds = descriptors(given)
+def raw(data_provider: atheris.FuzzedDataProvider) -> tuple[list[bytes], list[int]]:
+    fds = descriptors(data_provider)
     return [
-        given.ConsumeBytes(given.ConsumeIntInRange(0, 64)) for _ in range(given.ConsumeIntInRange(1, 4))
+        data_provider.ConsumeBytes(data_provider.ConsumeIntInRange(0, 64))
+        for _ in range(data_provider.ConsumeIntInRange(1, 4))
     ], fds
 
 
-def framed(given: atheris.FuzzedDataProvider) -> tuple[list[bytes], list[int]]:
-    fields: dict[str, object] = {"t": given.PickValueInList(KINDS), "job": "j", "attempt": 1}
-    for _ in range(given.ConsumeIntInRange(0, 6)):
-        fields[given.PickValueInList(NAMES)] = value(given)
+def framed(data_provider: atheris.FuzzedDataProvider) -> tuple[list[bytes], list[int]]:
+    fields: dict[str, object] = {"t": data_provider.PickValueInList(KINDS), "job": "j", "attempt": 1}
+    for _ in range(data_provider.ConsumeIntInRange(0, 6)):
+        fields[data_provider.PickValueInList(NAMES)] = value(data_provider)
     header = json.dumps(fields).encode()
-    fds = descriptors(given)
-    body = given.ConsumeBytes(given.ConsumeIntInRange(0, 64))
+    fds = descriptors(data_provider)
+    body = data_provider.ConsumeBytes(data_provider.ConsumeIntInRange(0, 64))
     whole = struct.pack(">II", len(header), len(body)) + header + body
-    cut = given.ConsumeIntInRange(0, len(whole))
+    cut = data_provider.ConsumeIntInRange(0, len(whole))
     return [whole[:cut], whole[cut:]], fds
 
 
-def value(given: atheris.FuzzedDataProvider, depth: int = 0) -> object:
-    match given.ConsumeIntInRange(0, 9 if depth < 3 else 7):
+def value(data_provider: atheris.FuzzedDataProvider, depth: int = 0) -> object:
+    match data_provider.ConsumeIntInRange(0, 9 if depth < 3 else 7):
         case 0:
             return None
         case 1:
-            return given.ConsumeBool()
+            return data_provider.ConsumeBool()
         case 2:
-            return given.ConsumeInt(8)
+            return data_provider.ConsumeInt(8)
         case 3:
-            return given.ConsumeInt(200)
+            return data_provider.ConsumeInt(200)
         case 4:
-            return given.ConsumeFloat()
+            return data_provider.ConsumeFloat()
         case 5 | 6:
-            return given.ConsumeUnicode(20)
+            return data_provider.ConsumeUnicode(20)
         case 7:
-            return given.ConsumeIntInRange(0, 3)
+            return data_provider.ConsumeIntInRange(0, 3)
         case 8:
-            return [value(given, depth + 1) for _ in range(given.ConsumeIntInRange(0, 3))]
+            return [value(data_provider, depth + 1) for _ in range(data_provider.ConsumeIntInRange(0, 3))]
         case _:
-            return {given.ConsumeUnicode(5): value(given, depth + 1)}
+            return {data_provider.ConsumeUnicode(5): value(data_provider, depth + 1)}
 
 
-def sealed(given: atheris.FuzzedDataProvider) -> int:
+def sealed(data_provider: atheris.FuzzedDataProvider) -> int:
     fd = os.memfd_create("body", os.MFD_ALLOW_SEALING)
-    os.write(fd, given.ConsumeBytes(given.ConsumeIntInRange(0, 64)))
+    os.write(fd, data_provider.ConsumeBytes(data_provider.ConsumeIntInRange(0, 64)))
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, frames.SEALS)
     return fd
 
@@ -125,8 +126,11 @@ SOURCES: list[Callable[[atheris.FuzzedDataProvider], int]] = [
 ]
 
 
-def descriptors(given: atheris.FuzzedDataProvider) -> list[int]:
-    return [given.PickValueInList(SOURCES)(given) for _ in range(max(0, given.ConsumeIntInRange(-6, 3)))]
+def descriptors(data_provider: atheris.FuzzedDataProvider) -> list[int]:
+    return [
+        data_provider.PickValueInList(SOURCES)(data_provider)
+        for _ in range(max(0, data_provider.ConsumeIntInRange(-6, 3)))
+    ]
 
 
 if __name__ == "__main__":

@@ -119,23 +119,25 @@ node = Node()
 
 
 def one_input(data: bytes) -> None:
-    given = atheris.FuzzedDataProvider(data)
+    data_provider = atheris.FuzzedDataProvider(data)
     seen["inputs"] += 1
     if seen["inputs"] % TOLD_EVERY == 0:
         print(
             f"after {time.monotonic() - BEGAN:.0f} s: " + ", ".join(f"{n} {what}" for what, n in seen.items())
         )
-    kind = given.ConsumeIntInRange(0, 2)
+    kind = data_provider.ConsumeIntInRange(0, 2)
     decoder = Decoder(LogLines) if kind == 2 else Decoder(FromAgent, REPORTED_MAX, FIRST_MAX)
-    pieces = given.ConsumeIntInRange(1, MESSAGES)
+    chunks = data_provider.ConsumeIntInRange(1, MESSAGES)
     try:
-        for n in range(pieces):
-            left = given.remaining_bytes()
-            piece = given.ConsumeBytes(left if n == pieces - 1 else given.ConsumeIntInRange(0, left))
+        for n in range(chunks):
+            left = data_provider.remaining_bytes()
+            chunk = data_provider.ConsumeBytes(
+                left if n == chunks - 1 else data_provider.ConsumeIntInRange(0, left)
+            )
             if kind == 1:
-                envelope = agent_pb2.FromAgent(fragment=piece, last_fragment=n == pieces - 1)
-                piece = envelope.SerializeToString()
-            whole = decoder.join(piece)
+                envelope = agent_pb2.FromAgent(fragment=chunk, last_fragment=n == chunks - 1)
+                chunk = envelope.SerializeToString()
+            whole = decoder.join(chunk)
             if whole is None:
                 continue
             message = decoder.read(whole)
@@ -167,8 +169,8 @@ def seeds() -> list[FromAgent]:
     ]
     hello = Hello(1, "n", "n", "b", "0", (Device("g", "gpu", "L4"),), {"a": "b"})
     beat = Beat(1, (DeviceSample("g", power=1.0),))
-    said = [FromAgent(reports=(Report(1, body),)) for body in bodies]
-    return [*said, FromAgent(hello=hello), FromAgent(beat=beat, draining=True)]
+    reported = [FromAgent(reports=(Report(1, body),)) for body in bodies]
+    return [*reported, FromAgent(hello=hello), FromAgent(beat=beat, draining=True)]
 
 
 def main() -> None:

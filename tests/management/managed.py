@@ -56,8 +56,8 @@ class Managed:
         """Created over HTTP, and what was answered."""
         answer = await self.http.post(path, json=fields)
         assert answer.status_code in (200, 201), answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def again(self, *endpoints: Endpoint) -> None:
         """Another control process on the same store; `endpoints` are in its configuration's file."""

@@ -98,9 +98,9 @@ async def test_a_change_whose_line_cannot_be_ended_is_still_in_it(
 ) -> None:
     commits, end = api.world.commits, api.management.audit.end
 
-    async def full_by_then(n: int, status: int, said: str) -> None:
+    async def full_by_then(n: int, status: int, message: str) -> None:
         commits.full = True
-        await end(n, status, said)
+        await end(n, status, message)
 
     api.management.audit.end = full_by_then  # type: ignore[method-assign]
     assert (await api.http.post("/templates", json=TEMPLATE)).status_code == 200

@@ -37,16 +37,16 @@ def endpoint(name: str) -> Endpoint:
 
 def span(owner: str, at_h: float, minutes: int, device: str, **fields: Any) -> Usage:
     began = START_MS + int(at_h * HOUR_MS)
-    given = {"endpoint": "sing", "kind": "worker"} | fields
+    values = {"endpoint": "sing", "kind": "worker"} | fields
     return Usage(
         owner,
         "b1",
         int(at_h * 60) + 1,
-        given["kind"],
+        values["kind"],
         "running",
         began,
         began + minutes * 60_000,
-        given["endpoint"],
+        values["endpoint"],
         1,
         (device,),
     )
@@ -95,8 +95,8 @@ def bills(conn: Any) -> None:
 async def ask(api: Managed, path: str, **params: Any) -> list[dict[str, Any]]:
     answer = await api.http.get(f"/billing/{path}", params=RANGE | params)
     assert answer.status_code == 200, answer.text
-    told: list[dict[str, Any]] = answer.json()
-    return told
+    body: list[dict[str, Any]] = answer.json()
+    return body
 
 
 def brief(records: list[dict[str, Any]], name: str) -> list[tuple[Any, ...]]:
@@ -148,7 +148,7 @@ async def test_endpoints_are_grouped(api: Managed, grouping: str, named: list[st
 
 
 @pytest.mark.parametrize(
-    ("asked", "minutes"),
+    ("requested", "minutes"),
     [
         ({"endpointId": "sing"}, 180),
         ({"endpointId": "none"}, 0),
@@ -164,8 +164,8 @@ async def test_endpoints_are_grouped(api: Managed, grouping: str, named: list[st
         ({"startTime": "2026-03-31T02:00:00+02:00", "endTime": "2026-03-31T01:00:00Z"}, 30),
     ],
 )
-async def test_endpoints_are_filtered(api: Managed, asked: dict[str, Any], minutes: int) -> None:
-    found = await ask(api, "endpoints", **asked)
+async def test_endpoints_are_filtered(api: Managed, requested: dict[str, Any], minutes: int) -> None:
+    found = await ask(api, "endpoints", **requested)
     assert sum(one["timeBilledMs"] for one in found) == minutes * 60_000
 
 
@@ -211,7 +211,7 @@ async def test_thirty_days_are_shown_where_no_time_is_requested(api: Managed) ->
 
 @pytest.mark.parametrize("kind", ["pods", "endpoints", "networkvolumes"])
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("requested", "field"),
     [
         ({"bucketSize": "minute"}, "bucketSize"),
         ({"startTime": "yesterday"}, "startTime"),
@@ -221,9 +221,9 @@ async def test_thirty_days_are_shown_where_no_time_is_requested(api: Managed) ->
     ],
 )
 async def test_what_cannot_be_asked_is_named(
-    api: Managed, kind: str, asked: dict[str, str], field: str
+    api: Managed, kind: str, requested: dict[str, str], field: str
 ) -> None:
-    answer = await api.http.get(f"/billing/{kind}", params=asked)
+    answer = await api.http.get(f"/billing/{kind}", params=requested)
     assert answer.status_code == 400
     assert field in answer.json()["error"]
 
@@ -259,6 +259,6 @@ async def test_bills_are_summed_up_beside_the_calls(api: Managed, monkeypatch: p
 
 async def test_a_bill_is_for_who_may_see_it(api: Managed) -> None:
     transport = httpx.ASGITransport(api.app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://stoker/v1") as stranger:
+    async with httpx.AsyncClient(transport=transport, base_url="http://stoker/v1") as unauthenticated:
         for kind in ("pods", "endpoints", "networkvolumes"):
-            assert (await stranger.get(f"/billing/{kind}")).status_code == 401
+            assert (await unauthenticated.get(f"/billing/{kind}")).status_code == 401

@@ -38,8 +38,8 @@ async def test_a_volume_and_a_stopped_pod_pay_for_their_space() -> None:
         agent = api.world.agent()
         await agent.connect(tasks, devices=(GPU,), facts=FACTS)
         volume = await api.made("/networkvolumes", name="data", size=100, dataCenterId="EU-RO-1")
-        asked = {"imageName": "acme/x:1", "containerDiskInGb": 40, "volumeInGb": 10}
-        pod = await api.made("/pods", name="p", desiredStatus="EXITED", **asked)
+        requested = {"imageName": "acme/x:1", "containerDiskInGb": 40, "volumeInGb": 10}
+        pod = await api.made("/pods", name="p", desiredStatus="EXITED", **requested)
         await asyncio.sleep(70.0)
         api.world.commits.full = True
         await asyncio.sleep(130.0)

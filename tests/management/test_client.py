@@ -96,10 +96,10 @@ async def test_a_refusal_is_the_message_of_the_api(api: Managed) -> None:
 
 
 def test_what_is_safe_to_send_twice_is_sent_again() -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     def service(request: httpx.Request) -> httpx.Response:
-        asked.append(f"{request.method} {request.url.raw_path.decode()}")
+        requests.append(f"{request.method} {request.url.raw_path.decode()}")
         return httpx.Response(503, headers={"Retry-After": "1"}, json={"error": "full"})
 
     with Client(
@@ -117,7 +117,7 @@ def test_what_is_safe_to_send_twice_is_sent_again() -> None:
         for call in calls:
             with pytest.raises(ApiError, match="full"):
                 call()
-    assert asked == [
+    assert requests == [
         *["GET /v1/pods?desiredStatus=RUNNING&gpuTypeId=a&gpuTypeId=b"] * 2,
         *["PATCH /v1/pods/a%2Fb"] * 2,
         *["PUT /v1/secrets/s"] * 2,

@@ -37,8 +37,8 @@ async def named(api: Managed, what: str) -> tuple[dict[str, Any], str]:
     if what == "env":
         assert (await api.http.put("/secrets/s", json={"value": "x"})).status_code == 200
         return {"env": {"A": "{{ STOKER_SECRET_s }}"}}, "/secrets/s"
-    path, asked = NAMES[what]
-    made = (await api.made(path, **asked))["id"]
+    path, name = NAMES[what]
+    made = (await api.made(path, **name))["id"]
     return {what: made}, f"{path}/{made}"
 
 
@@ -59,16 +59,16 @@ async def test_it_is_not_used(
 ) -> None:
     if (kind, what, update) == ("pods", "networkVolumeId", True):
         return  # a pod keeps the volume that it was made with
-    asked: dict[str, Any] = {"name": "n", "imageName": IMAGE}
+    requested: dict[str, Any] = {"name": "n", "imageName": IMAGE}
     if kind == "pods":
-        asked["desiredStatus"] = "EXITED"
+        requested["desiredStatus"] = "EXITED"
     elif kind == "endpoints":
         template = await api.made("/templates", name="t", imageName=IMAGE)
-        asked = {"name": "n", "templateId": template["id"]}
+        requested = {"name": "n", "templateId": template["id"]}
     path = f"/{kind}"
     if update:
-        path += f"/{(await api.made(path, **asked))['id']}/update"
-        asked = {}
+        path += f"/{(await api.made(path, **requested))['id']}/update"
+        requested = {}
     field, gone = await named(api, what)
     before = (await api.http.get(f"/{kind}")).json()
 
@@ -77,7 +77,7 @@ async def test_it_is_not_used(
 
     resources = getattr(api.management, kind)
     monkeypatch.setattr(resources, "_commits", Meanwhile(api.world.commits, other))
-    answer = await api.http.post(path, json=asked | field)
+    answer = await api.http.post(path, json=requested | field)
     assert (answer.status_code, "has just been deleted" in answer.json()["message"]) == (400, True)
     assert (await api.http.get(f"/{kind}")).json() == before
 

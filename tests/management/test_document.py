@@ -52,8 +52,8 @@ OPERATIONS: list[tuple[str, int, set[int]]] = [
 async def document(api: Managed) -> dict[str, Any]:
     answer = await api.http.get("/openapi.json", headers={"Authorization": ""})
     assert answer.status_code == 200
-    told: dict[str, Any] = answer.json()
-    return told
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 async def test_every_operation_is_named_with_its_answers(document: dict[str, Any]) -> None:
@@ -134,19 +134,19 @@ PUBLISHED_SHAPES = {
 
 
 async def test_generated_clients_keep_their_names(document: dict[str, Any]) -> None:
-    told = {
+    reported = {
         f"{method.upper()} {path}": one
         for path, methods in document["paths"].items()
         for method, one in methods.items()
     }
-    assert {name: told[name]["operationId"] for name in PUBLISHED_IDS} == PUBLISHED_IDS
-    ids = [one["operationId"] for one in told.values()]
+    assert {name: reported[name]["operationId"] for name in PUBLISHED_IDS} == PUBLISHED_IDS
+    ids = [one["operationId"] for one in reported.values()]
     assert len(set(ids)) == len(ids)
-    for name, (asked, answered) in PUBLISHED_SHAPES.items():
-        success = told[name]["responses"]["201" if name == "POST /pods" else "200"]
+    for name, (request, answered) in PUBLISHED_SHAPES.items():
+        success = reported[name]["responses"]["201" if name == "POST /pods" else "200"]
         assert _ref(success["content"]["application/json"]["schema"]) == answered, name
-        if asked:
-            assert _ref(told[name]["requestBody"]["content"]["application/json"]["schema"]) == asked
+        if request:
+            assert _ref(reported[name]["requestBody"]["content"]["application/json"]["schema"]) == request
     shapes = document["components"]["schemas"]
     assert {"Machine", "SavingsPlan", "BillingRecord"} <= shapes.keys()
     assert not [name for name in shapes if name.endswith("Response")]

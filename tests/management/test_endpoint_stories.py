@@ -45,8 +45,8 @@ async def endpoint(api: Managed, **fields: Any) -> dict[str, Any]:
 async def run(api: Managed, made: dict[str, Any], operation: str = "runsync") -> dict[str, Any]:
     answer = await api.http.post(f"{V2}/{made['id']}/{operation}", json={"input": {}})
     assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 def open_jobs(api: Managed) -> int:
@@ -58,8 +58,8 @@ def open_jobs(api: Managed) -> int:
 
 async def told_workers(api: Managed, made: dict[str, Any]) -> list[dict[str, Any]]:
     answer = await api.http.get(f"/endpoints/{made['id']}", params={"includeWorkers": "true"})
-    told: list[dict[str, Any]] = answer.json()["workers"]
-    return told
+    body: list[dict[str, Any]] = answer.json()["workers"]
+    return body
 
 
 @story
@@ -68,12 +68,12 @@ async def test_a_worker_that_does_not_start_shows_its_last_lines_until_it_does()
         made = await endpoint(api, workersMin=1)
         await asyncio.sleep(1.0)
         [spec] = agent.specs.values()
-        said, about = ("Traceback", "ImportError: no name"), (spec.worker, spec.endpoint, spec.version)
+        lines, about = ("Traceback", "ImportError: no name"), (spec.worker, spec.endpoint, spec.version)
         assert "logs" not in (await told_workers(api, made))[0]
-        await agent.report(WorkerState(*about, "unhealthy", "crash loop: ImportError: no name", said))
+        await agent.report(WorkerState(*about, "unhealthy", "crash loop: ImportError: no name", lines))
         await asyncio.sleep(0.1)
         (worker,) = await told_workers(api, made)
-        assert (worker["status"], worker["logs"]) == ("UNHEALTHY", list(said))
+        assert (worker["status"], worker["logs"]) == ("UNHEALTHY", list(lines))
         await agent.report(WorkerState(*about, "ready"))
         await asyncio.sleep(0.1)
         assert "logs" not in (await told_workers(api, made))[0]
@@ -136,8 +136,8 @@ async def test_it_is_deleted_under_load_and_nothing_is_left() -> None:
         await asyncio.sleep(5.0)
         await run(api, made, "run")
         assert (await api.http.delete(f"/endpoints/{made['id']}")).status_code == 204
-        told = await held
-        assert (told["status"], told["reason"]) == ("CANCELLED", "the endpoint was deleted")
+        response = await held
+        assert (response["status"], response["reason"]) == ("CANCELLED", "the endpoint was deleted")
         assert open_jobs(api) == 0
         assert (await api.http.get(f"{V2}/{made['id']}/health")).status_code == 404
         await asyncio.sleep(30.0)
@@ -149,7 +149,7 @@ async def test_it_is_deleted_under_load_and_nothing_is_left() -> None:
 async def test_a_job_that_comes_with_the_deletion_is_not_forgotten() -> None:
     async with at_work() as (api, _):
         large = {"input": {"text": "x" * 1_100_000}}  # put aside before it is stored, which takes a while
-        said: set[str] = set()
+        statuses: set[str] = set()
         for turns in range(30):
             made = await api.made("/endpoints", templateId=await template(api), workersMax=0)
             coming = asyncio.create_task(api.http.post(f"{V2}/{made['id']}/run", json=large))
@@ -157,9 +157,13 @@ async def test_a_job_that_comes_with_the_deletion_is_not_forgotten() -> None:
                 await asyncio.sleep(0)
             assert (await api.http.delete(f"/endpoints/{made['id']}")).status_code == 204
             answer = await coming
-            said.add("accepted" if answer.status_code == 200 else answer.json()["error"].partition(": ")[2])
+            statuses.add(
+                "accepted" if answer.status_code == 200 else answer.json()["error"].partition(": ")[2]
+            )
             assert open_jobs(api) == 0
-        assert said >= {"accepted", "it was deleted"}, "it was deleted before the job was stored, and after"
+        assert statuses >= {"accepted", "it was deleted"}, (
+            "it was deleted before the job was stored, and after"
+        )
 
 
 @story
@@ -175,20 +179,20 @@ async def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_process
 
 @story
 async def test_what_a_node_reported_may_be_named_also_when_it_is_away() -> None:
-    told = {"gpuTypeIds": ["A new GPU"], "dataCenterIds": ["HERE-1"], "minCudaVersion": "14.1"}
+    names = {"gpuTypeIds": ["A new GPU"], "dataCenterIds": ["HERE-1"], "minCudaVersion": "14.1"}
     async with managed() as api, asyncio.TaskGroup() as tasks:
         made = await endpoint(api)
         path = f"/endpoints/{made['id']}"
-        for field, value in told.items():
+        for field, value in names.items():
             assert (await api.http.patch(path, json={field: value})).status_code == 400
         agent = api.world.agent()
         gpu = Device(uuid="GPU-1", kind="gpu", name="A new GPU")
         await agent.connect(tasks, devices=[gpu], facts={"data_center": "HERE-1", "cuda": "14.1"})
-        changed = await api.http.patch(path, json=told)
-        assert {field: changed.json()[field] for field in told} == told
+        changed = await api.http.patch(path, json=names)
+        assert {field: changed.json()[field] for field in names} == names
         await agent.leaves()
         await api.again()
-        assert (await api.http.patch(path, json={"gpuCount": 2} | told)).status_code == 200
+        assert (await api.http.patch(path, json={"gpuCount": 2} | names)).status_code == 200
 
 
 @story

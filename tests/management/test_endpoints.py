@@ -23,7 +23,7 @@ async def made(api: Managed, **fields: Any) -> dict[str, Any]:
 
 
 async def test_defaults_are_shown(api: Managed) -> None:
-    told = await made(api, name="e")
+    body = await made(api, name="e")
     defaults = {
         "name": "e",
         "type": "QUEUE",
@@ -42,21 +42,21 @@ async def test_defaults_are_shown(api: Managed) -> None:
         "env": {},
         "networkVolumeIds": [],
     }
-    assert {name: told[name] for name in defaults} == defaults
-    assert "EU-RO-1" in told["dataCenterIds"]
-    assert told["createdAt"].endswith("Z")
+    assert {name: body[name] for name in defaults} == defaults
+    assert "EU-RO-1" in body["dataCenterIds"]
+    assert body["createdAt"].endswith("Z")
 
 
 async def test_a_list_holds_those_of_the_file_too(api: Managed) -> None:
-    told = await made(api)
+    body = await made(api)
     listed = (await api.http.get("/endpoints")).json()
-    assert [(one["id"], one["origin"]) for one in listed] == [("echo", "file"), (told["id"], "api")]
+    assert [(one["id"], one["origin"]) for one in listed] == [("echo", "file"), (body["id"], "api")]
 
 
 @pytest.mark.parametrize(("method", "path"), [("PATCH", ""), ("POST", "/update")])
 async def test_in_place_changes_make_no_version_and_others_do(api: Managed, method: str, path: str) -> None:
-    told = await made(api)
-    address = f"/endpoints/{told['id']}{path}"
+    body = await made(api)
+    address = f"/endpoints/{body['id']}{path}"
     in_place = {
         "executionTimeoutMs": 60_000,
         "flashboot": True,
@@ -68,12 +68,12 @@ async def test_in_place_changes_make_no_version_and_others_do(api: Managed, meth
         "workersMin": 1,
     }
     changed = (await api.http.request(method, address, json=in_place)).json()
-    assert changed == told | in_place
+    assert changed == body | in_place
     again = (await api.http.request(method, address, json={"gpuCount": 1})).json()
     assert again["version"] == 1, "nothing changed"
     anew = (await api.http.request(method, address, json={"gpuTypeIds": ["NVIDIA A40"]})).json()
     assert (anew["version"], anew["gpuTypeIds"]) == (2, ["NVIDIA A40"])
-    assert (await api.http.get(f"/endpoints/{told['id']}")).json() == anew
+    assert (await api.http.get(f"/endpoints/{body['id']}")).json() == anew
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ async def test_in_place_changes_make_no_version_and_others_do(api: Managed, meth
     ids=lambda change: next(iter(change)),
 )
 async def test_everything_else_makes_a_version(api: Managed, change: dict[str, Any]) -> None:
-    told = await made(api)
-    changed = (await api.http.patch(f"/endpoints/{told['id']}", json=change)).json()
+    body = await made(api)
+    changed = (await api.http.patch(f"/endpoints/{body['id']}", json=change)).json()
     assert changed["version"] == 2
     assert {name: changed[name] for name in change} == change
 
 
 async def test_a_changed_template_makes_versions_of_its_endpoints(api: Managed) -> None:
-    told = await made(api)
+    body = await made(api)
     for change, version in [
         ({"readme": "words", "name": "new", "isPublic": True, "volumeInGb": 1, "volumeMountPath": "/v"}, 1),
         ({"env": {"MODE": "fast"}}, 2),
@@ -106,46 +106,46 @@ async def test_a_changed_template_makes_versions_of_its_endpoints(api: Managed) 
         ({"ports": ["80/http"]}, 3),
         ({"concurrency": 4}, 4),
     ]:
-        answer = await api.http.patch(f"/templates/{told['templateId']}", json=change)
+        answer = await api.http.patch(f"/templates/{body['templateId']}", json=change)
         assert answer.status_code == 200, answer.text
-        now = (await api.http.get(f"/endpoints/{told['id']}")).json()
+        now = (await api.http.get(f"/endpoints/{body['id']}")).json()
         assert now["version"] == version, change
     assert now["env"] == {"MODE": "fast"}
 
 
 async def test_a_bound_template_is_kept_and_hidden_from_plain_lists(api: Managed) -> None:
-    told = await made(api)
-    path = f"/templates/{told['templateId']}"
+    body = await made(api)
+    path = f"/templates/{body['templateId']}"
     refused = await api.http.delete(path)
-    assert (refused.status_code, told["id"] in refused.json()["message"]) == (400, True)
+    assert (refused.status_code, body["id"] in refused.json()["message"]) == (400, True)
     assert (await api.http.get("/templates")).json() == []
     bound = await api.http.get("/templates", params={"includeEndpointBoundTemplates": "true"})
-    assert [one["id"] for one in bound.json()] == [told["templateId"]]
+    assert [one["id"] for one in bound.json()] == [body["templateId"]]
 
-    assert (await api.http.delete(f"/endpoints/{told['id']}")).status_code == 204
+    assert (await api.http.delete(f"/endpoints/{body['id']}")).status_code == 204
     assert (await api.http.delete(path)).status_code == 204
 
 
 async def test_what_is_included_is_requested(api: Managed) -> None:
-    told = await made(api)
-    path = f"/endpoints/{told['id']}"
+    body = await made(api)
+    path = f"/endpoints/{body['id']}"
     assert not {"template", "workers"} & (await api.http.get(path)).json().keys()
     more = (await api.http.get(path, params={"includeTemplate": "true", "includeWorkers": "true"})).json()
-    assert (more["template"]["id"], more["workers"]) == (told["templateId"], [])
+    assert (more["template"]["id"], more["workers"]) == (body["templateId"], [])
 
 
 async def test_it_survives_another_control_process(api: Managed) -> None:
-    told = await made(api, workersMin=1, flashboot=True, gpuTypeIds=["NVIDIA A40"])
+    body = await made(api, workersMin=1, flashboot=True, gpuTypeIds=["NVIDIA A40"])
     await api.again()
-    assert (await api.http.get(f"/endpoints/{told['id']}")).json() == told
-    changed = await api.http.patch(f"/endpoints/{told['id']}", json={"workersMax": 9})
-    assert changed.json() == told | {"workersMax": 9}
+    assert (await api.http.get(f"/endpoints/{body['id']}")).json() == body
+    changed = await api.http.patch(f"/endpoints/{body['id']}", json={"workersMax": 9})
+    assert changed.json() == body | {"workersMax": 9}
 
 
 async def test_a_cpu_endpoint_is_one(api: Managed) -> None:
-    told = await made(api, computeType="CPU", cpuFlavorIds=["cpu3c", "cpu5g"], vcpuCount=8)
-    assert (told["computeType"], told["instanceIds"]) == ("CPU", ["cpu3c-8-16", "cpu5g-8-32"])
-    stored = api.plane.endpoints.by_id.get(told["id"])
+    body = await made(api, computeType="CPU", cpuFlavorIds=["cpu3c", "cpu5g"], vcpuCount=8)
+    assert (body["computeType"], body["instanceIds"]) == ("CPU", ["cpu3c-8-16", "cpu5g-8-32"])
+    stored = api.plane.endpoints.by_id.get(body["id"])
     assert stored is not None
     assert (stored.run.needs.compute, stored.run.needs.vcpus) == ("CPU", 8)
 
@@ -161,24 +161,24 @@ async def test_an_endpoint_of_the_file_is_the_files_to_change(api: Managed) -> N
 
 
 async def test_a_deleted_endpoints_jobs_end(api: Managed) -> None:
-    told = await made(api)
-    url = f"{V2}/{told['id']}"
+    body = await made(api)
+    url = f"{V2}/{body['id']}"
     job = (await api.http.post(f"{url}/run", json={"input": {}})).json()["id"]
-    assert (await api.http.delete(f"/endpoints/{told['id']}")).status_code == 204
+    assert (await api.http.delete(f"/endpoints/{body['id']}")).status_code == 204
 
     assert (await api.http.get(f"{url}/status/{job}")).status_code == 404
     assert (await api.http.post(f"{url}/run", json={"input": {}})).status_code == 404
     row = api.world.store.writer.run("SELECT state, reason FROM jobs WHERE id = :id", {"id": job}).fetchone()
     assert tuple(row) == ("CANCELLED", "the endpoint was deleted")
-    again = await api.http.delete(f"/endpoints/{told['id']}")
+    again = await api.http.delete(f"/endpoints/{body['id']}")
     assert (again.status_code, "was deleted" in again.json()["message"]) == (404, True)
     assert (await api.http.get("/endpoints")).json()[0]["id"] == "echo"
 
 
 async def test_a_load_balancing_endpoint_is_listed_and_takes_no_jobs(api: Managed) -> None:
-    told = await made(api, type="LOAD_BALANCER")
-    assert told["type"] == "LOAD_BALANCER"
-    refused = await api.http.post(f"{V2}/{told['id']}/run", json={"input": {}})
+    body = await made(api, type="LOAD_BALANCER")
+    assert body["type"] == "LOAD_BALANCER"
+    refused = await api.http.post(f"{V2}/{body['id']}/run", json={"input": {}})
     assert (refused.status_code, "load balancing is not served yet" in refused.text) == (400, True)
 
 
@@ -191,8 +191,8 @@ async def test_a_local_path_must_be_in_the_roots(tmp_path: Path) -> None:
     settings = PlaneSettings(local_roots=(str(handler.parent),), local_base=str(tmp_path))
     async with managed(settings=settings) as api:
         made_from = await template(api, imageName="local:roots/echo.py:handler")
-        told = await api.made("/endpoints", templateId=made_from)
-        stored = api.plane.endpoints.by_id.get(told["id"])
+        found = await api.made("/endpoints", templateId=made_from)
+        stored = api.plane.endpoints.by_id.get(found["id"])
         assert stored is not None
         assert stored.run.handler == f"{handler}:handler"
         for image in (
@@ -214,9 +214,9 @@ async def test_a_volume_is_named_by_either_field_and_unset_by_null(api: Managed)
         (await api.made("/networkvolumes", name=name, size=1, dataCenterId="EU-RO-1"))["id"]
         for name in ("one", "other")
     ]
-    told = await made(api, networkVolumeId=one)
-    path = f"/endpoints/{told['id']}"
-    assert (told["networkVolumeId"], told["networkVolumeIds"]) == (one, [one])
+    body = await made(api, networkVolumeId=one)
+    path = f"/endpoints/{body['id']}"
+    assert (body["networkVolumeId"], body["networkVolumeIds"]) == (one, [one])
     changed = (await api.http.patch(path, json={"networkVolumeIds": [other]})).json()
     assert (changed["networkVolumeId"], changed["version"]) == (other, 2)
     refused = await api.http.patch(path, json={"networkVolumeIds": [one, other]})
@@ -226,19 +226,19 @@ async def test_a_volume_is_named_by_either_field_and_unset_by_null(api: Managed)
 
 
 async def test_what_has_no_default_is_unset_by_null(api: Managed) -> None:
-    told = await made(api, gpuMemoryMb=16_000, minCudaVersion="12.1")
-    path = f"/endpoints/{told['id']}"
+    body = await made(api, gpuMemoryMb=16_000, minCudaVersion="12.1")
+    path = f"/endpoints/{body['id']}"
     changed = (await api.http.patch(path, json={"gpuMemoryMb": None, "minCudaVersion": None})).json()
     assert not {"gpuMemoryMb", "minCudaVersion"} & changed.keys()
     assert (await api.http.patch(path, json={"gpuCount": None})).status_code == 400
 
 
 async def test_another_template_is_taken_at_once(api: Managed) -> None:
-    told = await made(api)
+    body = await made(api)
     other = await template(api, name="u", env={"MODE": "other"})
-    changed = (await api.http.patch(f"/endpoints/{told['id']}", json={"templateId": other})).json()
+    changed = (await api.http.patch(f"/endpoints/{body['id']}", json={"templateId": other})).json()
     assert (changed["templateId"], changed["env"], changed["version"]) == (other, {"MODE": "other"}, 2)
-    assert (await api.http.delete(f"/templates/{told['templateId']}")).status_code == 204
+    assert (await api.http.delete(f"/templates/{body['templateId']}")).status_code == 204
 
 
 async def test_a_secret_is_shown_by_its_name_alone(api: Managed) -> None:
@@ -246,7 +246,7 @@ async def test_a_secret_is_shown_by_its_name_alone(api: Managed) -> None:
     assert answer.status_code == 200
     env = {"URL": "pg://{{ STOKER_SECRET_db }}@host"}
     made_from = await template(api, env=env)
-    told = await api.made("/endpoints", templateId=made_from)
-    shown = await api.http.get(f"/endpoints/{told['id']}?includeTemplate=true&includeWorkers=true")
+    body = await api.made("/endpoints", templateId=made_from)
+    shown = await api.http.get(f"/endpoints/{body['id']}?includeTemplate=true&includeWorkers=true")
     assert (shown.json()["env"], shown.json()["template"]["env"]) == (env, env)
     assert "hunter2" not in shown.text

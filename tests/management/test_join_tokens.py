@@ -29,9 +29,9 @@ async def test_one_token_lets_one_node_in_however_many_come_at_once() -> None:
     async with world() as (w, tasks):
         await token_for(w, 1)
         agents = [w.agent(node=f"n{n}") for n in range(4)]
-        told = await asyncio.gather(*(agent.connect(tasks) for agent in agents))
-        assert sum(one.welcome is not None for one in told) == 1
-        refused = [reason(one) for one in told if one.welcome is None]
+        refusals = await asyncio.gather(*(agent.connect(tasks) for agent in agents))
+        assert sum(one.welcome is not None for one in refusals) == 1
+        refused = [reason(one) for one in refusals if one.welcome is None]
         assert all("used as often as it may be" in why for why in refused)
 
 
@@ -88,9 +88,9 @@ async def test_a_refused_node_spends_nothing_and_an_unknown_caller_learns_nothin
         assert (await w.agent(node="n1").connect(tasks)).welcome is not None
         clone = await w.agent(node="n1", boot="boot-2").connect(tasks)
         assert "is connected already" in reason(clone)
-        stranger = w.agent(node="n1", boot="boot-3")
-        stranger.token = "jt_guessed_0"
-        assert "this join token is not known" in reason(await stranger.connect(tasks))
+        unauthenticated = w.agent(node="n1", boot="boot-3")
+        unauthenticated.token = "jt_guessed_0"
+        assert "this join token is not known" in reason(await unauthenticated.connect(tasks))
         assert (await w.agent(node="n2").connect(tasks)).welcome is not None, "one use was left"
         assert (await w.agent(node="n3").connect(tasks)).welcome is None
 

@@ -62,7 +62,7 @@ async def test_a_join_token_is_made_and_listed_apart(api: Managed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"name": 5}, "name"),
         ({"maxUses": 1}, 'maxUses is for kind "join"; got 1'),
@@ -84,11 +84,11 @@ async def test_a_join_token_is_made_and_listed_apart(api: Managed) -> None:
     ],
 )
 async def test_what_is_no_key_is_refused_by_the_name_of_its_field(
-    api: Managed, body: dict[str, Any], said: str
+    api: Managed, body: dict[str, Any], message: str
 ) -> None:
     answer = await api.http.post("/keys", json=body)
     assert answer.status_code == 400
-    assert said in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
 @pytest.mark.parametrize(

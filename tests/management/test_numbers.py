@@ -86,8 +86,8 @@ def test_every_answer_of_a_pod(vcpus: str, whole: int) -> None:
             for answer in answers:
                 assert answer.status_code in (200, 201), answer.text
                 assert check(answer.text) >= {"costPerHr", "adjustedCostPerHr"}
-                told = answer.json()[0] if isinstance(answer.json(), list) else answer.json()
-                assert (told["vcpuCount"], told["memoryInGb"], told["costPerHr"]) == (whole, 25, 0.18)
+                body = answer.json()[0] if isinstance(answer.json(), list) else answer.json()
+                assert (body["vcpuCount"], body["memoryInGb"], body["costPerHr"]) == (whole, 25, 0.18)
             assert answers[-1].json()[0]["machine"]["cpuCount"] == whole
 
     story()

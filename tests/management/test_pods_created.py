@@ -215,9 +215,9 @@ WRONG = (
 @once
 async def test_whatever_is_wrong_is_named_and_nothing_is_stored() -> None:
     async with joined("node-1") as (api, (agent,), _):
-        for fields, words in WRONG:
+        for fields, message in WRONG:
             why = await refused(api, "/pods", **{"imageName": IMAGE, **fields})
-            assert words in why, (fields, why)
+            assert message in why, (fields, why)
         assert (await api.http.get("/pods")).json() == []
         await agent.listen(0.1)
         assert agent.pods == {}

@@ -74,10 +74,10 @@ def test_the_published_names_are_complete() -> None:
     assert (len(set(GPU_TYPES)), len(set(DATA_CENTERS)), len(set(CUDA_VERSIONS))) == (49, 26, 12)
 
 
-@pytest.mark.parametrize("given", TEMPLATE, ids=_named)
-async def test_of_a_template(api: Managed, given: dict[str, Any]) -> None:
-    made = await api.made("/templates", **{"name": "t", "imageName": IMAGE, **given})
-    assert {name: made[name] for name in given} == given
+@pytest.mark.parametrize("values", TEMPLATE, ids=_named)
+async def test_of_a_template(api: Managed, values: dict[str, Any]) -> None:
+    made = await api.made("/templates", **{"name": "t", "imageName": IMAGE, **values})
+    assert {name: made[name] for name in values} == values
 
 
 async def test_ports_as_one_text(api: Managed) -> None:
@@ -85,11 +85,11 @@ async def test_ports_as_one_text(api: Managed) -> None:
     assert made["ports"] == ["8888/http", "22/tcp"]
 
 
-@pytest.mark.parametrize("given", ENDPOINT, ids=_named)
-async def test_of_an_endpoint(api: Managed, given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("values", ENDPOINT, ids=_named)
+async def test_of_an_endpoint(api: Managed, values: dict[str, Any]) -> None:
     template = await api.made("/templates", name="t", imageName=IMAGE)
-    made = await api.made("/endpoints", templateId=template["id"], **given)
-    assert {name: made[name] for name in given} == given
+    made = await api.made("/endpoints", templateId=template["id"], **values)
+    assert {name: made[name] for name in values} == values
 
 
 async def test_each_name_by_itself(api: Managed) -> None:
@@ -97,9 +97,9 @@ async def test_each_name_by_itself(api: Managed) -> None:
     made = await api.made("/endpoints", templateId=template["id"])
     for field, names in [("minCudaVersion", CUDA_VERSIONS), ("dataCenterIds", DATA_CENTERS)]:
         for name in names:
-            given = {field: name if field == "minCudaVersion" else [name]}
-            changed = await api.http.patch(f"/endpoints/{made['id']}", json=given)
-            assert (changed.status_code, changed.json()[field]) == (200, given[field])
+            values = {field: name if field == "minCudaVersion" else [name]}
+            changed = await api.http.patch(f"/endpoints/{made['id']}", json=values)
+            assert (changed.status_code, changed.json()[field]) == (200, values[field])
 
 
 async def test_zero_is_the_default_of_the_execution_timeout(api: Managed) -> None:

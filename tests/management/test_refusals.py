@@ -39,28 +39,28 @@ def body_of(method: str) -> dict[str, Any]:
     return {"json": {}} if method in ("PATCH", "POST") else {}
 
 
-async def refused(api: Managed, status: int, method: str, path: str, **asked: Any) -> str:
-    answer = await api.http.request(method, path, **asked)
+async def refused(api: Managed, status: int, method: str, path: str, **requested: Any) -> str:
+    answer = await api.http.request(method, path, **requested)
     assert answer.status_code == status, answer.text
-    told = answer.json()
-    assert set(told) == {"error", "message", "status"}
-    assert (told["error"], told["status"]) == (told["message"], status)
-    return str(told["message"])
+    body = answer.json()
+    assert set(body) == {"error", "message", "status"}
+    assert (body["error"], body["status"]) == (body["message"], status)
+    return str(body["message"])
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 async def test_without_a_right_key_nothing_is_shown(api: Managed, method: str, path: str) -> None:
-    for key, words in [("", "no token provided"), ("Bearer sk_000000000000_0", "invalid api key")]:
-        told = await refused(api, 401, method, path, content=b"{", headers={**JSON, "Authorization": key})
-        assert words in told
+    for key, message in [("", "no token provided"), ("Bearer sk_000000000000_0", "invalid api key")]:
+        error = await refused(api, 401, method, path, content=b"{", headers={**JSON, "Authorization": key})
+        assert message in error
 
 
 @pytest.mark.parametrize(("method", "path"), BY_ID)
 async def test_an_id_of_no_form_and_one_of_nobody(api: Managed, method: str, path: str) -> None:
     status = 400 if (method, path) == INVALID else 404
     for wrong in ("someone", "UPPER", "a%20b", "-x", "x" * 64, "%F0%9F%98%80"):
-        told = await refused(api, status, method, path.replace("someone", wrong), **body_of(method))
-        assert repr(unquote(wrong)) in told
+        error = await refused(api, status, method, path.replace("someone", wrong), **body_of(method))
+        assert repr(unquote(wrong)) in error
     assert "NUL" in await refused(api, 400, method, path.replace("someone", "a%00b"), **body_of(method))
 
 
@@ -69,7 +69,7 @@ async def test_a_secret_that_is_not_there(api: Managed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "words"),
+    ("sent", "message"),
     [
         (b"{", "not valid JSON"),
         (b'{"name": NaN}', "not valid JSON"),
@@ -87,14 +87,14 @@ async def test_a_secret_that_is_not_there(api: Managed) -> None:
         (b'{"name": ' + b"9" * 5_000 + b"}", "not valid JSON"),
     ],
 )
-async def test_a_body_that_cannot_be_read(api: Managed, sent: bytes, words: str) -> None:
-    assert words in await refused(api, 400, "POST", "/templates", content=sent, headers=JSON)
+async def test_a_body_that_cannot_be_read(api: Managed, sent: bytes, message: str) -> None:
+    assert message in await refused(api, 400, "POST", "/templates", content=sent, headers=JSON)
 
 
 async def test_a_body_of_another_type(api: Managed) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-        told = await refused(api, 400, "POST", "/templates", content=b"{}", headers={"Content-Type": kind})
-        assert "Content-Type" in told
+        error = await refused(api, 400, "POST", "/templates", content=b"{}", headers={"Content-Type": kind})
+        assert "Content-Type" in error
     typed = {"Content-Type": "Application/JSON; charset=utf-8"}
     assert "name is required" in await refused(api, 400, "POST", "/templates", content=b"{}", headers=typed)
 
@@ -140,13 +140,13 @@ async def test_a_path_that_is_not_there(api: Managed) -> None:
 
 
 async def test_a_question_that_is_not_known(api: Managed) -> None:
-    told = await refused(api, 400, "GET", "/endpoints?includeWorker=true", headers=STRICT)
-    assert told.endswith("is not a known query parameter; allowed: includeTemplate, includeWorkers")
+    error = await refused(api, 400, "GET", "/endpoints?includeWorker=true", headers=STRICT)
+    assert error.endswith("is not a known query parameter; allowed: includeTemplate, includeWorkers")
     assert "includeWorkers" in await refused(api, 400, "GET", "/endpoints?includeWorkers=maybe")
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
+    ("field", "value", "message"),
     [
         ("name", 5, "valid string"),
         ("imageName", "", "at least 1 character"),
@@ -182,23 +182,23 @@ async def test_a_question_that_is_not_known(api: Managed) -> None:
         ("limits", {"memoryMb": 1}, "greater than or equal to 16"),
     ],
 )
-async def test_of_a_template(api: Managed, field: str, value: object, words: str) -> None:
+async def test_of_a_template(api: Managed, field: str, value: object, message: str) -> None:
     body = {"name": "t", "imageName": IMAGE, field: value}
-    told = await refused(api, 400, "POST", "/templates", json=body)
-    assert field.partition(".")[0] in told
-    assert words in told
+    error = await refused(api, 400, "POST", "/templates", json=body)
+    assert field.partition(".")[0] in error
+    assert message in error
 
 
 async def test_a_templates_name_is_taken_once(api: Managed) -> None:
     first = await api.made("/templates", name="t", imageName=IMAGE)
     other = await api.made("/templates", name="u", imageName=IMAGE)
-    told = await refused(api, 400, "POST", "/templates", json={"name": "t", "imageName": IMAGE})
-    assert (first["id"] in told, "name" in told) == (True, True)
+    error = await refused(api, 400, "POST", "/templates", json={"name": "t", "imageName": IMAGE})
+    assert (first["id"] in error, "name" in error) == (True, True)
     await refused(api, 400, "PATCH", f"/templates/{other['id']}", json={"name": "t"})
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
+    ("field", "value", "message"),
     [
         ("name", "n" * 192, "at most 191 characters"),
         ("templateId", "nobody", "there is none"),
@@ -229,18 +229,18 @@ async def test_a_templates_name_is_taken_once(api: Managed) -> None:
         ("gpuCount", 1 << 31, "less than or equal to 2147483647"),
     ],
 )
-async def test_of_an_endpoint(api: Managed, field: str, value: object, words: str) -> None:
+async def test_of_an_endpoint(api: Managed, field: str, value: object, message: str) -> None:
     template = await api.made("/templates", name="t", imageName=IMAGE)
     body = {"templateId": template["id"], field: value}
-    told = await refused(api, 400, "POST", "/endpoints", json=body)
-    assert field in told
-    assert words in told
+    error = await refused(api, 400, "POST", "/endpoints", json=body)
+    assert field in error
+    assert message in error
     assert [one["id"] for one in (await api.http.get("/endpoints")).json()] == ["echo"], "nothing was stored"
     if field in ("type", "computeType"):
         return  # of a new one only
     made = await api.made("/endpoints", templateId=template["id"])
-    told = await refused(api, 400, "PATCH", f"/endpoints/{made['id']}", json={field: value})
-    assert field in told
+    error = await refused(api, 400, "PATCH", f"/endpoints/{made['id']}", json={field: value})
+    assert field in error
     assert (await api.http.get(f"/endpoints/{made['id']}")).json() == made
 
 

@@ -47,7 +47,7 @@ async def test_it_is_used_for_pulls_after_a_restart_too(api: Managed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"name": None}, "name: "),
         ({"username": 7}, "username: "),
@@ -55,10 +55,10 @@ async def test_it_is_used_for_pulls_after_a_restart_too(api: Managed) -> None:
         ({"password": ""}, "password: "),
     ],
 )
-async def test_a_bad_body_names_the_field_and_never_the_password(api: Managed, changes, said) -> None:
+async def test_a_bad_body_names_the_field_and_never_the_password(api: Managed, changes, message) -> None:
     answer = await api.http.post(AUTHS, json=ASKED | changes)
     assert answer.status_code == 400
-    assert said in answer.json()["error"]
+    assert message in answer.json()["error"]
     assert PASSWORD not in answer.text
     assert (await api.http.get(AUTHS)).json() == []
 
@@ -108,9 +108,9 @@ async def test_one_in_use_is_kept(api: Managed) -> None:
 async def test_those_of_the_file_are_seen_used_and_left_alone() -> None:
     login = RegistryAuth("robot", PASSWORD)
     async with managed(settings=PlaneSettings(registries={"ghcr": login})) as api:
-        told = {"id": "ghcr", "name": "ghcr"}
-        assert (await api.http.get(AUTHS)).json() == [told]
-        assert (await api.http.get(f"{AUTHS}/ghcr")).json() == told
+        expected = {"id": "ghcr", "name": "ghcr"}
+        assert (await api.http.get(AUTHS)).json() == [expected]
+        assert (await api.http.get(f"{AUTHS}/ghcr")).json() == expected
         assert await api.management.registries.login("default", "ghcr") == login
         answer = await api.http.delete(f"{AUTHS}/ghcr")
         assert answer.status_code == 400
@@ -121,11 +121,13 @@ async def test_those_of_the_file_are_seen_used_and_left_alone() -> None:
 
 async def test_nothing_ever_shows_the_password(api: Managed, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    told = [await api.http.post(AUTHS, json=ASKED) for _ in range(2)]
-    path = f"{AUTHS}/{told[0].json()['id']}"
-    told += [await api.http.get(AUTHS), await api.http.get(path), await api.http.delete(path)]
-    told.append(await api.http.post(AUTHS, content=json.dumps(ASKED)[:-1]))
-    texts = [str(one.headers) + one.text for one in told] + [record.getMessage() for record in caplog.records]
+    responses = [await api.http.post(AUTHS, json=ASKED) for _ in range(2)]
+    path = f"{AUTHS}/{responses[0].json()['id']}"
+    responses += [await api.http.get(AUTHS), await api.http.get(path), await api.http.delete(path)]
+    responses.append(await api.http.post(AUTHS, content=json.dumps(ASKED)[:-1]))
+    texts = [str(one.headers) + one.text for one in responses] + [
+        record.getMessage() for record in caplog.records
+    ]
     assert not [text for text in texts if PASSWORD in text or "my-username" in text]
     assert PASSWORD not in repr(RegistryAuth("u", PASSWORD))
 
@@ -144,7 +146,7 @@ def test_the_file_holds_no_clear_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["name", "username"])
 async def test_a_password_in_a_wrong_field_is_not_repeated_either(api: Managed, field: str) -> None:
-    for wrong, words in (({"password": PASSWORD}, "an object"), ([PASSWORD], "a list")):
+    for wrong, message in (({"password": PASSWORD}, "an object"), ([PASSWORD], "a list")):
         answer = await api.http.post(AUTHS, json=ASKED | {field: wrong})
-        assert answer.json()["error"] == f"{field}: Input should be a valid string; got {words}"
+        assert answer.json()["error"] == f"{field}: Input should be a valid string; got {message}"
         assert PASSWORD not in (await api.http.get("/audit")).text

@@ -77,14 +77,14 @@ async def test_unknown_ones_and_no_key(api: Managed) -> None:
 
 
 async def test_what_names_a_secret_that_there_is_not(api: Managed) -> None:
-    asked = {"name": "t", "imageName": "ghcr.io/a/b:1", "env": {"HF": "{{ RUNPOD_SECRET_token }}"}}
-    answer = await api.http.post("/templates", json=asked)
+    requested = {"name": "t", "imageName": "ghcr.io/a/b:1", "env": {"HF": "{{ RUNPOD_SECRET_token }}"}}
+    answer = await api.http.post("/templates", json=requested)
     assert answer.status_code == 400
     why, where = answer.json()["error"].split("; ")
     assert why == "env.HF names the secret 'token', and there is none of this name"
     assert where == "store it first, under /v1/secrets/token"
     await put(api, "token")
-    made = await api.made("/templates", **asked)
+    made = await api.made("/templates", **requested)
     assert made["env"] == {"HF": "{{ RUNPOD_SECRET_token }}"}
     answer = await api.http.delete("/secrets/token")
     assert answer.status_code == 400
@@ -97,10 +97,12 @@ async def test_what_names_a_secret_that_there_is_not(api: Managed) -> None:
 
 async def test_nothing_ever_shows_a_value(api: Managed, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    told = [await put(api, "token"), await put(api, "token", VALUE + "2")]
-    told += [await api.http.get("/secrets"), await api.http.get("/secrets/token")]
-    told.append(await api.http.delete("/secrets/token"))
-    texts = [str(one.headers) + one.text for one in told] + [record.getMessage() for record in caplog.records]
+    responses = [await put(api, "token"), await put(api, "token", VALUE + "2")]
+    responses += [await api.http.get("/secrets"), await api.http.get("/secrets/token")]
+    responses.append(await api.http.delete("/secrets/token"))
+    texts = [str(one.headers) + one.text for one in responses] + [
+        record.getMessage() for record in caplog.records
+    ]
     assert not [text for text in texts if VALUE in text]
 
 
@@ -133,8 +135,8 @@ async def test_a_worker_waits_for_its_secret_reports_it_and_gets_it() -> None:
         agent = api.world.agent()
         await agent.connect(tasks)
         await asyncio.sleep(5)
-        told = api.plane.endpoints.find("default", "echo")
-        assert api.plane.scaling.reason(told) == (
+        echo = api.plane.endpoints.find("default", "echo")
+        assert api.plane.scaling.reason(echo) == (
             "no capacity: env.URL names the secret 'db', and there is none of this name"
         )
         assert api.plane.cluster.workers == {}

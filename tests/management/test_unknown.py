@@ -34,12 +34,12 @@ async def body(api: Managed, path: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_fields_of_a_new_one(api: Managed, path: str, caplog: pytest.LogCaptureFixture) -> None:
-    asked = await body(api, path)
+    fields = await body(api, path)
     with caplog.at_level(logging.DEBUG, "stoker.control.management_api.unknown"):
-        refused = await api.http.post(path, json=asked | OTHERS, headers=STRICT)
+        refused = await api.http.post(path, json=fields | OTHERS, headers=STRICT)
         assert (refused.status_code, IGNORED in refused.headers) == (400, False)
         assert refused.json()["error"] == "dockerArgs is not a known field; startSsh is not a known field"
-        made = await api.http.post(path, json=asked | OTHERS)
+        made = await api.http.post(path, json=fields | OTHERS)
     assert made.status_code in (200, 201), made.text
     assert made.headers[IGNORED] == "dockerArgs, startSsh"
     assert caplog.messages == [f"POST /v1{path}: ignored dockerArgs, startSsh"]
@@ -98,8 +98,8 @@ LISTS = (
 
 @pytest.mark.parametrize("path", LISTS)
 async def test_questions(api: Managed, path: str) -> None:
-    asked = await api.http.get(path, params={"page": "2", "_": "1"})
-    assert (asked.status_code, asked.headers[IGNORED]) == (200, "?page, ?_")
+    response = await api.http.get(path, params={"page": "2", "_": "1"})
+    assert (response.status_code, response.headers[IGNORED]) == (200, "?page, ?_")
     refused = await api.http.get(path, params={"page": "2"}, headers=STRICT)
     assert refused.status_code == 400
     assert '"page" is not a known query parameter; allowed:' in refused.json()["error"]
@@ -172,8 +172,8 @@ async def test_odd_names_of_variables_reach_the_worker(api: Managed) -> None:
 @once
 async def test_a_pod_goes_where_the_driver_is_new_enough() -> None:
     async with joined("node-1", facts=FACTS | {"cuda": "12.4"}) as (api, _, _):
-        asked = {"imageName": IMAGE, "minCudaVersion": "12.8"}
-        refused = await api.http.post("/pods", json=asked)
+        requested = {"imageName": IMAGE, "minCudaVersion": "12.8"}
+        refused = await api.http.post("/pods", json=requested)
         assert (refused.status_code, "with CUDA 12.8 or later" in refused.json()["error"]) == (400, True)
-        made = await api.http.post("/pods", json=asked | {"minCudaVersion": "12.4"})
+        made = await api.http.post("/pods", json=requested | {"minCudaVersion": "12.4"})
         assert (made.status_code, IGNORED in made.headers) == (201, False)

@@ -25,8 +25,8 @@ ROOT = {"volumes": "yes: at /runpod-volume"}
 async def attached(api: Managed, volume: str, **fields: Any) -> dict[str, Any]:
     """An endpoint that has it."""
     template = await api.made("/templates", name=f"of {volume}", imageName="ghcr.io/a/b:1", isServerless=True)
-    given = {"templateId": template["id"], "name": "with a volume", "networkVolumeId": volume, **fields}
-    return await api.made("/endpoints", **given)
+    values = {"templateId": template["id"], "name": "with a volume", "networkVolumeId": volume, **fields}
+    return await api.made("/endpoints", **values)
 
 
 async def test_one_is_created_listed_read_grown_and_deleted(api: Managed) -> None:
@@ -64,7 +64,7 @@ async def test_sizes_that_may_be(api: Managed, size: int, method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"size": -1}, "size: "),
         ({"size": 4001}, "size: "),
@@ -76,10 +76,10 @@ async def test_sizes_that_may_be(api: Managed, size: int, method: str) -> None:
         ({"dataCenterId": 7}, "dataCenterId: "),
     ],
 )
-async def test_a_bad_body_names_the_field(api: Managed, changes: dict[str, Any], said: str) -> None:
+async def test_a_bad_body_names_the_field(api: Managed, changes: dict[str, Any], message: str) -> None:
     answer = await api.http.post(VOLUMES, json=ASKED | changes)
     assert answer.status_code == 400
-    assert answer.json()["error"].startswith(said)
+    assert answer.json()["error"].startswith(message)
     assert (await api.http.get(VOLUMES)).json() == []
 
 
@@ -91,20 +91,20 @@ async def test_every_field_is_required(api: Managed, field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"size": 49}, "size may only grow: volume"),
         ({"size": 4001}, "size: "),
         ({"name": 5}, "name: "),
     ],
 )
-async def test_a_bad_change_changes_nothing(api: Managed, changes: dict[str, Any], said: str) -> None:
+async def test_a_bad_change_changes_nothing(api: Managed, changes: dict[str, Any], message: str) -> None:
     made = await api.made(VOLUMES, **ASKED)
     path = f"{VOLUMES}/{made['id']}"
     for method, address in (("PATCH", path), ("POST", f"{path}/update")):
         answer = await api.http.request(method, address, json=changes)
         assert answer.status_code == 400
-        assert answer.json()["error"].startswith(said)
+        assert answer.json()["error"].startswith(message)
     assert (await api.http.get(path)).json() == made
 
 
@@ -165,9 +165,9 @@ class Node:
     async def connect(self, **facts: str) -> None:
         self._note((await self.agent.connect(self.tasks, facts=facts)).desired)
 
-    def _note(self, told: Desired | None) -> None:
-        if told is not None:
-            self.volumes = {spec.volume: spec for spec in told.volumes}
+    def _note(self, reported: Desired | None) -> None:
+        if reported is not None:
+            self.volumes = {spec.volume: spec for spec in reported.volumes}
 
     async def hears(self, seconds: float = 3.0) -> dict[str, VolumeSpec]:
         with suppress(TimeoutError):
@@ -235,12 +235,12 @@ async def test_what_is_measured_is_reported() -> None:
         await node.connect(**ROOT)
         await node.agent.report(VolumeUsed(made["id"], 12_345), VolumeUsed("another", 1))
         await node.hears()
-        told = (await api.http.get(path)).json()
-        assert told["usedBytes"] == 12_345
-        assert told["usedAt"].startswith("1970-01-12T")
+        body = (await api.http.get(path)).json()
+        assert body["usedBytes"] == 12_345
+        assert body["usedAt"].startswith("1970-01-12T")
         await api.http.patch(path, json={"size": 51})
         await api.again()
-        assert (await api.http.get(path)).json() == told | {"size": 51}
+        assert (await api.http.get(path)).json() == body | {"size": 51}
         await node.agent.leaves()
 
 

@@ -19,22 +19,22 @@ async def test_a_worker_has_what_a_pod_has() -> None:
         made = await api.made("/endpoints", name="e", templateId=template["id"], workersMin=1, workersMax=1)
         (worker,) = await agent.ready_workers()
         endpoint = (await api.http.get(f"/endpoints/{made['id']}?includeWorkers=true")).json()
-        (told,) = endpoint["workers"]
-        assert told["id"] == worker
-        assert (told["endpointId"], told["aiApiId"], told["slsVersion"]) == (made["id"], made["id"], 1)
-        assert (told["image"], told["env"], told["containerDiskInGb"]) == (IMAGE, {"A": "b"}, 50)
-        assert (told["vcpuCount"], told["memoryInGb"], told["publicIp"]) == (16, 62, "192.0.2.7")
-        assert (told["costPerHr"], told["adjustedCostPerHr"]) == (0.72, 0.72)
-        assert told["gpu"] == {
+        (shown,) = endpoint["workers"]
+        assert shown["id"] == worker
+        assert (shown["endpointId"], shown["aiApiId"], shown["slsVersion"]) == (made["id"], made["id"], 1)
+        assert (shown["image"], shown["env"], shown["containerDiskInGb"]) == (IMAGE, {"A": "b"}, 50)
+        assert (shown["vcpuCount"], shown["memoryInGb"], shown["publicIp"]) == (16, 62, "192.0.2.7")
+        assert (shown["costPerHr"], shown["adjustedCostPerHr"]) == (0.72, 0.72)
+        assert shown["gpu"] == {
             "id": "NVIDIA GeForce RTX 4090",
             "count": 1,
             "displayName": "RTX 4090",
             "securePrice": 0.72,
         }
         whole = {"dockerStartCmd", "ports", "volumeMountPath", "interruptible", "locked", "savingsPlans"}
-        assert whole <= told.keys()
+        assert whole <= shown.keys()
         listed = (await api.http.get("/pods", params={"includeWorkers": True})).json()
-        assert [(one["id"], one["costPerHr"], one["gpu"]) for one in listed] == [(worker, 0.72, told["gpu"])]
-        assert told.keys() - {"reason"} <= listed[0].keys()
+        assert [(one["id"], one["costPerHr"], one["gpu"]) for one in listed] == [(worker, 0.72, shown["gpu"])]
+        assert shown.keys() - {"reason"} <= listed[0].keys()
         pod = await api.made("/pods", imageName="a/pod:1")
         assert pod["gpu"]["securePrice"] == 0.72

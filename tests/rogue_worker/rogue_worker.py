@@ -93,8 +93,8 @@ def rogue(sock, how):
                 sock.sendall(encode(end)[0])
             elif frame.kind == "run":
                 os.makedirs(about["scratch"], 0o700, exist_ok=True)
-                given = json.loads(frame.body)
-                for what in given["says"] if isinstance(given, dict) else given:
+                job_input = json.loads(frame.body)
+                for what in job_input["says"] if isinstance(job_input, dict) else job_input:
                     took = what.get("took", took)
                     send(sock, what, about)
             elif frame.kind == "took":

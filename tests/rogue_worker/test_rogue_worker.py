@@ -118,8 +118,8 @@ def of_its_fields(kind: str, word: FrameRule) -> Iterator[Row]:
     for name, rule in word.fields.items():
         for what, value in refused(rule):
             literal = type(value) is float and value == float("inf")
-            words = "a frame header is" if literal else f"frame has {name} "
-            yield Row(kind, f"{name} {what}", words, said(kind, word, **{name: value}))
+            message = "a frame header is" if literal else f"frame has {name} "
+            yield Row(kind, f"{name} {what}", message, said(kind, word, **{name: value}))
         if name in ("n", "error", "reason", "url"):
             yield Row(kind, f"no {name}", f"frame has no {name}", said(kind, word, **{name: ...}))
     name = next(iter(word.fields), "attempt")
@@ -217,8 +217,8 @@ class Node:
         assert (outcome.end, outcome.output) == ("completed", b'"next"')
 
     async def rogue(self, how: str, **env: str) -> Any:
-        given = {"PYTHONPATH": str(HERE), "STOKER_ROGUE": how, **env}
-        spec = scripted.worker(f"rogue-{next(self.numbers)}", endpoint="e2", env=given)
+        environment = {"PYTHONPATH": str(HERE), "STOKER_ROGUE": how, **env}
+        spec = scripted.worker(f"rogue-{next(self.numbers)}", endpoint="e2", env=environment)
         await self.control.desire(self.good, spec)
         return spec
 
@@ -252,8 +252,8 @@ async def put_to_it(node: Node, row: Row, logged: pytest.LogCaptureFixture) -> N
     await node.control.worker_is(spec.worker, "ready")
     job = f"job-{next(node.numbers)}"
     says = [row.first, row.says] if row.first else [row.says]
-    given = json.dumps(says).replace("NEIGHBOUR", "good-1").encode()
-    await node.control.assign(scripted.job(job, given, on=spec.worker))
+    job_input = json.dumps(says).replace("NEIGHBOUR", "good-1").encode()
+    await node.control.assign(scripted.job(job, job_input, on=spec.worker))
     await node.serves()
     if row.first is None:
         outcome = await node.control.outcome(job)

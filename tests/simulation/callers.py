@@ -212,11 +212,11 @@ class Caller:
         name = self.request.endpoint
 
         async def poll(plane: Plane) -> bool:
-            told = await plane.queries.poll_stream(named(plane, name), job, 8.0)
-            reader.polls(told)
-            await plane.queries.advance(job, told.cursor)
+            reported = await plane.queries.poll_stream(named(plane, name), job, 8.0)
+            reader.polls(reported)
+            await plane.queries.advance(job, reported.cursor)
             reader.in_doubt = False
-            return told.view.ended
+            return reported.view.ended
 
         while not reader.over:
             try:
@@ -250,9 +250,9 @@ class Reader:
         self.in_doubt = False
         """The last pieces were read, and control may not know it."""
 
-    def fail(self, words: str) -> None:
+    def fail(self, message: str) -> None:
         if self.tale.id not in self.world.witness.poisoned:
-            self.world.witness.fail(f"a reader of {self.tale.id}: {words}")
+            self.world.witness.fail(f"a reader of {self.tale.id}: {message}")
 
     def reads(self, event: StreamEvent) -> None:
         match event.kind:
@@ -274,16 +274,16 @@ class Reader:
         if event.kind != "progress":
             self.last = (event.attempt, event.n)
 
-    def polls(self, told: Any) -> None:
-        for chunk in told.chunks:
+    def polls(self, reported: Any) -> None:
+        for chunk in reported.chunks:
             if chunk.attempt > self.attempt:
                 self.attempt, self.seen = chunk.attempt, 0
             if chunk.attempt == self.attempt and chunk.n < self.seen and self.in_doubt:
                 continue
             self._piece(chunk.attempt, chunk.n)
-        self.in_doubt = bool(told.chunks)
-        if told.view.ended:
-            self.ends(told.view)
+        self.in_doubt = bool(reported.chunks)
+        if reported.view.ended:
+            self.ends(reported.view)
 
     def _piece(self, attempt: int, n: int) -> None:
         if attempt != self.attempt or n != self.seen:
@@ -319,8 +319,8 @@ async def _list(world: World, caller: Caller, name: str) -> None:
     seen: set[str] = set()
     cursor: int | None = None
     for _ in range(20):
-        asked = Listing(limit=5, before=cursor)
-        page = await caller.insist(lambda plane, a=asked: plane.queries.requests(named(plane, name), a))  # type: ignore[misc]
+        request = Listing(limit=5, before=cursor)
+        page = await caller.insist(lambda plane, a=request: plane.queries.requests(named(plane, name), a))  # type: ignore[misc]
         for view in page.views:
             if view.id in seen:
                 world.witness.fail(f"{view.id} is listed twice")

@@ -42,9 +42,9 @@ class Ledger:
             return
         span = report.body
         self._waiting.setdefault(link.number, []).append((report.number, span))
-        said = self._said.setdefault(link.host, {}).setdefault(_key(span), span)
-        if said != span:
-            self._fail(f"{link.host} tells {span}, and told {said} before")
+        reported = self._said.setdefault(link.host, {}).setdefault(_key(span), span)
+        if reported != span:
+            self._fail(f"{link.host} tells {span}, and told {reported} before")
         longest = self.told.setdefault(_key(span), span)
         if replace(span, ended_ms=longest.ended_ms) != longest:
             self._fail(f"{span} was told before as {longest}")

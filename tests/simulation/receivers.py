@@ -53,17 +53,19 @@ class Receivers:
 
     def _heard(self, delivery: str, body: bytes) -> None:
         self.tries[delivery] = self.tries.get(delivery, 0) + 1
-        said = json.loads(body)
-        self.witness.note("webhook {} of {}: {}", delivery, said["id"], said["status"])
+        reported = json.loads(body)
+        self.witness.note("webhook {} of {}: {}", delivery, reported["id"], reported["status"])
         if self.bodies.setdefault(delivery, body) != body:
             self.witness.fail(f"webhook {delivery} said {self.bodies[delivery]!r} and then {body!r}")
-        tale = self.witness.tales[said["id"]]
+        tale = self.witness.tales[reported["id"]]
         job, number = self.witness.deliveries.get(delivery, ("", 0))
         end = tale.ends[number] if job == tale.id else None
-        if end is None or (end.state, end.error) != (said["status"], said.get("error")):
-            self.witness.fail(f"webhook {delivery} of {end} tells {said}, which never was: {tale.ends}")
-        if said["input"]["request"] != tale.request:
-            self.witness.fail(f"webhook {delivery} tells of request {said['input']}, not of {tale.request}")
+        if end is None or (end.state, end.error) != (reported["status"], reported.get("error")):
+            self.witness.fail(f"webhook {delivery} of {end} tells {reported}, which never was: {tale.ends}")
+        if reported["input"]["request"] != tale.request:
+            self.witness.fail(
+                f"webhook {delivery} tells of request {reported['input']}, not of {tale.request}"
+            )
 
     def check(self, tale: Tale, request: Request, *, crashes: bool) -> None:
         """Each end was told; without a crash not once more than it may be tried."""

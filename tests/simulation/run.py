@@ -36,15 +36,15 @@ def one(seed: int) -> tuple[int, str | None]:
 
 def search(first: int, number: int, processes: int) -> int | None:
     """The first seed that fails, as far as the order of the answers tells."""
-    began = said = time.monotonic()
+    began = reported_at = time.monotonic()
     with multiprocessing.get_context("fork").Pool(processes) as pool:
         for done, (seed, violation) in enumerate(pool.imap(one, range(first, first + number), 4), 1):
             now = time.monotonic()
             if violation is not None:
                 pool.terminate()
                 return seed
-            if now - said > EVERY_S:
-                said = now
+            if now - reported_at > EVERY_S:
+                reported_at = now
                 print(f"{done} of {number} seeds hold, {done / (now - began):.1f} seeds/s", flush=True)
     took = time.monotonic() - began
     print(f"{number} seeds from {first} on hold; {number / took:.1f} seeds/s, {took:.1f} s", flush=True)
@@ -55,14 +55,14 @@ def show(seed: int, word: str | None, lines: int) -> bool:
     """Tells one story with its trace; `word` picks the lines. Whether it held."""
     from story import tell
 
-    told = tell(seed, tracing=True)
-    picked = [line for line in told.lines if word is None or word in line]
+    result = tell(seed, tracing=True)
+    picked = [line for line in result.lines if word is None or word in line]
     print("\n".join(picked[-lines:]))
-    print(f"seed {seed}: {told.steps} steps, {told.seconds:.1f} s of its time")
-    if told.violation is not None:
-        print(f"\nSEED {seed} FAILS: {told.violation}")
+    print(f"seed {seed}: {result.steps} steps, {result.seconds:.1f} s of its time")
+    if result.violation is not None:
+        print(f"\nSEED {seed} FAILS: {result.violation}")
         print(f"once more: make simulate N=1 FIRST={seed}")
-    return told.violation is None
+    return result.violation is None
 
 
 def prove(number: int, only: str | None) -> int:
@@ -79,11 +79,11 @@ def prove(number: int, only: str | None) -> int:
     return missed
 
 
-def found_by(asked: tuple[str, int]) -> tuple[str, int, str | None]:
+def found_by(plant_and_seed: tuple[str, int]) -> tuple[str, int, str | None]:
     """The first seed that finds a planted bug, with what it says."""
     from plants import plant
 
-    name, number = asked
+    name, number = plant_and_seed
     for seed in range(number):
         with plant(name):
             _, violation = one(seed)
@@ -101,18 +101,18 @@ def main() -> int:
     parser.add_argument("--plant", help="plant this one bug")
     parser.add_argument("--word", help="of the trace, only the lines with this in them")
     parser.add_argument("--lines", type=int, default=LINES, help="how much of the trace is shown")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     logging.getLogger("stoker").setLevel(logging.ERROR)
     logging.getLogger("stoker").propagate = False
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # tasks of killed processes end unheard
-    if asked.plants or (asked.plant and asked.number > 1):
-        return 1 if prove(asked.number, asked.plant) else 0
-    if asked.number == 1:
-        return 0 if show(asked.first, asked.word, asked.lines) else 1
-    failed = search(asked.first, asked.number, asked.processes)
+    if options.plants or (options.plant and options.number > 1):
+        return 1 if prove(options.number, options.plant) else 0
+    if options.number == 1:
+        return 0 if show(options.first, options.word, options.lines) else 1
+    failed = search(options.first, options.number, options.processes)
     if failed is None:
         return 0
-    show(failed, asked.word, asked.lines)
+    show(failed, options.word, options.lines)
     return 1
 
 

@@ -43,14 +43,14 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     ids=["the first", "the others"],
 )
 def test_the_fixed_seeds_hold(seeds: range) -> None:
-    told = simulate("--first", str(seeds.start), "--number", str(len(seeds)))
-    assert told.returncode == 0, told.stdout + told.stderr
+    result = simulate("--first", str(seeds.start), "--number", str(len(seeds)))
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("seed", ONCE_FAILED, ids=ONCE_FAILED.get)
 def test_seeds_that_failed_once_hold(seed: int) -> None:
-    told = simulate("--first", str(seed), "--number", "1")
-    assert told.returncode == 0, told.stdout + told.stderr
+    result = simulate("--first", str(seed), "--number", "1")
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_a_seed_reproduces_its_story() -> None:
@@ -73,10 +73,10 @@ def test_a_seed_reproduces_its_story() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
 def test_every_planted_bug_is_found() -> None:
-    told = simulate("--plants", "--number", str(PLANTED_SEEDS))
-    print(told.stdout)
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "unexpected keyword" not in told.stdout, "a plant no longer fits what it replaces"
+    result = simulate("--plants", "--number", str(PLANTED_SEEDS))
+    print(result.stdout)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "unexpected keyword" not in result.stdout, "a plant no longer fits what it replaces"
 
 
 def fresh() -> int:
@@ -93,8 +93,8 @@ def fresh() -> int:
 def test_new_seeds_hold() -> None:
     first = fresh()
     print(f"new seeds: make simulate N={NEW_SEEDS} FIRST={first}")
-    told = simulate("--first", str(first), "--number", str(NEW_SEEDS))
-    if told.returncode:
-        print(told.stdout + told.stderr)
-        last = told.stdout.strip().splitlines()[-2:]
+    result = simulate("--first", str(first), "--number", str(NEW_SEEDS))
+    if result.returncode:
+        print(result.stdout + result.stderr)
+        last = result.stdout.strip().splitlines()[-2:]
         pytest.xfail(f"A NEW SEED FAILS; add it to the fixed ones once it is mended: {' '.join(last)}")

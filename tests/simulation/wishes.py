@@ -38,10 +38,10 @@ class Request:
     body: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        given: dict[str, Any] = {"request": self.number, "plan": self.plan}
+        job_input: dict[str, Any] = {"request": self.number, "plan": self.plan}
         if self.pad:
-            given["pad"] = "i" * self.pad
-        self.body = json.dumps(given).encode()
+            job_input["pad"] = "i" * self.pad
+        self.body = json.dumps(job_input).encode()
 
     def script(self, attempt: int) -> dict[str, Any]:
         return self.plan[min(attempt, len(self.plan)) - 1]

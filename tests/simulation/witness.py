@@ -136,13 +136,13 @@ class Witness:
 
     # -- words
 
-    def note(self, words: str, *parts: Any) -> None:
+    def note(self, message: str, *parts: Any) -> None:
         if self.tracing:
-            self.lines.append(f"{self.loop.time():9.3f}  " + words.format(*parts))
+            self.lines.append(f"{self.loop.time():9.3f}  " + message.format(*parts))
 
-    def fail(self, words: str) -> None:
+    def fail(self, message: str) -> None:
         if self.loop.failure is None:
-            self.loop.failure = Violation(f"{words} (at {self.loop.time():.3f} s)")
+            self.loop.failure = Violation(f"{message} (at {self.loop.time():.3f} s)")
 
     # -- the store
 
@@ -154,12 +154,12 @@ class Witness:
         changes, self._pending = self._pending, []
         if not counts:
             return
-        for kind, seq, job, before, now, old, new, expires_at, node, given in changes:
+        for kind, seq, job, before, now, old, new, expires_at, node, times_assigned in changes:
             match kind:
                 case "new":
                     self._new(seq, job, expires_at)
                 case "moved":
-                    self._moved(self.tales[job], before, now, old, new, expires_at, node, given)
+                    self._moved(self.tales[job], before, now, old, new, expires_at, node, times_assigned)
                 case "gone":
                     self._gone(self.tales[job])
                 case "to tell":
@@ -169,8 +169,8 @@ class Witness:
 
     def _new(self, seq: int, job: str, expires_at: float) -> None:
         body, key = self.raw.execute("SELECT body, ref_key FROM inputs WHERE seq = ?", (seq,)).fetchone()
-        given = json.loads(self.read_object(key) if body is None else body)
-        tale = Tale(job, seq, given["request"], expires_at)
+        job_input = json.loads(self.read_object(key) if body is None else body)
+        tale = Tale(job, seq, job_input["request"], expires_at)
         self.tales[job] = self.by_seq[seq] = tale
         self.jobs_of.setdefault(tale.request, []).append(job)
         self.note("{} is new, request {}", job, tale.request)
@@ -179,7 +179,15 @@ class Witness:
         raise NotImplementedError
 
     def _moved(
-        self, tale: Tale, before: str, now: str, old: int, new: int, expires_at: float, node: str, given: int
+        self,
+        tale: Tale,
+        before: str,
+        now: str,
+        old: int,
+        new: int,
+        expires_at: float,
+        node: str,
+        times_assigned: int,
     ) -> None:
         self.note("{} {} -> {}, attempt {} -> {}, node {}", tale.id, before, now, old, new, node)
         tale.expires_at = expires_at
@@ -188,8 +196,8 @@ class Witness:
             self.fail(f"{tale.id} went from attempt {old} to {new} as it went from {before} to {now}")
         if claimed:
             tale.over_at[old] = self.loop.time()
-            self.retried += given > 1
-        tale.state, tale.attempt, tale.given = now, new, given
+            self.retried += times_assigned > 1
+        tale.state, tale.attempt, tale.given = now, new, times_assigned
         if now == before:
             return
         if before in TERMINAL:
@@ -246,18 +254,18 @@ class Witness:
 
     # -- handlers
 
-    def began(self, host: str, key: AttemptKey, beside: int, slots: int) -> None:
+    def began(self, host: str, key: AttemptKey, others: int, slots: int) -> None:
         self.note("{} runs {} attempt {}", host, key.job, key.attempt)
         if key in self.ever_ran:
             self.fail(f"{key} was run a second time, by {host}")
-        if beside >= slots:
-            self.fail(f"{host} gave {key} to a worker that had {beside} of {slots} jobs")
+        if others >= slots:
+            self.fail(f"{host} gave {key} to a worker that had {others} of {slots} jobs")
         self.ever_ran.add(key)
         self.running[key] = (host, self.loop.time())
 
-    def started(self, host: str, worker: str, beside: list[str]) -> None:
-        if beside:
-            self.fail(f"{host} started {worker} on a GPU that {', '.join(beside)} had not left")
+    def started(self, host: str, worker: str, others: list[str]) -> None:
+        if others:
+            self.fail(f"{host} started {worker} on a GPU that {', '.join(others)} had not left")
 
     def left(self, host: str, key: AttemptKey) -> None:
         self.note("{} ends the run of {} attempt {}", host, key.job, key.attempt)
@@ -309,8 +317,8 @@ class Witness:
                 self._check_refusal(link, report.body)
             if isinstance(report.body, Outcome):
                 outcome = report.body
-                told = (outcome.job, outcome.attempt, outcome.end, outcome.error)
-                self.note("{} reports {} attempt {}: {} {}", link.host, *told)
+                reported = (outcome.job, outcome.attempt, outcome.end, outcome.error)
+                self.note("{} reports {} attempt {}: {} {}", link.host, *reported)
                 self.unacked.setdefault(link.number, []).append((report.number, outcome))
                 if outcome.end == "completed":
                     self.made.setdefault(AttemptKey(outcome.job, outcome.attempt), link.host)
@@ -409,9 +417,9 @@ class Witness:
     def _same(self, end: End, view: JobView) -> bool:
         if end.state != "COMPLETED" or view.output is None:
             return True
-        told = json.loads(view.output)
+        reported = json.loads(view.output)
         had = {"request": self.by_id_request(view.id), "attempt": end.attempt}
-        return {name: told.get(name) for name in had} == had
+        return {name: reported.get(name) for name in had} == had
 
     def by_id_request(self, job: str) -> int:
         return self.tales[job].request

@@ -23,11 +23,11 @@ from stoker.worker.frames import Frame
 
 
 class RunWatch(Protocol):
-    def began(self, host: str, key: AttemptKey, beside: int, slots: int) -> None: ...
+    def began(self, host: str, key: AttemptKey, others: int, slots: int) -> None: ...
 
     def left(self, host: str, key: AttemptKey) -> None: ...
 
-    def started(self, host: str, worker: str, beside: list[str]) -> None: ...
+    def started(self, host: str, worker: str, others: list[str]) -> None: ...
 
 
 class Ledger(dict[AttemptKey, Any]):
@@ -58,16 +58,16 @@ class SimProcess(FakeProcess):
         self._jobs = Ledger(host, watch)
 
     def _hand_over(self, frame: Frame) -> None:
-        told = {"ready": "concurrency", "slots": "n"}.get(frame.kind)
-        if told is not None:
+        reported = {"ready": "concurrency", "slots": "n"}.get(frame.kind)
+        if reported is not None:
             assert isinstance(self._watcher, Worker)
             self._jobs.taken = len(self._watcher.running)
-            self._jobs.slots = max(1, min(frame.fields[told], self.spec.concurrency))
+            self._jobs.slots = max(1, min(frame.fields[reported], self.spec.concurrency))
         super()._hand_over(frame)
 
     def _run(self, frame: Frame) -> None:
-        given = json.loads(frame.body)
-        super()._run(replace(frame, body=json.dumps(script_of(given, frame.attempt)).encode()))
+        job_input = json.loads(frame.body)
+        super()._run(replace(frame, body=json.dumps(script_of(job_input, frame.attempt)).encode()))
 
     def close(self) -> None:
         """The descriptors that nobody took."""
@@ -77,11 +77,11 @@ class SimProcess(FakeProcess):
         self._unread.clear()
 
 
-def script_of(given: dict[str, Any], attempt: int) -> dict[str, Any]:
-    plan = given["plan"]
+def script_of(job_input: dict[str, Any], attempt: int) -> dict[str, Any]:
+    plan = job_input["plan"]
     script: dict[str, Any] = dict(plan[min(attempt, len(plan)) - 1])
     script["chunks"] = chunks_of(script, attempt)
-    output = {"request": given["request"], "attempt": attempt, "pad": "p" * script.pop("pad", 0)}
+    output = {"request": job_input["request"], "attempt": attempt, "pad": "p" * script.pop("pad", 0)}
     if script.get("files"):
         output["url"] = {"$file": 0}
     return {**script, "output": output}
@@ -102,8 +102,8 @@ class SimSpawner(FakeSpawner):
         start = self._start_of(spec.endpoint)
         if start.spawn_error is not None:
             raise SpawnFailed(start.spawn_error)
-        beside = [one.spec.worker for one in self.processes if set(one.spec.devices) & set(spec.devices)]
-        self._watch.started(self._host, spec.worker, beside)
+        others = [one.spec.worker for one in self.processes if set(one.spec.devices) & set(spec.devices)]
+        self._watch.started(self._host, spec.worker, others)
         pid = 1000 + len(self.spawned)
         process = SimProcess(pid, spec, start, watcher, self.processes.remove)
         process.watched(self._host, self._watch)

@@ -32,10 +32,10 @@ class Server:
 
     def __init__(self, source: Path) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        given = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__], env={**given, "PYTHONPATH": str(source)}, stdin=theirs
+                [sys.executable, "-P", __file__], env={**environment, "PYTHONPATH": str(source)}, stdin=theirs
             )
         self._statuses: dict[int, int] = {}
         self._told = threading.Condition()

@@ -53,8 +53,8 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[SmallDisk]:
     try:
         subprocess.run(mount, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", b"") or str(error).encode()
-        pytest.skip(f"no disk of its own can be mounted here: {said.decode(errors='replace').strip()}")
+        error_text = getattr(error, "stderr", b"") or str(error).encode()
+        pytest.skip(f"no disk of its own can be mounted here: {error_text.decode(errors='replace').strip()}")
     try:
         yield SmallDisk(folder)
     finally:

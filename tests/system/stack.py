@@ -84,8 +84,8 @@ def until(
     pause, deadline = threading.Event(), time.monotonic() + patience_s
     late = False
     while not done():
-        told = f"; there is {found()}" if late and found else ""
-        assert not late, f"in {patience_s:.0f} s there was never: {what}{told}"
+        detail = f"; there is {found()}" if late and found else ""
+        assert not late, f"in {patience_s:.0f} s there was never: {what}{detail}"
         pause.wait(pause_s)
         late = time.monotonic() >= deadline
 
@@ -156,13 +156,13 @@ class Stack:
 
     def _start(self, command: list[str], name: str, env: dict[str, str]) -> tuple[Process, dict[str, str]]:
         read, write = os.pipe()
-        given = {**os.environ, "PYTHONPATH": str(SOURCE), "STOKER_JOIN_TOKEN": self.join, **env}
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "STOKER_JOIN_TOKEN": self.join, **env}
         with open(self.folder / f"{name}.log", "ab") as log:
             process: Process
             if self.executed:
                 process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "stoker.cli", *command, "--ready-fd", str(write)],
-                    env=given,
+                    env=environment,
                     cwd=self.folder,
                     pass_fds=[write],
                     stdin=subprocess.DEVNULL,
@@ -171,7 +171,7 @@ class Stack:
                 )
             else:
                 command += ["--ready-fd", "3"]
-                process = preloaded(SOURCE).start(command, given, self.folder, log.fileno(), write)
+                process = preloaded(SOURCE).start(command, environment, self.folder, log.fileno(), write)
         setattr(self, name, process)  # at once: whatever happens, `stop` knows of it
         os.close(write)
         with open(read, "rb") as ready:
@@ -248,13 +248,13 @@ class Stack:
 
     # -- calls
 
-    def run(self, endpoint: str, given: dict[str, Any], **more: Any) -> str:
-        answer = self.http.post(f"/{endpoint}/run", json={"input": given, **more})
+    def run(self, endpoint: str, job_input: dict[str, Any], **more: Any) -> str:
+        answer = self.http.post(f"/{endpoint}/run", json={"input": job_input, **more})
         assert answer.status_code == 200, answer.text
         return str(answer.json()["id"])
 
-    def runsync(self, endpoint: str, given: dict[str, Any], **more: Any) -> dict[str, Any]:
-        answer = self.http.post(f"/{endpoint}/runsync?wait=120000", json={"input": given, **more})
+    def runsync(self, endpoint: str, job_input: dict[str, Any], **more: Any) -> dict[str, Any]:
+        answer = self.http.post(f"/{endpoint}/runsync?wait=120000", json={"input": job_input, **more})
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 

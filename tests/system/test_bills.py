@@ -51,8 +51,13 @@ TIMED = queue_endpoint(
 
 def work(n: int, folder: Path) -> dict[str, Any]:
     rng = random.Random(SEED * JOBS + n)
-    given = {"n": n, "ms": rng.randint(5, 150), "letters": rng.randint(0, 999), "dies": rng.random() < 0.01}
-    return given | {"runs": str(folder / "runs")}
+    job_input = {
+        "n": n,
+        "ms": rng.randint(5, 150),
+        "letters": rng.randint(0, 999),
+        "dies": rng.random() < 0.01,
+    }
+    return job_input | {"runs": str(folder / "runs")}
 
 
 def endpoint_of(n: int) -> str:

@@ -34,12 +34,14 @@ class Rest:
     def told(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         answer = self.ask(method, path, body)
         assert answer.status_code == 200, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        found: dict[str, Any] = answer.json()
+        return found
 
     def workers(self, endpoint: str) -> list[dict[str, Any]]:
-        told: list[dict[str, Any]] = self.told("GET", f"/endpoints/{endpoint}?includeWorkers=true")["workers"]
-        return told
+        reported: list[dict[str, Any]] = self.told("GET", f"/endpoints/{endpoint}?includeWorkers=true")[
+            "workers"
+        ]
+        return reported
 
 
 @pytest.mark.slow
@@ -47,8 +49,8 @@ def test_from_creation_to_deletion(stack: Stack) -> None:
     rest = Rest(stack)
     place = os.path.relpath(HANDLERS / "tells_what_it_sees.py", stack.config.parent)
     made_from = rest.told("POST", "/templates", {"name": "t", "imageName": f"local:{place}:handler"})
-    asked = {"templateId": made_from["id"], "name": "e", "workersMin": 1, "workersMax": 2}
-    endpoint = rest.told("POST", "/endpoints", asked)["id"]
+    requested = {"templateId": made_from["id"], "name": "e", "workersMin": 1, "workersMax": 2}
+    endpoint = rest.told("POST", "/endpoints", requested)["id"]
     first = psutil.Process(stack.runsync(endpoint, {})["output"]["pid"])
 
     done = Event()

@@ -27,17 +27,17 @@ def refused(answer: httpx.Response) -> str:
     return answer.text
 
 
-def until_logged(stack: Stack, name: str, words: str, endpoint: str, job: str) -> dict[str, object]:
-    """Waits until a part has logged `words`; returns the job as it is after that."""
+def until_logged(stack: Stack, name: str, message: str, endpoint: str, job: str) -> dict[str, object]:
+    """Waits until a part has logged `message`; returns the job as it is after that."""
 
     def logged() -> bool:
-        if words in stack.log(name):
+        if message in stack.log(name):
             return True
         record = stack.status(endpoint, job)
         assert record["status"] in {"IN_QUEUE", "IN_PROGRESS"}, record
         return False
 
-    until(logged, PATIENCE_S, f"{words!r} in the log of {name}", lambda: stack.end_of_log(name))
+    until(logged, PATIENCE_S, f"{message!r} in the log of {name}", lambda: stack.end_of_log(name))
     return stack.status(endpoint, job)
 
 
@@ -45,21 +45,21 @@ def fill_the_store(stack: Stack) -> tuple[list[str], str]:
     """Submits until the smallest job is refused; returns the ids that were accepted until then, and the
     sentence. A large one is refused while there may be room for what an end needs."""
     accepted = []
-    for given in ({"x": "y" * 4000}, {}):
-        while (answer := stack.http.post("/echo/run", json={"input": given})).status_code == 200:
+    for job_input in ({"x": "y" * 4000}, {}):
+        while (answer := stack.http.post("/echo/run", json={"input": job_input})).status_code == 200:
             accepted.append(answer.json()["id"])
     return accepted, refused(answer)
 
 
 def test_a_full_data_folder_refuses_new_jobs_and_loses_none(tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", OBJECTS_MIB) as disk, running(tmp_path, ECHO, WAITS) as stack:
-        given = {"go": str(tmp_path / "go"), "runs": str(tmp_path / "runs")}
-        job = stack.run("waits", given)
+        job_input = {"go": str(tmp_path / "go"), "runs": str(tmp_path / "runs")}
+        job = stack.run("waits", job_input)
         stack.first_chunk("waits", job)
-        queued = stack.run("waits", given)
+        queued = stack.run("waits", job_input)
         disk.fill()
-        accepted, sentence = fill_the_store(stack)
-        assert "the disk of the data folder is full" in sentence
+        accepted, reason = fill_the_store(stack)
+        assert "the disk of the data folder is full" in reason
         # The handler ends while nothing can be stored: its outcome is not acknowledged, and the agent, whose
         # session ends with that, cannot be taken in again either.
         (tmp_path / "go").touch()

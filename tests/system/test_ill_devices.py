@@ -37,15 +37,15 @@ def device_of(pid: int) -> str:
     return psutil.Process(pid).environ()["CUDA_VISIBLE_DEVICES"]
 
 
-def until_it_waits_for(stack: Stack, job: str, words: str) -> str:
+def until_it_waits_for(stack: Stack, job: str, message: str) -> str:
     """The reason, with these words in it."""
     found = [""]
 
     def said() -> bool:
         found.append(str(stack.status("waits", job).get("reason", "")))
-        return words in found[-1]
+        return message in found[-1]
 
-    until(said, PATIENCE_S, f"a job that waits, with {words!r}", lambda: found[-1])
+    until(said, PATIENCE_S, f"a job that waits, with {message!r}", lambda: found[-1])
     return found[-1]
 
 
@@ -75,9 +75,9 @@ def test_a_gpu_that_falls_off_the_bus_loses_its_job_to_another(tmp_path: Path, d
         driver.tells(f"xid {first[-1]} 79", f"xid {other[-1]} 79")
         until_ill(stack, {first: why, other: why})
         waiting = stack.run("waits", given(tmp_path) | {"go": "/"})
-        told = until_it_waits_for(stack, waiting, "out of placement")
-        assert told.startswith("throttled: no node has a free device: ")
-        assert told.endswith(f"has none free; device GPU-0 is out of placement: {why}, and 1 more")
+        reported = until_it_waits_for(stack, waiting, "out of placement")
+        assert reported.startswith("throttled: no node has a free device: ")
+        assert reported.endswith(f"has none free; device GPU-0 is out of placement: {why}, and 1 more")
         stack.kill("agent")
         driver.tells()
         stack.start_agent()  # the host was mended
@@ -93,7 +93,7 @@ def test_a_killed_workers_memory_is_waited_for(tmp_path: Path, driver: Driver) -
         assert device_of(pid) == "GPU-0"
         driver.tells("error 1 15", f"used 0 {12 * GIB}")
         os.kill(pid, signal.SIGKILL)
-        told = until_it_waits_for(stack, job, "GPU-0 is out of placement")
-        assert "12.0 GiB still in use after its worker ended" in told
+        reported = until_it_waits_for(stack, job, "GPU-0 is out of placement")
+        assert "12.0 GiB still in use after its worker ended" in reported
         driver.tells("error 1 15")
         assert stack.end_of("waits", job)["output"] == {"attempt": 2}

@@ -55,25 +55,25 @@ def web() -> Iterator[Web]:
     made.server.server_close()
 
 
-def output(stack: Stack, endpoint: str, given: dict[str, Any]) -> Any:
-    record = stack.runsync(endpoint, given)
+def output(stack: Stack, endpoint: str, job_input: dict[str, Any]) -> Any:
+    record = stack.runsync(endpoint, job_input)
     assert record["status"] == "COMPLETED", record
     return record["output"]
 
 
 def test_an_input_is_fetched_once_and_kept_over_a_restart(tmp_path: Path, web: Web) -> None:
     with running(tmp_path, PRIVATE_ALLOWED, FETCH, ASYNC) as stack:
-        given = {"url": f"{web.url}/a?sig=hunter2", "media_types": ["text/*"]}
-        first = output(stack, "fetch", given)
+        job_input = {"url": f"{web.url}/a?sig=hunter2", "media_types": ["text/*"]}
+        first = output(stack, "fetch", job_input)
         assert (first["body"], first["path"], first["media_type"]) == (
             "/a?sig=hunter2",
             "input-0.txt",
             "text/plain",
         )
-        assert output(stack, "fetch", given) == first
+        assert output(stack, "fetch", job_input) == first
         stack.kill("agent")
         stack.start_agent()
-        assert output(stack, "fetch", given) == first
+        assert output(stack, "fetch", job_input) == first
         assert web.asked == [("/a?sig=hunter2", None), ("/a?sig=hunter2", '"1"'), ("/a?sig=hunter2", '"1"')]
         many = output(stack, "later", {"urls": [f"{web.url}/{n}" for n in range(5)]})
         assert many["bodies"] == [f"/{n}" for n in range(5)]

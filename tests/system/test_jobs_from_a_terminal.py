@@ -16,10 +16,10 @@ from stack import SOURCE, Stack, queue_endpoint, running
 
 
 def start(stack: Stack, *arguments: str) -> subprocess.Popen[str]:
-    given = {"PYTHONPATH": str(SOURCE), "STOKER_URL": stack.facts["http"], "STOKER_API_KEY": stack.key}
+    environment = {"PYTHONPATH": str(SOURCE), "STOKER_URL": stack.facts["http"], "STOKER_API_KEY": stack.key}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "stoker.cli", "job", *arguments],
-        env={**os.environ, **given},
+        env={**os.environ, **environment},
         cwd=stack.folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -41,12 +41,12 @@ def test_a_failed_job_is_listed_read_about_and_tried_again(tmp_path: Path) -> No
         out, err = job(stack, "run", "tries", "--set", f"go={tmp_path / 'go'}", code=1)
         assert out == ""
         assert 'chunk {"attempt": 1}' in err.splitlines()
-        said = err.splitlines()[-1]
-        assert said.startswith("stoker: job ")
-        assert said.endswith(" ended FAILED: there is no file yet")
+        reported = err.splitlines()[-1]
+        assert reported.startswith("stoker: job ")
+        assert reported.endswith(" ended FAILED: there is no file yet")
 
         ((made, *_),) = [line.split("\t") for line in job(stack, "list", "tries")[0].splitlines()]
-        assert made in said
+        assert made in reported
         assert job(stack, "list", "tries", "--status", "COMPLETED")[0] == ""
         assert job(stack, "logs", "tries", made)[0] == "attempt 1 looks for a file\n"
 
@@ -64,8 +64,8 @@ def test_a_failed_job_is_listed_read_about_and_tried_again(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_control_c_leaves_the_job_running_and_a_purge_takes_what_waits(tmp_path: Path) -> None:
     with running(tmp_path, queue_endpoint("waits", "first_attempt_waits.py")) as stack:
-        given = json.dumps({"go": str(tmp_path / "go"), "runs": str(tmp_path / "runs")})
-        with start(stack, "run", "waits", given) as process:
+        input_json = json.dumps({"go": str(tmp_path / "go"), "runs": str(tmp_path / "runs")})
+        with start(stack, "run", "waits", input_json) as process:
             assert process.stderr is not None
             while not (line := process.stderr.readline()).startswith("chunk"):
                 assert line, "it ended before its handler ran"
@@ -76,7 +76,7 @@ def test_control_c_leaves_the_job_running_and_a_purge_takes_what_waits(tmp_path:
         assert goes_on[:4] == ["job", goes_on[1], "goes", "on;"]
         assert "--from 1-0;" in err
 
-        (tmp_path / "input.json").write_text(given)
+        (tmp_path / "input.json").write_text(input_json)
         once = ("run", "waits", "@input.json", "--no-wait", "--idempotency-key", "once")
         waiting = job(stack, *once)[0].strip()
         assert job(stack, *once)[0].strip() == waiting

@@ -57,10 +57,10 @@ def test_a_node_that_is_seen_connected_stays_so(tmp_path: Path) -> None:
         assert set(watch.since_connected()) == {"connected"}
         assert " is over" not in stack.log("control")
         until(lambda: "connected; devices: " in stack.log("agent"), PATIENCE_S, "what it says then")
-        said = stack.log("agent")
-        joined, began = said.index("this node joined"), said.index("session 1 begins")
-        assert joined < began < said.index("connected; devices: ")
-        assert "not connected" not in said
+        log = stack.log("agent")
+        joined, began = log.index("this node joined"), log.index("session 1 begins")
+        assert joined < began < log.index("connected; devices: ")
+        assert "not connected" not in log
 
         stack.kill("agent")
         stack.join = ""

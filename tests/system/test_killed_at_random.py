@@ -239,8 +239,8 @@ def check_rows(rows: Rows, callers: Callers, records: dict[int, dict[str, Any]])
         if state == "COMPLETED":
             assert attempt == record["output"]["attempt"], "the result is not the last attempt's"
     counted = Counter(state.lower() for state, _ in stored.values())
-    told = dict(rows.ask("SELECT name, SUM(value) FROM counters GROUP BY name"))
-    assert {name: told.get(name, 0) for name in ("completed", "failed", "cancelled")} == {
+    counters = dict(rows.ask("SELECT name, SUM(value) FROM counters GROUP BY name"))
+    assert {name: counters.get(name, 0) for name in ("completed", "failed", "cancelled")} == {
         name: counted[name] for name in ("completed", "failed", "cancelled")
     }
     assert rows.ask("SELECT seq, COUNT(*) FROM results GROUP BY seq HAVING COUNT(*) > 1") == []
@@ -307,8 +307,8 @@ def test_two_thousand_jobs_outlive_kills_at_random(tmp_path: Path) -> None:
 def test_a_killed_grandchild_of_a_worker_costs_nothing_but_itself(tmp_path: Path, orphan: bool) -> None:
     """The worker lives on, and the job ends at its first attempt."""
     with running(tmp_path, queue_endpoint("family", "has_a_grandchild.py")) as stack:
-        given = {"orphan": orphan, "go": str(tmp_path / "go")}
-        job = stack.run("family", given)
+        job_input = {"orphan": orphan, "go": str(tmp_path / "go")}
+        job = stack.run("family", job_input)
         first = stack.first_chunk("family", job)
         grandchild = psutil.Process(first["grandchild"])
         grandchild.kill()
@@ -317,8 +317,8 @@ def test_a_killed_grandchild_of_a_worker_costs_nothing_but_itself(tmp_path: Path
         (tmp_path / "go").touch()
         record = stack.end_of("family", job)
         assert (record["status"], record["output"]) == ("COMPLETED", {"attempt": 1}), record
-        again = stack.run("family", given)
+        again = stack.run("family", job_input)
         second = stack.first_chunk("family", again)
         assert second["worker"] == first["worker"]
         assert stack.http.post(f"/family/cancel/{again}").status_code == 200
-        assert stack.runsync("family", given | {"orphan": True})["status"] == "COMPLETED"
+        assert stack.runsync("family", job_input | {"orphan": True})["status"] == "COMPLETED"

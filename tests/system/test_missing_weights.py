@@ -38,14 +38,14 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
 
 @pytest.mark.slow
 def test_the_command_says_what_is_missing_and_takes_its_job_along(stack: Stack, tmp_path: Path) -> None:
-    with open(tmp_path / "said", "wb") as said:
+    with open(tmp_path / "said", "wb") as log_file:
         command = ["image", "a lighthouse", "-o", "out.png", "--url", stack.facts["http"]]
         image = subprocess.Popen(
             [sys.executable, "-P", "-m", "stoker.cli", *command],
             env={**os.environ, "PYTHONPATH": str(SOURCE), "STOKER_API_KEY": stack.key},
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
-            stderr=said,
+            stderr=log_file,
         )
     try:
         until(
@@ -59,10 +59,10 @@ def test_the_command_says_what_is_missing_and_takes_its_job_along(stack: Stack, 
     finally:
         image.kill()
         image.wait()
-    told = (tmp_path / "said").read_text()
-    assert WHY in told
+    reported = (tmp_path / "said").read_text()
+    assert WHY in reported
     [job] = stack.http.get("/text-to-image/requests").json()["requests"]
     assert job["status"] == "CANCELLED"
-    assert f"stoker: cancelled job {job['id']}" in told
+    assert f"stoker: cancelled job {job['id']}" in reported
     assert not (tmp_path / "weights" / "flux-tiny").exists(), "nothing was made up"
     assert "serves" not in stack.http.get("/text-to-image/health").json()

@@ -186,11 +186,11 @@ def arrived(stack: Stack, job: str) -> int:
     return found
 
 
-def caught_in_an_upload(stack: Stack, given: dict[str, Any], size: int) -> tuple[str, psutil.Process]:
+def caught_in_an_upload(stack: Stack, job_input: dict[str, Any], size: int) -> tuple[str, psutil.Process]:
     """A job, and the object store that holds some of its file and was stopped before the rest came. An upload
     that was over by then is let through, and another job is tried."""
     for _ in range(10):
-        job = stack.run("makes", given)
+        job = stack.run("makes", job_input)
         until(lambda job=job: arrived(stack, job) > 0, 60.0, "something of the upload", pause_s=0.001)  # type: ignore[misc]
         store = object_store(stack)
         assert store is not None
@@ -207,8 +207,8 @@ def caught_in_an_upload(stack: Stack, given: dict[str, Any], size: int) -> tuple
 def test_an_object_store_killed_in_the_middle_of_an_upload_costs_no_second_run(tmp_path: Path) -> None:
     with running(tmp_path, MAKES) as stack:
         made = b"made for 7" * 12_000_000
-        given = {"n": 7, "kind": "file", "times": 12_000_000, "runs": str(tmp_path / "runs")}
-        job, killed = caught_in_an_upload(stack, given, len(made))
+        job_input = {"n": 7, "kind": "file", "times": 12_000_000, "runs": str(tmp_path / "runs")}
+        job, killed = caught_in_an_upload(stack, job_input, len(made))
         assert stack.status("makes", job)["status"] == "IN_PROGRESS"
         killed.kill()
         record = stack.end_of("makes", job)

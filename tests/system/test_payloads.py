@@ -51,8 +51,8 @@ def test_an_output_that_no_frame_can_hold_is_given_as_its_address(stack: Stack) 
     assert place["size"] == size + len('{"text":""}')
     with httpx.stream("GET", place["output_url"], trust_env=False, timeout=FETCH_S) as answer:
         digest = hashlib.sha256()
-        for piece in answer.iter_bytes():
-            digest.update(piece)
+        for chunk in answer.iter_bytes():
+            digest.update(chunk)
     assert digest.hexdigest() == place["sha256"]
     assert stack.runsync("large", {"size": 10})["workerId"] == record["workerId"], "the worker lives on"
 
@@ -73,8 +73,8 @@ def test_large_and_small_pieces_are_streamed_in_their_order(stack: Stack) -> Non
     found: list[tuple[int, int]] = []
     while True:
         answer = stack.http.get(f"/pieces/stream/{job}?wait=60000").json()
-        pieces = [piece["output"] for piece in answer["stream"]]
-        found += [(piece["n"], len(piece["text"])) for piece in pieces]
+        chunks = [chunk["output"] for chunk in answer["stream"]]
+        found += [(chunk["n"], len(chunk["text"])) for chunk in chunks]
         if answer["status"] not in {"IN_QUEUE", "IN_PROGRESS"}:
             break
     assert answer["status"] == "COMPLETED", answer["status"]
@@ -93,8 +93,8 @@ def test_they_come_as_events_too(stack: Stack) -> None:
             word, _, text = line.partition(": ")
             kind = text if word == "event" else kind
             if word == "data" and kind == "chunk":
-                piece = json.loads(text)["output"]
-                found.append((piece["n"], len(piece["text"])))
+                chunk = json.loads(text)["output"]
+                found.append((chunk["n"], len(chunk["text"])))
     assert kind == "end"
     assert found == list(enumerate(PIECES))
 

@@ -46,15 +46,15 @@ def on_one_core() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def picture(stack: Stack, **given: Any) -> tuple[dict[str, Any], bytes]:
-    record = stack.runsync("text-to-image", SMALL | given)
+def picture(stack: Stack, **job_input: Any) -> tuple[dict[str, Any], bytes]:
+    record = stack.runsync("text-to-image", SMALL | job_input)
     assert record["status"] == "COMPLETED", record
     return record, fetched(record["output"]["image_url"]).raise_for_status().content
 
 
 def test_a_prompt_becomes_a_picture_with_previews_on_the_way(stack: Stack, tmp_path: Path) -> None:
-    given = SMALL | {"width": 1024, "height": 1024, "seed": 7, "image_format": "png"}
-    job = stack.run("text-to-image", given)
+    job_input = SMALL | {"width": 1024, "height": 1024, "seed": 7, "image_format": "png"}
+    job = stack.run("text-to-image", job_input)
     chunks: list[dict[str, Any]] = []
     while True:
         poll = stack.http.get(f"/text-to-image/stream/{job}?wait=60000").json()
@@ -86,10 +86,15 @@ def test_a_prompt_becomes_a_picture_with_previews_on_the_way(stack: Stack, tmp_p
     assert (image.size, image.format) == ((1024, 1024), "PNG")
     assert answer.headers["content-type"] == "image/png"
     (tmp_path / "picture.png").write_bytes(answer.content)
-    told = metadata.read(tmp_path / "picture.png")
-    assert told is not None
-    assert (told["seed"], told["steps"], told["pipeline"], told["profile"]) == (7, 4, "flux-tiny", "exact")
-    assert len(told["weights"]) == len("sha256:") + 64
+    reported = metadata.read(tmp_path / "picture.png")
+    assert reported is not None
+    assert (reported["seed"], reported["steps"], reported["pipeline"], reported["profile"]) == (
+        7,
+        4,
+        "flux-tiny",
+        "exact",
+    )
+    assert len(reported["weights"]) == len("sha256:") + 64
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(stack: Stack) -> None:
@@ -109,7 +114,7 @@ def test_jpeg_is_the_default_format(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("job_input", "named"),
     [
         ({"width": 1000}, ["width", "1000", "64"]),
         ({"width": 64}, ["width", "64", "256"]),
@@ -123,10 +128,10 @@ def test_jpeg_is_the_default_format(stack: Stack) -> None:
     ],
 )
 def test_bad_input_is_refused_before_it_is_queued(
-    stack: Stack, given: dict[str, Any], named: list[str]
+    stack: Stack, job_input: dict[str, Any], named: list[str]
 ) -> None:
     for operation in ("run", "runsync"):
-        answer = stack.http.post(f"/text-to-image/{operation}", json={"input": SMALL | given})
+        answer = stack.http.post(f"/text-to-image/{operation}", json={"input": SMALL | job_input})
         assert answer.status_code == 400
         body = answer.json()
         assert body["status"] == "FAILED"
@@ -148,20 +153,22 @@ def test_a_hosted_timeout_reads_failed_with_that_reason(stack: Stack) -> None:
 def test_the_official_openai_clients_make_the_same_pictures(stack: Stack, tmp_path: Path) -> None:
     """`seed` and `num_inference_steps` are ours; the Python client sends such fields as `extra_body`."""
     wanted = [picture(stack, seed=seed)[1] for seed in (7, 8)]
-    given = {"model": "any", "prompt": SMALL["prompt"], "size": "256x256", "n": 2}
+    job_input = {"model": "any", "prompt": SMALL["prompt"], "size": "256x256", "n": 2}
     own = {"seed": 7, "num_inference_steps": 4}
     to = {"endpoint": "text-to-image", "key": stack.key}
     with python_client("openai_python.py", tmp_path / "python", stack.facts["http"], stack.key) as client:
         assert client.ask("models", **to) == ["text-to-image"]
-        made = client.ask("image", **to, given={**given, "response_format": "b64_json", "extra_body": own})
+        made = client.ask(
+            "image", **to, given={**job_input, "response_format": "b64_json", "extra_body": own}
+        )
         assert [Image.open(io.BytesIO(base64.b64decode(one["b64_json"]))).size for one in made] == [
             (256, 256)
         ] * 2
         assert [base64.b64decode(one["b64_json"]) for one in made] == wanted
         with pytest.raises(Raised, match="width must be at least 256, got 200") as raised:
-            client.ask("image", **to, given={**given, "size": "200x256"})
+            client.ask("image", **to, given={**job_input, "size": "200x256"})
         assert raised.value.status == 400
     with javascript_client("openai.mjs", tmp_path / "js", stack.facts["http"], stack.key) as client:
-        made = client.ask("image", **to, given={**given, **own})
+        made = client.ask("image", **to, given={**job_input, **own})
         assert [fetched(one["url"]).content for one in made] == wanted
         assert [one["seed"] for one in made] == [7, 8]

@@ -52,8 +52,12 @@ def test_a_worker_gets_two_gpus_where_it_may_and_others_say_why_they_wait(
         assert sees(stack, "pair", tmp_path) == "GPU-0,GPU-1"
         jobs = {name: stack.run(name, {}) for name in later}
         for name, job in jobs.items():
-            words = WORDS[name]
-            until(lambda name=name, job=job, words=words: words in reason(stack, name, job), 60, words)
+            expected = WORDS[name]
+            until(
+                lambda name=name, job=job, expected=expected: expected in reason(stack, name, job),
+                60,
+                expected,
+            )
         (tmp_path / "go").touch()
 
 
@@ -80,6 +84,6 @@ def test_a_slice_of_a_divided_gpu_is_a_device_of_its_own(
     whole = queue_endpoint("whole", FILE, gpuTypeIds=["Fake 0"], workersMin=0)
     with running(tmp_path, large, whole) as stack:
         assert sees(stack, "large", tmp_path) == "MIG-0-2"
-        job, words = stack.run("whole", {}), "no node has a free GPU of Fake 0: node "
-        until(lambda: words in reason(stack, "whole", job), 60, words)
+        job, message = stack.run("whole", {}), "no node has a free GPU of Fake 0: node "
+        until(lambda: message in reason(stack, "whole", job), 60, message)
         (tmp_path / "go").touch()

@@ -48,8 +48,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def begun(stack: Stack, folder: Path) -> str:
     """A job that its program has begun, and does until there is a file `go` in the folder."""
-    given = {"do": "wait", "begun": str(folder / "begun"), "go": str(folder / "go")}
-    job = stack.run("mixed", given)
+    job_input = {"do": "wait", "begun": str(folder / "begun"), "go": str(folder / "go")}
+    job = stack.run("mixed", job_input)
     until((folder / "begun").exists, 60, "a job that has begun")
     return job
 
@@ -97,17 +97,17 @@ def test_tokens_of_several_jobs_at_once(stack: Stack) -> None:
     jobs = [stack.run("tokens", {"tokens": 5, "pause": 0.05}) for _ in range(4)]
 
     def whole(job: str) -> tuple[list[str], dict[str, Any]]:
-        told: list[str] = []
+        reported: list[str] = []
         while True:
             answer = stack.http.get(f"/tokens/stream/{job}").json()
-            told += [one["output"]["text"] for one in answer["stream"]]
+            reported += [one["output"]["text"] for one in answer["stream"]]
             if answer["status"] not in ("IN_QUEUE", "IN_PROGRESS"):
-                return told, stack.end_of("tokens", job)
+                return reported, stack.end_of("tokens", job)
 
     with ThreadPoolExecutor(4) as threads:
-        for told, record in threads.map(whole, jobs):
-            assert told == [f"token {n}" for n in range(5)]
-            assert [one["text"] for one in record["output"]] == told
+        for reported, record in threads.map(whole, jobs):
+            assert reported == [f"token {n}" for n in range(5)]
+            assert [one["text"] for one in record["output"]] == reported
 
 
 def test_a_fresh_process_for_each_job_loses_none(stack: Stack) -> None:

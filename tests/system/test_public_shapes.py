@@ -38,12 +38,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def streamed(stack: Stack, endpoint: str, job: str) -> list[Any]:
-    told: list[Any] = []
+    reported: list[Any] = []
     while True:
         answer = stack.http.get(f"/{endpoint}/stream/{job}").json()
-        told += [one["output"] for one in answer["stream"]]
+        reported += [one["output"] for one in answer["stream"]]
         if answer["status"] not in ("IN_QUEUE", "IN_PROGRESS"):
-            return told
+            return reported
 
 
 # ---- language models
@@ -61,8 +61,8 @@ def test_tokens_of_an_engine_that_batches(stack: Stack) -> None:
 
 
 def test_openai_requests_pass_through(stack: Stack) -> None:
-    asked = {"model": "tiny", "messages": MESSAGES, "stream": False}
-    record = stack.runsync("llm", {**CHAT, "openai_input": asked})
+    requested = {"model": "tiny", "messages": MESSAGES, "stream": False}
+    record = stack.runsync("llm", {**CHAT, "openai_input": requested})
     assert record["output"][0]["choices"][0]["message"]["content"] == "HELLO"
     record = stack.runsync("llm", {"openai_route": "/v1/models"})
     assert record["output"][0]["data"] == [{"id": "tiny", "object": "model"}]
@@ -70,11 +70,13 @@ def test_openai_requests_pass_through(stack: Stack) -> None:
 
 def test_openai_pieces_stay_text_of_events(stack: Stack) -> None:
     job = stack.run("llm", {**CHAT, "openai_input": {"model": "tiny", "messages": MESSAGES, "stream": True}})
-    told = streamed(stack, "llm", job)
-    assert told[-1] == "data: [DONE]\n\n"
-    words = [json.loads(line.removeprefix("data: "))["choices"][0]["delta"]["content"] for line in told[:-1]]
-    assert words == ["Good", "morning"]
-    assert stack.end_of("llm", job)["output"] == told
+    reported = streamed(stack, "llm", job)
+    assert reported[-1] == "data: [DONE]\n\n"
+    texts = [
+        json.loads(line.removeprefix("data: "))["choices"][0]["delta"]["content"] for line in reported[:-1]
+    ]
+    assert texts == ["Good", "morning"]
+    assert stack.end_of("llm", job)["output"] == reported
 
 
 def test_an_error_that_is_yielded_fails_the_job(stack: Stack) -> None:
@@ -95,13 +97,13 @@ def test_a_picture_in_base64_from_a_model_that_is_loaded_once(stack: Stack) -> N
 
 
 def test_an_input_that_its_schema_refuses(stack: Stack) -> None:
-    for given, words in (
+    for job_input, message in (
         ({"size": 1}, "prompt is a required input"),
         ({"prompt": 7}, "prompt should be"),
     ):
-        record = stack.runsync("pictures", given)
+        record = stack.runsync("pictures", job_input)
         assert record["status"] == "FAILED"
-        assert words in record["error"]
+        assert message in record["error"]
 
 
 def test_progress_and_the_lines_of_its_logger(stack: Stack) -> None:
@@ -110,15 +112,15 @@ def test_progress_and_the_lines_of_its_logger(stack: Stack) -> None:
     assert record["status"] == "COMPLETED"
     assert stack.http.get(f"/pictures/status/{job}").json() == record, "late progress changes nothing"
     lines = stack.http.get(f"/pictures/logs/{job}").json()["logs"][0]["lines"]
-    said = [json.loads(line) for line in lines if line.startswith("{")]
-    assert {"drawing"} <= {one["message"] for one in said if one["requestId"] == job}
+    reported = [json.loads(line) for line in lines if line.startswith("{")]
+    assert {"drawing"} <= {one["message"] for one in reported if one["requestId"] == job}
 
 
 def test_a_worker_that_asks_for_a_fresh_one(stack: Stack) -> None:
-    asks = stack.runsync("pictures", {"prompt": "a", "worker_refresh": True})
+    requests = stack.runsync("pictures", {"prompt": "a", "worker_refresh": True})
     after = stack.runsync("pictures", {"prompt": "b"})
-    assert "refresh_worker" not in asks["output"]
-    assert asks["output"]["loaded_in"] != after["output"]["loaded_in"]
+    assert "refresh_worker" not in requests["output"]
+    assert requests["output"]["loaded_in"] != after["output"]["loaded_in"]
     assert after.get("retries", 0) == 0
 
 

@@ -86,11 +86,11 @@ class Load(threading.Thread):
         until(lambda: len(self.accepted) >= wanted or not self.is_alive(), 60, f"{count} more jobs")
 
     def _submit(self, http: httpx.Client, endpoint: str, number: int) -> str:
-        given = {"ms": self._rng.randint(50, 200), "runs": str(self.stack.folder / "runs")}
+        job_input = {"ms": self._rng.randint(50, 200), "runs": str(self.stack.folder / "runs")}
         while True:
             try:
                 headers = {"Idempotency-Key": f"load-{number}"}
-                answer = http.post(f"/{endpoint}/run", json={"input": given}, headers=headers)
+                answer = http.post(f"/{endpoint}/run", json={"input": job_input}, headers=headers)
             except httpx.TransportError as error:
                 self.refused[type(error).__name__] += 1
             else:

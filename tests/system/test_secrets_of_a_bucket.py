@@ -52,8 +52,8 @@ def test_a_python_handler_has_it_in_its_memory_and_no_file_holds_it(tmp_path: Pa
         secret = bucket["accessSecret"]
         assert stack.runsync("file", {"text": "mine"}, s3Config=bucket)["status"] == "COMPLETED"
         assert " DEBUG " in stack.log("agent")
-        given = {**halves(secret), "announce": str(tmp_path / "go")}
-        job = stack.run("looks", given, s3Config=bucket)
+        job_input = {**halves(secret), "announce": str(tmp_path / "go")}
+        job = stack.run("looks", job_input, s3Config=bucket)
         stack.in_progress("looks", job)
         secret_is_nowhere(stack, secret)
         stack.kill("control")

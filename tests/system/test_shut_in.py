@@ -132,9 +132,9 @@ def test_a_clean_end_leaves_no_keeper(stack: Stack) -> None:
 
 
 def test_no_secret_of_the_platform_is_there_to_read(stack: Stack) -> None:
-    told = given(stack)
-    assert told["parent"] == stack.agent.pid
-    own, agents = told["seen"]
+    reported = given(stack)
+    assert reported["parent"] == stack.agent.pid
+    own, agents = reported["seen"]
     for text in (own, agents):
         assert stack.join not in text
         assert stack.key not in text
@@ -144,7 +144,7 @@ def test_no_secret_of_the_platform_is_there_to_read(stack: Stack) -> None:
 
 
 def test_a_volume_and_the_nodes_record(stack: Stack) -> None:
-    told = given(stack)
+    reported = given(stack)
     assert (stack.folder / "volumes" / "weights" / "written").exists()
     database = next((stack.folder / "data").glob("*.db"))
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
@@ -154,11 +154,11 @@ def test_a_volume_and_the_nodes_record(stack: Stack) -> None:
     for name in ("user", "no_new_privs", "rlimits", "bubblewrap", "cgroups", "memory"):
         assert facts[f"isolation.{name}"].startswith(("yes", "no: "))
     assert facts["isolation.bubblewrap"].startswith("no: "), "workers are the agent's own user"
-    assert ("at /runpod-volume" in facts["volumes"]) == (told["volume"] == "/runpod-volume")
+    assert ("at /runpod-volume" in facts["volumes"]) == (reported["volume"] == "/runpod-volume")
 
 
 def test_half_of_a_choice_is_told_in_a_sentence(tmp_path: Path) -> None:
-    for options, sentence in (
+    for options, message in (
         (
             ["--worker-users", "5-2"],
             "--worker-users is a range of user ids like 100000-100999, or auto; got '5-2'",
@@ -171,7 +171,7 @@ def test_half_of_a_choice_is_told_in_a_sentence(tmp_path: Path) -> None:
         with open(tmp_path / "printed", "wb") as printed, open(os.devnull, "wb") as ready:
             ended = preloaded(SOURCE).start(command, env, tmp_path, printed.fileno(), ready.fileno())
         assert ended.wait(60) != 0
-        assert sentence in " ".join((tmp_path / "printed").read_text().split())
+        assert message in " ".join((tmp_path / "printed").read_text().split())
 
 
 def others_run_it() -> bool:

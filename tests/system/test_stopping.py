@@ -24,11 +24,11 @@ def test_a_handler_stuck_in_native_code_ends_timed_out_and_the_next_job_complete
 
 def test_a_cancelled_job_stops_and_its_worker_takes_the_next(tmp_path: Path) -> None:
     with running(tmp_path, queue_endpoint("waits", "first_attempt_waits.py")) as stack:
-        given = {"go": str(tmp_path / "never"), "runs": str(tmp_path / "runs")}
-        job = stack.run("waits", given)
+        job_input = {"go": str(tmp_path / "never"), "runs": str(tmp_path / "runs")}
+        job = stack.run("waits", job_input)
         pid = stack.first_chunk("waits", job)["pid"]
         assert stack.http.post(f"/waits/cancel/{job}").json()["status"] == "CANCELLED"
-        second = stack.run("waits", given | {"go": "/"})
+        second = stack.run("waits", job_input | {"go": "/"})
         assert stack.first_chunk("waits", second)["pid"] == pid
         assert stack.end_of("waits", second)["status"] == "COMPLETED"
         assert stack.end_of("waits", job)["status"] == "CANCELLED"

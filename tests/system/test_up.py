@@ -44,17 +44,17 @@ class Up:
         self.process, self.url = self._start()
 
     def _start(self) -> tuple[subprocess.Popen[bytes], str]:
-        given = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
         read, write = os.pipe()
-        with open(self.folder / "said", "ab") as said:
+        with open(self.folder / "said", "ab") as log_file:
             process = subprocess.Popen(
                 [*COMMAND, *self.options, "--ready-fd", str(write)],
-                env={**given, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"},
+                env={**environment, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"},
                 cwd=self.folder,
                 pass_fds=[write],
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=log_file,
+                stderr=log_file,
                 start_new_session=True,
             )
         os.close(write)
@@ -109,10 +109,10 @@ def up(folder: Path, more: str = "", *options: str) -> Iterator[Up]:
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """One that ends by itself."""
-    given = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
     return subprocess.run(
         [*COMMAND[:4], *arguments],
-        env={**given, "PYTHONPATH": str(SOURCE), "COLUMNS": "400"},
+        env={**environment, "PYTHONPATH": str(SOURCE), "COLUMNS": "400"},
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -262,8 +262,8 @@ def test_killed_in_mid_job_it_starts_again_once_the_old_agent_has_ended(tmp_path
         with ThreadPoolExecutor(1) as aside:
             again = aside.submit(one.again)
             try:
-                words = "another agent is running on"
-                until(lambda: words in text_of(log), 60, words)
+                message = "another agent is running on"
+                until(lambda: message in text_of(log), 60, message)
             finally:
                 old.resume()
             again.result(60)

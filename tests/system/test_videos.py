@@ -59,8 +59,8 @@ def given(files: dict[str, str], **more: Any) -> dict[str, Any]:
     return {"prompt": "a person talks", "size": "480p", **picture_and_voice, **more}
 
 
-def frames_of(film: bytes) -> int:
-    with av.open(io.BytesIO(film)) as opened:
+def frames_of(video: bytes) -> int:
+    with av.open(io.BytesIO(video)) as opened:
         return sum(1 for _ in opened.decode(video=0))
 
 
@@ -90,18 +90,18 @@ def failed(stack: Stack, wanted: dict[str, Any]) -> str:
 
 def test_each_piece_adds_to_what_can_be_played(stack: Stack, stoker: Client, files: dict[str, str]) -> None:
     job = stoker.run(ENDPOINT, given(files, audio=files["two-chunks"])).id
-    film, playable, steps = b"", [], []
+    content, playable, steps = b"", [], []
     for event in stoker.events(ENDPOINT, job):
         if event.kind == "progress":
             steps.append(event.value["output"])
         elif event.kind == "chunk":
-            piece = event.value["output"]["video"]
-            film += base64.b64decode(piece["data"])
-            playable.append((frames_of(film), piece["frame"]))
+            chunk = event.value["output"]["video"]
+            content += base64.b64decode(chunk["data"])
+            playable.append((frames_of(content), chunk["frame"]))
     record = JobRecord.read(event.value)
     assert record.succeeded, record
-    first, told = playable[0]
-    assert 0 < first <= told < 25
+    first, reported = playable[0]
+    assert 0 < first <= reported < 25
     assert [frames for frames, _ in playable] == sorted({frames for frames, _ in playable})
     assert playable[-1] == (25, 25)
     assert {(step["chunks"], step["steps"]) for step in steps} <= {(2, 2)}, (
@@ -124,8 +124,8 @@ def test_a_held_call_waits_as_long_as_a_video_takes(stack: Stack, files: dict[st
     )
     record = answer.json()
     assert (answer.status_code, record["status"]) == (200, "COMPLETED"), record
-    film = fetched(record["output"]["video_url"]).raise_for_status().content
-    assert frames_of(film) == 7, "floor(0.3 s x 25)"
+    video = fetched(record["output"]["video_url"]).raise_for_status().content
+    assert frames_of(video) == 7, "floor(0.3 s x 25)"
 
 
 def test_bad_inputs_are_refused_by_name_and_the_worker_lives_on(stack: Stack, files: dict[str, str]) -> None:

@@ -34,8 +34,8 @@ def _story(stack: Stack, root: Path) -> None:
         assert answer.status_code < 300, answer.text
         return answer.json() if answer.content else None
 
-    asked = {"name": "data", "size": 1, "dataCenterId": "EU-RO-1"}
-    volume = ask("POST", "/networkvolumes", asked)["id"]
+    requested = {"name": "data", "size": 1, "dataCenterId": "EU-RO-1"}
+    volume = ask("POST", "/networkvolumes", requested)["id"]
     (root / "filled").mkdir(mode=0o770)
     (root / "filled" / "kept").write_text("data" * 25_000)
     (root / "filled").rename(root / volume)  # whoever measures it finds all of it

@@ -67,8 +67,8 @@ def secret(stack: Stack) -> str:
     command = [sys.executable, "-P", "-m", "stoker.cli", "key", "webhook-secret"]
     command += ["--data-dir", str(stack.folder / "data"), "--config", str(stack.config)]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    told = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    return told.stdout.strip()
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    return result.stdout.strip()
 
 
 def test_a_receiver_gets_the_record_and_can_check_who_sent_it(tmp_path: Path) -> None:

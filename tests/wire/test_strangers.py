@@ -77,41 +77,41 @@ async def test_logs_are_behind_the_same_door(serving: Any, sessions: Any) -> Non
 
 
 async def test_strangers_are_few_and_hold_up_nobody_who_is_known() -> None:
-    asked: asyncio.Queue[None] = asyncio.Queue()
+    checks: asyncio.Queue[None] = asyncio.Queue()
     answer = asyncio.Event()
 
     async def check(token: str) -> str | None:
         if token != GOOD:
-            asked.put_nowait(None)
+            checks.put_nowait(None)
             await answer.wait()
         return await only_good(token)
 
-    door = UnauthenticatedCallers(check)
-    assert await door.admit(b"jt_good", "ipv4:here:1") is None
+    callers = UnauthenticatedCallers(check)
+    assert await callers.admit(b"jt_good", "ipv4:here:1") is None
     hosts, each = unauthenticated.AT_ONCE // unauthenticated.FROM_ONE, unauthenticated.FROM_ONE
     waiting = []
     for host in range(hosts):
-        waiting += [asyncio.create_task(door.admit(b"no", f"ipv4:10.0.0.{host}:{n}")) for n in range(each)]
+        waiting += [asyncio.create_task(callers.admit(b"no", f"ipv4:10.0.0.{host}:{n}")) for n in range(each)]
         for _ in range(each):
-            await asked.get()
+            await checks.get()
         with pytest.raises(TurnedAway, match="try again"):
-            await door.admit(b"one more of it", f"ipv4:10.0.0.{host}:99")
+            await callers.admit(b"one more of it", f"ipv4:10.0.0.{host}:99")
     with pytest.raises(TurnedAway, match="try again"):
-        await door.admit(b"one more of all", "ipv4:10.0.0.99:1")
-    assert await door.admit(b"jt_good", "ipv4:here:2") is None
+        await callers.admit(b"one more of all", "ipv4:10.0.0.99:1")
+    assert await callers.admit(b"jt_good", "ipv4:here:2") is None
     answer.set()
     assert set(await asyncio.gather(*waiting)) == {"this token is not known"}
-    assert await door.admit(b"one more", "ipv4:10.0.0.1:99") == "this token is not known"
+    assert await callers.admit(b"one more", "ipv4:10.0.0.1:99") == "this token is not known"
 
 
 async def test_many_strangers_are_one_line_of_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unauthenticated, "REFUSED_S", 0.0)
-    door = UnauthenticatedCallers(only_good)
+    callers = UnauthenticatedCallers(only_good)
     with caplog.at_level(logging.INFO):
         for _ in range(20):
-            assert await door.admit(b"no", "there") is not None
+            assert await callers.admit(b"no", "there") is not None
     assert [record.message for record in caplog.records] == [
         "calls of agents not let in: 1, the last from there: this token is not known"
     ]
@@ -122,10 +122,10 @@ async def test_what_is_remembered_of_good_tokens_is_bounded(monkeypatch: pytest.
         return None
 
     monkeypatch.setattr(unauthenticated, "REMEMBERED", 10)
-    door = UnauthenticatedCallers(check)
+    callers = UnauthenticatedCallers(check)
     for n in range(30):
-        assert await door.admit(b"good %d" % n, "here") is None
-    assert len(door._good) == 10
+        assert await callers.admit(b"good %d" % n, "here") is None
+    assert len(callers._good) == 10
 
 
 # ---- who was let in, and says nothing

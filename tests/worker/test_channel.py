@@ -26,9 +26,9 @@ def ends() -> Iterator[tuple[Channel, socket.socket]]:
 
 
 def polled(channel: Channel) -> list[Frame]:
-    heard: list[Frame] = []
-    channel.poll(heard.append)
-    return heard
+    reported: list[Frame] = []
+    channel.poll(reported.append)
+    return reported
 
 
 def test_polling_takes_what_is_there_and_does_not_wait(ends: tuple[Channel, socket.socket]) -> None:
@@ -143,36 +143,38 @@ def test_a_large_piece_waits_until_it_is_taken_and_others_are_heard_meanwhile(
     ends: tuple[Channel, socket.socket],
 ) -> None:
     channel, agent = ends
-    heard: Queue[str] = Queue()
-    piece = Frame("chunk", {"job": "j", "attempt": 1, "n": 4}, bytes(INLINE_MAX + 1))
+    reported: Queue[str] = Queue()
+    chunk = Frame("chunk", {"job": "j", "attempt": 1, "n": 4}, bytes(INLINE_MAX + 1))
     others = [Frame("took", {"job": "j", "attempt": 1, "n": 3}), Frame("cancel"), Frame("run")]
     mine = Frame("took", {"job": "j", "attempt": 1, "n": 4})
-    sending = threading.Thread(target=channel.send_chunk, args=(piece, lambda frame: heard.put(frame.kind)))
+    sending = threading.Thread(
+        target=channel.send_chunk, args=(chunk, lambda frame: reported.put(frame.kind))
+    )
     sending.start()
     agent.recv(1)
     for frame in others:
         agent.sendall(encode(frame)[0])
-    assert [heard.get(timeout=100), heard.get(timeout=100)] == ["cancel", "run"]
+    assert [reported.get(timeout=100), reported.get(timeout=100)] == ["cancel", "run"]
     assert polled(channel) == [], "the sender looks"
     assert sending.is_alive()
     agent.sendall(encode(mine)[0] + encode(Frame("stop"))[0])
     sending.join(100)
-    assert heard.get_nowait() == "stop"
+    assert reported.get_nowait() == "stop"
 
 
 def test_a_piece_that_was_taken_before_its_sender_looked(ends: tuple[Channel, socket.socket]) -> None:
     channel, agent = ends
     agent.sendall(encode(Frame("took", {"job": "j", "attempt": 1, "n": 0}))[0])
     assert polled(channel) == []
-    piece = Frame("chunk", {"job": "j", "attempt": 1, "n": 0}, bytes(INLINE_MAX + 1))
-    channel.send_chunk(piece, lambda frame: None)
+    chunk = Frame("chunk", {"job": "j", "attempt": 1, "n": 0}, bytes(INLINE_MAX + 1))
+    channel.send_chunk(chunk, lambda frame: None)
 
 
 def test_nobody_waits_for_an_agent_that_is_gone(ends: tuple[Channel, socket.socket]) -> None:
     channel, agent = ends
-    piece = Frame("chunk", {"job": "j", "attempt": 1, "n": 0}, bytes(INLINE_MAX + 1))
+    chunk = Frame("chunk", {"job": "j", "attempt": 1, "n": 0}, bytes(INLINE_MAX + 1))
     closing = threading.Thread(target=lambda: (agent.recv(100), agent.close()))
     closing.start()
     with pytest.raises(AgentGone):
-        channel.send_chunk(piece, lambda frame: None)
+        channel.send_chunk(chunk, lambda frame: None)
     closing.join()

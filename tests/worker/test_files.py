@@ -63,7 +63,7 @@ def a_socket(scratch: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "message"),
     [
         (a_symlink, "is a symbolic link; a File must be a regular file"),
         (a_symlink_to_a_good_file, "is a symbolic link"),
@@ -79,10 +79,10 @@ def a_socket(scratch: Path) -> Path:
         (lambda scratch: scratch / ("x" * 300), "cannot be opened: file name too long"),
     ],
 )
-def test_what_is_refused(scratch: Path, make: Callable[[Path], Path], words: str) -> None:
+def test_what_is_refused(scratch: Path, make: Callable[[Path], Path], message: str) -> None:
     with pytest.raises(FileRefused) as caught:
         open_file(File(make(scratch)), str(scratch))
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert str(scratch.parent) not in str(caught.value), "callers read it"
 
 

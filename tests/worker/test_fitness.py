@@ -59,20 +59,20 @@ def test_they_run_in_order_after_setup_and_before_ready(checked: Any, asynchrono
 
 @pytest.mark.parametrize("asynchronous", ["", "async "])
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("how", "message"),
     [
         ("raise OSError('no licence')", "fitness check third: OSError: no licence\nTraceback"),
         ("sys.exit(3)", "fitness check third: SystemExit: the handler called sys.exit(3)"),
     ],
 )
 def test_one_that_fails_keeps_the_worker_from_being_ready(
-    checked: Any, tmp_path: Path, how: str, words: str, asynchronous: str
+    checked: Any, tmp_path: Path, how: str, message: str, asynchronous: str
 ) -> None:
     (tmp_path / "bad").touch()
     agent = checked(how, asynchronous)
     failed = agent.setup()
     assert failed.kind == "setup_failed"
-    assert failed.fields["error"].startswith(words)
+    assert failed.fields["error"].startswith(message)
     assert agent.wait() == 1
     (tmp_path / "bad").unlink()
     assert checked(how, asynchronous).setup().kind == "ready", "and it starts when the cause is repaired"

@@ -41,7 +41,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 def test_any_frames_survive_any_cut(sent: list[Frame], cuts: list[int]) -> None:
     data = b"".join(encode(frame)[0] for frame in sent)
     reader = FrameReader()
-    got = [frame for piece in pieces(data, cuts) for frame in reader.feed(piece)]
+    got = [frame for part in pieces(data, cuts) for frame in reader.feed(part)]
     assert got == sent
 
 
@@ -55,10 +55,10 @@ def test_descriptors_reach_their_own_frames(sent: list[tuple[Frame, bool, bool, 
         body = bytes([number]) * (INLINE_MAX + 1) if large else frame.body
         encoded, fds = encode(Frame(frame.kind, frame.fields, body, fd))
         assert len(encoded) <= 2 * HEADER_MAX
-        first, *rest = [piece for piece in pieces(encoded, cuts) if piece]
+        first, *rest = [part for part in pieces(encoded, cuts) if part]
         got += map(with_body, reader.feed(first, fds))
-        for piece in rest:
-            got += map(with_body, reader.feed(piece))
+        for part in rest:
+            got += map(with_body, reader.feed(part))
         made.append((frame.kind, frame.fields, body, with_fd))
     for number, frame in enumerate(got):
         if frame.fd is not None:
@@ -76,15 +76,15 @@ def test_a_body_goes_by_memfd_only_above_the_inline_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frame", "sentence"),
+    ("frame", "message"),
     [
         (Frame("done", {}, bytes(BODY_MAX + 1)), "a done of 67108865 bytes is over the limit"),
         (Frame("failed", {"error": "x" * HEADER_MAX}, bytes(INLINE_MAX + 1)), "a failed header of 65"),
     ],
     ids=["body", "header"],
 )
-def test_what_is_too_large_is_refused_in_words(frame: Frame, sentence: str) -> None:
-    with pytest.raises(FrameError, match=sentence):
+def test_what_is_too_large_is_refused_in_words(frame: Frame, message: str) -> None:
+    with pytest.raises(FrameError, match=message):
         encode(frame)
 
 
@@ -113,7 +113,7 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "sentence"),
+    ("size", "message"),
     [
         (-1, "a frame announces a body of -1 bytes"),
         (BODY_MAX + 1, "a frame announces a body of 67108865 bytes"),
@@ -122,13 +122,13 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
     ],
 )
 def test_a_body_that_is_not_as_announced_is_refused_and_its_descriptors_closed(
-    size: object, sentence: str
+    size: object, message: str
 ) -> None:
     file, body = os.memfd_create("file"), os.memfd_create("body", os.MFD_ALLOW_SEALING)
     os.write(body, b"12345")
     fcntl.fcntl(body, fcntl.F_ADD_SEALS, SEALS)
     reader = FrameReader()
-    with pytest.raises(FrameError, match=sentence):
+    with pytest.raises(FrameError, match=message):
         list(map(with_body, reader.feed(announced({"t": "file", "fd": 1, "memfd": size}), [file, body])))
     reader.close()
 

@@ -26,18 +26,18 @@ from stoker.worker.testing import LocalJob
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 
 
-def answer(agent: Any, asked: Frame, body: bytes) -> None:
+def answer(agent: Any, requested: Frame, body: bytes) -> None:
     fd = os.memfd_create("answer", os.MFD_CLOEXEC)
     os.write(fd, body)
-    fields = {name: asked.fields[name] for name in ("job", "attempt", "n")}
+    fields = {name: requested.fields[name] for name in ("job", "attempt", "n")}
     digest = hashlib.sha256(body).hexdigest()
     data, fds = encode(Frame("fetched", {**fields, "size": len(body), "sha256": digest}, fd=fd))
     socket.send_fds(agent.sock, [data], fds)
     os.close(fd)
 
 
-def refuse(agent: Any, asked: Frame, reason: str = "not_found", *, retryable: bool = False) -> None:
-    fields = {name: asked.fields[name] for name in ("job", "attempt", "n")}
+def refuse(agent: Any, requested: Frame, reason: str = "not_found", *, retryable: bool = False) -> None:
+    fields = {name: requested.fields[name] for name in ("job", "attempt", "n")}
     agent.send("fetch_failed", reason=reason, error=f"a.test: {reason}", retryable=retryable, **fields)
 
 
@@ -54,12 +54,12 @@ def test_what_was_fetched_is_a_file_of_the_jobs_own(start_worker: Any, slots: in
     agent.run(
         b'{"url": "http://a.test/x?sig=1", "max_bytes": 500, "media_types": ["image/*"], "timeout_s": 3}'
     )
-    asked = agent.next()
-    assert asked.kind == "fetch"
-    assert asked.fields == {
+    request = agent.next()
+    assert request.kind == "fetch"
+    assert request.fields == {
         "job": "j", "attempt": 1, "n": 0, "url": "http://a.test/x?sig=1", "max_bytes": 500, "timeout_s": 3.0,
     }  # fmt: skip
-    answer(agent, asked, PNG)
+    answer(agent, request, PNG)
     assert output(agent.until_end()) == {
         "path": "input-0.png", "body": PNG.decode("latin1"), "size": len(PNG),
         "sha256": hashlib.sha256(PNG).hexdigest(), "media_type": "image/png",
@@ -71,8 +71,8 @@ def test_a_refusal_is_an_error_with_a_reason(start_worker: Any) -> None:
     agent.setup()
     agent.run(b'{"url": "http://a.test/"}')
     refuse(agent, agent.next(), "too_slow", retryable=True)
-    told = {"refused": "a.test: too_slow", "reason": "too_slow", "retryable": True}
-    assert output(agent.until_end()) == told
+    reported = {"refused": "a.test: too_slow", "reason": "too_slow", "retryable": True}
+    assert output(agent.until_end()) == reported
 
 
 def test_a_type_that_is_not_wanted_is_refused_by_its_bytes(start_worker: Any) -> None:
@@ -80,9 +80,9 @@ def test_a_type_that_is_not_wanted_is_refused_by_its_bytes(start_worker: Any) ->
     agent.setup()
     agent.run(b'{"url": "http://a.test/x.png?token=hunter2", "media_types": ["image/*", "audio/wav"]}')
     answer(agent, agent.next(), b"<!DOCTYPE html><html>no such page</html>")
-    told = output(agent.until_end())
-    assert told["reason"] == "wrong_type"
-    assert told["refused"] == "http://a.test/x.png is text/html; expected image/* or audio/wav"
+    found = output(agent.until_end())
+    assert found["reason"] == "wrong_type"
+    assert found["refused"] == "http://a.test/x.png is text/html; expected image/* or audio/wav"
     assert os.listdir(agent.scratch) == []
 
 
@@ -90,11 +90,11 @@ def test_a_cancel_ends_a_fetch(start_worker: Any) -> None:
     agent = start_worker("fetches.py:handler")
     agent.setup()
     agent.run(b'{"url": "http://a.test/"}')
-    asked = agent.next()
+    request = agent.next()
     agent.cancel()
     ended = agent.next()
     assert (ended.kind, ended.fields["error"]) == ("failed", "cancelled: asked")
-    answer(agent, asked, b"too late")
+    answer(agent, request, b"too late")
     agent.run(b'{"url": "http://a.test/"}', job="j2")
     answer(agent, agent.next(), b"in time")
     assert output(agent.until_end())["body"] == "in time"
@@ -121,8 +121,8 @@ def test_threads_of_one_job_fetch_side_by_side(start_worker: Any) -> None:
     agent = start_worker("fetches.py:in_threads")
     agent.setup()
     agent.run(b'{"urls": ["http://a.test/0", "http://a.test/1", "http://a.test/2"]}')
-    asked = [agent.next() for _ in range(3)]
-    for each in reversed(asked):
+    request = [agent.next() for _ in range(3)]
+    for each in reversed(request):
         answer(agent, each, each.fields["url"].encode())
     assert output(agent.until_end()) == [f"http://a.test/{n}" for n in range(3)]
 
@@ -131,24 +131,24 @@ def test_an_asynchronous_handler_fetches_while_its_loop_runs(start_worker: Any) 
     agent = start_worker("fetches.py:handler_async")
     agent.setup(concurrency=2)
     agent.run(b'{"urls": ["http://a.test/0", "http://a.test/1"]}')
-    asked = [agent.next(), agent.next()]
+    request = [agent.next(), agent.next()]
     agent.run(b'{"urls": []}', job="j2")
     assert agent.next().job == "j2", "another job ends meanwhile"
-    for each in reversed(asked):
+    for each in reversed(request):
         answer(agent, each, each.fields["url"].encode())
-    told = output(agent.until_end())
-    assert told["bodies"] == ["http://a.test/0", "http://a.test/1"]
-    assert told["ticks"] > 1
-    assert len(set(told["paths"])) == 2
+    found = output(agent.until_end())
+    assert found["bodies"] == ["http://a.test/0", "http://a.test/1"]
+    assert found["ticks"] > 1
+    assert len(set(found["paths"])) == 2
 
 
 def test_who_stops_waiting_drops_what_comes_later(start_worker: Any) -> None:
     agent = start_worker("fetches.py:handler_async")
     agent.setup()
     agent.run(b'{"url": "http://a.test/", "within": 0.01}')
-    asked = agent.next()
+    request = agent.next()
     assert output(agent.until_end()) == "left"
-    answer(agent, asked, b"too late")
+    answer(agent, request, b"too late")
     agent.run(b'{"urls": []}', job="j2")
     agent.until_end()
     assert _descriptors(agent) == []

@@ -198,9 +198,9 @@ def test_an_output_that_cannot_be_sent_raises() -> None:
 
 
 def test_what_a_device_tells_is_documented() -> None:
-    told = {name for name in dir(Device) if not name.startswith("_")}
+    reported = {name for name in dir(Device) if not name.startswith("_")}
     page = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text()
-    for name in told:
+    for name in reported:
         assert f"`{name}`" in (Device.__doc__ or ""), name
         assert f"`{name}`" in page, name
 
@@ -318,7 +318,7 @@ def test_beside_files_an_output_has_the_limit_of_a_frame() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "quantity", "sentence"),
+    ("metric", "quantity", "message"),
     [
         ("", 1, "a metric's name must be text of 1 to 100 characters, not ''"),
         (5, 1, "a metric's name must be text of 1 to 100 characters, not 5"),
@@ -327,8 +327,8 @@ def test_beside_files_an_output_has_the_limit_of_a_frame() -> None:
         ("pixels", True, "the quantity of pixels must be a whole number from 0, not True"),
     ],
 )
-def test_a_wrong_measure_is_refused_in_words(metric: Any, quantity: Any, sentence: str) -> None:
-    assert LocalJob(lambda job: job.measure(metric, quantity)).run().error == sentence
+def test_a_wrong_measure_is_refused_in_words(metric: Any, quantity: Any, message: str) -> None:
+    assert LocalJob(lambda job: job.measure(metric, quantity)).run().error == message
 
 
 def test_too_many_metrics_are_refused() -> None:

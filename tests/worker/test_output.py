@@ -74,7 +74,7 @@ class Image:
 
 
 @pytest.mark.parametrize(
-    ("value", "sentence"),
+    ("value", "message"),
     [
         (
             {"items": [1, 2, 3, {"x": {1}}]},
@@ -99,10 +99,10 @@ class Image:
         ([1 << 20_000], "output[0] is a whole number too large for JSON"),
     ],
 )
-def test_what_json_cannot_hold_is_named_with_its_place(value: object, sentence: str) -> None:
+def test_what_json_cannot_hold_is_named_with_its_place(value: object, message: str) -> None:
     with pytest.raises(OutputError) as caught:
         encode_value(value, name="output")
-    assert sentence in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_value_that_holds_itself() -> None:
@@ -118,17 +118,17 @@ def test_files_are_numbered_from_where_the_attempt_stands_and_a_repeated_one_is_
     for name in ("a.png", "b"):
         (tmp_path / name).write_text(name)
     first, second = File(tmp_path / "a.png"), File(str(tmp_path / "b"), "text/x", name="named.b")
-    told: list[tuple[str, str, bytes]] = []
+    reported: list[tuple[str, str, bytes]] = []
 
     def hand_over(file: OpenFile) -> int:
         assert not os.get_inheritable(file.fd)
-        told.append((file.name, file.media_type, os.read(file.fd, 10)))
-        return 3 + len(told)
+        reported.append((file.name, file.media_type, os.read(file.fd, 10)))
+        return 3 + len(reported)
 
     value = [first, {"x": (second, first)}]
     body = encode_value(value, name="o", scratch=str(tmp_path), hand_over=hand_over)
     assert json.loads(body) == [{"$file": 4}, {"x": [{"$file": 5}, {"$file": 4}]}]
-    assert told == [("a.png", "image/png", b"a.png"), ("named.b", "text/x", b"b")]
+    assert reported == [("a.png", "image/png", b"a.png"), ("named.b", "text/x", b"b")]
 
 
 def test_a_refused_value_leaves_no_file_open(tmp_path: Path) -> None:

@@ -103,8 +103,8 @@ def test_a_cancel_that_a_thread_hears_while_its_job_begins_is_heard(
     ends: tuple[Channel, socket.socket],
 ) -> None:
     channel, agent = ends
-    told: list[object] = []
-    loop = SyncLoop(channel, told.append, aggregate=False)
+    reported: list[object] = []
+    loop = SyncLoop(channel, reported.append, aggregate=False)
 
     class Meanwhile(deque[Frame]):
         def __iter__(self) -> Iterator[Frame]:
@@ -115,7 +115,7 @@ def test_a_cancel_that_a_thread_hears_while_its_job_begins_is_heard(
     loop._inbox = Meanwhile([RUN, Frame("stop")])
     loop.serve()
     (failed,) = FrameReader().feed(agent.recv(65536))
-    assert (failed.kind, told) == ("failed", [])
+    assert (failed.kind, reported) == ("failed", [])
 
 
 async def test_a_cancel_does_not_overtake_its_run(ends: tuple[Channel, socket.socket]) -> None:

@@ -96,8 +96,8 @@ def raised(outer: BaseException, inner: BaseException, how: str) -> BaseExceptio
 def behind_others(m: Any) -> None:
     for how in ("context", "cause", "none"):
         last = RuntimeError("CUDA out of memory")
-        told = raised(HandlerError("too many pixels"), raised(ValueError("size"), last, how), how)
-        assert judged(m, told) == "memory"
+        reported = raised(HandlerError("too many pixels"), raised(ValueError("size"), last, how), how)
+        assert judged(m, reported) == "memory"
     assert judged(
         m, ExceptionGroup("two", [ValueError("a"), RuntimeError("CUDA error: misaligned address")])
     ) == ("handler")
@@ -127,9 +127,9 @@ def marks_of_outputs(m: Any) -> None:
     assert m.without_refresh_key({"refresh_worker": False, "y": 2}) == ({"y": 2}, False)
     for output in ({"refresh_worker": "weekly"}, {"y": 2}, [True], "refresh_worker", None):
         assert m.without_refresh_key(output) == (output, False)
-    given = {"refresh_worker": True}
-    assert m.without_refresh_key(given) == ({}, True)
-    assert given == {"refresh_worker": True}, "the handler's own object stays"
+    job_input = {"refresh_worker": True}
+    assert m.without_refresh_key(job_input) == ({}, True)
+    assert job_input == {"refresh_worker": True}, "the handler's own object stays"
 
 
 CHECKS = [each_kind, behind_others, the_worst_counts, errors_that_are_broken, marks_of_outputs]
@@ -228,8 +228,8 @@ def agent(start_worker: Any, tmp_path: Path, request: pytest.FixtureRequest) -> 
     return started
 
 
-def both(agent: Any, given: dict[str, Any]) -> tuple[Any, Any]:
-    agent.run(json.dumps(given).encode())
+def both(agent: Any, job_input: dict[str, Any]) -> tuple[Any, Any]:
+    agent.run(json.dumps(job_input).encode())
     return agent.next(), agent.next()
 
 

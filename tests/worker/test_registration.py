@@ -129,7 +129,7 @@ class SetupIsData:
 
 
 @pytest.mark.parametrize(
-    ("target", "sentence"),
+    ("target", "message"),
     [
         (7, "7, not a function or a class; a handler is something that takes one job"),
         (nothing, "nothing() must take the job, and nothing else"),
@@ -146,10 +146,10 @@ class SetupIsData:
         (SetupIsData, "SetupIsData.setup must be a plain method setup(self, device)"),
     ],
 )
-def test_a_wrong_shape_is_refused_in_words(target: Any, sentence: str) -> None:
+def test_a_wrong_shape_is_refused_in_words(target: Any, message: str) -> None:
     with pytest.raises(RegistrationError) as caught:
         register(target)
-    assert sentence in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_mark_sets_aggregate_on_a_function_a_class_or_its_method() -> None:
@@ -203,7 +203,7 @@ def test_a_module_is_loaded_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "sentence"),
+    ("spec", "message"),
     [
         ("echo.py", "'echo.py' names no handler; write it as folder/file.py:attribute or module:attribute"),
         ("echo.py:", "names no handler"),
@@ -217,10 +217,10 @@ def test_a_module_is_loaded_by_its_name() -> None:
         ("{}/does_not_parse.py:handler", "does_not_parse.py cannot be imported: SyntaxError: "),
     ],
 )
-def test_a_handler_that_cannot_be_loaded_is_refused_in_words(spec: str, sentence: str) -> None:
+def test_a_handler_that_cannot_be_loaded_is_refused_in_words(spec: str, message: str) -> None:
     with pytest.raises(RegistrationError) as caught:
         load(spec.format(HANDLERS))
-    assert sentence in str(caught.value)
+    assert message in str(caught.value)
     assert "importlib" not in str(caught.value)
     assert "registration.py" not in str(caught.value)
 

@@ -113,15 +113,15 @@ LARGE = 3_000_000
 
 
 @pytest.mark.parametrize(
-    ("handler", "given"),
+    ("handler", "job_input"),
     [("emits_large.py", {}), ("async_emits_large.py", {}), ("async_emits_large.py", {"from": "thread"})],
 )
 def test_after_a_large_piece_nothing_is_emitted_until_it_is_taken(
-    start_worker: Any, handler: str, given: dict[str, str]
+    start_worker: Any, handler: str, job_input: dict[str, str]
 ) -> None:
     agent = start_worker(f"{handler}:handler")
     agent.setup()
-    agent.run(json.dumps({"sizes": [10, LARGE, 1_100_000, 10], **given}).encode())
+    agent.run(json.dumps({"sizes": [10, LARGE, 1_100_000, 10], **job_input}).encode())
     for n, large in enumerate([False, True, True, False]):
         chunk = agent.next()
         assert (chunk.kind, chunk.fields["n"], len(chunk.body) > CHUNK_INLINE_MAX) == ("chunk", n, large)
@@ -165,7 +165,7 @@ def test_files_of_chunks_are_numbered_on(start_worker: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "words"),
+    ("handler", "message"),
     [
         ("file_symlink.py", "link.txt is a symbolic link; a File must be a regular file"),
         ("file_below_symlink.py", "hostname lies outside the job's scratch folder"),
@@ -179,14 +179,14 @@ def test_files_of_chunks_are_numbered_on(start_worker: Any) -> None:
     ],
 )
 def test_an_output_that_cannot_be_sent_fails_the_job_in_one_sentence(
-    start_worker: Any, handler: str, words: str
+    start_worker: Any, handler: str, message: str
 ) -> None:
     agent = start_worker(f"{handler}:handler")
     agent.setup()
     agent.run()
     failed = agent.next()
     assert (failed.kind, failed.fields["retryable"]) == ("failed", False)
-    assert words in failed.fields["error"]
+    assert message in failed.fields["error"]
     assert "\n" not in failed.fields["error"]
 
 
@@ -262,7 +262,7 @@ def test_the_users_own_models_worker_and_agent_win(start_worker: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "words"),
+    ("handler", "message"),
     [
         ("exits_at_import.py:handler", "exits_at_import.py cannot be imported: SystemExit"),
         ("does_not_parse.py:handler", "SyntaxError"),
@@ -273,11 +273,11 @@ def test_the_users_own_models_worker_and_agent_win(start_worker: Any) -> None:
         ("/nowhere/x.py:handler", "there is no file /nowhere/x.py"),
     ],
 )
-def test_a_worker_that_cannot_start_says_why_and_exits(start_worker: Any, handler: str, words: str) -> None:
+def test_a_worker_that_cannot_start_says_why_and_exits(start_worker: Any, handler: str, message: str) -> None:
     agent = start_worker(handler)
     failed = agent.setup()
     assert failed.kind == "setup_failed"
-    assert words in failed.fields["error"]
+    assert message in failed.fields["error"]
     assert agent.wait() == 1
 
 

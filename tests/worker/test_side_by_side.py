@@ -125,14 +125,14 @@ def test_generators_on_threads_keep_the_order_of_their_pieces(start_worker: Any)
     agent.setup(concurrency=2)
     agent.run(b'{"count": 200}', job="a")
     agent.run(b'{"count": 200}', job="b")
-    pieces: dict[str, list[int]] = {"a": [], "b": []}
+    chunks: dict[str, list[int]] = {"a": [], "b": []}
     ends = 0
     while ends < 2:
         frame = agent.next()
         ends += frame.kind == "done"
         if frame.kind == "chunk":
-            pieces[frame.job].append(frame.fields["n"])
-    assert pieces == {"a": list(range(200)), "b": list(range(200))}
+            chunks[frame.job].append(frame.fields["n"])
+    assert chunks == {"a": list(range(200)), "b": list(range(200))}
 
 
 def test_a_cancel_ends_a_generator_on_a_thread(start_worker: Any) -> None:
@@ -270,12 +270,12 @@ def test_a_modifier_that_answers_nonsense_is_logged_once_and_changes_nothing(
         assert news(agent, nonsense) == ["done"]
         assert news(agent, nonsense) == ["done"]
     assert news(agent, 4) == [4, "done"]
-    said = [line for line in agent.log.read_text().splitlines() if line.startswith("this worker keeps")]
-    assert said[0] == (
+    reported = [line for line in agent.log.read_text().splitlines() if line.startswith("this worker keeps")]
+    assert reported[0] == (
         "this worker keeps taking 3 at once: its concurrency_modifier returned None, "
         "which is no whole number from 1"
     )
-    assert len(said) == 7
+    assert len(reported) == 7
 
 
 def test_where_one_at_a_time_is_allowed_a_modifier_is_not_asked(start_worker: Any) -> None:

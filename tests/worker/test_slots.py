@@ -19,28 +19,28 @@ answers = st.one_of(st.integers(-5, 50), st.none(), st.floats(), st.booleans(), 
 
 
 @given(st.integers(1, 20), st.lists(answers, min_size=1, max_size=30))
-def test_whatever_a_modifier_answers_the_number_stays_in_its_bounds(most: int, given: list[Any]) -> None:
-    asked: list[int] = []
-    told: list[Frame] = []
+def test_whatever_a_modifier_answers_the_number_stays_in_its_bounds(most: int, job_input: list[Any]) -> None:
+    requests: list[int] = []
+    reported: list[Frame] = []
 
     def modifier(current: int) -> object:
-        asked.append(current)
-        return given[len(asked) - 1]
+        requests.append(current)
+        return job_input[len(requests) - 1]
 
     slots = Slots(most, modifier)
     expected, numbers = 1, []
     if most > 1:
-        for answer in given:
+        for answer in job_input:
             fits = isinstance(answer, int) and not isinstance(answer, bool) and answer >= 1
             expected = min(answer, most) if fits else expected
             numbers.append(expected)
         first = numbers[0]
         assert slots.now == first
-        for _ in given[1:]:
-            slots.ask(told.append)
+        for _ in job_input[1:]:
+            slots.ask(reported.append)
         changes = [now for before, now in pairwise(numbers) if now != before]
-        assert [frame.fields["n"] for frame in told] == changes
-        assert asked == [1, *numbers[:-1]], "it is asked with the present number"
+        assert [frame.fields["n"] for frame in reported] == changes
+        assert requests == [1, *numbers[:-1]], "it is asked with the present number"
     assert slots.now == expected
 
 
@@ -67,19 +67,19 @@ def test_a_modifier_may_be_given_by_a_mark_or_by_the_class() -> None:
 
 
 @pytest.mark.parametrize(
-    ("modifier", "sentence"),
+    ("modifier", "message"),
     [
         (5, "concurrency_modifier is 5, not a function"),
         (lambda: 5, "must take the current number, and nothing else"),
         (coroutine, "concurrency_modifier must not be async"),
     ],
 )
-def test_a_modifier_of_the_wrong_shape_is_refused(modifier: Any, sentence: str) -> None:
-    with pytest.raises(RegistrationError, match=sentence):
+def test_a_modifier_of_the_wrong_shape_is_refused(modifier: Any, message: str) -> None:
+    with pytest.raises(RegistrationError, match=message):
         register(worker.handler(concurrency_modifier=modifier)(lambda job: None))
     held = staticmethod(modifier) if callable(modifier) else modifier
     own = type("Own", (), {"run": Chooses.run, "concurrency_modifier": held})
-    with pytest.raises(RegistrationError, match=sentence):
+    with pytest.raises(RegistrationError, match=message):
         register(own)
 
 

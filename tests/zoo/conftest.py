@@ -94,9 +94,9 @@ class Zoo:
 
     # -- jobs
 
-    async def begin(self, spec: WorkerSpec, given: Any, timeout_s: float = PATIENCE_S) -> str:
+    async def begin(self, spec: WorkerSpec, job_input: Any, timeout_s: float = PATIENCE_S) -> str:
         job = f"job-{next(self._numbers)}"
-        assign = scripted.job(job, json.dumps(given).encode(), on=spec.worker)
+        assign = scripted.job(job, json.dumps(job_input).encode(), on=spec.worker)
         await self.control.assign(replace(assign, execution_timeout_ms=round(timeout_s * 1000)))
         return job
 
@@ -104,8 +104,8 @@ class Zoo:
         await self.control.until(lambda: self.control.about(Outcome, job), PATIENCE_S)
         return self.control.about(Outcome, job)[0]
 
-    async def output(self, spec: WorkerSpec, given: Any) -> Any:
-        outcome = await self.end_of(await self.begin(spec, given))
+    async def output(self, spec: WorkerSpec, job_input: Any) -> Any:
+        outcome = await self.end_of(await self.begin(spec, job_input))
         assert outcome.end == "completed", outcome
         return json.loads(outcome.output) if outcome.output else None
 

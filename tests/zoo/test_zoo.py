@@ -122,9 +122,9 @@ LARGE = [
 async def test_workers_that_never_are_ready(zoo: Any, case: Case) -> None:
     waits = "not ready within" in case.words
     spec = await zoo.cage(case, start_timeout_s=0.5 if waits else 30.0)
-    told = await zoo.told(spec)
-    assert told.state == case.end
-    assert case.words in told.reason
+    reported = await zoo.told(spec)
+    assert reported.state == case.end
+    assert case.words in reported.reason
     await zoo.next_job()
     await zoo.free(spec)
     zoo.nothing_is_left()
@@ -185,8 +185,8 @@ async def test_what_it_writes_elsewhere_goes_with_it_or_stays_as_it_was(zoo: Any
     (tmp_path / "kept").touch()
     spec = await zoo.cage(Case("writes_outside.py", "completed"))
     await zoo.told(spec)
-    told = await zoo.output(spec, {"others": str(tmp_path), "tries": []})
-    home = told["home"]
+    output = await zoo.output(spec, {"others": str(tmp_path), "tries": []})
+    home = output["home"]
     assert os.listdir(tmp_path) == ["kept"]
     assert os.listdir(home) == ["left"]
     await zoo.free(spec)

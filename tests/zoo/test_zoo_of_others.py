@@ -40,8 +40,8 @@ async def test_workers_with_users_of_their_own(zoo_of_others: Any, case: Case) -
 
 @pytest.mark.parametrize("where", ["memfd", "shm", "sysv"])
 async def test_memory_that_nobody_has_mapped_counts(zoo_of_others: Any, where: str) -> None:
-    given = {"where": where, "size": 160 * MIB, "wait": True}
-    case = dies("keeps_in_memory.py", "out of memory (limit 96 MiB)", given=given, limits=LITTLE)
+    job_input = {"where": where, "size": 160 * MIB, "wait": True}
+    case = dies("keeps_in_memory.py", "out of memory (limit 96 MiB)", given=job_input, limits=LITTLE)
     await of_a_job(zoo_of_others, case)
 
 
@@ -94,8 +94,8 @@ async def test_another_user_writes_into_no_folder_of_the_agents_or_of_a_neighbou
     tries = [
         str(folder) for folder in ("/etc", zoo.folder, zoo.folder / "agent", homes, scratch, *neighbours)
     ]
-    told = await zoo.output(spec, {"others": str(zoo.folder), "tries": tries})
-    assert told["written"] == []
+    output = await zoo.output(spec, {"others": str(zoo.folder), "tries": tries})
+    assert output["written"] == []
     await zoo.next_job()
     await zoo.free(spec)
     zoo.nothing_is_left()

@@ -27,16 +27,16 @@ class Case:
     attribute: str = "handler"
 
 
-def fails(file: str, words: str, **more: Any) -> Case:
-    return Case(file, "failed", words, lives=True, **more)
+def fails(file: str, message: str, **more: Any) -> Case:
+    return Case(file, "failed", message, lives=True, **more)
 
 
 def completes(file: str, **more: Any) -> Case:
     return Case(file, "completed", lives=True, **more)
 
 
-def dies(file: str, words: str, **more: Any) -> Case:
-    return Case(file, "lost", words, **more)
+def dies(file: str, message: str, **more: Any) -> Case:
+    return Case(file, "lost", message, **more)
 
 
 def name(case: Case) -> str:
@@ -54,8 +54,8 @@ def skip_without_room(case: Case) -> None:
 async def of_a_job(zoo: Any, case: Case) -> None:
     skip_without_room(case)
     spec = await zoo.cage(case)
-    told = await zoo.told(spec)
-    assert told.state == "ready", told.reason
+    reported = await zoo.told(spec)
+    assert reported.state == "ready", reported.reason
     knows_pid = '"pid"' in zoo.source(case.file)
     first = await zoo.output(spec, "pid") if knows_pid else None
     outcome = await end(zoo, case, spec)
@@ -73,8 +73,8 @@ async def of_a_job(zoo: Any, case: Case) -> None:
 
 
 async def end(zoo: Any, case: Case, spec: Any) -> Outcome:
-    given = case.given if case.given is not None else {}
-    job = await (zoo.begin(spec, given, 0.4) if case.does == "times out" else zoo.begin(spec, given))
+    job_input = case.given if case.given is not None else {}
+    job = await (zoo.begin(spec, job_input, 0.4) if case.does == "times out" else zoo.begin(spec, job_input))
     if case.does == "is cancelled":
         await zoo.control.until(lambda: zoo.control.about(Progress, job), 30)
         await zoo.control.cancel(job)
