@@ -76,7 +76,7 @@ def walk(machine: Any, draw: Any, steps: int = 25) -> None:
     """One life, with the invariants checked after each step."""
     fetch = draw([True, False, False])
     state, commands = machine.begin(0.0, TIMEOUT_S, TTL_S, fetch=fetch)
-    reported = Told()
+    reported = Observed()
     reported.hear(name(state), name(state), None, commands)
     at, dead = 0.0, 0
     for _ in range(steps):
@@ -96,7 +96,7 @@ def walk(machine: Any, draw: Any, steps: int = 25) -> None:
             assert wake > at or state != before or wake > event.at, (before, event, state)
 
 
-class Told:
+class Observed:
     """What the outside was told in one life."""
 
     def __init__(self) -> None:

@@ -13,11 +13,11 @@ def after(m: Any, *seen: Any) -> Any:
     return health
 
 
-def well(m: Any, *seen: Any) -> None:
+def healthy(m: Any, *seen: Any) -> None:
     assert after(m, *seen).problem is None, seen
 
 
-def ill(m: Any, *seen: Any) -> Any:
+def unhealthy(m: Any, *seen: Any) -> Any:
     found = after(m, *seen).problem
     assert found is not None, seen
     assert found.why
@@ -26,68 +26,68 @@ def ill(m: Any, *seen: Any) -> Any:
 
 def a_programs_own_fault_takes_no_device_out(m: Any) -> None:
     for number in (8, 11, 13, 31, 32, 43, 45, 68, 69, 94, 109):
-        well(m, *[m.Xid(number)] * 5, m.Answered())
+        healthy(m, *[m.Xid(number)] * 5, m.Answered())
         assert number in m.APPLICATION_XIDS
     assert not m.APPLICATION_XIDS & m.FATAL_XIDS.keys()
 
 
 def the_devices_own_fault_does(m: Any) -> None:
     for number in (46, 48, 54, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 158):
-        found = ill(m, m.Answered(), m.Xid(number))
+        found = unhealthy(m, m.Answered(), m.Xid(number))
         assert f"Xid {number}" in found.why
         assert not found.spare
 
 
 def an_unknown_xid_is_left_to_the_driver(m: Any) -> None:
-    well(m, m.Xid(154), m.Xid(63), m.Xid(9999))
-    assert "reset" in ill(m, m.Xid(154), m.Answered(action=1)).why
+    healthy(m, m.Xid(154), m.Xid(63), m.Xid(9999))
+    assert "reset" in unhealthy(m, m.Xid(154), m.Answered(action=1)).why
 
 
 def a_fault_stays_though_the_device_answers(m: Any) -> None:
-    well(m, m.Answered())
+    healthy(m, m.Answered())
     for fault in (m.Xid(79), m.Lost("gone"), m.Answered(remap_failed=True), m.Answered(action=2)):
-        before = ill(m, fault)
-        assert ill(m, fault, m.Answered(), m.Answered(), m.Xid(31)) == before
+        before = unhealthy(m, fault)
+        assert unhealthy(m, fault, m.Answered(), m.Answered(), m.Xid(31)) == before
 
 
 def silence_is_ill_from_the_third_look_and_passes(m: Any) -> None:
-    well(m, m.Missed(), m.Missed())
-    assert "busy" in ill(m, m.Missed(), m.Missed(), m.Missed("busy")).why
-    well(m, *[m.Missed()] * 9, m.Answered())
-    well(m, m.Missed(), m.Missed(), m.Answered(), m.Missed(), m.Missed())
+    healthy(m, m.Missed(), m.Missed())
+    assert "busy" in unhealthy(m, m.Missed(), m.Missed(), m.Missed("busy")).why
+    healthy(m, *[m.Missed()] * 9, m.Answered())
+    healthy(m, m.Missed(), m.Missed(), m.Answered(), m.Missed(), m.Missed())
 
 
 def what_only_wants_a_reset_is_spared(m: Any) -> None:
-    assert ill(m, m.Answered(remap_pending=True)).spare
-    assert ill(m, m.Answered(action=4)).spare
-    assert not ill(m, m.Answered(remap_failed=True, remap_pending=True)).spare
-    well(m, m.Answered(remap_pending=False, remap_failed=False, action=0))
-    well(m, m.Answered(action=3), m.Answered(action=5))
+    assert unhealthy(m, m.Answered(remap_pending=True)).spare
+    assert unhealthy(m, m.Answered(action=4)).spare
+    assert not unhealthy(m, m.Answered(remap_failed=True, remap_pending=True)).spare
+    healthy(m, m.Answered(remap_pending=False, remap_failed=False, action=0))
+    healthy(m, m.Answered(action=3), m.Answered(action=5))
 
 
 def a_worse_fault_takes_the_place_of_a_spared_one(m: Any) -> None:
-    worse = ill(m, m.Answered(remap_pending=True), m.Xid(79))
+    worse = unhealthy(m, m.Answered(remap_pending=True), m.Xid(79))
     assert ("79" in worse.why, worse.spare) == (True, False)
-    assert ill(m, m.Xid(79), m.Answered(remap_pending=True)) == worse
-    assert ill(m, m.Xid(79), m.Xid(48)) == worse
+    assert unhealthy(m, m.Xid(79), m.Answered(remap_pending=True)) == worse
+    assert unhealthy(m, m.Xid(79), m.Xid(48)) == worse
 
 
 def errors_of_an_earlier_time_are_none_of_ours(m: Any) -> None:
-    well(m, m.Answered(uncorrected=7), m.Answered(uncorrected=7), m.Answered(uncorrected=None))
+    healthy(m, m.Answered(uncorrected=7), m.Answered(uncorrected=7), m.Answered(uncorrected=None))
 
 
 def new_memory_errors_are_told_by_the_second_look(m: Any) -> None:
-    well(m, m.Answered(uncorrected=7), m.Answered(uncorrected=9))
-    found = ill(m, m.Answered(uncorrected=7), m.Answered(uncorrected=9), m.Answered(uncorrected=9))
+    healthy(m, m.Answered(uncorrected=7), m.Answered(uncorrected=9))
+    found = unhealthy(m, m.Answered(uncorrected=7), m.Answered(uncorrected=9), m.Answered(uncorrected=9))
     assert found.why.startswith("2 memory errors")
 
 
 def a_contained_error_explains_them_whichever_comes_first(m: Any) -> None:
     few, more = m.Answered(uncorrected=7), m.Answered(uncorrected=9)
-    well(m, few, m.Xid(94), more, more, more)
-    well(m, few, more, m.Xid(94), more, more)
-    ill(m, few, m.Xid(94), more, m.Answered(uncorrected=12), m.Answered(uncorrected=12))
-    ill(m, few, m.Xid(94), few, more, more)
+    healthy(m, few, m.Xid(94), more, more, more)
+    healthy(m, few, more, m.Xid(94), more, more)
+    unhealthy(m, few, m.Xid(94), more, m.Answered(uncorrected=12), m.Answered(uncorrected=12))
+    unhealthy(m, few, m.Xid(94), few, more, more)
 
 
 def by_random_lives(m: Any, lives: int = 200) -> None:

@@ -16,7 +16,7 @@ def meter(m: Any, **more: Any) -> Any:
     return m.Meter(**values, devices=("gpu-0",))
 
 
-def told(m: Any, state: Any, *events: Any) -> tuple[Any, list[Any]]:
+def spans_of(m: Any, state: Any, *events: Any) -> tuple[Any, list[Any]]:
     spans: list[Any] = []
     for event in events:
         state, more = m.step(state, event)
@@ -30,7 +30,7 @@ def brief(spans: list[Any]) -> list[tuple[str, int, int]]:
 
 def long_states_are_told_one_by_one(m: Any) -> None:
     events = [m.Began(7.0, WALL), m.Ready(17.25), m.Jobs(23.0, 1), m.Jobs(30.0, 2), m.Jobs(40.0, 0)]
-    _, spans = told(m, meter(m), *events, m.Ended(42.5))
+    _, spans = spans_of(m, meter(m), *events, m.Ended(42.5))
     assert brief(spans) == [
         ("starting", 0, 10_250),
         ("idle", 10_250, 16_000),
@@ -50,14 +50,14 @@ def long_states_are_told_one_by_one(m: Any) -> None:
 
 
 def short_jobs_are_told_together(m: Any) -> None:
-    state, _ = told(m, meter(m), m.Began(0.0, WALL), m.Ready(0.5))
+    state, _ = spans_of(m, meter(m), m.Began(0.0, WALL), m.Ready(0.5))
     events = [m.Jobs(1 + n / 2, n % 2) for n in range(1, 10)]  # from 1.5 s on, half a second each
-    _, spans = told(m, state, *events)
+    _, spans = spans_of(m, state, *events)
     assert brief(spans) == [("starting", 0, 500), ("running", 500, 2_500), ("idle", 2_500, 5_000)]
 
 
 def a_window_is_a_minute_at_most(m: Any) -> None:
-    state, _ = told(m, meter(m), m.Began(0.0, WALL), m.Ready(6.0))
+    state, _ = spans_of(m, meter(m), m.Began(0.0, WALL), m.Ready(6.0))
     assert state.wake_at == 66.0
     assert m.step(state, m.Tick(65.9)) == (state, ())
     state, spans = m.step(state, m.Tick(66.0))
@@ -66,7 +66,7 @@ def a_window_is_a_minute_at_most(m: Any) -> None:
 
 
 def it_is_cut_at_the_full_hour(m: Any) -> None:
-    state, _ = told(m, meter(m), m.Began(0.0, WALL + 50 * 60_000 - 20_000))
+    state, _ = spans_of(m, meter(m), m.Began(0.0, WALL + 50 * 60_000 - 20_000))
     assert state.wake_at == 20.0
     _, spans = m.step(state, m.Tick(20.0))
     assert [span.ended_ms % HOUR for span in spans] == [0]
@@ -80,37 +80,37 @@ def it_is_cut_at_the_full_hour(m: Any) -> None:
 
 
 def nothing_is_measured_between_two_processes(m: Any) -> None:
-    state, first = told(m, meter(m), m.Began(0.0, WALL), m.Ended(6.0))
+    state, first = spans_of(m, meter(m), m.Began(0.0, WALL), m.Ended(6.0))
     assert state.wake_at is None
     assert m.step(state, m.Ready(7.0)) == (state, ())
     assert m.step(state, m.Tick(700.0)) == (state, ())
-    _, second = told(m, state, m.Began(700.0, WALL + 700_000), m.Ended(701.0))
+    _, second = spans_of(m, state, m.Began(700.0, WALL + 700_000), m.Ended(701.0))
     assert brief([*first, *second]) == [("starting", 0, 6_000), ("starting", 700_000, 701_000)]
     assert [span.n for span in (*first, *second)] == [1, 2]
 
 
 def a_wall_clock_that_goes_back_makes_no_overlap(m: Any) -> None:
-    state, first = told(m, meter(m), m.Began(0.0, WALL), m.Ended(6.0))
-    _, second = told(m, state, m.Began(6.0, WALL - 3_000), m.Ended(8.0))
+    state, first = spans_of(m, meter(m), m.Began(0.0, WALL), m.Ended(6.0))
+    _, second = spans_of(m, state, m.Began(6.0, WALL - 3_000), m.Ended(8.0))
     assert brief([*first, *second]) == [("starting", 0, 6_000), ("starting", 6_000, 8_000)]
 
 
 def a_pod_runs_from_its_begin(m: Any) -> None:
-    state, spans = told(m, meter(m, kind="pod", endpoint=""), m.Began(0.0, WALL), m.Ended(3.0))
+    state, spans = spans_of(m, meter(m, kind="pod", endpoint=""), m.Began(0.0, WALL), m.Ended(3.0))
     assert brief(spans) == [("running", 0, 3_000)]
     assert spans[0].kind == "pod"
     assert state.n == 2
 
 
 def jobs_before_it_is_ready_are_none(m: Any) -> None:
-    _, spans = told(m, meter(m), m.Began(0.0, WALL), m.Jobs(6.0, 0), m.Ended(7.0))
+    _, spans = spans_of(m, meter(m), m.Began(0.0, WALL), m.Jobs(6.0, 0), m.Ended(7.0))
     assert brief(spans) == [("starting", 0, 7_000)]
 
 
 def an_empty_stretch_is_no_span(m: Any) -> None:
-    _, spans = told(m, meter(m), m.Began(0.0, WALL), m.Ready(0.0), m.Ended(1.0))
+    _, spans = spans_of(m, meter(m), m.Began(0.0, WALL), m.Ready(0.0), m.Ended(1.0))
     assert brief(spans) == [("idle", 0, 1_000)]
-    assert told(m, meter(m), m.Began(0.0, WALL), m.Ended(0.0))[1] == []
+    assert spans_of(m, meter(m), m.Began(0.0, WALL), m.Ended(0.0))[1] == []
 
 
 def lengths_add_up_to_the_millisecond(m: Any) -> None:
@@ -164,8 +164,8 @@ def walk(m: Any, draw: Callable[[Sequence[Any]], Any]) -> None:
         state, more = m.step(state, m.Ended(at))
         spans += more
     check_spans(spans)
-    told_of = {kind: sum(s.ended_ms - s.began_ms for s in spans if s.state == kind) for kind in lived}
-    assert told_of == lived
+    reported_ms = {kind: sum(s.ended_ms - s.began_ms for s in spans if s.state == kind) for kind in lived}
+    assert reported_ms == lived
 
 
 def what_changes_nothing_need_not_be_told(m: Any) -> None:

@@ -17,7 +17,7 @@ from stoker.worker.frames import Frame
 LARGE = {"characters": 3_000_000}
 
 
-def told(host, name="j1"):
+def chunks_of(host, name="j1"):
     """The pieces as control reads them."""
     found = []
     for chunk in host.control.about(Chunk, name):
@@ -41,7 +41,7 @@ def test_large_and_small_pieces_come_in_their_order_and_before_the_end(play, a_w
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", script(chunks=["a", LARGE, "b", "c", LARGE, "d"], run_s=0.1)))
         outcome = await host.control.outcome("j1")
-        assert told(host) == [(0, "a"), (1, 3_000_000), (2, "b"), (3, "c"), (4, 3_000_000), (5, "d")]
+        assert chunks_of(host) == [(0, "a"), (1, 3_000_000), (2, "b"), (3, "c"), (4, 3_000_000), (5, "d")]
         large = host.control.about(Chunk, "j1")[1]
         assert (large.value, large.ref.key, large.ref.size) == (b"", "e1/j1/1/chunk-1.json", 3_000_002)
         assert host.control.bodies(Outcome)[-1] is host.control.reports[-1].body, "the end comes last"
@@ -62,11 +62,11 @@ def test_the_slot_is_free_while_pieces_wait(play, a_worker, a_job):
         assert host.control.about(Released, "j1")
         await host.control.assign(a_job("j2", b'{"run_s": 60}'))
         await host.control.outcome("j2")
-        assert told(host) == []
+        assert chunks_of(host) == []
         assert [held.phase for held in host.agent.attempts.held()] == ["uploading"]
         host.objects.down = False
         assert (await host.control.outcome("j1")).end == "completed"
-        assert told(host) == [(0, 3_000_000), (1, "b")]
+        assert chunks_of(host) == [(0, 3_000_000), (1, "b")]
 
     play(story)
 
@@ -79,7 +79,7 @@ def test_a_result_is_uploaded_after_the_pieces(play, a_worker, a_job):
         outcome = await host.control.outcome("j1")
         assert outcome.output_ref is not None
         assert host.objects.calls == ["put e1/j1/1/chunk-0.json", "put e1/j1/1/output.json"]
-        assert told(host) == [(0, 3_000_000)]
+        assert chunks_of(host) == [(0, 3_000_000)]
 
     play(story)
 
@@ -92,7 +92,7 @@ def test_a_success_is_given_up_at_its_ttl(play, a_worker, a_job):
         outcome = await host.control.outcome("j1")
         assert outcome.end == "failed"
         assert "partial output was not uploaded before the job's ttl" in outcome.error
-        assert told(host) == []
+        assert chunks_of(host) == []
 
     play(story)
 
@@ -103,7 +103,7 @@ def test_a_failure_brings_what_was_emitted_before_it(play, a_worker, a_job):
         await host.control.ready(a_worker())
         await host.control.assign(a_job("j1", script(chunks=["a", LARGE, "b"], error="no more")))
         assert (await host.control.outcome("j1")).error == "no more"
-        assert told(host) == [(0, "a"), (1, 3_000_000), (2, "b")]
+        assert chunks_of(host) == [(0, "a"), (1, 3_000_000), (2, "b")]
 
     play(story)
 
@@ -126,7 +126,9 @@ def test_no_verdict_waits_for_a_store_that_does_not_answer(play, a_worker, a_job
         took = asyncio.get_running_loop().time() - emitted
         assert outcome.end == end
         assert took < (2.1 if end == "timed_out" else 0.1) + (FLUSH_S if store == "hanging" else 0)
-        assert told(host) == [(0, "a")], "what stood before the large one, and nothing that stood behind it"
+        assert chunks_of(host) == [(0, "a")], (
+            "what stood before the large one, and nothing that stood behind it"
+        )
         await host.until(lambda: not host.agent.attempts._attempts)
 
     play(story)
@@ -144,7 +146,7 @@ def test_what_waits_is_bounded_and_the_handler_waits(play, a_worker, a_job):
         assert [held.phase for held in host.agent.attempts.held()] == ["running"]
         host.objects.down = False
         assert (await host.control.outcome("j1")).end == "completed"
-        assert [n for n, _ in told(host)] == list(range(40))
+        assert [n for n, _ in chunks_of(host)] == list(range(40))
 
     play(story)
 

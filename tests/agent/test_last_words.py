@@ -12,7 +12,7 @@ from stoker.agent.interfaces import AgentRefused
 from stoker.worker.frames import Frame
 
 
-def _last_words(kind: str) -> list[Frame]:
+def _last_frames(kind: str) -> list[Frame]:
     """Of a job, that would each begin work beside the loop."""
     about = {"job": "j", "attempt": 1}
     if kind == "fetch":
@@ -40,7 +40,7 @@ def test_a_refused_agent_ends_whatever_its_workers_said_last(
         await host.holds_work()
         (process,) = host.spawner.processes
         process.pause()
-        for frame in _last_words(kind):
+        for frame in _last_frames(kind):
             process.emit(frame)
         host.control.refusal = "this join token was revoked"
         host.control.stream.end("gone")

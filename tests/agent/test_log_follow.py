@@ -101,15 +101,15 @@ def test_secrets_are_hidden_in_these_lines_too(play, a_worker, a_job):
     play(story)
 
 
-def said(job, message):
+def line_of(job, message):
     return json.dumps({"requestId": job, "message": message, "level": "INFO"})
 
 
 def test_lines_that_name_another_job_are_that_jobs(play, a_worker, a_job):
     printed = [
-        said("j1", "mine"),
-        said("j2", "theirs"),
-        said(None, "everybody's"),
+        line_of("j1", "mine"),
+        line_of("j2", "theirs"),
+        line_of(None, "everybody's"),
         "plain",
         '{"requestId": 7',
     ]
@@ -131,8 +131,8 @@ def test_lines_that_name_another_job_are_that_jobs(play, a_worker, a_job):
 def test_a_python_workers_lines_are_never_taken_for_another_jobs(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())
-        await host.control.assign(a_job("j1", script(log=[said("j2", "x")], run_s=0)))
-        assert (await host.control.outcome("j1")).log == (said("j2", "x"),)
+        await host.control.assign(a_job("j1", script(log=[line_of("j2", "x")], run_s=0)))
+        assert (await host.control.outcome("j1")).log == (line_of("j2", "x"),)
 
     play(story)
 

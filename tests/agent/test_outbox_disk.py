@@ -114,7 +114,7 @@ def test_it_is_on_disk_before_it_takes_the_old_ones_place(tmp_path, monkeypatch)
 # ---- a disk that takes long ------------------------------------------------------------------------
 
 
-async def save_beside(disk, data):
+async def save_soon(disk, data):
     """The error that it is told, or None."""
     done = asyncio.get_running_loop().create_future()
     disk.save_soon(data, done.set_result)
@@ -123,10 +123,10 @@ async def save_beside(disk, data):
 
 async def test_a_save_beside_is_told_when_it_is_there_or_why_it_is_not(tmp_path, monkeypatch):
     disk = OutboxFile(tmp_path / "outbox")
-    assert await save_beside(disk, lambda: b"one") is None
+    assert await save_soon(disk, lambda: b"one") is None
     assert disk.load() == b"one"
     monkeypatch.setattr(os, "rename", lambda *_: os.stat("/nowhere"))
-    assert isinstance(await save_beside(disk, lambda: b"two"), FileNotFoundError)
+    assert isinstance(await save_soon(disk, lambda: b"two"), FileNotFoundError)
     assert disk.load() == b"one"
 
 
@@ -137,8 +137,8 @@ async def test_a_host_without_a_thread_to_spare_is_told_too(tmp_path, monkeypatc
     disk = OutboxFile(tmp_path / "outbox")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", none_left)
-        assert isinstance(await save_beside(disk, lambda: b"one"), RuntimeError)
-    assert await save_beside(disk, lambda: b"two") is None
+        assert isinstance(await save_soon(disk, lambda: b"one"), RuntimeError)
+    assert await save_soon(disk, lambda: b"two") is None
     assert disk.load() == b"two"
 
 
@@ -150,7 +150,7 @@ async def test_what_was_asked_for_last_stays_whoever_is_faster(tmp_path):
         go.wait(30)
         return b"older"
 
-    saving = asyncio.ensure_future(save_beside(disk, slow))
+    saving = asyncio.ensure_future(save_soon(disk, slow))
     await asyncio.to_thread(begun.wait, 30)
     disk.save(b"newer")
     go.set()
@@ -185,7 +185,7 @@ def made(job):
 
 
 @pytest.fixture
-def beside(in_time):
+def play_slow(in_time):
     """Runs a story in virtual time, with a slow disk and the reports that lie there."""
 
     def run(story):
@@ -200,7 +200,7 @@ def beside(in_time):
     return run
 
 
-def test_what_comes_while_the_disk_is_slow_is_written_next(beside):
+def test_what_comes_while_the_disk_is_slow_is_written_next(play_slow):
     async def story(disk, reports):
         reports.add(made("j1"))
         await asyncio.sleep(2.0)
@@ -215,10 +215,10 @@ def test_what_comes_while_the_disk_is_slow_is_written_next(beside):
         await asyncio.sleep(30.0)
         assert disk.begun == []
 
-    beside(story)
+    play_slow(story)
 
 
-def test_who_may_not_go_on_before_it_is_there_waits_and_the_slow_one_changes_nothing(beside):
+def test_who_may_not_go_on_before_it_is_there_waits_and_the_slow_one_changes_nothing(play_slow):
     async def story(disk, reports):
         reports.add(made("j1"))
         await asyncio.sleep(2.0)
@@ -231,10 +231,10 @@ def test_who_may_not_go_on_before_it_is_there_waits_and_the_slow_one_changes_not
         await asyncio.sleep(30.0)
         assert disk.begun == [], "all of it is there"
 
-    beside(story)
+    play_slow(story)
 
 
-def test_what_could_not_be_written_is_tried_again(beside):
+def test_what_could_not_be_written_is_tried_again(play_slow):
     async def story(disk, reports):
         reports.add(made("j1"))
         await asyncio.sleep(2.0)
@@ -243,10 +243,10 @@ def test_what_could_not_be_written_is_tried_again(beside):
         disk.finish()
         assert disk.jobs == ["j1"]
 
-    beside(story)
+    play_slow(story)
 
 
-def test_an_end_while_the_disk_is_slow_leaves_no_timer(beside):
+def test_an_end_while_the_disk_is_slow_leaves_no_timer(play_slow):
     async def story(disk, reports):
         reports.add(made("j1"))
         await asyncio.sleep(2.0)
@@ -254,4 +254,4 @@ def test_an_end_while_the_disk_is_slow_leaves_no_timer(beside):
         disk.finish()
         assert reports._save_alarm.at is None
 
-    beside(story)
+    play_slow(story)

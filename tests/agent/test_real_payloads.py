@@ -47,7 +47,7 @@ def read(host, ref):
     return json.loads(host.objects.blobs["bucket", ref.key])
 
 
-def told(host, name):
+def chunk_lengths(host, name):
     """Number and length of each piece, as control reads them."""
     chunks = [
         json.loads(c.value) if c.ref is None else read(host, c.ref) for c in host.control.about(Chunk, name)
@@ -83,7 +83,7 @@ async def test_pieces_come_in_their_order(real, a_job, handler):
     sizes = [10, LARGE, 10, 10, LARGE, LARGE, 999_900, 70_000_000, 10]
     await real.control.assign(a_job("j1", json.dumps({"sizes": sizes}).encode()))
     assert (await real.control.outcome("j1")).end == "completed"
-    assert told(real, "j1") == list(enumerate(sizes))
+    assert chunk_lengths(real, "j1") == list(enumerate(sizes))
 
 
 async def test_a_handler_waits_for_a_store_that_is_down_and_memory_is_bounded(real, a_job):
@@ -99,7 +99,7 @@ async def test_a_handler_waits_for_a_store_that_is_down_and_memory_is_bounded(re
     assert len(attempt.stream._bodies) == 3
     real.objects.down = False
     assert (await real.control.outcome("j1")).end == "completed"
-    assert told(real, "j1") == list(enumerate(sizes))
+    assert chunk_lengths(real, "j1") == list(enumerate(sizes))
 
 
 async def test_a_cancel_reaches_a_handler_that_waits_for_the_store(real, a_job):
@@ -111,7 +111,7 @@ async def test_a_cancel_reaches_a_handler_that_waits_for_the_store(real, a_job):
     await real.until(lambda: attempt.stream is not None and len(attempt.stream._bodies) == 3)
     await real.control.cancel("j1")
     outcome = await real.control.outcome("j1")
-    assert (outcome.end, told(real, "j1")) == ("cancelled", [])
+    assert (outcome.end, chunk_lengths(real, "j1")) == ("cancelled", [])
     real.objects.down = False
     await real.control.assign(a_job("j2", b"{}"))
     assert (await real.control.outcome("j2")).end == "completed"
@@ -123,7 +123,7 @@ async def test_an_error_comes_after_the_pieces_before_it(real, a_job):
     job_input = {"sizes": [LARGE, 10], "then": "raise"}
     await real.control.assign(a_job("j1", json.dumps(job_input).encode()))
     assert "after its pieces" in (await real.control.outcome("j1")).error
-    assert told(real, "j1") == [(0, LARGE), (1, 10)]
+    assert chunk_lengths(real, "j1") == [(0, LARGE), (1, 10)]
 
 
 # ---- logs ----------------------------------------------------------------------------------------

@@ -23,11 +23,11 @@ def signed_job(a_job):
     )
 
 
-async def next_ask(signing):
+async def next_request(signing):
     while not (requests := signing.take()):  # noqa: ASYNC110
         await asyncio.sleep(0)
-    (ask,) = requests
-    return ask
+    (request,) = requests
+    return request
 
 
 def test_a_job_with_a_file_asks_and_one_without_asks_nothing(play, a_worker, signed_job):
@@ -40,8 +40,8 @@ def test_a_job_with_a_file_asks_and_one_without_asks_nothing(play, a_worker, sig
         await host.control.assign(signed_job("j1"))
         assert (await host.control.outcome("j1")).end == "completed"
         assert host.objects.blobs["bucket", "e1/j1/1/0-a.png"] == b"picture"
-        assert [(ask.job, ask.attempt) for ask in host.control.asks] == [("j1", 1)] * 2
-        assert [ask.wanted[0].verb for ask in host.control.asks] == ["put", "link"]
+        assert [(request.job, request.attempt) for request in host.control.asks] == [("j1", 1)] * 2
+        assert [request.wanted[0].verb for request in host.control.asks] == ["put", "link"]
         (put,) = host.control.asks[0].wanted
         assert (put.key, put.size, put.media_type) == ("e1/j1/1/0-a.png", 7, "application/octet-stream")
 
@@ -61,7 +61,7 @@ def test_a_result_waits_for_control_to_be_back_and_is_asked_for_again(play, a_wo
         assert [held.phase for held in host.agent.attempts.held()] == ["uploading"]
         host.control.up = host.control.signs = True
         assert (await host.control.outcome("j1")).end == "completed"
-        assert [ask.number for ask in host.control.asks[:2]] == [1, 1]
+        assert [request.number for request in host.control.asks[:2]] == [1, 1]
 
     play(story)
 
@@ -85,13 +85,13 @@ def test_a_refusal_is_control_s_sentence_and_what_may_help_later_is_tried_again(
         signing = Signing()
         for retryable, error in ((False, ObjectStoreRefused), (True, ObjectStoreDown)):
             asking = asyncio.create_task(signing.sign(GRANT, [Wanted("link", "e1/j1/1/a")]))
-            ask = await next_ask(signing)
+            request = await next_request(signing)
             assert signing.take() == ()
-            signing.answered(SignAnswer(ask.number + 100, "of another"))
-            signing.answered(SignAnswer(ask.number, "this node does not hold it", retryable))
+            signing.answered(SignAnswer(request.number + 100, "of another"))
+            signing.answered(SignAnswer(request.number, "this node does not hold it", retryable))
             with pytest.raises(error, match="does not hold it"):
                 await asking
-            signing.answered(SignAnswer(ask.number, "late"))
+            signing.answered(SignAnswer(request.number, "late"))
 
     in_time(story())
 
@@ -107,10 +107,10 @@ def test_many_are_asked_for_in_several_asks_and_come_in_their_order(in_time):
             if signing.wake.is_set():
                 signing.wake.clear()
                 woken.append(True)
-            for ask in signing.take():
-                sizes.append(len(ask.wanted))
-                signed = tuple(Signed(one.key) for one in ask.wanted)
-                signing.answered(SignAnswer(ask.number, signed=signed))
+            for request in signing.take():
+                sizes.append(len(request.wanted))
+                signed = tuple(Signed(one.key) for one in request.wanted)
+                signing.answered(SignAnswer(request.number, signed=signed))
         assert [one.url for one in asking.result()] == [one.key for one in wanted]
         assert (sizes, len(woken)) == ([WANTED_MOST, WANTED_MOST, 1], 3)
 
@@ -121,7 +121,7 @@ def test_an_answer_of_another_length_is_none(in_time):
     async def story():
         signing = Signing()
         asking = asyncio.create_task(signing.sign(GRANT, [Wanted("link", "e1/j1/1/a")]))
-        signing.answered(SignAnswer((await next_ask(signing)).number))
+        signing.answered(SignAnswer((await next_request(signing)).number))
         with pytest.raises(ObjectStoreRefused, match="another number"):
             await asking
 

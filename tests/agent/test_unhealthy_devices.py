@@ -15,7 +15,7 @@ LONG = b'{"run_s": 500}'
 STUCK = b'{"run_s": 500, "ignore_cancel": true, "ignore_term": true}'
 
 
-def told(host, uuid="GPU-0"):
+def last_problem(host, uuid="GPU-0"):
     """What the last beat with samples said of the device."""
     samples = [s for _, beat in host.control.beats for s in beat.samples if s.uuid == uuid]
     return samples[-1].ill if samples else ""
@@ -38,8 +38,8 @@ def test_an_xid_ends_what_runs_there_at_once_and_nothing_elsewhere(play, a_worke
         assert "GPU-0 is unhealthy: Xid 79" in outcome.error
         await host.control.until(lambda: len(host.control.beats) > beats)
         assert loop.time() - at < 0.5  # neither the ladder nor the next beat was waited for
-        assert told(host).startswith("Xid 79")
-        assert told(host, "GPU-1") == ""
+        assert last_problem(host).startswith("Xid 79")
+        assert last_problem(host, "GPU-1") == ""
         assert (await host.control.outcome("j1")).end == "completed"
 
     play(story, devices=GPUS)
@@ -48,7 +48,7 @@ def test_an_xid_ends_what_runs_there_at_once_and_nothing_elsewhere(play, a_worke
 def test_nothing_is_started_on_an_unhealthy_device(play, a_worker):
     async def story(host):
         host.sampler.health["GPU-0"] = Lost("the GPU is lost")
-        await host.control.until(lambda: told(host))
+        await host.control.until(lambda: last_problem(host))
         await host.control.desire(on(a_worker, 0), on(a_worker, 1))
         await host.control.worker_is("w1", "ready")
         await asyncio.sleep(100)
@@ -62,11 +62,11 @@ def test_a_driver_that_answers_again_gets_its_workers_back(play, a_worker):
         await host.control.ready(on(a_worker, 0))
         host.sampler.health["GPU-0"] = Missed()
         await host.control.worker_is("w0", "starting")
-        assert told(host)
+        assert last_problem(host)
         assert not host.spawner.processes
         del host.sampler.health["GPU-0"]
         await host.control.worker_is("w0", "ready")
-        assert told(host) == ""
+        assert last_problem(host) == ""
 
     play(story, devices=GPUS)
 
@@ -90,7 +90,7 @@ def test_an_xid_of_no_list_makes_it_look_at_once(play):
         at = asyncio.get_running_loop().time()
         host.sampler.health["GPU-0"] = Answered(action=1)
         host.sampler.report_xid("GPU-0", 154)
-        await host.control.until(lambda: told(host) == "the driver asks for a reset")
+        await host.control.until(lambda: last_problem(host) == "the driver asks for a reset")
         assert asyncio.get_running_loop().time() - at < 0.5
 
     play(story, devices=GPUS)
@@ -156,12 +156,12 @@ def test_memory_that_is_not_freed_makes_the_device_unhealthy_until_it_is(play, a
         await host.control.ready(on(a_worker, 0))
         host.sampler.memory["GPU-0"] = 12 * GIB
         host.spawner.of("w0").exit(-9, "killed")
-        await host.control.until(lambda: told(host))
-        assert told(host) == "12.0 GiB still in use after its worker ended"
+        await host.control.until(lambda: last_problem(host))
+        assert last_problem(host) == "12.0 GiB still in use after its worker ended"
         assert len(host.spawner.spawned) == 1
         host.sampler.memory["GPU-0"] = 1
         await host.control.worker_is("w0", "ready")
-        assert told(host) == ""
+        assert last_problem(host) == ""
 
     play(story, devices=GPUS)
 
@@ -384,7 +384,7 @@ def test_a_neighbours_memory_is_no_leftover(play, a_worker, a_job):
         await host.until(lambda: not host.spawner.processes)
         host.sampler.memory["GPU-0"] = 9 * GIB
         await asyncio.sleep(20)
-        assert "still in use" in told(host), "with the last of them the device is measured"
+        assert "still in use" in last_problem(host), "with the last of them the device is measured"
 
     play(story, devices=GPUS)
 
@@ -414,13 +414,13 @@ def test_a_pods_memory_is_no_leftover_of_a_worker_and_is_waited_for_like_one(pla
         await asyncio.sleep(5)
         host.sampler.memory["GPU-0"] = 40 * GIB
         await asyncio.sleep(60)
-        assert told(host) == ""
+        assert last_problem(host) == ""
         host.control.pods = (pod("EXITED"),)
         await host.control.desire()
         await asyncio.sleep(30)
         await host.control.desire(on(a_worker, 0))
         await asyncio.sleep(30)
-        assert "40.0 GiB still in use" in told(host)
+        assert "40.0 GiB still in use" in last_problem(host)
         assert len(host.spawner.spawned) == 1
         host.sampler.memory["GPU-0"] = 1
         await host.control.worker_is("w0", "ready")

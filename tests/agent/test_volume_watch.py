@@ -47,8 +47,8 @@ class Watched:
     def __init__(self, folders: Folders) -> None:
         self.folders = folders
         self.used: set[str] = set()
-        self.told: list[VolumeUsed] = []
-        self.watch = VolumeWatch(folders, lambda: self.used, self.told.append)
+        self.reports: list[VolumeUsed] = []
+        self.watch = VolumeWatch(folders, lambda: self.used, self.reports.append)
 
     def desire(self, *specs: VolumeSpec, of_pods: tuple[str, ...] = ()) -> None:
         self.watch.desire(specs, of_pods)
@@ -79,7 +79,7 @@ def test_it_is_measured_soon_and_then_seldom(in_time) -> None:
             assert looks[0] == (FIRST_S, "v1")
             assert looks[1] == (10 + FIRST_S, "v2")
             assert looks[2:4] == [(FIRST_S + EVERY_S, "v1"), (10 + FIRST_S + EVERY_S, "v2")]
-            assert it.told[:2] == [VolumeUsed("v1", 7), VolumeUsed("v2", 8)]
+            assert it.reports[:2] == [VolumeUsed("v1", 7), VolumeUsed("v2", 8)]
             assert it.folders.cleared == 1
 
     in_time(story())
@@ -103,10 +103,10 @@ def test_what_is_not_here_is_not_reported(in_time) -> None:
             it.desire(V1)
             await asyncio.sleep(2 * ABSENT_S)
             assert len(it.folders.looks) == 2
-            assert it.told == []
+            assert it.reports == []
             it.folders.held["v1"] = 7
             await asyncio.sleep(ABSENT_S + 1)
-            assert it.told == [VolumeUsed("v1", 7)]
+            assert it.reports == [VolumeUsed("v1", 7)]
 
     in_time(story())
 
@@ -116,10 +116,10 @@ def test_one_that_is_deleted_is_removed_and_reported_once(in_time) -> None:
         async with Watched(Folders(v1=7, v2=8)) as it:
             it.desire(GONE, V2)
             await asyncio.sleep(FIRST_S + 1)
-            assert VolumeUsed("v1", 0, gone=True) in it.told
+            assert VolumeUsed("v1", 0, gone=True) in it.reports
             it.desire(GONE, V2)
             await asyncio.sleep(3 * EVERY_S)
-            assert [one for one in it.told if one.volume == "v1"] == [VolumeUsed("v1", 0, gone=True)]
+            assert [one for one in it.reports if one.volume == "v1"] == [VolumeUsed("v1", 0, gone=True)]
             assert it.folders.held == {"v2": 8}
 
     in_time(story())
@@ -138,7 +138,7 @@ def test_one_that_somebody_is_in_waits_for_its_end(in_time) -> None:
             it.desire(GONE, of_pods=("",))
             await asyncio.sleep(IN_USE_S + 1)
             assert it.folders.held == {}
-            assert it.told == [VolumeUsed("v1", 0, gone=True)]
+            assert it.reports == [VolumeUsed("v1", 0, gone=True)]
 
     in_time(story())
 
@@ -179,10 +179,10 @@ def test_an_error_of_the_disk_is_tried_again(in_time) -> None:
             it.folders.broken = True
             it.desire(GONE, V2)
             await asyncio.sleep(FIRST_S + 1)
-            assert it.told == []
+            assert it.reports == []
             it.folders.broken = False
             await asyncio.sleep(EVERY_S)
-            assert set(it.told) == {VolumeUsed("v1", 0, gone=True), VolumeUsed("v2", 8)}
+            assert set(it.reports) == {VolumeUsed("v1", 0, gone=True), VolumeUsed("v2", 8)}
 
     in_time(story())
 

@@ -21,7 +21,7 @@ def now():
     return asyncio.get_running_loop().time()
 
 
-def told(host):
+def states_and_ends(host):
     """What control heard of workers and ends, in order."""
     kinds = WorkerState | Outcome | Refused
     return [
@@ -42,10 +42,10 @@ def test_after_its_jobs_a_worker_is_replaced_and_no_job_is_lost(play, a_worker, 
             assert (await host.control.outcome(f"j{n}")).end == "completed"
         await host.control.worker_is("w1", "ready")
         assert len(host.spawner.spawned) == 3
-        assert [kind for kind in told(host) if kind == "Refused"] == []
+        assert [kind for kind in states_and_ends(host) if kind == "Refused"] == []
         why = "it is replaced after 3 jobs (maxJobs)"
         replaced = ["Outcome", "Outcome", ("stopping", why), "Outcome", ("starting", why), ("ready", "")]
-        assert told(host)[1:7] == replaced, "said before the slot is free"
+        assert states_and_ends(host)[1:7] == replaced, "said before the slot is free"
 
     play(story)
 
@@ -120,7 +120,7 @@ def test_a_worker_that_has_grown_is_replaced_when_its_jobs_have_ended(play, a_wo
         assert (await host.control.outcome("slow")).end == "completed"
         await host.control.worker_is("w1", "ready")
         assert len(host.spawner.spawned) == 2
-        assert [kind for kind in told(host) if kind == "Refused"] == []
+        assert [kind for kind in states_and_ends(host) if kind == "Refused"] == []
 
     play(story)
 

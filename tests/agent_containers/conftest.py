@@ -25,13 +25,13 @@ from stoker.agent.protocol.worker import ProtocolSpawner, SpawnerByKind
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
 
-GIVEN = {"docker": "STOKER_TEST_DOCKER", "podman": "STOKER_TEST_PODMAN"}
+BY_ENVIRONMENT = {"docker": "STOKER_TEST_DOCKER", "podman": "STOKER_TEST_PODMAN"}
 """Each may name an engine that has the image already: for whoever works on these tests."""
 
 
 @pytest.fixture(scope="session", params=["docker", "podman"])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    if value := os.environ.get(GIVEN[request.param]):
+    if value := os.environ.get(BY_ENVIRONMENT[request.param]):
         yield value
         return
     try:
@@ -122,21 +122,21 @@ class Host:
 
 
 @pytest.fixture(scope="session")
-def asked_once(address: str) -> Iterator[ContainerEngine]:
+def shared_engine(address: str) -> Iterator[ContainerEngine]:
     engine = patient(address)
     yield engine
     engine.close()
 
 
 @pytest.fixture
-def engine(address: str, asked_once: ContainerEngine) -> ContainerEngine:
-    client = APIClient(address, version=asked_once.client.api_version, timeout=CALL_S)
-    return ContainerEngine(client, asked_once.facts)
+def engine(address: str, shared_engine: ContainerEngine) -> ContainerEngine:
+    client = APIClient(address, version=shared_engine.client.api_version, timeout=CALL_S)
+    return ContainerEngine(client, shared_engine.facts)
 
 
 @pytest_asyncio.fixture
 async def host(
-    asked_once: ContainerEngine, engine: ContainerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared_engine: ContainerEngine, engine: ContainerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Host]:
     """It waits for its engine at its end: what that takes is no test's affair."""
     monkeypatch.setattr(spawner, "CLOSE_S", PATIENCE_S)
@@ -146,7 +146,7 @@ async def host(
     made = Host(engine, tmp_path / "data", limits=limits, volumes=HostFolder(volumes, volumes))
     yield made
     await made.spawner.close()
-    assert await asyncio.to_thread(asked_once.client.containers, all=True) == []
+    assert await asyncio.to_thread(shared_engine.client.containers, all=True) == []
 
 
 async def surely_out_of_memory(end: Callable[[], Awaitable[WorkerExit]]) -> WorkerExit:

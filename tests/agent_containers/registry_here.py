@@ -25,10 +25,11 @@ MANIFEST = DOCKER + "distribution.manifest.v2+json"
 
 
 class Registry:
-    """`asked`: the paths that were asked for with the right password. `hang`: calls are taken in silence."""
+    """`requests`: the paths that were asked for with the right password. `hang`: calls are taken in
+    silence."""
 
     def __init__(self, program: bytes) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.hang = threading.Event()
         self.released = threading.Event()
         self._blobs: dict[str, bytes] = {}
@@ -73,7 +74,7 @@ class Registry:
         if allowed != f"Basic {right}":
             reported = {"code": "UNAUTHORIZED", "message": f"who are you? not {allowed}"}
             return 401, "application/json", json.dumps({"errors": [reported]}).encode()
-        self.asked.append(path)
+        self.requests.append(path)
         if path == "/v2/":
             return 200, "application/json", b"{}"
         if (manifest := self._manifests.get(path.removeprefix("/v2/a/b/manifests/"))) is not None:

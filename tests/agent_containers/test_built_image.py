@@ -126,7 +126,7 @@ def test_the_agents_image(stack: Built, tmp_path: Path) -> None:
     requested = {
         "prompt": "a talk",
         "image": image["image_url"],
-        "audio": given(stack, audio),
+        "audio": uploaded(stack, audio),
         "size": "480p",
     }
     video = fetched(made(stack, "talking-video", requested)["video_url"]).content
@@ -140,6 +140,6 @@ def made(stack: Built, model: str, requested: dict[str, Any]) -> dict[str, Any]:
     return dict(record["output"])
 
 
-def given(stack: Built, file: Path) -> str:
+def uploaded(stack: Built, file: Path) -> str:
     answer = stack.http.post(f"/talking-video/files?name={file.name}", content=file.read_bytes())
     return str(answer.json()["url"])

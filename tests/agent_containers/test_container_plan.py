@@ -66,7 +66,9 @@ def environment(request: dict) -> dict[str, str]:
     return dict(line.split("=", 1) for line in request["Env"])
 
 
-def asked(spec: WorkerSpec, device: Device | None, added: dict, limits: ContainerLimits) -> tuple[dict, dict]:
+def requests_for(
+    spec: WorkerSpec, device: Device | None, added: dict, limits: ContainerLimits
+) -> tuple[dict, dict]:
     """Of docker, and of podman."""
     made = plan(spec, device, "sha256:1", added, PATHS, limits)
     return docker_request(made), podman_request(made, "name", None)
@@ -81,16 +83,16 @@ def asked(spec: WorkerSpec, device: Device | None, added: dict, limits: Containe
     ],
 )
 def test_an_entrypoint_takes_the_images_place(
-    kind: str, entrypoint: tuple[str, ...], asked_for: tuple[str, ...] | None
+    kind: str, entrypoint: tuple[str, ...], requested: tuple[str, ...] | None
 ) -> None:
     spec = WorkerSpec("w", "e", 1, "/app/h.py:handler", kind=kind, entrypoint=entrypoint, image="a/b:1")
     made = plan(spec, CPU, "sha256:1", {}, PATHS, ContainerLimits(pids=8, nofile=1024))
-    assert made.entrypoint == asked_for if asked_for is None else made.entrypoint[:2] == asked_for
+    assert made.entrypoint == requested if requested is None else made.entrypoint[:2] == requested
 
 
 @given(SPECS, DEVICES, ENVIRONMENTS, LIMITS)
 def test_of_any_worker(spec: WorkerSpec, device: Device | None, added: dict, limits: ContainerLimits) -> None:
-    request, podman = asked(spec, device, added, limits)
+    request, podman = requests_for(spec, device, added, limits)
     host, held = request["HostConfig"], limits.of(spec.limits)
     assert request["Image"] == "sha256:1", "never the name: that may mean another by now"
     assert request["Labels"] == {"stoker.agent": "node", "stoker.worker": spec.worker}
@@ -110,7 +112,7 @@ def test_of_any_worker(spec: WorkerSpec, device: Device | None, added: dict, lim
 def test_both_engines_receive_the_same_request(
     spec: WorkerSpec, device: Device | None, added: dict, limits: ContainerLimits
 ) -> None:
-    docker, podman = asked(spec, device, added, limits)
+    docker, podman = requests_for(spec, device, added, limits)
     host, resources = docker["HostConfig"], podman["resource_limits"]
     assert (podman["image"], podman["env"], podman["labels"]) == (
         docker["Image"],
@@ -127,8 +129,8 @@ def test_both_engines_receive_the_same_request(
     assert ("cpu" in resources) == ("NanoCpus" in host)
     files = next(one["hard"] for one in podman["r_limits"] if one["type"] == "nofile")
     assert files == host["Ulimits"][0]["Hard"]
-    asked_for = [name for one in host.get("DeviceRequests", ()) for name in one["DeviceIDs"]]
-    assert [one["path"] for one in podman["devices"]] == asked_for
+    requested = [name for one in host.get("DeviceRequests", ()) for name in one["DeviceIDs"]]
+    assert [one["path"] for one in podman["devices"]] == requested
     assert (podman["init"], podman["no_new_privileges"], podman["netns"]) == (True, True, {"nsmode": "host"})
     assert podman["cap_drop"] == [f"CAP_{right}" for right in host["CapDrop"]]
 
@@ -154,7 +156,7 @@ def test_an_init_is_named_to_podman_where_it_has_none_of_its_own() -> None:
 
 @given(SPECS, DEVICES, ENVIRONMENTS)
 def test_what_a_worker_sees(spec: WorkerSpec, device: Device | None, added: dict) -> None:
-    request, _ = asked(spec, device, added, ContainerLimits())
+    request, _ = requests_for(spec, device, added, ContainerLimits())
     mounts = {
         one["Target"]: (one["Source"], one["ReadOnly"]) for one in request["HostConfig"].get("Mounts", ())
     }

@@ -139,9 +139,9 @@ GIVES = {"deviceNodes": [NODE], "env": ["OF_THE_GPU=yes"]}
 
 
 @pytest.fixture
-def cdi(address: str, asked_once: ContainerEngine) -> Callable[..., None]:
-    if not asked_once.facts.cdi:
-        pytest.skip(f"{asked_once.facts.summary} brings no GPUs by CDI; docker does from version 25 on")
+def cdi(address: str, shared_engine: ContainerEngine) -> Callable[..., None]:
+    if not shared_engine.facts.cdi:
+        pytest.skip(f"{shared_engine.facts.summary} brings no GPUs by CDI; docker does from version 25 on")
     folder = Path(address.removeprefix("unix://")).parent / "cdi"
 
     def write(**edits: Any) -> None:

@@ -36,14 +36,14 @@ class Podman:
 
     def __init__(self, there: str | None) -> None:
         self.there = there
-        self.asked: list[str | None] = []
+        self.inits: list[str | None] = []
         self._first = threading.Barrier(TOGETHER)
 
     def post(self, _: str, json: dict[str, Any], timeout: float) -> Answer:
         assert timeout > 0
         init = json.get("init_path")
-        self.asked.append(init)
-        if len(self.asked) <= TOGETHER:
+        self.inits.append(init)
+        if len(self.inits) <= TOGETHER:
             self._first.wait(60.0)
         return Answer("" if init == self.there else NO_INIT[init is None])
 
@@ -61,9 +61,9 @@ async def test_containers_made_at_the_same_moment_skip_no_init(there: str) -> No
     engine = ContainerEngine(podman, EngineFacts("podman", "4.3.1"))
     made = await asyncio.gather(*(engine.create(PLAN, f"c{n}") for n in range(TOGETHER)))
     assert made == ["c1"] * TOGETHER
-    before = len(podman.asked)
+    before = len(podman.inits)
     await engine.create(PLAN, "later")
-    assert podman.asked[before:] == [there], "it is known by now"
+    assert podman.inits[before:] == [there], "it is known by now"
     engine.close()
 
 

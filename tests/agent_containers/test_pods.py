@@ -97,7 +97,7 @@ def pod_node(engine: ContainerEngine, folder: Path) -> PodNode:
 
 @pytest_asyncio.fixture
 async def node(
-    address: str, asked_once: ContainerEngine, engine: ContainerEngine, tmp_path: Path
+    address: str, shared_engine: ContainerEngine, engine: ContainerEngine, tmp_path: Path
 ) -> AsyncIterator[PodNode]:
     if engine.facts.name == "docker" and not engine.client.networks(names=["bridge"]):
         engine.close()

@@ -73,10 +73,10 @@ class Pods(Stack):
             return None
 
     def until_it_says(self, pod: str, **wanted: Any) -> None:
-        def said() -> bool:
+        def says_it() -> bool:
             return wanted.items() <= (self.says(pod) or {}).items()
 
-        until(said, 60, f"{wanted} from the pod; it is {self.manage('GET', f'/{pod}')}")
+        until(says_it, 60, f"{wanted} from the pod; it is {self.manage('GET', f'/{pod}')}")
 
     def until_it_reads(self, pod: str, desired: str, status: str) -> dict[str, Any]:
         def reads() -> bool:

@@ -57,10 +57,10 @@ async def test_a_tag_that_moved_is_still_what_it_was_for_this_version(
     first = await host.start(kind="protocol", image=image, registry=ROBOT).exited()
     host.engine.client.remove_image(image, force=True)
     served[0].publish(served[0].program.replace(b"pulled", b"moved!"))
-    served[0].asked.clear()
+    served[0].requests.clear()
     again = await host.start(kind="protocol", image=image, registry=ROBOT).exited()
     assert (first.log_tail, again.log_tail) == (("pulled",), ("pulled",)), (first, again)
-    assert any("/blobs/" in path for path in served[0].asked), "it was pulled again"
+    assert any("/blobs/" in path for path in served[0].requests), "it was pulled again"
     newer = await host.start(version=2, kind="protocol", image=image, registry=ROBOT).exited()
     assert newer.log_tail == ("moved!",)
 

@@ -76,7 +76,7 @@ class Origin:
         writer.write(body[len(body) // 2 :])
         await writer.drain()
 
-    async def asked(self, times: int) -> None:
+    async def until_requests(self, times: int) -> None:
         """Until so many requests have come."""
         while len(self.seen) < times:
             self._came.clear()

@@ -239,7 +239,7 @@ async def test_only_so_many_transfers_of_a_host_at_once_and_another_is_not_held_
     paths = [f"/{n}" for n in range(most + 3)]
     origin.pages = {path: page(b"hello", KEPT, gate=gate) for path in paths} | {"/quick": page(b"quick")}
     waiting = [asyncio.ensure_future(node.get(origin.url(path))) for path in paths]
-    await origin.asked(most)
+    await origin.until_requests(most)
     for late in ("/late", "?late"):
         with pytest.raises(InputRefused, match="within"):
             await node.get(origin.url(late), seconds=0.01)
@@ -259,7 +259,7 @@ async def test_only_so_many_transfers_at_once(
     urls = [origin.url(path) for path in ("/0", "/1", "/2")]
     urls[2] = urls[2].replace("127.0.0.1", "localhost")
     waiting = [asyncio.ensure_future(node.get(url)) for url in urls]
-    await origin.asked(2)
+    await origin.until_requests(2)
     with pytest.raises(InputRefused, match="within"):
         await node.get(origin.url("/late").replace("127.0.0.1", "127.0.0.2"), seconds=0.01)
     assert len(origin.seen) == 2

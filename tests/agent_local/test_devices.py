@@ -193,15 +193,15 @@ class Follower:
         self._process.stdout.close()
 
 
-WELL = "Answered(uncorrected=0, remap_pending=False, remap_failed=False, action=0)"
+HEALTHY = "Answered(uncorrected=0, remap_pending=False, remap_failed=False, action=0)"
 
 
 def test_what_a_reading_shows_of_health(library: Path) -> None:
     with Follower(library) as driver:
-        assert driver.seen() == WELL
+        assert driver.seen() == HEALTHY
         driver.set("ecc 0 5", "pending 0 1", "action 0 4")
         assert driver.seen() == "Answered(uncorrected=5, remap_pending=True, remap_failed=False, action=4)"
-        assert driver.seen("GPU-1") == WELL.replace("uncorrected=0", "uncorrected=1")
+        assert driver.seen("GPU-1") == HEALTHY.replace("uncorrected=0", "uncorrected=1")
         driver.set("failed 0 1")
         assert "remap_failed=True" in driver.seen()
         driver.set("pages 0 1")  # before Ampere
@@ -221,7 +221,7 @@ def test_a_gpu_that_falls_off_the_bus_is_lost_and_one_that_errs_is_missed(librar
         driver.set("error 0 999")
         assert driver.seen().startswith("Missed(why='Unknown Error")
         driver.set("error 0 3")  # not supported
-        assert driver.seen() == WELL
+        assert driver.seen() == HEALTHY
 
 
 def test_a_driver_that_hangs_is_missed_until_it_answers(library: Path) -> None:
@@ -229,19 +229,19 @@ def test_a_driver_that_hangs_is_missed_until_it_answers(library: Path) -> None:
         driver.set("hang 0 1")
         assert driver.seen() == "Missed(why='no answer in time')"
         assert driver.ask("memory GPU-0") == [None]
-        driver.answers(lambda: driver.seen("GPU-1"), WELL.replace("uncorrected=0", "uncorrected=1"))
+        driver.answers(lambda: driver.seen("GPU-1"), HEALTHY.replace("uncorrected=0", "uncorrected=1"))
         driver.set()
-        driver.answers(driver.seen, WELL)
+        driver.answers(driver.seen, HEALTHY)
 
 
 def test_what_is_asked_meanwhile_has_its_turn(library: Path) -> None:
     with Follower(library, deadline_s=SHORT_S) as driver:
         driver.set("slow 0 20", "used 0 5")
-        driver.answers(lambda: driver.ask("both GPU-0"), [WELL, 5])
+        driver.answers(lambda: driver.ask("both GPU-0"), [HEALTHY, 5])
         driver.set("hang 0 1")
         assert driver.ask("both GPU-0") == ["Missed(why='no answer in time')", None]
         driver.set("used 0 6")
-        driver.answers(lambda: driver.ask("both GPU-0"), [WELL, 6])
+        driver.answers(lambda: driver.ask("both GPU-0"), [HEALTHY, 6])
 
 
 def test_memory_can_be_limited_alone(library: Path) -> None:
@@ -278,7 +278,7 @@ def test_the_drivers_facts(library: Path) -> None:
 
 def test_xids_are_reported_as_they_come(library: Path) -> None:
     with Follower(library) as driver:
-        assert driver.seen() == WELL
+        assert driver.seen() == HEALTHY
         driver.set("xid 1 79")
         assert driver.hear() == ["xid", "GPU-1", 79]
         driver.set("xid 1 79", "xid 0 31", "xid 0 13")
@@ -287,7 +287,7 @@ def test_xids_are_reported_as_they_come(library: Path) -> None:
 
 def test_the_last_xid_of_a_gpu_that_falls_off_the_bus_is_reported(library: Path) -> None:
     with Follower(library) as driver:
-        assert driver.seen() == WELL
+        assert driver.seen() == HEALTHY
         driver.set("error 0 15", "xid 0 79")
         assert driver.hear() == ["xid", "GPU-0", 79]
         driver.set("error 0 15", "xid 0 79", "xid 1 48")
@@ -296,7 +296,7 @@ def test_the_last_xid_of_a_gpu_that_falls_off_the_bus_is_reported(library: Path)
 
 def test_a_gpu_without_events_does_not_silence_the_others(library: Path) -> None:
     with Follower(library, "deaf") as driver:
-        assert driver.seen() == WELL
+        assert driver.seen() == HEALTHY
         driver.set("xid 0 79", "xid 1 48")
         assert driver.hear() == ["xid", "GPU-1", 48]
 
@@ -306,7 +306,7 @@ def test_the_recovery_action_of_a_divided_gpu_counts_for_its_parts(library: Path
         assert "action=0" in driver.seen("MIG-0-2")
         driver.set("action 0 1", "pending 0 1")
         for part in ("MIG-0-0", "MIG-0-2"):
-            assert driver.seen(part) == WELL.replace("uncorrected=0", "uncorrected=None").replace(
+            assert driver.seen(part) == HEALTHY.replace("uncorrected=0", "uncorrected=None").replace(
                 "remap_pending=False", "remap_pending=True"
             ).replace("action=0", "action=1")
 

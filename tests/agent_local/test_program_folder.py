@@ -68,16 +68,16 @@ async def spawn(endpoint: Path, new_watcher: Any) -> AsyncIterator[Any]:
         await spawner.close()
 
 
-SAID = "seven nothing ['engine.py', 'model', 'notes', 'program.py']"
+PRINTED = "seven nothing ['engine.py', 'model', 'notes', 'program.py']"
 
 
 async def test_what_a_program_keeps_there_meets_no_other_and_no_later_one(spawn: Any, endpoint: Path) -> None:
     before = sorted(endpoint.rglob("*"))
     (_, first), (_, second) = spawn(), spawn()
     for watcher in (first, second):
-        assert (await watcher.exit).log_tail == (SAID,)
+        assert (await watcher.exit).log_tail == (PRINTED,)
     process, third = spawn()
-    assert (await third.exit).log_tail == (SAID,)
+    assert (await third.exit).log_tail == (PRINTED,)
     await process.ended
     await asyncio.sleep(0)  # what is called when it has ended
     assert sorted(endpoint.rglob("*")) == before
@@ -93,7 +93,7 @@ async def test_another_user_may_write_there_and_not_to_the_endpoints_folder(
     if sandbox == "on" and not host.wraps:
         pytest.skip(f"no bubblewrap here: {host.no_bubblewrap}")
     _, watcher = spawn(users=WorkerUsers(between=RANGE), host=host)
-    assert (await watcher.exit).log_tail == (SAID,)
+    assert (await watcher.exit).log_tail == (PRINTED,)
     _, watcher = spawn((SYSTEM_PYTHON, "-c", f"open('{endpoint}/notes', 'w')"))
     assert "Error" in (await watcher.exit).log_tail[-1]
 

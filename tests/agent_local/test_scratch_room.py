@@ -17,11 +17,11 @@ KEY = AttemptKey("0f0e-u1", 2)
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """`free` bytes of it; `asked` counts how often somebody asked."""
-    disk = SimpleNamespace(free=RESERVE, asked=0)
+    """`free` bytes of it; `looks` counts how often somebody asked."""
+    disk = SimpleNamespace(free=RESERVE, looks=0)
 
     def usage(path: Path) -> SimpleNamespace:
-        disk.asked += 1
+        disk.looks += 1
         return SimpleNamespace(free=disk.free if path == tmp_path / "scratch" else 0)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
@@ -44,7 +44,7 @@ def test_a_disk_with_room_is_asked_once_a_second(tmp_path: Path, disk: SimpleNam
     folders = ScratchFolders(tmp_path / "scratch", clock=lambda: now)
     for _ in range(9):
         folders.prepare(KEY)
-    assert disk.asked == 1
+    assert disk.looks == 1
     disk.free = 0
     now += ROOM_S
     with pytest.raises(OSError, match="0 MiB are free"):

@@ -93,7 +93,7 @@ class Made:
         fields = {"worker": "w1", "endpoint": "e", "version": 1, "handler": handler, **spec}
         return spawner.spawn(WorkerSpec(env=env, **fields), None, watcher), watcher
 
-    async def said(self, spawner: Any, script: str, **spec: Any) -> Any:
+    async def result_of(self, spawner: Any, script: str, **spec: Any) -> Any:
         """What a worker that runs the script says, before it is killed."""
         process, watcher = self.start(spawner, f"{script}\nhear()", **spec)
         job_input = (await watcher.next("ready")).fields
@@ -138,7 +138,7 @@ async def test_each_worker_has_a_user_to_itself(made: Made) -> None:
     workers[2][0].kill()
     await workers[2][0].ended
     assert not Path(reported[2]["home"]).exists()
-    assert (await made.said(spawner, WHO, worker="w6"))["uid"] == 190_002
+    assert (await made.result_of(spawner, WHO, worker="w6"))["uid"] == 190_002
 
 
 BY_NAME = """
@@ -176,7 +176,7 @@ say("ready", child=int(os.read(r, 20)), uid=os.getuid())
 @root_only
 async def test_what_runs_as_the_workers_user_ends_with_it(made: Made) -> None:
     users, host = own_users()
-    reported = await made.said(made.spawner(users, host=host), LOST)
+    reported = await made.result_of(made.spawner(users, host=host), LOST)
     assert reported["uid"] == 190_000
     assert reported["child"] not in process_table()
 
@@ -234,7 +234,7 @@ say("ready", privileges=status["NoNewPrivs"], core=resource.getrlimit(resource.R
 @root_only
 async def test_limits_and_privileges_of_a_python_worker(made: Made) -> None:
     users, host = own_users()
-    reported = await made.said(
+    reported = await made.result_of(
         made.spawner(users, host=host), LIMITS, limits=WorkerLimits(files=123, pids=77)
     )
     assert reported["privileges"] == "1"
@@ -376,7 +376,7 @@ async def test_a_cgroup_is_the_workers_and_goes_with_it(
 
 
 async def test_a_cgroup_finds_who_cannot_be_found_otherwise(made: Made, in_cgroups: LocalSpawner) -> None:
-    reported = await made.said(in_cgroups, LOST)
+    reported = await made.result_of(in_cgroups, LOST)
     assert reported["child"] not in process_table() or process_table()[reported["child"]].zombie
 
 
@@ -413,7 +413,7 @@ say("ready", made=made)
 async def test_the_kernel_keeps_the_limits(made: Made, cgroups: Cgroups, in_cgroups: LocalSpawner) -> None:
     if not {"memory", "pids", "cpu"} <= cgroups.controllers:
         pytest.skip(f"cgroups of version 2 have only {sorted(cgroups.controllers)} here")
-    reported = await made.said(in_cgroups, FORKS, limits=WorkerLimits(pids=6, cpus=0.5))
+    reported = await made.result_of(in_cgroups, FORKS, limits=WorkerLimits(pids=6, cpus=0.5))
     assert reported["made"] == 5
     _, watcher = made.start(in_cgroups, GROWS, worker="w2", limits=WorkerLimits(memory_bytes=100 << 20))
     ended = await watcher.exit
@@ -459,7 +459,7 @@ async def test_a_sandbox_has_nothing_to_write_to_but_its_own(made: Made, sandbox
     scratch = made.folder / "data" / "scratch"
     (made.folder / "handler.py").touch()
     constants = f"HANDLERS = {str(made.folder)!r}\nSCRATCH = {str(scratch)!r}\n"
-    reported = await made.said(sandboxed, constants + TRIES, handler=f"{made.folder}/handler.py:run")
+    reported = await made.result_of(sandboxed, constants + TRIES, handler=f"{made.folder}/handler.py:run")
     assert reported["root"] == reported["etc"] == reported["handler"] == "Read-only file system"
     assert reported["home"] is reported["scratch"] is reported["write_tmp"] is reported["seen"] is True
     shown = (made.folder, Path(__file__), Path(sys.prefix))
@@ -587,8 +587,10 @@ async def test_a_volume_is_where_the_variable_says(
     if how == "variable":
         host = Host(user_range=users, volume_root=str(volume_root), no_mounts="for the test")
     spawner = made.spawner(WorkerUsers(between=users), host=host)
-    first = await made.said(spawner, VOLUME, volume="weights")
-    second = await made.said(spawner, VOLUME, volume="weights", worker="w2")  # another user, where there are
+    first = await made.result_of(spawner, VOLUME, volume="weights")
+    second = await made.result_of(
+        spawner, VOLUME, volume="weights", worker="w2"
+    )  # another user, where there are
     assert first["path"] == (str(volume_root / "weights") if how == "variable" else "/runpod-volume")
     assert second["there"] == ["written"]
     assert (volume_root / "weights" / "written").read_text().startswith("by ")

@@ -85,7 +85,7 @@ class Host:
         frame = await watcher.next("done")
         return json.loads(frame.body)
 
-    async def ask(self, source: str, *preload: str, **fields: Any) -> Any:
+    async def result_of(self, source: str, *preload: str, **fields: Any) -> Any:
         process, watcher = await self.ready(self.write(source), *preload, **fields)
         answer = await self.answer(process, watcher)
         process.kill()
@@ -221,9 +221,9 @@ async def test_it_is_the_same_as_a_fresh_one(tmp_path: Path, new_watcher: Any) -
     leaked = os.open("/etc/hostname", os.O_RDONLY)
     os.set_inheritable(leaked, True)
     try:
-        fresh = await host.ask(SEEN, env=env, limits=limits)
-        forked = await host.ask(SEEN, "xml.dom.minidom", env=env, limits=limits)
-        again = await host.ask(SEEN, "xml.dom.minidom", env=env, limits=limits)
+        fresh = await host.result_of(SEEN, env=env, limits=limits)
+        forked = await host.result_of(SEEN, "xml.dom.minidom", env=env, limits=limits)
+        again = await host.result_of(SEEN, "xml.dom.minidom", env=env, limits=limits)
     finally:
         os.close(leaked)
         await host.spawner.close()
@@ -250,16 +250,16 @@ async def test_each_sees_its_own_devices(host: Host) -> None:
     source = "import os\ndef handler(job):\n    return os.environ['CUDA_VISIBLE_DEVICES']\n"
     for uuids in (("GPU-1",), ("GPU-3", "GPU-2"), ("GPU-1",)):
         device = Device(uuids[0], "gpu", "a GPU", 0)
-        assert await host.ask(source, "json", device=device, devices=uuids) == ",".join(uuids)
+        assert await host.result_of(source, "json", device=device, devices=uuids) == ",".join(uuids)
     assert host.zygote._count == 1
-    assert await host.ask(source, "json") == ""
+    assert await host.result_of(source, "json") == ""
     assert len(host.spawner._sets) == 2
 
 
 async def test_another_set_has_another_zygote(host: Host) -> None:
     source = "import os\ndef handler(job):\n    return sorted(os.environ)\n"
-    assert "ONE" in await host.ask(source, "json", env={"ONE": "1"})
-    assert "ONE" not in await host.ask(source, "json", env={"TWO": "1"})
+    assert "ONE" in await host.result_of(source, "json", env={"ONE": "1"})
+    assert "ONE" not in await host.result_of(source, "json", env={"TWO": "1"})
     assert len(host.spawner._sets) == 2
 
 
@@ -282,7 +282,7 @@ import random, numpy
 def handler(job):
     return [random.random(), int(numpy.random.randint(1 << 62)), numpy.random.default_rng().random()]
 """
-    drawn = [await host.ask(source, "numpy", "random") for _ in range(3)]
+    drawn = [await host.result_of(source, "numpy", "random") for _ in range(3)]
     assert all(len({one[n] for one in drawn}) == 3 for n in range(3))
 
 
@@ -296,11 +296,11 @@ def handler(job):
     threads = [torch.get_num_threads(), torch.get_num_interop_threads()]
     return [*threads, os.environ.get("OMP_NUM_THREADS"), product, made[0, :8].tolist()]
 """
-    fresh = await host.ask(source)
-    forked = [await host.ask(source, "torch") for _ in range(2)]
+    fresh = await host.result_of(source)
+    forked = [await host.result_of(source, "torch") for _ in range(2)]
     assert [one[:3] for one in forked] == [fresh[:3]] * 2
     assert forked[0][4] != forked[1][4]
-    logged = await host.ask(source, "torch", env={"OMP_NUM_THREADS": "5"})
+    logged = await host.result_of(source, "torch", env={"OMP_NUM_THREADS": "5"})
     assert logged[0] == 5
     assert logged[2] == "5"
 
@@ -316,8 +316,8 @@ def handler(job):
     text = open("/proc/self/smaps_rollup").read()
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_Dirty"))
 """
-    assert await host.ask(source) * 1024 > size
-    assert await host.ask(source, "large") * 1024 < size / 4
+    assert await host.result_of(source) * 1024 > size
+    assert await host.result_of(source, "large") * 1024 < size / 4
 
 
 # ---- what cannot be forked is started fresh ---------------------------------------------------
@@ -355,9 +355,9 @@ async def test_unfit_imports_are_logged_and_its_workers_fresh(host: Host, how: s
     source, message = UNFIT[how]
     host.install("bad", source)
     handler = "def handler(job):\n    return 5\n"
-    assert await host.ask(handler, "bad") == 5
+    assert await host.result_of(handler, "bad") == 5
     assert f"workers of endpoint e start in fresh interpreters: {message}" in logged()
-    assert await host.ask(handler, "bad") == 5
+    assert await host.result_of(handler, "bad") == 5
     assert logged().count("start in fresh interpreters") == 1
     assert logged().count("is started") == 1
 
@@ -378,11 +378,11 @@ async def test_an_import_that_asks_nvml_for_a_gpu_is_fit(host: Host, logged: Any
     ask = f"import ctypes\nNVML = ctypes.CDLL({str(library)!r})\n"
     host.install("asks", ask + "NVML.nvmlInit()\nNVML.nvmlInit()\n")
     source = "import asks\ndef handler(job):\n    return [asks.NVML.nvmlInit(), asks.NVML.nvmlShutdown()]\n"
-    assert await host.ask(source, "asks") == [0, 0]
+    assert await host.result_of(source, "asks") == [0, 0]
     assert "fresh" not in logged()
-    assert (await host.ask("import os\ndef handler(job):\n    return sorted(os.environ)\n", "asks")).count(
-        "PYTORCH_NVML_BASED_CUDA_CHECK"
-    ) == 0
+    assert (
+        await host.result_of("import os\ndef handler(job):\n    return sorted(os.environ)\n", "asks")
+    ).count("PYTORCH_NVML_BASED_CUDA_CHECK") == 0
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ async def test_an_import_that_asks_nvml_for_a_gpu_is_fit(host: Host, logged: Any
 )
 async def test_what_is_not_installed_is_reported(host: Host, name: str, message: str, logged: Any) -> None:
     (host.site / "lies_about.py").write_text("raise SystemError('never imported')")  # no distribution's
-    assert await host.ask("def handler(job):\n    return 5\n", name) == 5
+    assert await host.result_of("def handler(job):\n    return 5\n", name) == 5
     assert f"fresh interpreters: {message}" in logged()
 
 
@@ -407,9 +407,9 @@ async def test_user_code_is_never_preloaded(host: Host, logged: Any) -> None:
         f"import sys\n'zygote' in str(sys.argv) and open({str(mark)!r}, 'w')\n"
     )
     source = "import mine\ndef handler(job):\n    return 5\n"
-    assert await host.ask(source, "mine") == 5
+    assert await host.result_of(source, "mine") == 5
     assert "no installed distribution provides mine" in logged()
-    assert await host.ask(source, "mine", env={"PYTHONPATH": str(host.folder / "handlers")}) == 5
+    assert await host.result_of(source, "mine", env={"PYTHONPATH": str(host.folder / "handlers")}) == 5
     assert "its endpoint declares PYTHONPATH" in logged()
     host.install("theirs", "")
     (host.site / "handler.py").write_text(ECHO)
@@ -423,14 +423,14 @@ async def test_the_handlers_own_modules_win(host: Host, logged: Any) -> None:
     (host.folder / "handlers" / "resource.py").write_text("MINE = True")
     (host.folder / "handlers" / "minidom").mkdir()
     source = "import resource\ndef handler(job):\n    return resource.MINE\n"
-    assert await host.ask(source, "xml.dom.minidom") is True
+    assert await host.result_of(source, "xml.dom.minidom") is True
     assert "resource of the handler's folder would be hidden by what is preloaded" in logged()
 
 
 async def test_what_a_fresh_worker_has_imported_as_well(host: Host) -> None:
     # All else that a zygote has imported is compared with the names of the handler's own modules.
     source = "import sys\ndef handler(job):\n    return sorted(sys.modules)\n"
-    fresh = {name.partition(".")[0] for name in await host.ask(source)}
+    fresh = {name.partition(".")[0] for name in await host.result_of(source)}
     code = "import stoker.worker.zygote.zygote as t; print(*t._KNOWN_BEFORE)"
     command = [sys.executable, "-P", "-c", code]
     logged = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -441,7 +441,7 @@ async def test_what_a_fresh_worker_has_imported_as_well(host: Host) -> None:
 async def test_an_environment_that_is_too_large_for_a_message(host: Host, logged: Any) -> None:
     env = {f"LARGE{n}": "x" * 60_000 for n in range(4)}
     source = "import os\ndef handler(job):\n    return len(os.environ['LARGE3'])\n"
-    assert await host.ask(source, "json", env=env) == 60_000
+    assert await host.result_of(source, "json", env=env) == 60_000
     assert "cannot be forked" in logged()
     assert "196608 are allowed" in logged()
 
@@ -814,7 +814,7 @@ import os
 def handler(job):
     return [os.getuid(), os.getgid(), os.getgroups(), len(os.listdir("/proc/self/fd"))]
 """
-        assert await host.ask(source, "json") == [65534, 65534, [], 5]
+        assert await host.result_of(source, "json") == [65534, 65534, [], 5]
         spare = await host.a_spare()
         for pid in (spare, host.zygote_pid):
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()

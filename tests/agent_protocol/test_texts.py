@@ -44,9 +44,9 @@ def members(text: bytes) -> dict[str, bytes]:
 
 @given(st.dictionaries(st.sampled_from(NAMES) | st.text(), VALUES, max_size=6), st.sampled_from([None, 1]))
 def test_members_are_what_json_reads_and_their_text_is_untouched(
-    given_: dict[str, Any], indent: int | None
+    fields: dict[str, Any], indent: int | None
 ) -> None:
-    text = json.dumps(given_, indent=indent, ensure_ascii=False).encode()
+    text = json.dumps(fields, indent=indent, ensure_ascii=False).encode()
     found = members(text)
     expected = {name: value for name, value in json.loads(text).items() if name in NAMES}
     assert {name: json.loads(part) for name, part in found.items()} == expected

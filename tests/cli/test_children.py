@@ -65,14 +65,14 @@ def exists(pid: str) -> bool:
     return True
 
 
-TELLS = PART.replace(
+REPORTS = PART.replace(
     "os.close(fd)",
     "os.write(fd, b'{\"n\": 1}\\n{\"n\":'); os.write(fd, b' 2}\\n'); os.close(fd)",
 )
 
 
 async def test_lines_that_a_child_sends_after_it_was_ready_are_received(tmp_path: Path) -> None:
-    story = Story(tmp_path, agent=TELLS)
+    story = Story(tmp_path, agent=REPORTS)
     running = asyncio.create_task(story.children.run())
     await story.ready.get()
     assert [await story.news.get(), await story.news.get()] == [{"n": 1}, {"n": 2}]

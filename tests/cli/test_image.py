@@ -40,7 +40,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
         yield made
 
 
-def ask(service: Service, out: Path, **fields: Any) -> str:
+def run_image(service: Service, out: Path, **fields: Any) -> str:
     printed = io.StringIO()
     run(
         ImageRequest("a lighthouse", out, service.url, **fields),
@@ -51,7 +51,7 @@ def ask(service: Service, out: Path, **fields: Any) -> str:
 
 
 def test_the_image_is_saved_and_cost_and_time_are_reported(service: Service, tmp_path: Path) -> None:
-    printed = ask(service, tmp_path / "out.png", width=512, steps=4, seed=7)
+    printed = run_image(service, tmp_path / "out.png", width=512, steps=4, seed=7)
     assert (tmp_path / "out.png").read_bytes() == RESULT
     assert "4/4" in printed
     assert "seed 7: 0.02097152 USD, made in 0.81 s" in printed
@@ -86,12 +86,12 @@ def test_the_pipeline_that_made_it_is_reported(
     service: Service, tmp_path: Path, reported: dict[str, Any], printed: str
 ) -> None:
     service.record["output"] |= reported
-    assert printed in ask(service, tmp_path / "out.png")
+    assert printed in run_image(service, tmp_path / "out.png")
 
 
 def test_a_stream_that_breaks_off_loses_nothing(service: Service, tmp_path: Path) -> None:
     service.breaks = 2
-    ask(service, tmp_path / "out.jpg")
+    run_image(service, tmp_path / "out.jpg")
     assert (tmp_path / "out.jpg").read_bytes() == RESULT
     assert service.requests.count(("GET", "/v2/text-to-image/stream/j-u1", "Bearer sk_1_2")) == 3
 
@@ -99,25 +99,25 @@ def test_a_stream_that_breaks_off_loses_nothing(service: Service, tmp_path: Path
 def test_a_job_that_failed_is_reported_and_nothing_is_written(service: Service, tmp_path: Path) -> None:
     service.record = {"id": "j-u1", "status": "FAILED", "error": "out of memory"}
     with pytest.raises(JobFailed, match="FAILED: out of memory"):
-        ask(service, tmp_path / "out.png")
+        run_image(service, tmp_path / "out.png")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_refused_input_is_reported(service: Service, tmp_path: Path) -> None:
     service.run_answer = (400, {"id": "j", "status": "FAILED", "error": "width is 1000"})
     with pytest.raises(BadRequest, match="width is 1000"):
-        ask(service, tmp_path / "out.png", width=1000)
+        run_image(service, tmp_path / "out.png", width=1000)
 
 
 def test_another_kind_of_file_is_refused_before_any_request(service: Service, tmp_path: Path) -> None:
     with pytest.raises(CliError, match=r"must end in one of \.png, \.jpg, \.jpeg"):
-        ask(service, tmp_path / "out.gif")
+        run_image(service, tmp_path / "out.gif")
     assert service.requests == []
 
 
 def test_a_missing_folder_is_refused_before_any_request(service: Service, tmp_path: Path) -> None:
     with pytest.raises(CliError, match=f"there is no folder {tmp_path / 'none'} to write"):
-        ask(service, tmp_path / "none" / "out.png")
+        run_image(service, tmp_path / "none" / "out.png")
     assert service.requests == []
     assert list(tmp_path.iterdir()) == []
 
@@ -149,7 +149,7 @@ def test_the_key_that_up_keeps_is_found(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_an_output_without_a_cost_is_downloaded(service: Service, tmp_path: Path) -> None:
     service.record["output"] = {"image_url": f"{service.url}/signed"}
-    printed = ask(service, tmp_path / "out.png")
+    printed = run_image(service, tmp_path / "out.png")
     assert (tmp_path / "out.png").read_bytes() == RESULT
     assert "out.png: no cost reported, made in 0.81 s" in printed
 
@@ -166,7 +166,7 @@ def test_an_output_without_a_cost_is_downloaded(service: Service, tmp_path: Path
 )
 def test_the_only_url_of_an_output_is_downloaded(service: Service, tmp_path: Path, around: Any) -> None:
     service.record["output"] = around(f"{service.url}/signed")
-    ask(service, tmp_path / "out.png")
+    run_image(service, tmp_path / "out.png")
     assert (tmp_path / "out.png").read_bytes() == RESULT
 
 
@@ -186,7 +186,7 @@ def test_an_output_without_an_image_is_shown(
     with pytest.raises(
         CliError, match=f"job j-u1 of text-to-image COMPLETED, and its output has .*{printed}"
     ):
-        ask(service, tmp_path / "out.png")
+        run_image(service, tmp_path / "out.png")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ from stoker.client import Event, JobRecord
 QUEUED = JobRecord("j", "IN_QUEUE", reason="no worker is ready [0 of 1] " + "z" * 100)
 
 
-def tell(*, terminal: bool) -> str:
+def displayed(*, terminal: bool) -> str:
     output = io.StringIO()
     console = Console(
         file=output, force_terminal=terminal, width=80, markup=False, emoji=False, highlight=False
@@ -30,7 +30,7 @@ def tell(*, terminal: bool) -> str:
 
 
 def test_in_a_pipe_each_change_is_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tell(terminal=False).splitlines() == [
+    assert displayed(terminal=False).splitlines() == [
         f"IN_QUEUE: {QUEUED.reason}",
         'progress {"step": 1}',
         f'chunk "{"x" * 100}"',
@@ -39,7 +39,7 @@ def test_in_a_pipe_each_change_is_a_plain_line(capsys: pytest.CaptureFixture[str
 
 
 def test_at_a_terminal_one_line_changes_and_chunks_stay_above_it(capsys: pytest.CaptureFixture[str]) -> None:
-    output = tell(terminal=True)
+    output = displayed(terminal=True)
     assert "IN_QUEUE: no worker is ready [0 of 1]" in output
     assert output.count("z") >= 100, "what changes is not cut, either: a reason may end with an id"
     assert "…" not in output
@@ -51,5 +51,5 @@ def test_where_both_streams_are_one_terminal_the_product_stands_above_the_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert "the product\n" in tell(terminal=True)
+    assert "the product\n" in displayed(terminal=True)
     assert capsys.readouterr().out == ""

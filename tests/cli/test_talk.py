@@ -62,7 +62,7 @@ def speech(tmp_path: Path) -> Path:
     return made
 
 
-def ask(service: Service, image: object, audio: object, out: Path, **fields: Any) -> str:
+def run_talk(service: Service, image: object, audio: object, out: Path, **fields: Any) -> str:
     printed = io.StringIO()
     request = TalkRequest(str(image), str(audio), out, "a person talks", url=service.url, **fields)
     run(request, out.parent, plain_console(file=printed, width=1000))
@@ -72,7 +72,7 @@ def ask(service: Service, image: object, audio: object, out: Path, **fields: Any
 def test_files_are_brought_along_and_the_video_is_there(
     service: Service, face: Path, speech: Path, tmp_path: Path
 ) -> None:
-    printed = ask(service, face, speech, tmp_path / "out.mp4")
+    printed = run_talk(service, face, speech, tmp_path / "out.mp4")
     assert (tmp_path / "out.mp4").read_bytes() == RESULT
     assert "chunk 2 of 2, step" in printed
     assert "4/4" in printed, "the last step is not reported, but done"
@@ -99,14 +99,14 @@ def test_a_file_whose_name_is_no_text_is_brought_along(service: Service, face: P
     """From a disk of Windows, or out of an old archive."""
     speech = tmp_path / os.fsdecode(b"caf\xe9.mp3")
     speech.write_bytes(b"a voice")
-    ask(service, face, speech, tmp_path / "out.mp4")
+    run_talk(service, face, speech, tmp_path / "out.mp4")
     assert (tmp_path / "out.mp4").read_bytes() == RESULT
     assert ("POST", "/v2/talking-video/files?name=caf%3F.mp3", ("audio/mpeg", b"a voice")) in service.requests
 
 
 def test_urls_are_passed_on_as_they_are(service: Service, tmp_path: Path) -> None:
     urls = ("https://pictures.test/face.png?sig=1", "http://sounds.test/voice")
-    ask(service, *urls, tmp_path / "out.mp4", size="720p", check=False)
+    run_talk(service, *urls, tmp_path / "out.mp4", size="720p", check=False)
     assert service.posted("/v2/talking-video/files") == []
     (body,) = service.posted("/v2/talking-video/run")
     job_input = body["input"]
@@ -132,7 +132,7 @@ def test_a_missing_file_is_named_before_any_request(
 ) -> None:
     (tmp_path / missing).unlink()
     with pytest.raises(CliError, match=f"there is no file .*{missing}; give a file or an http URL"):
-        ask(service, face, speech, tmp_path / "out.mp4")
+        run_talk(service, face, speech, tmp_path / "out.mp4")
     assert service.requests == []
 
 
@@ -142,7 +142,7 @@ def test_an_empty_file_is_named_before_any_request(
 ) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(CliError, match=rf"{name} is empty"):
-        ask(service, face, speech, tmp_path / "out.mp4")
+        run_talk(service, face, speech, tmp_path / "out.mp4")
     assert service.requests == []
 
 
@@ -154,7 +154,7 @@ def test_a_file_that_is_too_large_is_named_before_anything_is_read(
     os.truncate(tmp_path / name, talk.UPLOAD_MAX_BYTES + 1)
     monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
     with pytest.raises(CliError, match=rf"{name} has 62,914,561 bytes; a file to upload may have 62,914,560"):
-        ask(service, face, speech, tmp_path / "out.mp4")
+        run_talk(service, face, speech, tmp_path / "out.mp4")
     assert service.requests == []
 
 
@@ -162,7 +162,7 @@ def test_another_extension_is_refused_before_any_request(
     service: Service, face: Path, speech: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(CliError, match=r"out\.avi must end in one of \.mp4"):
-        ask(service, face, speech, tmp_path / "out.avi")
+        run_talk(service, face, speech, tmp_path / "out.avi")
     assert service.requests == []
 
 
@@ -171,7 +171,7 @@ def test_a_folder_as_output_is_named_before_any_request(
 ) -> None:
     (tmp_path / "out.mp4").mkdir()
     with pytest.raises(CliError, match=r"out\.mp4 is a folder; name a file to write the video to"):
-        ask(service, face, speech, tmp_path / "out.mp4")
+        run_talk(service, face, speech, tmp_path / "out.mp4")
     assert service.requests == []
 
 
@@ -180,7 +180,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_before_any_request(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(CliError, match=r"nothing can be written to .*: permission denied"):
-        ask(service, face, speech, face.parent / "out.mp4")
+        run_talk(service, face, speech, face.parent / "out.mp4")
     assert service.requests == []
 
 
@@ -201,14 +201,14 @@ def test_a_job_that_failed_is_reported_and_nothing_is_written(
 ) -> None:
     service.record = {"id": "j-u1", "status": "FAILED", "error": "Invalid audio: it has 0.05 s"}
     with pytest.raises(JobFailed, match=r"FAILED: Invalid audio: it has 0\.05 s"):
-        ask(service, face, speech, tmp_path / "out.mp4")
+        run_talk(service, face, speech, tmp_path / "out.mp4")
     assert {path.name for path in tmp_path.iterdir()} == {"face.png", "voice.mp3"}
 
 
 def test_a_refused_size_is_reported(service: Service, face: Path, speech: Path, tmp_path: Path) -> None:
     service.run_answer = (400, {"id": "j", "status": "FAILED", "error": "size is '1080p'"})
     with pytest.raises(BadRequest, match="size is '1080p'"):
-        ask(service, face, speech, tmp_path / "out.mp4", size="1080p")
+        run_talk(service, face, speech, tmp_path / "out.mp4", size="1080p")
 
 
 # ---- what the calls of hosted models share

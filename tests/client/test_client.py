@@ -304,7 +304,7 @@ async def test_address_and_key_are_those_of_the_environment_or_of_dotenv(
         requested.append((str(request.url), request.headers["Authorization"]))
         return httpx.Response(200, json={"jobs": {}, "workers": {}})
 
-    async def ask(*arguments: str) -> None:
+    async def get_health(*arguments: str) -> None:
         client = kind(*arguments, transport=httpx.MockTransport(answer))
         reported = client.health("echo")
         closed = (await reported, client.close())[1] if kind is AsyncClient else client.close()
@@ -312,14 +312,14 @@ async def test_address_and_key_are_those_of_the_environment_or_of_dotenv(
             await closed
 
     (tmp_path / ".env").write_text("STOKER_URL=https://there\nSTOKER_API_KEY=sk_file\n")
-    await ask()
+    await get_health()
     monkeypatch.setenv("STOKER_API_KEY", "sk_environment")
-    await ask()
+    await get_health()
     (tmp_path / ".env").unlink()
-    await ask()
+    await get_health()
     monkeypatch.setenv("STOKER_URL", "https://elsewhere")
-    await ask()
-    await ask("https://given", "sk_given")
+    await get_health()
+    await get_health("https://given", "sk_given")
     assert requested == [
         ("https://there/v2/echo/health", "Bearer sk_file"),
         ("https://there/v2/echo/health", "Bearer sk_environment"),

@@ -35,7 +35,7 @@ CHECKS = [
     positive_data_acceptance,
     negative_data_rejection,
 ]
-URL_LETTERS = 60_000
+URL_CHARACTERS = 60_000
 """What the client sends at most."""
 
 Ask = Callable[[Coroutine[Any, Any, httpx.Response]], httpx.Response]
@@ -106,7 +106,7 @@ class Described:
     def _send(self, case: Any) -> httpx.Response:
         sent = requests.Request(**_for_requests(case, self._base)).prepare()
         assert sent.url is not None
-        assume(len(sent.url) < URL_LETTERS)
+        assume(len(sent.url) < URL_CHARACTERS)
         body = sent.body.encode() if isinstance(sent.body, str) else sent.body
         request = self._client.request(sent.method or "", sent.url, headers=dict(sent.headers), content=body)
         return self._run(request)

@@ -42,7 +42,7 @@ TAKE_JOB = ("status", "status-sync", "stream", "cancel", "retry", "logs")
 ENDPOINTS = ("echo", "other-echo", "sized", "text-to-image", "nobody")
 NUMBERS = ["0", "1", "-1", "1000", "300000", "604800000", "99999999999999999999", "1e3", "١", "", " 1", "1_0"]
 QUERIES = ["wait", "ttl", "status", "since", "limit", "cursor", "unknown"]
-LETTERS = "/?%&=#;.. \\\x00\u00e9~"
+CHARACTERS = "/?%&=#;.. \\\x00\u00e9~"
 
 
 @dataclass
@@ -63,7 +63,7 @@ def _submission(rng: Random) -> Sent:
     operation = rng.choice(OPERATIONS[:2])
     path = f"/v2/{rng.choice(ENDPOINTS[:4])}/{operation}"
     query = b"wait=1000" if rng.random() < 0.3 else b""
-    return Sent("POST", path, query, _headers(rng, 0.1), _pieces(rng, _body(rng)))
+    return Sent("POST", path, query, _headers(rng, 0.1), _parts(rng, _body(rng)))
 
 
 def _call(rng: Random) -> Sent:
@@ -75,7 +75,7 @@ def _call(rng: Random) -> Sent:
         path = _scratched(rng, path)
     method = rng.choice(["GET", "POST", "GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "BREW"])
     body = _body(rng) if rng.random() < 0.3 else b""
-    return Sent(method, path, _query(rng), _headers(rng, 0.4), _pieces(rng, body))
+    return Sent(method, path, _query(rng), _headers(rng, 0.4), _parts(rng, body))
 
 
 # -- bodies
@@ -138,7 +138,7 @@ def _spliced(rng: Random) -> bytes:
     return text.replace(rng.choice(values), rng.choice(RAW), 1)
 
 
-def _pieces(rng: Random, body: bytes) -> list[bytes]:
+def _parts(rng: Random, body: bytes) -> list[bytes]:
     if rng.random() < 0.8 or not body:
         return [body]
     at = rng.randrange(len(body))
@@ -151,7 +151,7 @@ def _pieces(rng: Random, body: bytes) -> list[bytes]:
 def _scratched(rng: Random, text: str) -> str:
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(text) + 1)
-        put = rng.choice(LETTERS) if rng.random() < 0.7 else ""
+        put = rng.choice(CHARACTERS) if rng.random() < 0.7 else ""
         text = text[:at] + put + text[at + rng.randint(0, 2) :]
     return text
 

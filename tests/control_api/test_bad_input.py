@@ -128,15 +128,15 @@ IMAGE_INPUTS: list[tuple[dict[str, object], list[str]]] = [
 
 
 @pytest.mark.parametrize("operation", ["run", "runsync"])
-@pytest.mark.parametrize(("given_input", "parts"), IMAGE_INPUTS)
+@pytest.mark.parametrize(("job_input", "parts"), IMAGE_INPUTS)
 async def test_a_hosted_models_bad_parameter_is_a_failed_record(
     http: httpx.AsyncClient,
     plane: FakePlane,
     operation: str,
-    given_input: dict[str, object],
+    job_input: dict[str, object],
     parts: list[str],
 ) -> None:
-    sent = given_input if not given_input else {"prompt": "a cat"} | given_input
+    sent = job_input if not job_input else {"prompt": "a cat"} | job_input
     response = await http.post(f"/v2/text-to-image/{operation}", json={"input": sent})
     assert response.status_code == 400
     found = response.json()
@@ -357,7 +357,7 @@ async def test_a_length_that_no_number_holds_is_too_long(http: httpx.AsyncClient
     assert len(response.json()["error"]) < 200
 
 
-async def pieces(sent: list[int], count: int, size: int) -> AsyncIterator[bytes]:
+async def parts(sent: list[int], count: int, size: int) -> AsyncIterator[bytes]:
     for _ in range(count):
         sent.append(size)
         yield b" " * size
@@ -368,7 +368,7 @@ async def test_a_body_over_its_limit_is_refused_while_it_comes_in(
     http: httpx.AsyncClient, plane: FakePlane, operation: str, limit: int
 ) -> None:
     sent: list[int] = []
-    response = await http.post(f"/v2/echo/{operation}", content=pieces(sent, 100, 2**20))
+    response = await http.post(f"/v2/echo/{operation}", content=parts(sent, 100, 2**20))
     assert response.status_code == 413
     assert str(limit) in response.json()["error"]
     assert sum(sent) <= limit + 2**20  # no more was read than it takes to know
@@ -378,7 +378,7 @@ async def test_a_body_over_its_limit_is_refused_while_it_comes_in(
 async def test_a_body_that_declares_itself_too_long_is_not_read(http: httpx.AsyncClient) -> None:
     sent: list[int] = []
     response = await http.post(
-        "/v2/echo/run", content=pieces(sent, 1, 1), headers={"Content-Length": "11000000"}
+        "/v2/echo/run", content=parts(sent, 1, 1), headers={"Content-Length": "11000000"}
     )
     assert response.status_code == 413
     assert "11000000" in response.json()["error"]

@@ -279,11 +279,11 @@ WRONG = [
     (ROOTS + ECHO + "initTimeout = 0", ["endpoints[0].initTimeout", "got 0"]),
     *[
         (
-            ROOTS + ECHO + f'env = {{ {name} = "{given}" }}',
-            [f"env.{name} must be whole seconds from 1 to 86400; got", given],
+            ROOTS + ECHO + f'env = {{ {name} = "{value}" }}',
+            [f"env.{name} must be whole seconds from 1 to 86400; got", value],
         )
         for name in ("RUNPOD_INIT_TIMEOUT", "STOKER_INIT_TIMEOUT")
-        for given in ("0", "", "-5", "7 min", "1e3", "86401", "90.5", "٧")
+        for value in ("0", "", "-5", "7 min", "1e3", "86401", "90.5", "٧")
     ],
     (ROOTS + ECHO + "maxJobs = 0", ["endpoints[0].maxJobs", "got 0"]),
     (IMAGE + 'preload = ["torch"]', ["endpoints[0]: preload is for handlers"]),

@@ -12,7 +12,7 @@ from stoker.control.api.router import OperationRouter
 from stoker.control.api.settings import ApiSettings
 
 PAGE = "https://pictures.example.com"
-ASKS = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
 
 
 def client(app: ASGIApp) -> httpx.AsyncClient:
@@ -27,7 +27,7 @@ def app(plane: FakePlane) -> ASGIApp:
 @pytest.mark.parametrize("path", ["/v2/echo/run", "/v1/pods"])
 async def test_what_a_browser_asks_first_needs_no_key(app: ASGIApp, path: str) -> None:
     async with client(app) as http:
-        answer = await http.options(path, headers={"Origin": PAGE, **ASKS})
+        answer = await http.options(path, headers={"Origin": PAGE, **PREFLIGHT})
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert "POST" in answer.headers["access-control-allow-methods"]
@@ -44,7 +44,7 @@ async def test_answers_and_refusals_can_be_read_by_the_page(app: ASGIApp, key: s
 
 async def test_other_pages_may_not(app: ASGIApp) -> None:
     async with client(app) as http:
-        response = await http.options("/v2/echo/run", headers={"Origin": "https://evil.example", **ASKS})
+        response = await http.options("/v2/echo/run", headers={"Origin": "https://evil.example", **PREFLIGHT})
         answer = await http.get(
             "/v2/echo/health", headers={"Origin": "https://evil.example", "Authorization": KEY}
         )

@@ -68,7 +68,7 @@ async def test_the_document_lists_the_endpoints_and_what_they_take(
     assert "text-to-image.input" not in document["components"]["schemas"]
 
 
-async def shown(address: str, folder: Path) -> tuple[str, set[str]]:
+async def in_browser(address: str, folder: Path) -> tuple[str, set[str]]:
     """What a browser makes of the page, and where it connected to."""
     assert CHROMIUM is not None
     log = folder / "net.json"
@@ -114,7 +114,7 @@ def _connected(log: dict[str, Any]) -> set[str]:
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here to show the explorers in")
 async def test_a_browser_shows_it_without_a_packet_off_loopback(plane: FakePlane, tmp_path: Path) -> None:
     async with await serve_http(make_app(plane), "127.0.0.1", 0, grace_s=1) as server:
-        page, connected = await shown(f"{server.url}/docs", tmp_path)
+        page, connected = await in_browser(f"{server.url}/docs", tmp_path)
     assert connected == {"127.0.0.1"}
     assert "Queue a job and answer at once" in page, "an operation"
     assert "text-to-image.input" in page

@@ -38,7 +38,7 @@ def app(plane: FakePlane, clock: Clock) -> ASGIApp:
     return make_app(plane, ApiSettings(now_ns=clock))
 
 
-def told(response: httpx.Response) -> tuple[dict[str, int], dict[str, int]]:
+def rate_headers(response: httpx.Response) -> tuple[dict[str, int], dict[str, int]]:
     """`RateLimit-Policy` and `RateLimit`, read: the numbers by their letter."""
     policy, left = response.headers["ratelimit-policy"], response.headers["ratelimit"]
     name = re.match(r'"(window|concurrent)";', policy)
@@ -59,7 +59,7 @@ async def test_a_refusal_says_the_limit_and_when_to_come_back(
     assert set(refused.json()) == {"error", "status", "title", "detail"}
     assert (refused.json()["status"], refused.json()["title"]) == (429, "Too Many Requests")
     assert "/purge-queue of endpoint echo takes at most 2 requests in 10 seconds" in refused.json()["error"]
-    assert told(refused) == ({"q": 2, "w": 10}, {"r": 0, "t": 9})
+    assert rate_headers(refused) == ({"q": 2, "w": 10}, {"r": 0, "t": 9})
     assert refused.headers["ratelimit-policy"] == '"window";q=2;w=10'
     assert refused.headers["ratelimit"] == '"window";r=0;t=9'
     assert refused.headers["retry-after"] == "9"
@@ -109,7 +109,7 @@ async def test_workers_raise_the_limit(http: httpx.AsyncClient, plane: FakePlane
     plane.workers = 1
     assert [(await http.post("/v2/echo/purge-queue")).status_code for _ in range(50)] == [200] * 50
     refused = await http.post("/v2/echo/purge-queue")
-    assert told(refused)[0] == {"q": 50, "w": 10}
+    assert rate_headers(refused)[0] == {"q": 50, "w": 10}
 
 
 async def test_limits_may_be_turned_off(plane: FakePlane) -> None:
@@ -169,7 +169,7 @@ async def test_a_third_at_once_is_refused_and_let_in_after_an_answer(
     refused = await http.get("/v2/echo/requests")
     assert refused.status_code == 429
     assert "/requests of endpoint echo takes at most 2 requests at once" in refused.json()["error"]
-    assert told(refused) == ({"q": 2}, {"r": 0})
+    assert rate_headers(refused) == ({"q": 2}, {"r": 0})
     assert refused.headers["ratelimit-policy"] == '"concurrent";q=2;qu="concurrent-requests"'
     assert refused.headers["retry-after"] == "1"
     crowd.may_answer.set()

@@ -126,10 +126,10 @@ def test_what_is_not_in_the_table_is_not_limited(operation: str) -> None:
 @dataclass
 class Fleet:
     workers: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    asked: int = 0
+    counted: int = 0
 
     def count(self, endpoint: str) -> int:
-        self.asked += 1
+        self.counted += 1
         return self.workers[endpoint]
 
 
@@ -137,7 +137,7 @@ def test_workers_raise_the_window_and_it_falls_with_them() -> None:
     fleet = Fleet()
     limits = Rates(50, fleet.count)
     fill(limits, "cancel", 0, 99)
-    assert fleet.asked == 0  # nobody is counted below the base
+    assert fleet.counted == 0  # nobody is counted below the base
     fill(limits, "cancel", 0, 1)
     assert not passes(limits, "cancel", 0)
     fleet.workers["e"] = 2  # 2 * 50 is no more than the base

@@ -221,7 +221,7 @@ async def test_nobody_is_asked_for_the_password_of_a_key(app: ASGIApp, tmp_path:
         await serve_http(app, "127.0.0.1", 0, tls=made.files)
 
 
-async def _who_asks(scope: Scope, receive: Receive, send: Send) -> None:
+async def _show_client(scope: Scope, receive: Receive, send: Send) -> None:
     await JSONResponse([scope["scheme"], scope["client"][0]])(scope, receive, send)
 
 
@@ -233,7 +233,7 @@ async def test_forwarded_headers_are_believed_from_a_proxy_only(
 ) -> None:
     headers = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
     async with (
-        await serve_http(_who_asks, "127.0.0.1", 0, behind_proxy=behind_proxy) as server,
+        await serve_http(_show_client, "127.0.0.1", 0, behind_proxy=behind_proxy) as server,
         httpx.AsyncClient(headers=headers, timeout=60) as client,
     ):
         assert (await client.get(server.url)).json() == expected

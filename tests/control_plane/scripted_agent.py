@@ -131,7 +131,7 @@ class ScriptedAgent:
             reports.append(Report(self.number, body))
         await self.stream.send(FromAgent(reports=tuple(reports)))
 
-    async def tells(self, spec: PodSpec, state: PodPhase, **more: Any) -> None:
+    async def report_pod(self, spec: PodSpec, state: PodPhase, **more: Any) -> None:
         """What became of a pod, in answer to this spec."""
         await self.report(PodState(spec.pod, spec.version, spec.restarts, state, **more))
 

@@ -16,7 +16,7 @@ def worker(name: str, session: int = 1, concurrency: int = 1) -> PlacedWorker:
     return PlacedWorker(name, "e", 1, "n", session, "ready", concurrency=concurrency)
 
 
-class FloorMachine(RuleBasedStateMachine):
+class ClusterMachine(RuleBasedStateMachine):
     """Reservations, claims and releases in any order, against a plain count."""
 
     def __init__(self) -> None:
@@ -61,8 +61,8 @@ class FloorMachine(RuleBasedStateMachine):
         assert self.cluster.load("n").jobs == sum(worker.jobs for worker in self.cluster.workers.values())
 
 
-TestFloor = FloorMachine.TestCase
-TestFloor.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestClusterState = ClusterMachine.TestCase
+TestClusterState.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 def test_a_device_stays_ill_until_a_sample_says_otherwise() -> None:

@@ -193,7 +193,7 @@ async def test_a_file_that_the_store_did_not_take_leaves_nothing() -> None:
         assert kept(w) == []
 
 
-class Told(logging.Handler):
+class Logged(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.lines: list[str] = []
@@ -204,7 +204,7 @@ class Told(logging.Handler):
 
 @story
 async def test_what_no_store_deletes_is_put_aside_once_and_holds_nothing_up() -> None:
-    reported, log = Told(), logging.getLogger("stoker.control.sweeper")
+    reported, log = Logged(), logging.getLogger("stoker.control.sweeper")
     log.addHandler(reported)
     try:
         async with world(endpoint(workers_min=1)) as (w, _):

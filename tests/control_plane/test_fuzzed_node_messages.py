@@ -76,7 +76,7 @@ class Faults(logging.Handler):
         self.lines.append(self.format(record))
 
 
-async def _hears(messages: list[FromAgent], own: bool) -> None:
+async def _receive(messages: list[FromAgent], own: bool) -> None:
     async with world(endpoint(run=TWO, workers_min=1)) as (w, tasks):
         honest, other = w.agent(node="honest"), w.agent(node="other")
         await honest.connect(tasks)
@@ -106,7 +106,7 @@ def test_messages_of_hostile_values_change_nothing_of_others_and_break_nothing(
     faults, log = Faults(), logging.getLogger("stoker.control")
     log.addHandler(faults)
     try:
-        run_story(VirtualLoop(1), _hears(messages, own))
+        run_story(VirtualLoop(1), _receive(messages, own))
     finally:
         log.removeHandler(faults)
     assert faults.lines == []

@@ -56,7 +56,7 @@ class Reader:
 
     async def _read(self, w: World, job: str, after: tuple[int, int] | None) -> None:
         async for event in w.plane.queries.follow_logs(w.echo, job, after):
-            self.seen.append(told(event))
+            self.seen.append(parts_of(event))
             self.moved.set()
 
     async def until(self, *last: Any) -> None:
@@ -68,7 +68,7 @@ class Reader:
         self.task.cancel()
 
 
-def told(event: LogEvent) -> tuple[Any, ...]:
+def parts_of(event: LogEvent) -> tuple[Any, ...]:
     match event.kind:
         case "log":
             return event.attempt, event.n, event.line

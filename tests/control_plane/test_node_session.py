@@ -16,7 +16,7 @@ from stoker.testing.memory_stream import memory_pair
 from stoker.wire.messages import Beat, FromAgent, Released, Report, SignAnswer, SignAsk
 
 
-def nothing_given() -> AssignedToNode:
+def nothing_assigned() -> AssignedToNode:
     return AssignedToNode("n", ClusterState(), lambda node, pod: False, lambda node, volume: None, {})
 
 
@@ -46,7 +46,9 @@ class Handler:
 async def test_what_comes_while_one_batch_is_handled_makes_up_the_next() -> None:
     agent, control = memory_pair()
     handler = Handler(1.0)
-    running = asyncio.create_task(NodeSession("n", 1, control, handler, nothing_given(), signs_nothing).run())
+    running = asyncio.create_task(
+        NodeSession("n", 1, control, handler, nothing_assigned(), signs_nothing).run()
+    )
     await agent.send(report(1))
     await asyncio.sleep(0.5)
     for number in (2, 3, 4):
@@ -62,21 +64,23 @@ async def test_what_comes_while_one_batch_is_handled_makes_up_the_next() -> None
 @story
 async def test_an_agent_that_says_nothing_for_a_minute_is_gone() -> None:
     agent, control = memory_pair()
-    session = NodeSession("n", 1, control, Handler(0.0), nothing_given(), signs_nothing)
+    session = NodeSession("n", 1, control, Handler(0.0), nothing_assigned(), signs_nothing)
     loop = asyncio.get_running_loop()
     running = asyncio.create_task(session.run())
     await asyncio.sleep(SILENCE_S - 1)
     await agent.send(FromAgent(beat=Beat(1)))
-    heard_at = loop.time()
+    received_at = loop.time()
     assert await running == "no message for 60 s"
-    assert SILENCE_S <= loop.time() - heard_at < SILENCE_S + 1
+    assert SILENCE_S <= loop.time() - received_at < SILENCE_S + 1
 
 
 @story
 async def test_a_slow_store_is_not_the_agents_silence() -> None:
     agent, control = memory_pair()
     handler = Handler(3 * SILENCE_S)
-    running = asyncio.create_task(NodeSession("n", 1, control, handler, nothing_given(), signs_nothing).run())
+    running = asyncio.create_task(
+        NodeSession("n", 1, control, handler, nothing_assigned(), signs_nothing).run()
+    )
     await agent.send(report(1))
     await asyncio.sleep(3 * SILENCE_S + 1)
     assert handler.done == 1
@@ -89,7 +93,7 @@ async def test_a_slow_store_is_not_the_agents_silence() -> None:
 async def test_a_batch_is_handled_to_its_end_and_no_other_is_begun() -> None:
     agent, control = memory_pair()
     handler = Handler(5.0)
-    session = NodeSession("n", 1, control, handler, nothing_given(), signs_nothing)
+    session = NodeSession("n", 1, control, handler, nothing_assigned(), signs_nothing)
     running = asyncio.create_task(session.run())
     await agent.send(report(1))
     await asyncio.sleep(1.0)
@@ -103,7 +107,9 @@ async def test_a_batch_is_handled_to_its_end_and_no_other_is_begun() -> None:
 async def test_a_session_that_is_cancelled_waits_for_what_is_being_committed() -> None:
     agent, control = memory_pair()
     handler = Handler(5.0)
-    running = asyncio.create_task(NodeSession("n", 1, control, handler, nothing_given(), signs_nothing).run())
+    running = asyncio.create_task(
+        NodeSession("n", 1, control, handler, nothing_assigned(), signs_nothing).run()
+    )
     await agent.send(report(1))
     await asyncio.sleep(1.0)
     running.cancel()

@@ -279,17 +279,17 @@ async def test_a_follower_hears_a_reset_when_a_new_attempt_begins() -> None:
         job = await w.plane.commands.submit(w.echo, one(), sync=False)
         events: list[tuple[str, int, int]] = []
 
-        chunk_heard = asyncio.Event()
+        chunk_received = asyncio.Event()
 
         async def listen() -> None:
             async for event in w.plane.queries.follow(w.echo, job.id, None):
                 events.append((event.kind, event.attempt, event.n))  # heard one by one
-                chunk_heard.set()
+                chunk_received.set()
 
         listening = tasks.create_task(listen())
         first = await agent.assigned()
         await agent.report(Chunk(job.id, 1, 0, b"0"))
-        await chunk_heard.wait()
+        await chunk_received.wait()
         await agent.report(Outcome(job.id, 1, first.worker, "lost", error="died"))
         second = await agent.assigned()
         await agent.report(Chunk(job.id, 2, 0, b"0"))

@@ -64,7 +64,7 @@ def test_every_field_that_names_a_thing_is_lied_about() -> None:
     assert set(LIES) == set(fields_that_name(FromAgent, LogLines)) - OWN
 
 
-class Told(logging.Handler):
+class Logged(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[str] = []
@@ -171,7 +171,7 @@ async def _reads_along(s: Scene, seen: list[str]) -> None:
 
 
 async def test_no_lie_is_believed_each_is_told_once_and_the_neighbour_is_served() -> None:
-    reported, printed = Told(), list[str]()
+    reported, printed = Logged(), list[str]()
     logging.getLogger("stoker.control").addHandler(reported)
     try:
         async with scene() as s:
@@ -188,7 +188,7 @@ async def test_no_lie_is_believed_each_is_told_once_and_the_neighbour_is_served(
     assert printed == []
 
 
-async def _is_refused(s: Scene, name: tuple[type[Any], str], reported: Told) -> bool:
+async def _is_refused(s: Scene, name: tuple[type[Any], str], reported: Logged) -> bool:
     """Said three times: the others' things are as they were, and there is one line about it."""
     await s.honest.beat()  # however slow this machine is: the honest one is never silent
     rogue = RogueNode(s.target, s.token)

@@ -23,15 +23,15 @@ def environments(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, str], dict[
     names = st.sampled_from(sorted(secrets)) if secrets else st.nothing()
     env, wanted = {}, {}
     for variable in draw(st.lists(NAME, max_size=4, unique=True)):
-        given_, becomes = "", ""
+        text, becomes = "", ""
         for _ in range(draw(st.integers(0, 3))):
             plain = draw(PLAIN)
-            given_, becomes = given_ + plain, becomes + plain
+            text, becomes = text + plain, becomes + plain
             if secrets:
                 name = draw(names)
-                given_ += "{{" + draw(SPACE) + draw(PREFIX) + "_SECRET_" + name + draw(SPACE) + "}}"
+                text += "{{" + draw(SPACE) + draw(PREFIX) + "_SECRET_" + name + draw(SPACE) + "}}"
                 becomes += secrets[name]
-        env[variable], wanted[variable] = given_, becomes
+        env[variable], wanted[variable] = text, becomes
     return env, secrets, wanted
 
 

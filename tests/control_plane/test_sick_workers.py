@@ -42,7 +42,7 @@ def agent_of(w: World, tasks: asyncio.TaskGroup, spawner: FakeSpawner) -> Agent:
     )
 
 
-async def said(w: World, job: str, text: str) -> None:
+async def until_reason(w: World, job: str, text: str) -> None:
     """Virtual time costs nothing: it is polled."""
     while (await w.plane.queries.status(w.echo, job)).reason != text:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
@@ -57,8 +57,8 @@ async def test_a_job_whose_worker_is_never_ready_says_so_and_runs_once_that_is_r
         running = tasks.create_task(agent.run())
         job = (await w.plane.commands.submit(w.echo, one(), sync=False)).id
         async with asyncio.timeout(100):
-            await said(w, job, "starting")
-            await said(w, job, "crash loop: the worker was not ready within 10 s")
+            await until_reason(w, job, "starting")
+            await until_reason(w, job, "crash loop: the worker was not ready within 10 s")
         spawner.starts["echo"] = Start()
         async with asyncio.timeout(100):
             while (view := await w.plane.queries.status(w.echo, job)).state != JobState.COMPLETED:  # noqa: ASYNC110
@@ -77,6 +77,6 @@ async def test_a_job_whose_worker_is_unfit_says_which_check_failed() -> None:
         running = tasks.create_task(agent.run())
         job = (await w.plane.commands.submit(w.echo, one(), sync=False)).id
         async with asyncio.timeout(100):
-            await said(w, job, "crash loop: fitness check licence: OSError: no licence")
+            await until_reason(w, job, "crash loop: fitness check licence: OSError: no licence")
         agent.stop()
         await running

@@ -24,7 +24,7 @@ async def holding(w: World, tasks: asyncio.TaskGroup) -> tuple[ScriptedAgent, As
     return agent, await agent.assigned()
 
 
-async def asked(agent: ScriptedAgent, job: str, attempt: int, *wanted: Wanted) -> SignAnswer:
+async def signed(agent: ScriptedAgent, job: str, attempt: int, *wanted: Wanted) -> SignAnswer:
     await agent.stream.send(FromAgent(asks=(SignAsk(7, job, attempt, wanted),)))
     while not (answers := (await agent.hear()).answers):
         pass
@@ -52,7 +52,7 @@ async def test_an_assign_holds_no_credentials_of_the_platforms_store() -> None:
 async def test_requests_below_the_prefix_of_an_attempt_are_signed_for_its_node() -> None:
     async with world(endpoint(workers_min=1)) as (w, tasks):
         agent, assign = await holding(w, tasks)
-        answer = await asked(agent, assign.job, 1, put(f"echo/{assign.job}/1/0-a.png"))
+        answer = await signed(agent, assign.job, 1, put(f"echo/{assign.job}/1/0-a.png"))
         assert answer.refusal == ""
         assert len(answer.signed) == 1
 
@@ -64,7 +64,7 @@ async def test_another_nodes_attempt_another_attempt_and_another_prefix_are_refu
         rogue = w.agent(node="rogue", boot="rogue-1")
         await rogue.connect(tasks)
         key = f"echo/{assign.job}/1/output.json"
-        reported = (await asked(rogue, assign.job, 1, put(key))).refusal
+        reported = (await signed(rogue, assign.job, 1, put(key))).refusal
         assert reported == f"this node does not hold attempt 1 of job {assign.job}"
 
 
@@ -74,16 +74,16 @@ async def test_a_node_gets_nothing_signed_but_what_its_attempt_may_have() -> Non
         agent, assign = await holding(w, tasks)
         key = f"echo/{assign.job}/1/output.json"
         for attempt in (0, 2):
-            reported = await asked(agent, assign.job, attempt, put(key))
+            reported = await signed(agent, assign.job, attempt, put(key))
             assert reported == SignAnswer(7, f"this node does not hold attempt {attempt} of job {assign.job}")
         for other in ("echo/another/1/output.json", f"echo/{assign.job}/2/output.json", f"{key}/../../x"):
-            reported = await asked(agent, assign.job, 1, put(key), put(other))
+            reported = await signed(agent, assign.job, 1, put(key), put(other))
             assert reported == SignAnswer(7, f"key {other!r} is no name below echo/{assign.job}/1/")
-        reported = await asked(agent, assign.job, 1, Wanted("read", key))
+        reported = await signed(agent, assign.job, 1, Wanted("read", key))
         assert reported == SignAnswer(7, f"{key!r} is not the input of this job")
         await agent.report(Outcome(assign.job, 1, assign.worker, "completed", b"1"))
         await w.plane.queries.wait(w.echo, assign.job, 30)
-        reported = await asked(agent, assign.job, 1, put(key))
+        reported = await signed(agent, assign.job, 1, put(key))
         assert reported == SignAnswer(7, f"this node does not hold attempt 1 of job {assign.job}")
 
 
@@ -97,7 +97,7 @@ async def test_a_large_input_may_be_read_by_the_node_of_its_job() -> None:
         await w.plane.commands.submit(w.echo, large, sync=False)
         assign = await agent.assigned()
         assert assign.input_ref is not None
-        answer = await asked(agent, assign.job, 1, Wanted("read", assign.input_ref.key))
+        answer = await signed(agent, assign.job, 1, Wanted("read", assign.input_ref.key))
         assert (answer.refusal, len(answer.signed)) == ("", 1)
 
 

@@ -22,7 +22,7 @@ def several(workers: int) -> Endpoint:
     return endpoint(run=FOUR, workers_min=workers, workers_max=workers)
 
 
-async def tells(agent: ScriptedAgent, worker: str, slots: int | None) -> None:
+async def report_slots(agent: ScriptedAgent, worker: str, slots: int | None) -> None:
     await agent.report(WorkerState(worker, "echo", 1, "ready", slots=slots))
 
 
@@ -77,13 +77,13 @@ async def test_a_worker_gets_as_many_jobs_as_it_told_and_more_when_it_takes_more
         while not agent.specs:
             await agent.hear()
         (worker,) = agent.specs
-        await tells(agent, worker, 2)
+        await report_slots(agent, worker, 2)
         await submit(w, 6)
         first = await assigned(agent, 2)
         await gets_no_more(agent)
-        await tells(agent, worker, 3)
+        await report_slots(agent, worker, 3)
         await agent.assigned()
-        await tells(agent, worker, 1)
+        await report_slots(agent, worker, 1)
         await agent.completes(first[0])
         await agent.completes(first[1])
         await gets_no_more(agent)  # one still runs, and one at once is what it takes
@@ -131,7 +131,7 @@ async def test_a_change_of_slots_does_not_make_a_worker_seem_busy() -> None:
         await agent.completes(await agent.assigned())
         idle = w.loop.time()
         await asyncio.sleep(4.0)
-        await tells(agent, worker, 2)
+        await report_slots(agent, worker, 2)
         while agent.specs:
             await agent.hear()
         assert w.loop.time() - idle < 8.0
@@ -146,7 +146,7 @@ async def test_more_workers_start_where_they_take_less_than_their_endpoint_allow
         while not agent.specs:
             await agent.hear()
         (worker,) = agent.specs
-        await tells(agent, worker, 1)
+        await report_slots(agent, worker, 1)
         await submit(w, 4)
         while len(agent.specs) < 4:
             await agent.hear()

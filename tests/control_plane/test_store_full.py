@@ -18,7 +18,7 @@ from stoker.wire.messages import HeldAttempt, HeldWorker, Refused
 from stoker.wire.streams import StreamEnded
 
 
-async def heard_out(agent: ScriptedAgent) -> tuple[list[int], str]:
+async def all_acks(agent: ScriptedAgent) -> tuple[list[int], str]:
     """Listens until the session is over: the numbers of the reports that were acknowledged, and why."""
     acks = []
     try:
@@ -65,7 +65,7 @@ async def test_a_beat_that_cannot_be_stored_ends_the_session_whole() -> None:
         await agent.ready_workers()
         w.commits.full = True
         await agent.beat()
-        assert "is full" in (await heard_out(agent))[1]
+        assert "is full" in (await all_acks(agent))[1]
         await agent.serving
         assert not w.plane.cluster.workers, "nothing is claimed for a node that is not connected"
 
@@ -84,7 +84,7 @@ async def test_an_outcome_is_kept_by_its_agent_until_it_is_stored() -> None:
         w.commits.full = True
         number = agent.number
         await agent.completes(assign)
-        acks, reason = await heard_out(agent)
+        acks, reason = await all_acks(agent)
         assert "is full" in reason
         assert all(ack <= number for ack in acks)
         await asyncio.sleep(20)  # the broken stream's time passes: the job cannot be requeued either
@@ -131,7 +131,7 @@ async def test_a_session_that_fails_leaves_no_ghost_that_jobs_are_given_to() -> 
         await agent.ready_workers()
         w.commits.mistake = True
         await agent.beat()
-        assert (await heard_out(agent))[1] == "control failed in this session"
+        assert (await all_acks(agent))[1] == "control failed in this session"
         await asyncio.wait_for(agent.serving, 10)
         assert not w.plane.cluster.workers
         assert not w.plane.sessions.connected()

@@ -13,7 +13,7 @@ from stoker.control.jobs.records import health
 from stoker.wire.messages import HeldWorker, WorkerState
 
 
-async def told(w: World) -> object:
+async def served(w: World) -> object:
     await asyncio.sleep(0.1)  # of the story's own time: what was reported has arrived
     return health(await w.plane.queries.health(w.echo)).get("serves")
 
@@ -27,10 +27,10 @@ async def test_those_that_are_ready_are_told_and_each_sentence_once() -> None:
         await agent.leaves()
         held = [HeldWorker(name, "echo", 1, "ready", ("CPU-0",), 1, "flux-tiny") for name in (first, second)]
         await agent.connect(tasks, workers=held)
-        assert await told(w) == ["flux-tiny"], "Hello tells it: control may have forgotten"
+        assert await served(w) == ["flux-tiny"], "Hello tells it: control may have forgotten"
         await agent.report(WorkerState(first, "echo", 1, "ready", serves="flux-1-dev"))
-        assert await told(w) == ["flux-1-dev", "flux-tiny"]
+        assert await served(w) == ["flux-1-dev", "flux-tiny"]
         await agent.report(WorkerState(second, "echo", 1, "starting", "it died"))
-        assert await told(w) == ["flux-1-dev"]
+        assert await served(w) == ["flux-1-dev"]
         await agent.report(WorkerState(first, "echo", 1, "ready"))
-        assert await told(w) is None
+        assert await served(w) is None

@@ -37,14 +37,14 @@ class WorkingAgent(ScriptedAgent):
         """Connects, and goes on working until all is over."""
         await self.connect(tasks, devices=devices)
         tasks.create_task(self._beats())
-        tasks.create_task(self._hears(tasks))
+        tasks.create_task(self._follow_orders(tasks))
 
     async def _beats(self) -> None:
         while True:
             await asyncio.sleep(5.0)
             await self.beat()
 
-    async def _hears(self, tasks: asyncio.TaskGroup) -> None:
+    async def _follow_orders(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             for name in self.held.keys() - self.specs.keys():
                 await self._ends(name)
@@ -59,24 +59,24 @@ class WorkingAgent(ScriptedAgent):
             self.assigns.clear()
             await self.hear()
 
-    async def _tells(self, spec: WorkerSpec, state: str, reason: str = "") -> None:
+    async def _report_state(self, spec: WorkerSpec, state: str, reason: str = "") -> None:
         await self.report(WorkerState(spec.worker, spec.endpoint, spec.version, state, reason))
 
     async def _starts(self, spec: WorkerSpec) -> None:
-        await self._tells(spec, "starting")
+        await self._report_state(spec, "starting")
         await asyncio.sleep(self.cold_s)
         if spec.worker in self.held and spec.version not in self.broken:
             self.ready.add(spec.worker)
-            await self._tells(spec, "ready")
+            await self._report_state(spec, "ready")
         elif spec.worker in self.held:
-            await self._tells(spec, "unhealthy", "crash loop: it is broken")
+            await self._report_state(spec, "unhealthy", "crash loop: it is broken")
 
     async def _ends(self, name: str) -> None:
         if name in self.held and not self.jobs[name]:
             spec = self.held.pop(name)
             self.ready.discard(name)
             self.fewest = min(self.fewest, len(self.ready))
-            await self._tells(spec, "gone")
+            await self._report_state(spec, "gone")
 
     async def _runs(self, assign: Assign) -> None:
         await asyncio.sleep(self.job_s)

@@ -54,9 +54,9 @@ async def held(committer: Committer) -> tuple[Gate, asyncio.Task[None]]:
     return gate, task
 
 
-async def start(*asks: Any) -> list[asyncio.Task[Any]]:
+async def start(*commits: Any) -> list[asyncio.Task[Any]]:
     """All of these stand in line when this returns."""
-    tasks = [asyncio.create_task(ask) for ask in asks]
+    tasks = [asyncio.create_task(commit) for commit in commits]
     await asyncio.sleep(0)
     return tasks
 

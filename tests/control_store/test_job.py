@@ -243,24 +243,24 @@ def test_a_job_that_kills_its_agents_is_given_up() -> None:
 
 # ---- tried again on demand --------------------------------------------------------------------------
 
-ASKED = machine.RetryRequested(500.0)
+RETRY = machine.RetryRequested(500.0)
 
 
 def test_a_failed_job_is_tried_again_with_fresh_counts_and_its_old_ttl() -> None:
     failed = tried("failed", 2, handler_retries=1, retention_s=900.0)
     assert failed.expires_at == 1_101.0
-    job, commands = machine.step(failed, ASKED)
+    job, commands = machine.step(failed, RETRY)
     assert commands == (machine.Publish(JobState.IN_QUEUE), machine.Retry(500.0))
     assert job.state == machine.Queued(500.0)
     assert (job.failures, job.handler_failures, job.reason) == (0, 0, None)
     assert job.expires_at == 10_000.0
     assert (job.attempt, job.retries, job.first_attempt) == (2, 1, 3)
     assert machine.step(job, claimed(501.0))[0].attempt == 3
-    assert play(claimed(), ended("lost"), claimed(200.0), ended("failed", 2), ASKED).failures == 0
+    assert play(claimed(), ended("lost"), claimed(200.0), ended("failed", 2), RETRY).failures == 0
 
 
 def test_only_failed_and_timed_out_jobs_are_tried_again() -> None:
-    assert play(claimed(), ended("timed_out"), ASKED).name is JobState.IN_QUEUE
+    assert play(claimed(), ended("timed_out"), RETRY).name is JobState.IN_QUEUE
     others = [
         play(),
         play(claimed()),
@@ -269,7 +269,7 @@ def test_only_failed_and_timed_out_jobs_are_tried_again() -> None:
         play(claimed(), machine.Expired(10_000.0)),
     ]
     for job in others:
-        assert machine.step(job, ASKED) == (job, ())
+        assert machine.step(job, RETRY) == (job, ())
 
 
 def test_a_record_whose_time_has_passed_is_not_tried_again() -> None:
@@ -292,7 +292,7 @@ def test_a_retry_counts_what_is_given_out_anew() -> None:
 
 
 def test_late_news_does_not_undo_a_retry() -> None:
-    job = play(claimed(), ended("failed"), ASKED)
+    job = play(claimed(), ended("failed"), RETRY)
     for news in (ended("completed"), machine.Resumed(501.0, "n1", 1), machine.Dropped(501.0, "n1")):
         assert machine.step(job, news) == (job, ())
 

@@ -42,19 +42,19 @@ def test_a_secret_is_changed_in_its_place_and_sealed(bench: Any) -> None:
 def test_a_volume_is_measured_by_reports_until_it_is_deleted(bench: Any) -> None:
     conn, session = bench.store.writer, bench.node("n1", 1.0)
 
-    def told(used: VolumeUsed, now: float) -> None:
+    def report(used: VolumeUsed, now: float) -> None:
         reports = [Report(1, used)]
         bench.do(lambda conn: store.apply_reports(conn, node="n1", session=session, reports=reports, now=now))
 
     bench.do(lambda conn: store.add_volume(conn, VOLUME))
-    told(VolumeUsed("v1", 7), 200.0)
-    told(VolumeUsed("v1", 0, gone=True), 250.0)  # of a folder; the record's end is not for nodes to say
+    report(VolumeUsed("v1", 7), 200.0)
+    report(VolumeUsed("v1", 0, gone=True), 250.0)  # of a folder; the record's end is not for nodes to say
     found = store.get_volume(conn, "default", "v1")
     assert found is not None
     assert (found.used_bytes, found.measured_at) == (7, 200.0)
     assert store.get_volume(conn, "another", "v1") is None
     bench.do(lambda conn: store.delete_volume(conn, "v1", 300.0))
-    told(VolumeUsed("v1", 9), 400.0)
+    report(VolumeUsed("v1", 9), 400.0)
     assert store.get_volume(conn, "default", "v1") is None
     (kept,) = store.list_volumes(conn)
     assert (kept.used_bytes, kept.deleted_at) == (7, 300.0)

@@ -77,7 +77,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.jobs: dict[str, Any] = {}
         self.low: set[str] = set()
         self.hooked: set[str] = set()
-        self.told: Counter[str] = Counter()  # the webhooks that must be there, by id
+        self.due: Counter[str] = Counter()  # the webhooks that must be there, by id
         self.logs: set[tuple[str, int]] = set()
         self.stopped: dict[str, tuple[str, int]] = {}  # cancelled attempts that were not heard of since
         self.reopened: set[str] = set()
@@ -92,12 +92,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     # ---- the oracle's side
 
-    def tell(self, job: str, event: Any) -> tuple[Any, ...]:
+    def apply(self, job: str, event: Any) -> tuple[Any, ...]:
         before = self.jobs[job]
         self.jobs[job], commands = machine.step(before, event)
         after = self.jobs[job]
         if job in self.hooked and after.name in TERMINAL and after.state != before.state:
-            self.told[delivery_id(job, after.attempt, after.name, after.state.at)] += 1
+            self.due[delivery_id(job, after.attempt, after.name, after.state.at)] += 1
         return commands
 
     def upload(self, job: str, name: str) -> Ref:
@@ -182,7 +182,7 @@ class StoreMachine(RuleBasedStateMachine):
         claimed = self.bench.claim(self.now, self.bench.slot(node, free))
         expected = []
         for job in sorted(self.jobs, key=self.order) if self.alive[node] else ():
-            if len(expected) < free and self.tell(job, machine.Claimed(self.now, node, "w1")):
+            if len(expected) < free and self.apply(job, machine.Claimed(self.now, node, "w1")):
                 expected.append((job, self.jobs[job].attempt))
         assert sorted((one.job, one.attempt) for one in claimed) == sorted(expected)
 
@@ -201,7 +201,7 @@ class StoreMachine(RuleBasedStateMachine):
         if (node, attempt) in ((machine.holder(known), known.attempt), self.stopped.get(job)):
             self.logs.add((job, attempt))
             self.stopped.pop(job, None)
-        commands = self.tell(job, machine.Ended(self.now, node, attempt, end, "why", yes))
+        commands = self.apply(job, machine.Ended(self.now, node, attempt, end, "why", yes))
         assert [one.job for one in reported.changed] == ([job] if commands else [])
         assert reported.stale == (() if commands else (AttemptKey(job, attempt),))
 
@@ -223,7 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
             told, tries = due[number % len(due)]
             self.bench.do(lambda conn: store.webhook_tried(conn, told, self.now, delivered))
             if delivered or tries == 2:
-                del self.told[told]
+                del self.due[told]
 
     @precondition(lambda self: self.jobs)
     @rule(number=PICK, off=st.sampled_from([0, 0, 1]), leaving=st.booleans())
@@ -232,7 +232,7 @@ class StoreMachine(RuleBasedStateMachine):
         node = machine.holder(self.jobs[job]) or "n1"
         attempt = self.jobs[job].attempt + off
         reported = self.bench.report(self.now, Refused(job, attempt, "full", leaving), node=node)
-        commands = self.tell(job, machine.Refused(self.now, node, attempt, "full", leaving))
+        commands = self.apply(job, machine.Refused(self.now, node, attempt, "full", leaving))
         assert bool(reported.changed) == bool(commands)
 
     @rule(node=NODES)
@@ -242,7 +242,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.note(self.bench.requeue(self.now, node, "its stream broke"))
         self.alive[node] = False
         for job in self.jobs:
-            self.tell(job, machine.NodeLost(self.now, node, "its stream broke"))
+            self.apply(job, machine.NodeLost(self.now, node, "its stream broke"))
 
     @rule(node=NODES, keeps=st.integers(0, 3))
     def hello(self, node: str, keeps: int) -> None:
@@ -257,16 +257,16 @@ class StoreMachine(RuleBasedStateMachine):
         assert (found.keep, found.stop) == (tuple(held), (unknown,))
         for job in self.jobs:
             if job in kept:
-                self.tell(job, machine.Resumed(self.now, node, self.jobs[job].attempt))
+                self.apply(job, machine.Resumed(self.now, node, self.jobs[job].attempt))
             else:
-                self.tell(job, machine.Dropped(self.now, node))
+                self.apply(job, machine.Dropped(self.now, node))
 
     @precondition(lambda self: self.jobs)
     @rule(number=PICK)
     def cancel(self, number: int) -> None:
         job = self.pick(number)
         _, changed = self.bench.cancel(self.now, job)
-        commands = self.tell(job, machine.CancelRequested(self.now))
+        commands = self.apply(job, machine.CancelRequested(self.now))
         assert (changed is not None) == bool(commands)
         if changed is not None:
             self.check_cancelled(changed, commands)
@@ -283,7 +283,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.now += 0.1  # nobody waits for no time
         job = self.pick(number)
         _, changed = self.bench.end_wait(self.now, job)
-        commands = self.tell(job, machine.WaitOver(self.now, "too slow"))
+        commands = self.apply(job, machine.WaitOver(self.now, "too slow"))
         assert (changed is not None) == bool(commands)
         if changed is not None:
             self.check_cancelled(changed, commands)
@@ -306,7 +306,7 @@ class StoreMachine(RuleBasedStateMachine):
         waiting = [job for job in sorted(known, key=self.order) if job in old]
         expected = []
         for job in waiting:
-            if len(expected) < limit and (commands := self.tell(job, machine.Purged(self.now))):
+            if len(expected) < limit and (commands := self.apply(job, machine.Purged(self.now))):
                 expected.append((job, commands))
         assert sorted(one.job for one in purged) == sorted(job for job, _ in expected)
         for changed in purged:
@@ -320,7 +320,7 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         job = ended[number % len(ended)] if ended and failed else self.pick(number)
         view, changed = self.bench.retry(self.now, job)
-        commands = self.tell(job, machine.RetryRequested(self.now))
+        commands = self.apply(job, machine.RetryRequested(self.now))
         if commands:
             self.stopped.pop(job, None)
             self.reopened.add(job)
@@ -333,12 +333,12 @@ class StoreMachine(RuleBasedStateMachine):
         job = self.pick(number)
         alive = self.now < self.jobs[job].expires_at
         assert (self.bench.shorten(self.now, job, self.now + life) is not None) == alive
-        self.tell(job, machine.Shortened(self.now, self.now + life))
+        self.apply(job, machine.Shortened(self.now, self.now + life))
 
     @rule()
     def sweep(self) -> None:
         swept = self.bench.expire(self.now, 1_000)
-        gone = [job for job in self.jobs if self.tell(job, machine.Expired(self.now))]
+        gone = [job for job in self.jobs if self.apply(job, machine.Expired(self.now))]
         assert sorted(one.job for one in swept) == sorted(gone)
         for job in gone:
             del self.jobs[job]
@@ -353,9 +353,9 @@ class StoreMachine(RuleBasedStateMachine):
             assert found == wanted
 
     @invariant()
-    def each_end_is_told_once(self) -> None:
+    def each_end_is_reported_once(self) -> None:
         assert sorted(self.bench.rows("SELECT id FROM webhooks")) == sorted(
-            (one,) for one in self.told.elements()
+            (one,) for one in self.due.elements()
         )
 
     @invariant()
@@ -485,7 +485,7 @@ def walk(bench: Any, seed: int, steps: int) -> Counter[str]:
             walker.submit(False, False, 5e3, 3, 0)
         rng.choices([move for _, move in moves], [weight for weight, _ in moves])[0]()
         walker.rows_are_what_the_oracle_says()
-        walker.each_end_is_told_once()
+        walker.each_end_is_reported_once()
         walker.nothing_is_deleted_that_is_named_and_nothing_else_is_forgotten()
         walker.logs_are_those_of_attempts_that_ended()
         walker.counters_count_each_end_once()

@@ -13,7 +13,7 @@ from stoker.control.streams import Cursor
 from stoker.wire.messages import Artifact, Chunk, Progress, Ref, Refused
 
 OUTPUT = Ref("echo/job-1/1/output.json", 2_000_000, "cd")
-PIECE = Ref("echo/job-1/1/chunk-0.json", 3_000_000, "ef")
+CHUNK_REF = Ref("echo/job-1/1/chunk-0.json", 3_000_000, "ef")
 
 
 def failed(bench: Any, now: float = 10.0, **fields: Any) -> Any:
@@ -69,13 +69,13 @@ def test_what_lives_or_is_gone_is_not_tried_again(bench: Any) -> None:
 
 def test_a_retry_forgets_the_result_and_what_was_spilled(bench: Any) -> None:
     claimed = bench.running(10.0)
-    news = Chunk(claimed.job, 1, 0, b"", PIECE), Progress(claimed.job, 1, b"1")
+    news = Chunk(claimed.job, 1, 0, b"", CHUNK_REF), Progress(claimed.job, 1, b"1")
     bench.report(11.0, *news, bench.done(claimed, end="failed", error="no", output_ref=OUTPUT))
     bench.do(lambda conn: store.advance(conn, claimed.job, Cursor(1, 0, end_reported=True)))
     assert bench.leftovers() == ()
     view, _ = bench.retry(12.0, claimed.job)
     assert (view.error, view.output_ref, view.progress) == (None, None, None)
-    assert sorted(bench.leftovers()) == [PIECE.key, OUTPUT.key]
+    assert sorted(bench.leftovers()) == [CHUNK_REF.key, OUTPUT.key]
     assert store.chunks(bench.store.writer, claimed.job, (0, -1), 9) == ()
     assert store.stream_cursor(bench.store.writer, claimed.job) == Cursor()
 
@@ -295,31 +295,31 @@ def test_an_endpoint_keeps_its_bounds(bench: Any) -> None:
 
 def test_a_spilled_piece_is_kept_by_reference_and_goes_with_the_record(bench: Any) -> None:
     claimed = bench.running(10.0)
-    sent = Chunk(claimed.job, 1, 0, b"", PIECE), Chunk(claimed.job, 1, 1, b"1")
+    sent = Chunk(claimed.job, 1, 0, b"", CHUNK_REF), Chunk(claimed.job, 1, 1, b"1")
     bench.report(11.0, *sent, *sent, bench.done(claimed))
     first, second = store.chunks(bench.store.writer, claimed.job, (0, -1), 9)
-    assert (first.value, first.ref) == (b"", PIECE)
+    assert (first.value, first.ref) == (b"", CHUNK_REF)
     assert (second.value, second.ref) == (b"1", None)
     again = bench.report(12.0, *sent)  # the acknowledgement was lost
     assert (again.chunks, bench.leftovers()) == ((), ())
     bench.expire(11.0 + 1_800.0)
-    assert bench.leftovers() == (PIECE.key,)
+    assert bench.leftovers() == (CHUNK_REF.key,)
 
 
 def test_a_spilled_piece_of_a_stale_attempt_goes_at_once(bench: Any) -> None:
     claimed = bench.running(10.0)
     bench.cancel(11.0, claimed.job)
-    bench.report(12.0, Chunk(claimed.job, 1, 0, b"", PIECE))
-    assert bench.leftovers() == (PIECE.key,)
+    bench.report(12.0, Chunk(claimed.job, 1, 0, b"", CHUNK_REF))
+    assert bench.leftovers() == (CHUNK_REF.key,)
 
 
 def test_the_stream_of_a_job_that_was_given_up_can_still_be_read(bench: Any) -> None:
     claimed = bench.running(10.0, max_attempts=1)
-    bench.report(11.0, Chunk(claimed.job, 1, 0, b"", PIECE))
+    bench.report(11.0, Chunk(claimed.job, 1, 0, b"", CHUNK_REF))
     (changed,) = bench.requeue(12.0)
     assert (changed.state, changed.losers) == (JobState.FAILED, ())
     bench.expire(1e6)
-    assert set(bench.leftovers()) == {PIECE.key, "echo/job-1/1/"}
+    assert set(bench.leftovers()) == {CHUNK_REF.key, "echo/job-1/1/"}
 
 
 def test_what_a_losing_attempt_spilled_is_ours_though_its_files_are_not(bench: Any) -> None:

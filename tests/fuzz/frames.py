@@ -43,7 +43,7 @@ class Fuzz:
         try:
             for chunk in chunks:
                 for frame in map(frames.with_body, reader.feed(chunk, fds)):
-                    self.heard(frame)
+                    self.received(frame)
                 fds = []
         except frames.FrameError:
             self.refused += 1
@@ -53,7 +53,7 @@ class Fuzz:
         if self.inputs % LOOK_EVERY == 0:
             self.look()
 
-    def heard(self, frame: frames.Frame) -> None:
+    def received(self, frame: frames.Frame) -> None:
         try:
             reported = worker_frames.read(frame)
             worker_frames.require_timely(reported, setup_ended=True, known=KNOWN)

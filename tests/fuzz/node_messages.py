@@ -62,7 +62,7 @@ from stoker.wire.messages import (
 )
 
 MESSAGES = 8
-TOLD_EVERY = 100_000
+LOGGED_EVERY = 100_000
 BEGAN = time.monotonic()
 seen: Counter[str] = Counter()
 
@@ -90,7 +90,7 @@ class Node:
         store.submit(self.conn, job, [slot], 1.0)
         self.conn.commit()
 
-    def hears(self, message: FromAgent) -> None:
+    def receives(self, message: FromAgent) -> None:
         if message.hello is not None:
             self.greets(message.hello)
         if message.beat is not None:
@@ -121,7 +121,7 @@ node = Node()
 def one_input(data: bytes) -> None:
     data_provider = atheris.FuzzedDataProvider(data)
     seen["inputs"] += 1
-    if seen["inputs"] % TOLD_EVERY == 0:
+    if seen["inputs"] % LOGGED_EVERY == 0:
         print(
             f"after {time.monotonic() - BEGAN:.0f} s: " + ", ".join(f"{n} {what}" for what, n in seen.items())
         )
@@ -143,7 +143,7 @@ def one_input(data: bytes) -> None:
             message = decoder.read(whole)
             seen["messages read"] += 1
             if isinstance(message, FromAgent):
-                node.hears(message)
+                node.receives(message)
     except WireError:
         seen["streams broken"] += 1
 

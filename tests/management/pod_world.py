@@ -46,20 +46,20 @@ async def joined(
             agent.stream.end("the test is over")
 
 
-async def heard(agent: ScriptedAgent, pod: str) -> PodSpec:
+async def sent_spec(agent: ScriptedAgent, pod: str) -> PodSpec:
     """What the node was told of it last."""
     await agent.listen(0.1)
     return agent.pods[pod]
 
 
-def asked(spec: PodSpec) -> PodSpec:
+def as_requested(spec: PodSpec) -> PodSpec:
     """Without what its environment says of its place, and without its own key."""
     env = {name: value for name, value in spec.env.items() if not name.startswith("RUNPOD_")}
     key = spec.env.get("RUNPOD_API_KEY")
     return replace(spec, env=env, hidden=tuple(one for one in spec.hidden if one != key))
 
 
-async def told(api: Managed, pod: str, **query: Any) -> dict[str, Any]:
+async def get_pod(api: Managed, pod: str, **query: Any) -> dict[str, Any]:
     answer = await api.http.get(f"/pods/{pod}", params=query)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()

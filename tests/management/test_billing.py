@@ -92,7 +92,7 @@ def bills(conn: Any) -> None:
     store.bill_volumes(conn, PRICES, created + 4 * 3600)
 
 
-async def ask(api: Managed, path: str, **params: Any) -> list[dict[str, Any]]:
+async def get_bill(api: Managed, path: str, **params: Any) -> list[dict[str, Any]]:
     answer = await api.http.get(f"/billing/{path}", params=RANGE | params)
     assert answer.status_code == 200, answer.text
     body: list[dict[str, Any]] = answer.json()
@@ -104,7 +104,7 @@ def brief(records: list[dict[str, Any]], name: str) -> list[tuple[Any, ...]]:
 
 
 async def test_a_record_is_as_the_interface_defines(api: Managed) -> None:
-    (first, *_) = await ask(api, "endpoints")
+    (first, *_) = await get_bill(api, "endpoints")
     assert first == {
         "amount": 23.400006,
         "diskSpaceBilledGb": 0,
@@ -116,7 +116,7 @@ async def test_a_record_is_as_the_interface_defines(api: Managed) -> None:
 
 async def test_buckets_of_every_size_add_up(api: Managed) -> None:
     made = {
-        size: await ask(api, "endpoints", bucketSize=size)
+        size: await get_bill(api, "endpoints", bucketSize=size)
         for size in ("hour", "day", "week", "month", "year")
     }
     assert {size: [one["time"] for one in found] for size, found in made.items()} == {
@@ -140,7 +140,7 @@ async def test_buckets_of_every_size_add_up(api: Managed) -> None:
     ],
 )
 async def test_endpoints_are_grouped(api: Managed, grouping: str, named: list[str]) -> None:
-    found = await ask(api, "endpoints", bucketSize="month", grouping=grouping)
+    found = await get_bill(api, "endpoints", bucketSize="month", grouping=grouping)
     assert sorted(one[grouping] for one in found) == sorted(named)
     others = {"endpointId", "podId", "gpuTypeId"} - {grouping}
     assert all(not others & one.keys() for one in found)
@@ -165,13 +165,13 @@ async def test_endpoints_are_grouped(api: Managed, grouping: str, named: list[st
     ],
 )
 async def test_endpoints_are_filtered(api: Managed, requested: dict[str, Any], minutes: int) -> None:
-    found = await ask(api, "endpoints", **requested)
+    found = await get_bill(api, "endpoints", **requested)
     assert sum(one["timeBilledMs"] for one in found) == minutes * 60_000
 
 
 async def test_a_pod_pays_for_time_and_space(api: Managed) -> None:
     time, space = 7_200 * 1_000_000, 50 * 7_200 * 4
-    by_type = await ask(api, "pods", bucketSize="month")
+    by_type = await get_bill(api, "pods", bucketSize="month")
     assert by_type == [
         {
             "amount": (time + space) / 1e9,
@@ -181,16 +181,18 @@ async def test_a_pod_pays_for_time_and_space(api: Managed) -> None:
             "timeBilledMs": 7_200_000,
         }
     ]
-    by_pod = await ask(api, "pods", bucketSize="day", grouping="podId", podId="p1", gpuTypeId="NVIDIA L4")
+    by_pod = await get_bill(
+        api, "pods", bucketSize="day", grouping="podId", podId="p1", gpuTypeId="NVIDIA L4"
+    )
     assert brief(by_pod, "podId") == [
         ("2026-03-30T00:00:00Z", "p1", 7_200_000, (time + space // 2) / 1e9),
         ("2026-03-31T00:00:00Z", "p1", 0, space // 2 / 1e9),
     ]
-    assert await ask(api, "pods", podId="p2") == await ask(api, "pods", gpuTypeId="CPU") == []
+    assert await get_bill(api, "pods", podId="p2") == await get_bill(api, "pods", gpuTypeId="CPU") == []
 
 
 async def test_a_network_volume_pays_for_its_size(api: Managed) -> None:
-    assert await ask(api, "networkvolumes", bucketSize="year") == [
+    assert await get_bill(api, "networkvolumes", bucketSize="year") == [
         {
             "amount": 100 * 3_600 * 4 / 1e9,
             "diskSpaceBilledGb": 100,
@@ -254,7 +256,7 @@ async def test_bills_are_summed_up_beside_the_calls(api: Managed, monkeypatch: p
 
     monkeypatch.setattr(api.management.billing, "_commits", Reads())
     monkeypatch.setattr(billing, "records", summed)
-    assert await ask(api, "endpoints")
+    assert await get_bill(api, "endpoints")
 
 
 async def test_a_bill_is_for_who_may_see_it(api: Managed) -> None:

@@ -20,7 +20,7 @@ SETTINGS = PlaneSettings(price_list=PRICES)
 SECONDS_OF_DISK, SECONDS_OF_VOLUME = 1_000, 2_000  # nano-USD for each GB
 
 
-async def told(api: Managed, kind: str, **query: str) -> list[dict[str, Any]]:
+async def billed(api: Managed, kind: str, **query: str) -> list[dict[str, Any]]:
     answer = await api.http.get(f"/billing/{kind}", params=query)
     assert answer.status_code == 200, answer.text
     records: list[dict[str, Any]] = answer.json()
@@ -28,7 +28,7 @@ async def told(api: Managed, kind: str, **query: str) -> list[dict[str, Any]]:
 
 
 async def nano(api: Managed, kind: str) -> int:
-    return sum(round(one["amount"] * 1e9) for one in await told(api, kind))
+    return sum(round(one["amount"] * 1e9) for one in await billed(api, kind))
 
 
 @story
@@ -57,7 +57,7 @@ async def test_a_volume_and_a_stopped_pod_pay_for_their_space() -> None:
         volumes = 100 * 200 + 150 * 20
         assert await nano(api, "networkvolumes") == volumes * SECONDS_OF_VOLUME
         assert await nano(api, "pods") == (50 * 200 + 100 * 20) * SECONDS_OF_DISK
-        assert [one["diskSpaceBilledGb"] for one in await told(api, "pods", bucketSize="year")] == [100]
+        assert [one["diskSpaceBilledGb"] for one in await billed(api, "pods", bucketSize="year")] == [100]
         agent.stream.end("the test is over")
 
 
@@ -77,6 +77,6 @@ async def test_what_is_reported_again_is_billed_once() -> None:
         await again.connect(tasks, devices=(GPU,), facts=FACTS)
         await again.report(span)
         await asyncio.sleep(1.0)
-        (record,) = await told(api, "endpoints", grouping="podId")
+        (record,) = await billed(api, "endpoints", grouping="podId")
         assert (record["podId"], record["timeBilledMs"], record["amount"]) == (worker, 2_000, 0.002)
         again.stream.end("the test is over")

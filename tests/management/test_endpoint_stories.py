@@ -56,7 +56,7 @@ def open_jobs(api: Managed) -> int:
     return int(found.fetchone()[0])
 
 
-async def told_workers(api: Managed, made: dict[str, Any]) -> list[dict[str, Any]]:
+async def shown_workers(api: Managed, made: dict[str, Any]) -> list[dict[str, Any]]:
     answer = await api.http.get(f"/endpoints/{made['id']}", params={"includeWorkers": "true"})
     body: list[dict[str, Any]] = answer.json()["workers"]
     return body
@@ -69,14 +69,14 @@ async def test_a_worker_that_does_not_start_shows_its_last_lines_until_it_does()
         await asyncio.sleep(1.0)
         [spec] = agent.specs.values()
         lines, about = ("Traceback", "ImportError: no name"), (spec.worker, spec.endpoint, spec.version)
-        assert "logs" not in (await told_workers(api, made))[0]
+        assert "logs" not in (await shown_workers(api, made))[0]
         await agent.report(WorkerState(*about, "unhealthy", "crash loop: ImportError: no name", lines))
         await asyncio.sleep(0.1)
-        (worker,) = await told_workers(api, made)
+        (worker,) = await shown_workers(api, made)
         assert (worker["status"], worker["logs"]) == ("UNHEALTHY", list(lines))
         await agent.report(WorkerState(*about, "ready"))
         await asyncio.sleep(0.1)
-        assert "logs" not in (await told_workers(api, made))[0]
+        assert "logs" not in (await shown_workers(api, made))[0]
 
 
 @story
@@ -84,13 +84,13 @@ async def test_it_serves_a_moment_after_it_was_made() -> None:
     async with at_work() as (api, _):
         made = await endpoint(api, workersMin=1)
         await asyncio.sleep(1.0)
-        (worker,) = await told_workers(api, made)
+        (worker,) = await shown_workers(api, made)
         assert (worker["status"], worker["desiredStatus"]) == ("INITIALIZING", "RUNNING")
         assert (worker["machineId"], worker["image"], worker["isStale"]) == ("node-1", IMAGE, False)
         assert (await run(api, made))["status"] == "COMPLETED"
-        assert (await told_workers(api, made))[0]["status"] == "IDLE"
+        assert (await shown_workers(api, made))[0]["status"] == "IDLE"
         await run(api, made, "run")
-        assert (await told_workers(api, made))[0]["status"] == "RUNNING"
+        assert (await shown_workers(api, made))[0]["status"] == "RUNNING"
 
 
 @story
@@ -125,7 +125,7 @@ async def test_it_is_changed_under_load_and_no_job_fails() -> None:
         assert ended == ["COMPLETED"] * 90
         assert set(agent.ran) == {1, 2}
         await asyncio.sleep(10.0)
-        assert {(one["isStale"], one["version"]) for one in await told_workers(api, made)} == {(False, 2)}
+        assert {(one["isStale"], one["version"]) for one in await shown_workers(api, made)} == {(False, 2)}
 
 
 @story
@@ -200,4 +200,4 @@ async def test_no_worker_is_started_for_what_takes_no_jobs() -> None:
     async with at_work() as (api, agent):
         made = await endpoint(api, workersMin=1, type="LOAD_BALANCER")
         await asyncio.sleep(5.0)
-        assert (agent.held, await told_workers(api, made)) == ({}, [])
+        assert (agent.held, await shown_workers(api, made)) == ({}, [])

@@ -68,7 +68,7 @@ def test_a_commit_of_an_operation_fails(error: Exception, number: int) -> None:
     """The first commit begins the line of the audit log; the second is the operation's."""
 
     @story
-    async def told() -> None:
+    async def play() -> None:
         async with managed(endpoint()) as api:
             api.run()
             await api.world.commits.commit(join)
@@ -79,7 +79,7 @@ def test_a_commit_of_an_operation_fails(error: Exception, number: int) -> None:
                 await asyncio.sleep(3)
                 assert memory(api) == stored(api), (method, path)
 
-    told(1)
+    play(1)
 
 
 def join(conn: Any) -> None:

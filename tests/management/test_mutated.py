@@ -27,18 +27,18 @@ class Damage:
     def __init__(self, document: dict[str, Any], ids: dict[str, str]) -> None:
         self._ids = ids
         self.documented: dict[tuple[str, str], set[int]] = {}
-        self._asked: list[tuple[str, str, dict[str, Any]]] = []
+        self._examples: list[tuple[str, str, dict[str, Any]]] = []
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
                 self.documented[method, path] = {int(status) for status in operation["responses"]}
                 if "requestBody" in operation:
                     shape = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
                     examples = document["components"]["schemas"][shape.rpartition("/")[2]]["examples"]
-                    self._asked += [(method, path, example) for example in examples]
+                    self._examples += [(method, path, example) for example in examples]
 
     def draw(self, rng: Random) -> tuple[str, str, str, bytes]:
         """Method, path as it is documented, path, body."""
-        method, path, example = rng.choice(self._asked)
+        method, path, example = rng.choice(self._examples)
         body = copy.deepcopy(example)
         for _ in range(rng.randint(1, 3)):
             _damage(body, rng)

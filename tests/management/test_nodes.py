@@ -40,7 +40,7 @@ async def joined(*agents: str, **fields: object) -> AsyncIterator[tuple[Managed,
             agent.stream.end("the test is over")
 
 
-async def told(api: Managed, node: str) -> dict:
+async def get_node(api: Managed, node: str) -> dict:
     answer = await api.http.get(f"/nodes/{node}")
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -57,7 +57,7 @@ async def test_a_node_shows_its_devices_and_what_holds_them() -> None:
         await agent.beat(samples=[DeviceSample("GPU-0", memory_used=5, utilisation=7, power=99.5)])
         await asyncio.sleep(1)
         (node,) = (await api.http.get("/nodes")).json()
-        assert node == await told(api, "node-1")
+        assert node == await get_node(api, "node-1")
         (worker,) = agent.specs
         assert node.pop("lastSeenAt").startswith("1970-01-12T")
         assert node.pop("name")
@@ -96,7 +96,7 @@ async def test_unhealthy_devices_slices_and_pods_are_shown() -> None:
         ill = [DeviceSample("GPU-0", ill="Xid 79")]
         await agent.connect(tasks, devices=GPUS, samples=ill)
         api.plane.cluster.pods["pod-1"] = PlacedPod("pod-1", "node-1", ("MIG-1",))
-        gpu, mig = (await told(api, "node-1"))["devices"]
+        gpu, mig = (await get_node(api, "node-1"))["devices"]
         assert (gpu["ill"], gpu["heldBy"]) == ("Xid 79", [])
         assert (mig["kind"], mig["parentId"]) == ("mig", "GPU-1")
         assert mig["heldBy"] == [{"podId": "pod-1", "share": 1.0}]
@@ -115,7 +115,7 @@ async def test_a_drained_nodes_idle_worker_stops_and_others_start_elsewhere() ->
         assert first.specs == {}
         again = await api.http.post("/nodes/node-1/drain")
         assert again.json()["drained"], "asked twice is asked once"
-        assert (await told(api, "node-2"))["drained"] is False
+        assert (await get_node(api, "node-2"))["drained"] is False
 
 
 @story
@@ -150,7 +150,7 @@ async def test_a_revoked_node_is_disconnected_and_reports_it() -> None:
         answer = await api.http.post("/nodes/node-1/revoke")
         assert (answer.status_code, answer.json()["revoked"]) == (200, True)
         assert "its credential was revoked" in await agent.cut_off()
-        assert (await told(api, "node-1"))["state"] == "silent"
+        assert (await get_node(api, "node-1"))["state"] == "silent"
         again = await api.http.post("/nodes/node-1/revoke")
         assert (again.status_code, again.json()["revoked"]) == (200, True)
 
@@ -165,7 +165,7 @@ async def test_a_node_stays_drained_over_its_own_return_and_over_a_restart_of_co
         await api.http.post("/nodes/node-1/drain")
         agent.stream.end("cut")
         await asyncio.sleep(1)
-        assert (await told(api, "node-1"))["state"] == "silent"
+        assert (await get_node(api, "node-1"))["state"] == "silent"
         await agent.connect(tasks, devices=GPUS[:1], workers=[held])
         await agent.listen(5)
         assert agent.specs == {}
@@ -177,7 +177,7 @@ async def test_a_node_stays_drained_over_its_own_return_and_over_a_restart_of_co
         await other.connect(tasks, devices=GPUS[:1], workers=[held])
         await other.listen(5)
         assert other.specs == {}
-        assert (await told(api, "node-1"))["drained"] is True
+        assert (await get_node(api, "node-1"))["drained"] is True
         await other.report(WorkerState("w1", "echo", 1, "gone"))
         await api.http.post("/nodes/node-1/resume")
         await other.ready_workers()
@@ -196,7 +196,7 @@ async def test_a_node_is_forgotten_only_when_it_is_gone() -> None:
         answer = await api.http.delete("/nodes/node-1")
         assert answer.json()["error"].startswith("node node-1 is silent: ")
         await asyncio.sleep(70)
-        node = await told(api, "node-1")
+        node = await get_node(api, "node-1")
         assert (node["state"], node["drained"], node["devices"][0]["id"]) == ("gone", True, "GPU-0")
         gone = await api.http.delete("/nodes/node-1")
         assert (gone.status_code, gone.content) == (204, b"")
@@ -238,7 +238,7 @@ async def test_a_drained_node_is_not_one_that_leaves() -> None:
     async with joined("node-1") as (api, (agent,)):
         await agent.stream.send(FromAgent(draining=True))
         await asyncio.sleep(1)
-        node = await told(api, "node-1")
+        node = await get_node(api, "node-1")
         assert (node["leaving"], node["drained"]) == (True, False)
         job = await api.plane.commands.submit(api.world.echo, one(), sync=False)
         await asyncio.sleep(3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from managed import V2
-from pod_world import FACTS, IMAGE, heard, joined, once
+from pod_world import FACTS, IMAGE, joined, once, sent_spec
 
 EVERYWHERE = FACTS | {"public_ip": "192.0.2.7", "memory_bytes": "62500000000"}
 
@@ -12,7 +12,7 @@ EVERYWHERE = FACTS | {"public_ip": "192.0.2.7", "memory_bytes": "62500000000"}
 async def test_the_environment_names_the_node_of_a_pod() -> None:
     async with joined("node-1", facts=EVERYWHERE) as (api, (agent,), _):
         pod = (await api.made("/pods", imageName=IMAGE, env={"A": "b"}))["id"]
-        spec = await heard(agent, pod)
+        spec = await sent_spec(agent, pod)
         assert {name: value for name, value in spec.env.items() if name != "RUNPOD_API_KEY"} == {
             "A": "b",
             "RUNPOD_CPU_COUNT": "16",
@@ -23,9 +23,9 @@ async def test_the_environment_names_the_node_of_a_pod() -> None:
         assert spec.env["RUNPOD_API_KEY"] in spec.hidden
         assert "RUNPOD" not in (await api.http.get(f"/pods/{pod}")).text
         cpu = (await api.made("/pods", imageName=IMAGE, computeType="CPU", vcpuCount=3))["id"]
-        assert (await heard(agent, cpu)).env["RUNPOD_CPU_COUNT"] == "3"
+        assert (await sent_spec(agent, cpu)).env["RUNPOD_CPU_COUNT"] == "3"
         own = (await api.made("/pods", imageName=IMAGE, env={"RUNPOD_API_KEY": "mine"}))["id"]
-        assert (await heard(agent, own)).env["RUNPOD_API_KEY"] == "mine"
+        assert (await sent_spec(agent, own)).env["RUNPOD_API_KEY"] == "mine"
 
 
 @once
@@ -33,7 +33,7 @@ async def test_its_key_reads_and_stops_it_and_nothing_else() -> None:
     async with joined("node-1", facts=EVERYWHERE) as (api, (agent,), _):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
         other = (await api.made("/pods", imageName=IMAGE))["id"]
-        key = {"Authorization": f"Bearer {(await heard(agent, pod)).env['RUNPOD_API_KEY']}"}
+        key = {"Authorization": f"Bearer {(await sent_spec(agent, pod)).env['RUNPOD_API_KEY']}"}
         for method, path in (
             ("GET", "/pods"),
             ("POST", "/pods"),
@@ -71,10 +71,10 @@ async def test_its_key_reads_and_stops_it_and_nothing_else() -> None:
 async def test_its_key_stays_over_restarts_of_control_and_goes_with_it() -> None:
     async with joined("node-1", facts=EVERYWHERE) as (api, (agent,), _):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
-        token = (await heard(agent, pod)).env["RUNPOD_API_KEY"]
+        token = (await sent_spec(agent, pod)).env["RUNPOD_API_KEY"]
         key = {"Authorization": f"Bearer {token}"}
         assert (await api.http.post(f"/pods/{pod}/reset")).status_code == 200
-        assert (await heard(agent, pod)).env["RUNPOD_API_KEY"] == token
+        assert (await sent_spec(agent, pod)).env["RUNPOD_API_KEY"] == token
         assert (await api.http.get(f"/pods/{pod}", headers=key)).status_code == 200
         assert token.encode() not in b"".join(
             bytes(row[0]) for row in api.world.store.writer.run("SELECT body FROM pods", {}).fetchall()
@@ -88,7 +88,7 @@ async def test_its_key_stays_over_restarts_of_control_and_goes_with_it() -> None
 async def test_a_pod_that_is_locked_keeps_its_key() -> None:
     async with joined("node-1", facts=EVERYWHERE) as (api, (agent,), _):
         pod = (await api.made("/pods", imageName=IMAGE, locked=True))["id"]
-        key = {"Authorization": (await heard(agent, pod)).env["RUNPOD_API_KEY"]}
+        key = {"Authorization": (await sent_spec(agent, pod)).env["RUNPOD_API_KEY"]}
         assert (await api.http.delete(f"/pods/{pod}")).status_code == 400
         assert (await api.http.get(f"/pods/{pod}", headers=key)).status_code == 200
 
@@ -110,5 +110,5 @@ async def test_ports_that_are_the_same_inside_and_outside_are_requested() -> Non
         for ports in (["70000/tcp", "22/tcp"], "70000/tcp,22/tcp"):
             made = await api.made("/pods", imageName=IMAGE, ports=ports)
             assert made["ports"] == ["70000/tcp", "22/tcp"]
-            spec = await heard(agent, made["id"])
+            spec = await sent_spec(agent, made["id"])
             assert [(one.private, one.protocol) for one in spec.ports] == [(70_000, "tcp"), (22, "tcp")]

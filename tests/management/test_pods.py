@@ -6,7 +6,7 @@ from typing import Any
 
 from managed import Managed
 from plane_world import story
-from pod_world import CPU, IMAGE, asked, does, heard, joined, once, refused, state, told
+from pod_world import CPU, IMAGE, as_requested, does, get_pod, joined, once, refused, sent_spec, state
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.resources.catalog import DATA_CENTERS
@@ -44,7 +44,7 @@ async def test_a_registry_of_the_configuration_file_is_used_by_its_id() -> None:
     settings = PlaneSettings(registries={"mine": RegistryAuth("u", "p")})
     async with joined("node-1", settings=settings) as (api, (agent,), _):
         made = await api.made("/pods", imageName=IMAGE, containerRegistryAuthId="mine")
-        assert (await heard(agent, made["id"])).registry == RegistryAuth("u", "p")
+        assert (await sent_spec(agent, made["id"])).registry == RegistryAuth("u", "p")
 
 
 @once
@@ -62,23 +62,23 @@ async def test_pods_hold_their_gpus_until_their_container_has_ended() -> None:
         await api.made("/pods", imageName=IMAGE)
         assert "throttled" in await refused(api, "/pods", imageName=IMAGE)
 
-        spec = await heard(agent, first["id"])
-        await agent.tells(spec, "running")
+        spec = await sent_spec(agent, first["id"])
+        await agent.report_pod(spec, "running")
         await agent.listen(0.1)
         stopped = await does(api, first["id"], "stop")
         assert state(stopped) == ("EXITED", "RUNNING")
         assert stopped["reason"] == "it is being stopped"
         assert "throttled" in await refused(api, "/pods", imageName=IMAGE)
 
-        await agent.tells(await heard(agent, first["id"]), "exited", exit_code=143)
+        await agent.report_pod(await sent_spec(agent, first["id"]), "exited", exit_code=143)
         await agent.listen(0.1)
-        assert state(await told(api, first["id"])) == ("EXITED", "EXITED")
+        assert state(await get_pod(api, first["id"])) == ("EXITED", "EXITED")
         third = await api.made("/pods", imageName=IMAGE)
-        assert (await heard(agent, third["id"])).devices == ("GPU-0",)
+        assert (await sent_spec(agent, third["id"])).devices == ("GPU-0",)
 
         why = await refused(api, f"/pods/{first['id']}/start")
         assert "throttled" in why
-        assert state(await told(api, first["id"])) == ("EXITED", "EXITED")
+        assert state(await get_pod(api, first["id"])) == ("EXITED", "EXITED")
 
 
 @story
@@ -86,14 +86,14 @@ async def test_a_stopped_pod_starts_on_its_own_node_and_devices() -> None:
     async with joined("node-1", "node-2") as (api, agents, _):
         by_name = {agent.node: agent for agent in agents}
         pods = [(await api.made("/pods", imageName=IMAGE))["id"] for _ in range(4)]
-        where = {pod: by_name[(await told(api, pod))["machineId"]] for pod in pods}
+        where = {pod: by_name[(await get_pod(api, pod))["machineId"]] for pod in pods}
         last = pods[3]
-        before = await heard(where[last], last)
+        before = await sent_spec(where[last], last)
         await does(api, last, "stop")
         await does(api, last, "start")
-        after = await heard(where[last], last)
+        after = await sent_spec(where[last], last)
         assert (after.devices, after.version, after.restarts) == (before.devices, 1, 1)
-        assert (await told(api, last))["machineId"] == where[last].node
+        assert (await get_pod(api, last))["machineId"] == where[last].node
 
 
 @once
@@ -102,9 +102,9 @@ async def test_other_devices_make_the_container_anew() -> None:
         first = (await api.made("/pods", imageName=IMAGE))["id"]
         await does(api, first, "stop")
         second = (await api.made("/pods", imageName=IMAGE))["id"]
-        assert (await heard(agent, second)).devices == ("GPU-0",)
+        assert (await sent_spec(agent, second)).devices == ("GPU-0",)
         await does(api, first, "start")
-        spec = await heard(agent, first)
+        spec = await sent_spec(agent, first)
         assert (spec.devices, spec.version, spec.restarts) == (("GPU-1",), 2, 1)
 
 
@@ -112,7 +112,7 @@ async def test_other_devices_make_the_container_anew() -> None:
 async def test_a_stopped_pod_of_a_node_that_is_gone_cannot_start() -> None:
     async with joined("node-1", "node-2") as (api, (one, two), _):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
-        node = one if (await told(api, pod))["machineId"] == "node-1" else two
+        node = one if (await get_pod(api, pod))["machineId"] == "node-1" else two
         await does(api, pod, "stop")
         await node.leaves()
         assert f"node {node.node}, which has it, is not connected" in await refused(api, f"/pods/{pod}/start")
@@ -131,7 +131,7 @@ async def test_nothing_stays_held_when_the_store_is_full() -> None:
         await refused(api, f"/pods/{pod}/start", 503)
         api.world.commits.full = False
         assert api.plane.cluster.pods == {}
-        assert (await heard(agent, pod)).wish == "EXITED"
+        assert (await sent_spec(agent, pod)).wish == "EXITED"
 
 
 # ---- actions -------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ async def test_stop_start_restart_and_reset_lead_where_they_say() -> None:
         steps = []
         for action in ("start", "stop", "stop", "start", "restart", "reset"):
             await does(api, pod, action)
-            spec = await heard(agent, pod)
+            spec = await sent_spec(agent, pod)
             steps.append((action, spec.wish, spec.version, spec.restarts))
         assert steps == [
             ("start", "RUNNING", 1, 0),
@@ -162,7 +162,7 @@ async def test_stop_start_restart_and_reset_lead_where_they_say() -> None:
 async def test_a_deleted_pod_is_gone_from_lists_at_once_and_from_its_node_when_that_reports_it() -> None:
     async with joined("node-1") as (api, (agent,), _):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
-        await agent.tells(await heard(agent, pod), "running")
+        await agent.report_pod(await sent_spec(agent, pod), "running")
         await agent.listen(0.1)
         answer = await api.http.delete(f"/pods/{pod}")
         assert (answer.status_code, answer.content) == (204, b"")
@@ -171,9 +171,9 @@ async def test_a_deleted_pod_is_gone_from_lists_at_once_and_from_its_node_when_t
         (going,) = (await api.http.get("/pods", params={"desiredStatus": "TERMINATED"})).json()
         assert state(going) == ("TERMINATED", "TERMINATED")
 
-        spec = await heard(agent, pod)
+        spec = await sent_spec(agent, pod)
         assert spec.wish == "TERMINATED"
-        await agent.tells(spec, "gone")
+        await agent.report_pod(spec, "gone")
         await agent.listen(0.1)
         assert (await api.http.get("/pods", params={"desiredStatus": "TERMINATED"})).json() == []
         assert api.plane.cluster.pods == {}
@@ -232,7 +232,7 @@ async def test_a_locked_pod_is_not_ended_by_anybody() -> None:
         freed = await api.made(f"/pods/{pod}/update", imageName="other:1", locked=False)
         assert (freed["image"], freed["version"], freed["locked"]) == ("other:1", 2, False)
         await does(api, pod, "stop")
-        assert (await heard(agent, pod)).wish == "EXITED"
+        assert (await sent_spec(agent, pod)).wish == "EXITED"
 
 
 # ---- updates -------------------------------------------------------------------------------------
@@ -263,12 +263,12 @@ async def test_only_name_and_lock_apply_in_place() -> None:
             assert state(changed) == ("RUNNING", "PROVISIONING")
             same = await api.made(f"/pods/{pod}/update", **change)
             assert same["version"] == n + 2
-        spec = await heard(agent, pod)
-        assert (spec.version, spec.image, asked(spec).env) == (11, "other:1", {"A": "b"})
+        spec = await sent_spec(agent, pod)
+        assert (spec.version, spec.image, as_requested(spec).env) == (11, "other:1", {"A": "b"})
         assert (spec.entrypoint, spec.command) == (("/x",), ("y",))
         assert (spec.disk_bytes, spec.volume_bytes, spec.volume_path) == (None, 30_000_000_000, "/data")
         assert spec.ports == (PodPort(80, "http"),)
-        assert (await told(api, pod))["name"] == "other"
+        assert (await get_pod(api, pod))["name"] == "other"
 
 
 @once
@@ -280,4 +280,4 @@ async def test_an_update_of_what_cannot_change_changes_nothing() -> None:
             assert (answer.status_code, answer.headers["stoker-ignored"]) == (200, field)
         why = await refused(api, f"/pods/{pod}", method="PATCH", containerRegistryAuthId="none")
         assert "containerRegistryAuthId" in why
-        assert (await told(api, pod))["version"] == 1
+        assert (await get_pod(api, pod))["version"] == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pod_world import FACTS, IMAGE, asked, does, heard, joined, once, refused, state, told
+from pod_world import FACTS, IMAGE, as_requested, does, get_pod, joined, once, refused, sent_spec, state
 
 from stoker.wire.messages import PodPort, PodSpec, PortMapping
 
@@ -32,8 +32,8 @@ async def test_a_pod_is_created_placed_and_sent_to_its_node() -> None:
             r"Rented by User: \w{3} \w{3} \d\d \d{4} [\d:]{8} GMT\+0000 \(Coordinated Universal Time\)",
             made["lastStatusChange"],
         )
-        spec = await heard(agent, made["id"])
-        assert asked(spec) == PodSpec(
+        spec = await sent_spec(agent, made["id"])
+        assert as_requested(spec) == PodSpec(
             made["id"],
             1,
             "RUNNING",
@@ -51,14 +51,14 @@ async def test_a_pod_that_runs_shows_its_ports_and_since_when() -> None:
         "node-1", facts=FACTS | {"public_ip": "100.65.0.119", "memory_bytes": "62500000000"}
     ) as (api, (agent,), _):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
-        spec = await heard(agent, pod)
-        await agent.tells(spec, "creating")
+        spec = await sent_spec(agent, pod)
+        await agent.report_pod(spec, "creating")
         await agent.listen(0.1)
-        assert state(await told(api, pod)) == ("RUNNING", "STARTING")
+        assert state(await get_pod(api, pod)) == ("RUNNING", "STARTING")
         ports = (PortMapping(22, 10341, "tcp"), PortMapping(8888, 10342, "tcp"))
-        await agent.tells(spec, "running", ports=ports, started_ms=1_720_811_680_144)
+        await agent.report_pod(spec, "running", ports=ports, started_ms=1_720_811_680_144)
         await agent.listen(0.1)
-        found = await told(api, pod)
+        found = await get_pod(api, pod)
         assert state(found) == ("RUNNING", "RUNNING")
         assert found["portMappings"] == {"22": 10341, "8888": 10342}
         assert found["publicIp"] == "100.65.0.119"
@@ -76,7 +76,7 @@ async def test_a_pod_can_be_created_without_starting_it() -> None:
         assert agent.pods == {}
         started = await does(api, made["id"], "start")
         assert state(started) == ("RUNNING", "PROVISIONING")
-        spec = await heard(agent, made["id"])
+        spec = await sent_spec(agent, made["id"])
         assert (spec.wish, spec.version, spec.restarts, spec.devices) == ("RUNNING", 1, 1, ("GPU-0",))
 
 
@@ -126,10 +126,10 @@ EVERY_FIELD = {
 async def test_every_field_is_accepted_and_does_its_part() -> None:
     async with joined("node-1", facts=FACTS | {"cuda": "12.8"}) as (api, (agent,), _):
         made = await api.made("/pods", **EVERY_FIELD)
-        spec = await heard(agent, made["id"])
+        spec = await sent_spec(agent, made["id"])
         assert spec.entrypoint == ("/bin/sh",)
         assert spec.command == ("-c", "sleep 1")
-        assert asked(spec).env == {"MODE": "fast", "_A1": ""}
+        assert as_requested(spec).env == {"MODE": "fast", "_A1": ""}
         assert set(spec.devices) == {"GPU-0", "GPU-1"}
         assert spec.ports == (PodPort(80, "http"), PodPort(5000, "udp"))
         assert (spec.disk_bytes, spec.volume_bytes, spec.volume_path) == (10_000_000_000, 0, "/data")
@@ -146,7 +146,7 @@ async def test_a_pod_on_cpus_has_the_cpus_that_it_requested() -> None:
         )
         assert (made["vcpuCount"], made["cpuFlavorId"]) == (12, "cpu3c")
         assert "gpu" not in made
-        spec = await heard(agent, made["id"])
+        spec = await sent_spec(agent, made["id"])
         assert spec.devices == ("CPU-0",)
         assert spec.limits is not None
         assert spec.limits.cpus == 12
@@ -159,7 +159,7 @@ async def test_sizes_may_be_left_open() -> None:
     async with joined("node-1") as (api, (agent,), _):
         made = await api.made("/pods", imageName=IMAGE, containerDiskInGb=None, volumeInGb=None)
         assert (made["containerDiskInGb"], made["volumeInGb"]) == (None, None)
-        spec = await heard(agent, made["id"])
+        spec = await sent_spec(agent, made["id"])
         assert (spec.disk_bytes, spec.volume_bytes) == (None, None)
 
 

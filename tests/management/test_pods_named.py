@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pod_world import FACTS, IMAGE, asked, heard, joined, once, refused, told
+from pod_world import FACTS, IMAGE, as_requested, get_pod, joined, once, refused, sent_spec
 
 from stoker.wire.messages import RegistryAuth
 
@@ -27,10 +27,10 @@ async def test_a_template_fills_what_the_body_leaves_out() -> None:
         assert made["env"] == {"A": "pod", "B": "template"}
         assert (made["volumeInGb"], made["containerDiskInGb"]) == (9, 8)
         assert (made["volumeMountPath"], made["dockerStartCmd"]) == ("/data", ["serve"])
-        assert "template" not in await told(api, made["id"])
-        whole = await told(api, made["id"], includeTemplate=True)
+        assert "template" not in await get_pod(api, made["id"])
+        whole = await get_pod(api, made["id"], includeTemplate=True)
         assert whole["template"]["id"] == template["id"]
-        assert (await heard(agent, made["id"])).command == ("serve",)
+        assert (await sent_spec(agent, made["id"])).command == ("serve",)
 
 
 @once
@@ -38,8 +38,8 @@ async def test_a_network_volume_is_mounted_and_cannot_be_deleted_under_a_pod() -
     async with joined("node-1") as (api, (agent,), _):
         volume = (await api.made("/networkvolumes", name="v", size=50, dataCenterId="EU-RO-1"))["id"]
         pod = (await api.made("/pods", imageName=IMAGE, networkVolumeId=volume))["id"]
-        assert (await heard(agent, pod)).volume == volume
-        found = await told(api, pod, includeNetworkVolume=True)
+        assert (await sent_spec(agent, pod)).volume == volume
+        found = await get_pod(api, pod, includeNetworkVolume=True)
         assert found["networkVolumeId"] == volume
         assert found["networkVolume"]["size"] == 50
         assert f"pod {pod}" in await refused(api, f"/networkvolumes/{volume}", method="DELETE")
@@ -66,8 +66,8 @@ async def test_secrets_and_registry_auths_reach_the_node_and_nobody_else() -> No
         )
         assert made["env"] == {"A": reference}
         assert made["containerRegistryAuthId"] == auth["id"]
-        spec = await heard(agent, made["id"])
-        assert (asked(spec).env, asked(spec).hidden) == ({"A": "pre-hush"}, ("hush",))
+        spec = await sent_spec(agent, made["id"])
+        assert (as_requested(spec).env, as_requested(spec).hidden) == ({"A": "pre-hush"}, ("hush",))
         assert spec.registry == RegistryAuth("u", "p")
         assert f"pod {made['id']}" in await refused(
             api, f"/containerregistryauth/{auth['id']}", method="DELETE"
@@ -78,9 +78,9 @@ async def test_secrets_and_registry_auths_reach_the_node_and_nobody_else() -> No
 async def test_the_machine_is_shown_when_it_is_requested() -> None:
     async with joined("node-1", facts=FACTS | {"public_ip": "10.1.1.1"}) as (api, _, _):
         pod = (await api.made("/pods", imageName=IMAGE))["id"]
-        assert "machine" not in await told(api, pod)
+        assert "machine" not in await get_pod(api, pod)
         api.management.pods._price = lambda pod: 740_000_000
-        found = await told(api, pod, includeMachine=True)
+        found = await get_pod(api, pod, includeMachine=True)
         gpu = {"id": "NVIDIA GeForce RTX 4090", "count": 1, "displayName": "RTX 4090", "securePrice": 0.74}
         assert found["machine"] == {
             "costPerHr": 0.74,
@@ -124,7 +124,7 @@ async def test_workers_are_listed_as_pods_when_they_are_requested() -> None:
             assert [one["id"] for one in listed] == wanted, query
             without = (await api.http.get("/pods", params=query)).json()
             assert [one["id"] for one in without] == [one for one in wanted if one == pod]
-        assert (await told(api, worker, includeWorkers=True))["endpointId"] == endpoint
+        assert (await get_pod(api, worker, includeWorkers=True))["endpointId"] == endpoint
         assert await refused(api, f"/pods/{worker}", 404, "GET")
         assert await refused(api, "/pods/none?includeWorkers=true", 404, "GET")
 

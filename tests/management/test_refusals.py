@@ -102,11 +102,11 @@ async def test_a_body_of_another_type(api: Managed) -> None:
 async def test_a_body_that_is_too_large(api: Managed) -> None:
     large = b" " * (1 << 20) + b"{}"
 
-    async def pieces() -> AsyncIterator[bytes]:
+    async def body_parts() -> AsyncIterator[bytes]:
         for start in range(0, len(large), 1 << 16):
             yield large[start : start + (1 << 16)]
 
-    for content in (large, pieces()):
+    for content in (large, body_parts()):
         assert "larger than" in await refused(api, 413, "POST", "/templates", content=content, headers=JSON)
 
 

@@ -18,11 +18,11 @@ from stoker.wire.messages import RegistryAuth
 
 AUTHS = "/containerregistryauth"
 PASSWORD = "my-password-of-nobody"
-ASKED = {"name": "my creds", "username": "my-username", "password": PASSWORD}
+REQUEST = {"name": "my creds", "username": "my-username", "password": PASSWORD}
 
 
 async def test_one_is_created_listed_read_and_deleted(api: Managed) -> None:
-    answer = await api.http.post(AUTHS, json=ASKED)
+    answer = await api.http.post(AUTHS, json=REQUEST)
     assert answer.status_code == 200
     made = answer.json()
     assert made.keys() == {"id", "name"}
@@ -37,7 +37,7 @@ async def test_one_is_created_listed_read_and_deleted(api: Managed) -> None:
 
 
 async def test_it_is_used_for_pulls_after_a_restart_too(api: Managed) -> None:
-    made = await api.made(AUTHS, **ASKED)
+    made = await api.made(AUTHS, **REQUEST)
     login = RegistryAuth("my-username", PASSWORD)
     assert await api.management.registries.login("default", made["id"]) == login
     await api.again()
@@ -56,23 +56,23 @@ async def test_it_is_used_for_pulls_after_a_restart_too(api: Managed) -> None:
     ],
 )
 async def test_a_bad_body_names_the_field_and_never_the_password(api: Managed, changes, message) -> None:
-    answer = await api.http.post(AUTHS, json=ASKED | changes)
+    answer = await api.http.post(AUTHS, json=REQUEST | changes)
     assert answer.status_code == 400
     assert message in answer.json()["error"]
     assert PASSWORD not in answer.text
     assert (await api.http.get(AUTHS)).json() == []
 
 
-@pytest.mark.parametrize("field", ASKED)
+@pytest.mark.parametrize("field", REQUEST)
 async def test_every_field_is_required(api: Managed, field: str) -> None:
-    answer = await api.http.post(AUTHS, json={name: ASKED[name] for name in ASKED if name != field})
+    answer = await api.http.post(AUTHS, json={name: REQUEST[name] for name in REQUEST if name != field})
     assert answer.status_code == 400
     assert answer.json()["error"] == f"{field} is required and missing"
 
 
 async def test_a_name_is_had_once(api: Managed) -> None:
-    await api.made(AUTHS, **ASKED)
-    answer = await api.http.post(AUTHS, json=ASKED)
+    await api.made(AUTHS, **REQUEST)
+    answer = await api.http.post(AUTHS, json=REQUEST)
     assert answer.status_code == 400
     assert "a registry auth of the name 'my creds'" in answer.json()["error"]
 
@@ -94,7 +94,7 @@ async def test_no_key_no_answer(api: Managed, method: str) -> None:
 
 
 async def test_one_in_use_is_kept(api: Managed) -> None:
-    made = await api.made(AUTHS, **ASKED)
+    made = await api.made(AUTHS, **REQUEST)
     template = await api.made(
         "/templates", name="private", imageName="ghcr.io/a/b:1", containerRegistryAuthId=made["id"]
     )
@@ -115,16 +115,16 @@ async def test_those_of_the_file_are_seen_used_and_left_alone() -> None:
         answer = await api.http.delete(f"{AUTHS}/ghcr")
         assert answer.status_code == 400
         assert "declared in the configuration file" in answer.json()["error"]
-        answer = await api.http.post(AUTHS, json=ASKED | {"name": "ghcr"})
+        answer = await api.http.post(AUTHS, json=REQUEST | {"name": "ghcr"})
         assert answer.status_code == 400
 
 
 async def test_nothing_ever_shows_the_password(api: Managed, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    responses = [await api.http.post(AUTHS, json=ASKED) for _ in range(2)]
+    responses = [await api.http.post(AUTHS, json=REQUEST) for _ in range(2)]
     path = f"{AUTHS}/{responses[0].json()['id']}"
     responses += [await api.http.get(AUTHS), await api.http.get(path), await api.http.delete(path)]
-    responses.append(await api.http.post(AUTHS, content=json.dumps(ASKED)[:-1]))
+    responses.append(await api.http.post(AUTHS, content=json.dumps(REQUEST)[:-1]))
     texts = [str(one.headers) + one.text for one in responses] + [
         record.getMessage() for record in caplog.records
     ]
@@ -147,6 +147,6 @@ def test_the_file_holds_no_clear_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", ["name", "username"])
 async def test_a_password_in_a_wrong_field_is_not_repeated_either(api: Managed, field: str) -> None:
     for wrong, message in (({"password": PASSWORD}, "an object"), ([PASSWORD], "a list")):
-        answer = await api.http.post(AUTHS, json=ASKED | {field: wrong})
+        answer = await api.http.post(AUTHS, json=REQUEST | {field: wrong})
         assert answer.json()["error"] == f"{field}: Input should be a valid string; got {message}"
         assert PASSWORD not in (await api.http.get("/audit")).text

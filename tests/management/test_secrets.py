@@ -121,7 +121,7 @@ def test_the_file_holds_no_clear_text(tmp_path: Path) -> None:
 NAMED = EndpointVersion("/h/echo.py:handler", env={"URL": "pg://{{ STOKER_SECRET_db }}@host", "MODE": "x"})
 
 
-async def told_worker(agent: Any) -> WorkerSpec:
+async def desired_worker(agent: Any) -> WorkerSpec:
     while not agent.specs:
         await agent.hear()
     (spec,) = agent.specs.values()
@@ -141,7 +141,7 @@ async def test_a_worker_waits_for_its_secret_reports_it_and_gets_it() -> None:
         )
         assert api.plane.cluster.workers == {}
         assert (await put(api, "db", "me:hunter2")).status_code == 200
-        spec = await told_worker(agent)
+        spec = await desired_worker(agent)
         assert spec.env == {"URL": "pg://me:hunter2@host", "MODE": "x"}
         assert spec.hidden == ("me:hunter2",)
         assert "hunter2" not in repr(api.plane.endpoints.find("default", "echo"))
@@ -158,7 +158,7 @@ async def test_a_changed_secret_reaches_the_next_worker_only() -> None:
         api.run()
         agent = api.world.agent()
         await agent.connect(tasks)
-        first = await told_worker(agent)
+        first = await desired_worker(agent)
         await put(api, "db", "new")
         answer = await api.http.delete("/secrets/db")
         assert answer.status_code == 400

@@ -18,7 +18,7 @@ from stoker.control.types import EndpointVersion
 from stoker.wire.messages import Desired, RegistryAuth, VolumeSpec, VolumeUsed
 
 VOLUMES = "/networkvolumes"
-ASKED = {"name": "my network volume", "size": 50, "dataCenterId": "EU-RO-1"}
+REQUEST = {"name": "my network volume", "size": 50, "dataCenterId": "EU-RO-1"}
 ROOT = {"volumes": "yes: at /runpod-volume"}
 
 
@@ -30,10 +30,10 @@ async def attached(api: Managed, volume: str, **fields: Any) -> dict[str, Any]:
 
 
 async def test_one_is_created_listed_read_grown_and_deleted(api: Managed) -> None:
-    answer = await api.http.post(VOLUMES, json=ASKED)
+    answer = await api.http.post(VOLUMES, json=REQUEST)
     assert answer.status_code == 200
     made = answer.json()
-    assert made == ASKED | {"id": made["id"], "networkVolumeId": made["id"]}
+    assert made == REQUEST | {"id": made["id"], "networkVolumeId": made["id"]}
     path = f"{VOLUMES}/{made['id']}"
     assert (await api.http.get(VOLUMES)).json() == [made]
     assert (await api.http.get(path)).json() == made
@@ -57,7 +57,7 @@ async def test_one_is_created_listed_read_grown_and_deleted(api: Managed) -> Non
 @pytest.mark.parametrize("size", [0, 50, 4000])
 @pytest.mark.parametrize("method", ["PATCH", "POST"])
 async def test_sizes_that_may_be(api: Managed, size: int, method: str) -> None:
-    made = await api.made(VOLUMES, **ASKED | {"size": size})
+    made = await api.made(VOLUMES, **REQUEST | {"size": size})
     path = f"{VOLUMES}/{made['id']}" + ("/update" if method == "POST" else "")
     assert (await api.http.request(method, path, json={"size": size})).status_code == 200
     assert (await api.http.request(method, path, json={"size": 4000})).json()["size"] == 4000
@@ -77,15 +77,15 @@ async def test_sizes_that_may_be(api: Managed, size: int, method: str) -> None:
     ],
 )
 async def test_a_bad_body_names_the_field(api: Managed, changes: dict[str, Any], message: str) -> None:
-    answer = await api.http.post(VOLUMES, json=ASKED | changes)
+    answer = await api.http.post(VOLUMES, json=REQUEST | changes)
     assert answer.status_code == 400
     assert answer.json()["error"].startswith(message)
     assert (await api.http.get(VOLUMES)).json() == []
 
 
-@pytest.mark.parametrize("field", ASKED)
+@pytest.mark.parametrize("field", REQUEST)
 async def test_every_field_is_required(api: Managed, field: str) -> None:
-    answer = await api.http.post(VOLUMES, json={name: ASKED[name] for name in ASKED if name != field})
+    answer = await api.http.post(VOLUMES, json={name: REQUEST[name] for name in REQUEST if name != field})
     assert answer.status_code == 400
     assert answer.json()["error"] == f"{field} is required and missing"
 
@@ -99,7 +99,7 @@ async def test_every_field_is_required(api: Managed, field: str) -> None:
     ],
 )
 async def test_a_bad_change_changes_nothing(api: Managed, changes: dict[str, Any], message: str) -> None:
-    made = await api.made(VOLUMES, **ASKED)
+    made = await api.made(VOLUMES, **REQUEST)
     path = f"{VOLUMES}/{made['id']}"
     for method, address in (("PATCH", path), ("POST", f"{path}/update")):
         answer = await api.http.request(method, address, json=changes)
@@ -130,7 +130,7 @@ async def test_no_key_no_answer(api: Managed, method: str) -> None:
 
 
 async def test_one_that_is_attached_is_kept(api: Managed) -> None:
-    made = await api.made(VOLUMES, **ASKED)
+    made = await api.made(VOLUMES, **REQUEST)
     user = await attached(api, made["id"])
     answer = await api.http.delete(f"{VOLUMES}/{made['id']}")
     assert answer.status_code == 400
@@ -142,7 +142,7 @@ async def test_one_that_is_attached_is_kept(api: Managed) -> None:
 
 
 async def test_two_changes_at_once_never_shrink_it(api: Managed) -> None:
-    made = await api.made(VOLUMES, **ASKED)
+    made = await api.made(VOLUMES, **REQUEST)
     path = f"{VOLUMES}/{made['id']}"
     answers = await asyncio.gather(
         api.http.patch(path, json={"size": 200}), api.http.patch(path, json={"size": 100})
@@ -169,7 +169,7 @@ class Node:
         if reported is not None:
             self.volumes = {spec.volume: spec for spec in reported.volumes}
 
-    async def hears(self, seconds: float = 3.0) -> dict[str, VolumeSpec]:
+    async def receive(self, seconds: float = 3.0) -> dict[str, VolumeSpec]:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
@@ -181,19 +181,19 @@ class Node:
 async def test_a_node_with_a_root_receives_every_volume_and_its_deletion() -> None:
     async with managed() as api, asyncio.TaskGroup() as tasks:
         api.run()
-        first = await api.made(VOLUMES, **ASKED)
+        first = await api.made(VOLUMES, **REQUEST)
         with_root, without = Node(api, tasks), Node(api, tasks, "node-2")
         await with_root.connect(**ROOT)
         await without.connect(volumes="no: no volume root")
-        assert await with_root.hears() == {first["id"]: VolumeSpec(first["id"], 50 * 10**9)}
-        second = await api.made(VOLUMES, **ASKED | {"size": 1})
-        assert (await with_root.hears()).keys() == {first["id"], second["id"]}
+        assert await with_root.receive() == {first["id"]: VolumeSpec(first["id"], 50 * 10**9)}
+        second = await api.made(VOLUMES, **REQUEST | {"size": 1})
+        assert (await with_root.receive()).keys() == {first["id"], second["id"]}
         await api.http.patch(f"{VOLUMES}/{second['id']}", json={"size": 2})
-        assert (await with_root.hears())[second["id"]].size_bytes == 2 * 10**9
+        assert (await with_root.receive())[second["id"]].size_bytes == 2 * 10**9
         await api.http.delete(f"{VOLUMES}/{first['id']}")
-        assert (await with_root.hears())[first["id"]].gone
+        assert (await with_root.receive())[first["id"]].gone
         await with_root.agent.report(VolumeUsed(first["id"], 0, gone=True))
-        assert await without.hears() == {}
+        assert await without.receive() == {}
         for node in (with_root, without):
             await node.agent.leaves()
 
@@ -201,13 +201,13 @@ async def test_a_node_with_a_root_receives_every_volume_and_its_deletion() -> No
 @story
 async def test_a_node_that_was_away_receives_the_deletion_for_a_month() -> None:
     async with managed() as api, asyncio.TaskGroup() as tasks:
-        made = await api.made(VOLUMES, **ASKED)
+        made = await api.made(VOLUMES, **REQUEST)
         await api.http.delete(f"{VOLUMES}/{made['id']}")
         api.world.moved += REMEMBERED_S - 60
         await api.again()
         node = Node(api, tasks)
         await node.connect(**ROOT)
-        assert (await node.hears())[made["id"]].gone
+        assert (await node.receive())[made["id"]].gone
         await node.agent.leaves()
 
 
@@ -215,7 +215,7 @@ async def test_it_is_forgotten_after_a_month_once_it_is_billed(api: Managed) -> 
     def known() -> int:
         return len(list_volumes(api.world.store.writer))
 
-    made = await api.made(VOLUMES, **ASKED)
+    made = await api.made(VOLUMES, **REQUEST)
     await api.http.delete(f"{VOLUMES}/{made['id']}")
     api.world.moved += REMEMBERED_S + 60
     await api.again()
@@ -229,12 +229,12 @@ async def test_it_is_forgotten_after_a_month_once_it_is_billed(api: Managed) -> 
 @story
 async def test_what_is_measured_is_reported() -> None:
     async with managed() as api, asyncio.TaskGroup() as tasks:
-        made = await api.made(VOLUMES, **ASKED)
+        made = await api.made(VOLUMES, **REQUEST)
         path = f"{VOLUMES}/{made['id']}"
         node = Node(api, tasks)
         await node.connect(**ROOT)
         await node.agent.report(VolumeUsed(made["id"], 12_345), VolumeUsed("another", 1))
-        await node.hears()
+        await node.receive()
         body = (await api.http.get(path)).json()
         assert body["usedBytes"] == 12_345
         assert body["usedAt"].startswith("1970-01-12T")
@@ -252,14 +252,14 @@ async def test_workers_go_where_their_volume_is_and_their_jobs_say_why_they_wait
         without = Node(api, tasks, "node-2")
         await without.connect(volumes="no: no volume root")
         job = await api.http.post(V2 + "/echo/run", json={"input": {}})
-        await without.hears()
+        await without.receive()
         status = await api.http.get(f"{V2}/echo/status/{job.json()['id']}")
         assert (
             "has no place for volume weights (start its agent with --volume-root)" in status.json()["reason"]
         )
         with_root = Node(api, tasks)
         await with_root.connect(**ROOT)
-        await with_root.hears()
+        await with_root.receive()
         (spec,) = with_root.agent.specs.values()
         assert spec.volume == "weights"
         assert without.agent.specs == {}
@@ -271,14 +271,14 @@ async def test_workers_go_where_their_volume_is_and_their_jobs_say_why_they_wait
 async def test_an_overfull_volume_gets_no_more_workers_until_it_has_grown() -> None:
     async with managed() as api, asyncio.TaskGroup() as tasks:
         api.run()
-        made = await api.made(VOLUMES, **ASKED)
+        made = await api.made(VOLUMES, **REQUEST)
         user = await attached(api, made["id"], computeType="CPU")
         node = Node(api, tasks)
         await node.connect(**ROOT)
         await node.agent.report(VolumeUsed(made["id"], 51 * 10**9))
-        await node.hears()
+        await node.receive()
         job = await api.http.post(f"{V2}/{user['id']}/run", json={"input": {}})
-        await node.hears(10)
+        await node.receive(10)
         status = await api.http.get(f"{V2}/{user['id']}/status/{job.json()['id']}")
         assert (
             f"is closed to volume {made['id']}, which holds 51.0 GB and has a size of 50 GB"
@@ -286,7 +286,7 @@ async def test_an_overfull_volume_gets_no_more_workers_until_it_has_grown() -> N
         )
         assert user["id"] not in {spec.endpoint for spec in node.agent.specs.values()}
         await api.http.patch(f"{VOLUMES}/{made['id']}", json={"size": 51})
-        await node.hears(10)
+        await node.receive(10)
         assert user["id"] in {spec.endpoint for spec in node.agent.specs.values()}
         await node.agent.leaves()
 
@@ -295,16 +295,16 @@ async def test_an_overfull_volume_gets_no_more_workers_until_it_has_grown() -> N
 async def test_a_volume_of_another_data_center_is_not_used() -> None:
     async with managed() as api, asyncio.TaskGroup() as tasks:
         api.run()
-        made = await api.made(VOLUMES, **ASKED)
+        made = await api.made(VOLUMES, **REQUEST)
         user = await attached(api, made["id"], computeType="CPU", workersMin=1)
         far, near = Node(api, tasks, "node-2"), Node(api, tasks)
         await far.connect(**ROOT, data_center="HERE-1")
-        await far.hears()
+        await far.receive()
         assert user["id"] not in {spec.endpoint for spec in far.agent.specs.values()}
-        local = await api.made(VOLUMES, **ASKED | {"dataCenterId": "HERE-1"})
+        local = await api.made(VOLUMES, **REQUEST | {"dataCenterId": "HERE-1"})
         assert local["dataCenterId"] == "HERE-1"
         await near.connect(**ROOT, data_center="EU-RO-1")
-        await near.hears()
+        await near.receive()
         assert user["id"] in {spec.endpoint for spec in near.agent.specs.values()}
         for node in (far, near):
             await node.agent.leaves()
@@ -316,7 +316,7 @@ async def test_a_pod_keeps_its_volume_its_registry_auth_and_its_secret() -> None
         api.run()
         node = Node(api, tasks)
         await node.connect(**ROOT, containers="docker 28.0.1", containers_cdi="yes")
-        volume = await api.made(VOLUMES, **ASKED)
+        volume = await api.made(VOLUMES, **REQUEST)
         login = {"name": "creds", "username": "me", "password": "hunter2"}
         registry = await api.made("/containerregistryauth", **login)
         await api.http.put("/secrets/db", json={"value": "hunter3"})
@@ -330,7 +330,7 @@ async def test_a_pod_keeps_its_volume_its_registry_auth_and_its_secret() -> None
             env={"DB": "pg://{{ RUNPOD_SECRET_db }}"},
         )
         assert pod["env"] == {"DB": "pg://{{ RUNPOD_SECRET_db }}"}
-        await node.hears()
+        await node.receive()
         (spec,) = node.agent.pods.values()
         assert (spec.volume, spec.env["DB"]) == (volume["id"], "pg://hunter3")
         assert set(spec.hidden) == {"hunter3", spec.env["RUNPOD_API_KEY"]}

@@ -60,7 +60,7 @@ LITERALS = {"infinity": "Infinity", "nan": "NaN", "1e999": "1e999", "nested": "[
 class Row:
     kind: str
     name: str
-    words: str
+    message: str
     says: dict[str, Any]
     first: dict[str, Any] | None = None
 
@@ -68,7 +68,7 @@ class Row:
         return f"{self.kind}-{self.name}".replace(" ", "_")
 
 
-def said(kind: str, word: FrameRule, **changes: Any) -> dict[str, Any]:
+def frame_of(kind: str, word: FrameRule, **changes: Any) -> dict[str, Any]:
     """A well-formed frame of this kind, but for the changes; as `rogue_worker` takes it."""
     fields: dict[str, Any] = {name: RIGHT[name] for name in word.fields}
     if kind == "slots":
@@ -102,16 +102,16 @@ def refused(rule: Field) -> Iterator[tuple[str, object]]:
 
 def rows_of(kind: str, word: FrameRule) -> Iterator[Row]:
     if word.program:
-        yield Row(kind, "not a worker's to say", "which no worker may say", said(kind, word))
+        yield Row(kind, "not a worker's to say", "which no worker may say", frame_of(kind, word))
         return
     yield from of_its_fields(kind, word)
     if word.job == "must":
         yield from of_its_job(kind, word)
     if kind in ("ready", "setup_failed"):
-        yield Row(kind, "again", "for a second time", said(kind, word))
+        yield Row(kind, "again", "for a second time", frame_of(kind, word))
     yield from of_its_body(kind, word)
     yield from of_its_descriptor(kind, word)
-    yield Row(kind, "half of it", "and not the rest", {**said(kind, word, fds=[]), "cut": 11})
+    yield Row(kind, "half of it", "and not the rest", {**frame_of(kind, word, fds=[]), "cut": 11})
 
 
 def of_its_fields(kind: str, word: FrameRule) -> Iterator[Row]:
@@ -119,13 +119,13 @@ def of_its_fields(kind: str, word: FrameRule) -> Iterator[Row]:
         for what, value in refused(rule):
             literal = type(value) is float and value == float("inf")
             message = "a frame header is" if literal else f"frame has {name} "
-            yield Row(kind, f"{name} {what}", message, said(kind, word, **{name: value}))
+            yield Row(kind, f"{name} {what}", message, frame_of(kind, word, **{name: value}))
         if name in ("n", "error", "reason", "url"):
-            yield Row(kind, f"no {name}", f"frame has no {name}", said(kind, word, **{name: ...}))
+            yield Row(kind, f"no {name}", f"frame has no {name}", frame_of(kind, word, **{name: ...}))
     name = next(iter(word.fields), "attempt")
     for what, literal in LITERALS.items():
         if what != "1e999" or kind == "slots":
-            says = said(kind, word, **{name: ...}, literals={name: literal})
+            says = frame_of(kind, word, **{name: ...}, literals={name: literal})
             yield Row(kind, f"{name} as {what}", "", says)
 
 
@@ -135,21 +135,21 @@ def of_its_job(kind: str, word: FrameRule) -> Iterator[Row]:
         "a neighbour's job": {"job": "NEIGHBOUR"},
         "another attempt": {"attempt": 2},
     }.items():
-        yield Row(kind, what, "which is not its own", said(kind, word, **about))
-    ended = said("done", FRAME_RULES["done"])
-    yield Row(kind, "a job that it has ended", "", said(kind, word), first=ended)
-    yield Row(kind, "a job's name without end", "has job", said(kind, word, job="x" * 60_000))
+        yield Row(kind, what, "which is not its own", frame_of(kind, word, **about))
+    ended = frame_of("done", FRAME_RULES["done"])
+    yield Row(kind, "a job that it has ended", "", frame_of(kind, word), first=ended)
+    yield Row(kind, "a job's name without end", "has job", frame_of(kind, word, job="x" * 60_000))
 
 
 def of_its_body(kind: str, word: FrameRule) -> Iterator[Row]:
     if word.body == "no":
-        yield Row(kind, "a body", "frame came with a body", said(kind, word, body="1"))
+        yield Row(kind, "a body", "frame came with a body", frame_of(kind, word, body="1"))
         return
     if kind != "failed":
-        yield Row(kind, "no body", "frame came without a body", said(kind, word, body=""))
+        yield Row(kind, "no body", "frame came without a body", frame_of(kind, word, body=""))
     for what, body in {"half": '{"a":', "NaN": "NaN", "not UTF-8": '"\xff"'}.items():
-        yield Row(kind, f"a body {what}", "is no JSON", said(kind, word, body=body))
-    outside = said(kind, word, body="", fds=[])
+        yield Row(kind, f"a body {what}", "is no JSON", frame_of(kind, word, body=body))
+    outside = frame_of(kind, word, body="", fds=[])
     outside["header"] = outside["header"][:-1] + ', "memfd": 1048576}'
     for what in ("pipe", "socket", "folder", "process", "memory of a process", "device", "memfd", "sparse"):
         yield Row(kind, f"a body in a {what}", "a body lies in", {**outside, "fds": [what]})
@@ -158,21 +158,21 @@ def of_its_body(kind: str, word: FrameRule) -> Iterator[Row]:
 
 def of_its_descriptor(kind: str, word: FrameRule) -> Iterator[Row]:
     if word.descriptor == "no":
-        yield Row(kind, "a descriptor", "frame came with a descriptor", said(kind, word, fds=["pipe"]))
+        yield Row(kind, "a descriptor", "frame came with a descriptor", frame_of(kind, word, fds=["pipe"]))
         return
     if word.descriptor == "must":
-        yield Row(kind, "no descriptor", "frame came without a descriptor", said(kind, word, fds=[]))
+        yield Row(kind, "no descriptor", "frame came without a descriptor", frame_of(kind, word, fds=[]))
     for what in ("pipe", "socket", "folder", "process", "event", "device"):
-        frame = said(kind, word, body="", fds=[what])
+        frame = frame_of(kind, word, body="", fds=[what])
         yield Row(kind, f"a {what}", "instead of a regular file", frame)
-    frame = said(kind, word, body="", fds=["pipe"])
+    frame = frame_of(kind, word, body="", fds=["pipe"])
     yield Row(kind, "more descriptors than it says", "", {**frame, "fds": ["pipe"] * 3})
     fds = ["sparse"] if kind == "file" else []
-    yield Row(kind, "a number that is not next", "came instead of 0", said(kind, word, n=5, fds=fds))
+    yield Row(kind, "a number that is not next", "came instead of 0", frame_of(kind, word, n=5, fds=fds))
 
 
 ROWS = [row for kind, word in FRAME_RULES.items() for row in rows_of(kind, word)]
-STRANGERS = [
+BREAKERS = [
     Row("stranger", "an unknown word", "which no worker may say", {"header": '{"t":"sudo"}'}),
     Row(
         "stranger",
@@ -259,7 +259,7 @@ async def put_to_it(node: Node, row: Row, logged: pytest.LogCaptureFixture) -> N
         outcome = await node.control.outcome(job)
         assert (outcome.end, outcome.retryable) == ("lost", True)
         assert "broke the worker protocol" in outcome.error
-        assert row.words in outcome.error, outcome.error
+        assert row.message in outcome.error, outcome.error
     await node.control.until(
         lambda: any(
             news.state != "ready" and "broke the" in news.reason for news in node.control.news(spec.worker)
@@ -276,7 +276,7 @@ async def put_to_it(node: Node, row: Row, logged: pytest.LogCaptureFixture) -> N
     await node.host.until(lambda: node.seen() <= node.before)
 
 
-@pytest.mark.parametrize("row", quick(ROWS) + STRANGERS[:2], ids=str)
+@pytest.mark.parametrize("row", quick(ROWS) + BREAKERS[:2], ids=str)
 async def test_some_of_each_word(
     node: Node, row: Row, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +286,7 @@ async def test_some_of_each_word(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS + STRANGERS, ids=str)
+@pytest.mark.parametrize("row", ROWS + BREAKERS, ids=str)
 async def test_every_word_about_every_foreign_thing(
     node: Node, row: Row, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

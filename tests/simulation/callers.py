@@ -39,7 +39,7 @@ class Caller:
         self.world = world
         self.request = request
         self.rng = rng
-        self.asked_at = 0.0
+        self.requested_at = 0.0
 
     async def pause(self, longest: float) -> None:
         await asyncio.sleep(self.rng.random() * longest)
@@ -47,7 +47,7 @@ class Caller:
     async def insist(self, ask: Ask[T], wait_s: float = 0.0) -> T:
         """Asks again until there is an answer: NotFound and BadRequest are answers."""
         while True:
-            self.asked_at = self.world.loop.time()
+            self.requested_at = self.world.loop.time()
             try:
                 return await self.world.call(ask, wait_s)
             except Broken:
@@ -92,7 +92,7 @@ class Caller:
                 return None  # its ttl passed while it was waited for
             else:
                 request.answered += 1
-                self.world.witness.told(view.id, view)
+                self.world.witness.caller_received(view.id, view)
                 stored = self.world.smooth_since() <= began and plane and not plane.commands.closed
                 if request.sync and request.must_end and stored and not view.ended:
                     self.world.witness.fail(f"{view.id} had to end within {wait_s:g} s and is {view.state}")
@@ -115,17 +115,17 @@ class Caller:
 
     async def _look(self, job: str, ask: Ask[JobView], wait_s: float = 0.0) -> bool:
         """Whether it is over."""
-        self.asked_at = self.world.loop.time()
+        self.requested_at = self.world.loop.time()
         try:
             view = await self.insist(ask, wait_s)
         except NotFound:
             if wait_s:
-                self.world.witness.answered(job, self.asked_at, self.world.smooth_since())
-            self.world.witness.told_gone(job)
+                self.world.witness.answered(job, self.requested_at, self.world.smooth_since())
+            self.world.witness.was_told_gone(job)
             return True
-        self.world.witness.told(job, view)
+        self.world.witness.caller_received(job, view)
         if wait_s and view.ended:
-            self.world.witness.answered(job, self.asked_at, self.world.smooth_since())
+            self.world.witness.answered(job, self.requested_at, self.world.smooth_since())
         return view.ended
 
     async def leave(self, job: str) -> None:
@@ -156,7 +156,7 @@ class Caller:
         try:
             view = await self.insist(lambda plane: plane.commands.retry(named(plane, name), job))
         except NotFound:
-            self.world.witness.told_gone(job)
+            self.world.witness.was_told_gone(job)
         except BadRequest:
             if tale.state in ("FAILED", "TIMED_OUT"):
                 self.world.witness.fail(f"{job} is {tale.state} and may not be tried again")
@@ -170,7 +170,7 @@ class Caller:
         try:
             await self.insist(lambda plane: plane.queries.logs(named(plane, self.request.endpoint), job))
         except NotFound:
-            self.world.witness.told_gone(job)
+            self.world.witness.was_told_gone(job)
 
     # -- streams
 
@@ -187,7 +187,7 @@ class Caller:
             except Unavailable as busy:
                 await asyncio.sleep(busy.retry_after)
             except NotFound:
-                self.world.witness.told_gone(job)
+                self.world.witness.was_told_gone(job)
                 return
             await self.pause(1.0)
 
@@ -215,7 +215,7 @@ class Caller:
             reported = await plane.queries.poll_stream(named(plane, name), job, 8.0)
             reader.polls(reported)
             await plane.queries.advance(job, reported.cursor)
-            reader.in_doubt = False
+            reader.uncertain = False
             return reported.view.ended
 
         while not reader.over:
@@ -226,7 +226,7 @@ class Caller:
             except Unavailable as busy:
                 await asyncio.sleep(busy.retry_after)
             except NotFound:
-                self.world.witness.told_gone(job)
+                self.world.witness.was_told_gone(job)
                 return
 
 
@@ -247,7 +247,7 @@ class Reader:
         self.attempt = 0
         self.seen = 0
         self.over = False
-        self.in_doubt = False
+        self.uncertain = False
         """The last pieces were read, and control may not know it."""
 
     def fail(self, message: str) -> None:
@@ -267,7 +267,7 @@ class Reader:
                     self.fail(
                         f"a piece of attempt {event.attempt} after {self.attempt}, and no reset between"
                     )
-                self._piece(event.attempt, event.n)
+                self._chunk(event.attempt, event.n)
             case "end":
                 assert event.view is not None
                 self.ends(event.view)
@@ -278,21 +278,21 @@ class Reader:
         for chunk in reported.chunks:
             if chunk.attempt > self.attempt:
                 self.attempt, self.seen = chunk.attempt, 0
-            if chunk.attempt == self.attempt and chunk.n < self.seen and self.in_doubt:
+            if chunk.attempt == self.attempt and chunk.n < self.seen and self.uncertain:
                 continue
-            self._piece(chunk.attempt, chunk.n)
-        self.in_doubt = bool(reported.chunks)
+            self._chunk(chunk.attempt, chunk.n)
+        self.uncertain = bool(reported.chunks)
         if reported.view.ended:
             self.ends(reported.view)
 
-    def _piece(self, attempt: int, n: int) -> None:
+    def _chunk(self, attempt: int, n: int) -> None:
         if attempt != self.attempt or n != self.seen:
             self.fail(f"piece {n} of attempt {attempt} after {self.seen} pieces of attempt {self.attempt}")
         self.seen = n + 1
 
     def ends(self, view: JobView) -> None:
         self.over = True
-        self.world.witness.told(self.tale.id, view)
+        self.world.witness.caller_received(self.tale.id, view)
         if view.state is not JobState.COMPLETED:
             return
         wanted = self.request.script(view.attempt).get("chunks", 0)
@@ -325,7 +325,7 @@ async def _list(world: World, caller: Caller, name: str) -> None:
             if view.id in seen:
                 world.witness.fail(f"{view.id} is listed twice")
             seen.add(view.id)
-            world.witness.told(view.id, view)
+            world.witness.caller_received(view.id, view)
         cursor = page.cursor
         if cursor is None:
             return

@@ -40,8 +40,8 @@ def _calm(world: World, now: float, jumped_at: float) -> bool:
     if world.plane is None or world.control is None or world.control.dead or world.rough:
         return False
     troubled = max(world.rough_until, world.thawed_at)
-    well = (world.witness.hosts[host.name].well_since for host in world.hosts)
-    return now - troubled > LOOK_S and now - max(jumped_at, *well) > BEAT_S
+    connected = (world.witness.hosts[host.name].connected_since for host in world.hosts)
+    return now - troubled > LOOK_S and now - max(jumped_at, *connected) > BEAT_S
 
 
 def _might_begin(world: World) -> dict[str, str]:

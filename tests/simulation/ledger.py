@@ -33,8 +33,8 @@ class Ledger:
         self._clock = clock
         self._fail = fail
         self._waiting: dict[int, list[tuple[int, Usage]]] = {}
-        self._said: dict[str, dict[_Key, Usage]] = {}  # by host, in the life of its agent
-        self.told: dict[_Key, Usage] = {}  # the longest
+        self._by_host: dict[str, dict[_Key, Usage]] = {}  # by host, in the life of its agent
+        self.longest: dict[_Key, Usage] = {}  # the longest
         self._stands: dict[_Key, Usage] = {}  # the longest that was acknowledged
 
     def sent(self, link: Link, report: Report) -> None:
@@ -42,17 +42,17 @@ class Ledger:
             return
         span = report.body
         self._waiting.setdefault(link.number, []).append((report.number, span))
-        reported = self._said.setdefault(link.host, {}).setdefault(_key(span), span)
+        reported = self._by_host.setdefault(link.host, {}).setdefault(_key(span), span)
         if reported != span:
             self._fail(f"{link.host} tells {span}, and told {reported} before")
-        longest = self.told.setdefault(_key(span), span)
+        longest = self.longest.setdefault(_key(span), span)
         if replace(span, ended_ms=longest.ended_ms) != longest:
             self._fail(f"{span} was told before as {longest}")
-        self.told[_key(span)] = max(span, longest, key=_end)
+        self.longest[_key(span)] = max(span, longest, key=_end)
 
     def lost_with(self, host: str) -> None:
         """Its agent died."""
-        self._said.pop(host, None)
+        self._by_host.pop(host, None)
 
     def acknowledged(self, link: int, number: int, poisoned: bool) -> None:
         waiting = self._waiting.get(link, [])
@@ -68,12 +68,12 @@ class Ledger:
 
     def _most(self, span: Usage) -> int:
         """What is stored may be ahead of what is acknowledged, never of what was told."""
-        return self.told[_key(span)].ended_ms
+        return self.longest[_key(span)].ended_ms
 
     def check(self) -> None:
         """Once all is calm."""
         by_owner: dict[str, list[Usage]] = {}
-        for span in self.told.values():
+        for span in self.longest.values():
             by_owner.setdefault(span.owner, []).append(span)
         for owner, spans in by_owner.items():
             spans.sort(key=lambda span: (span.began_ms, span.n))

@@ -102,7 +102,7 @@ class Link:
         if self.severed or receiver._ended is not None:
             return
         if receiver is self.agent and not isinstance(message, StreamEnd):
-            self.network.on_heard(self, message)
+            self.network.on_received(self, message)
         receiver._inbox.put_nowait(message)
 
     @property
@@ -148,7 +148,7 @@ class Network:
     made: int = 0
     on_sent_up: Callable[[Link, FromAgent], None] = lambda *_: None
     on_sent_down: Callable[[Link, FromControl], None] = lambda *_: None
-    on_heard: Callable[[Link, FromControl], None] = lambda *_: None
+    on_received: Callable[[Link, FromControl], None] = lambda *_: None
     on_poisoned: Callable[[Any], None] = lambda *_: None
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ class Receivers:
 
     async def post(self, _url: str, body: bytes, headers: Mapping[str, str], _account: str) -> int:
         delivery = headers["webhook-id"]
-        self._heard(delivery, body)
+        self._received(delivery, body)
         await asyncio.sleep(self.rng.random() * 0.2)
         if self.rng.random() < self.bad:
             return await self._refuses()
@@ -51,7 +51,7 @@ class Receivers:
             case _:
                 return 500
 
-    def _heard(self, delivery: str, body: bytes) -> None:
+    def _received(self, delivery: str, body: bytes) -> None:
         self.tries[delivery] = self.tries.get(delivery, 0) + 1
         reported = json.loads(body)
         self.witness.note("webhook {} of {}: {}", delivery, reported["id"], reported["status"])

@@ -29,9 +29,9 @@ def fixed_hashes() -> None:
 
 
 def one(seed: int) -> tuple[int, str | None]:
-    from story import tell
+    from story import play
 
-    return seed, tell(seed).violation
+    return seed, play(seed).violation
 
 
 def search(first: int, number: int, processes: int) -> int | None:
@@ -53,9 +53,9 @@ def search(first: int, number: int, processes: int) -> int | None:
 
 def show(seed: int, word: str | None, lines: int) -> bool:
     """Tells one story with its trace; `word` picks the lines. Whether it held."""
-    from story import tell
+    from story import play
 
-    result = tell(seed, tracing=True)
+    result = play(seed, tracing=True)
     picked = [line for line in result.lines if word is None or word in line]
     print("\n".join(picked[-lines:]))
     print(f"seed {seed}: {result.steps} steps, {result.seconds:.1f} s of its time")

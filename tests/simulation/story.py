@@ -32,7 +32,7 @@ WEEK_S = 8 * 86_400.0
 
 
 @dataclass
-class Told:
+class Played:
     """How a story went."""
 
     seed: int
@@ -42,7 +42,7 @@ class Told:
     lines: tuple[str, ...] = ()
 
 
-def tell(seed: int, *, tracing: bool = False) -> Told:
+def play(seed: int, *, tracing: bool = False) -> Played:
     shrink()
     loop = VirtualLoop(seed, limit=STEPS)
     world = World(seed, loop)
@@ -61,7 +61,7 @@ def tell(seed: int, *, tracing: bool = False) -> Told:
     finally:
         logging.getLogger("stoker").removeHandler(watch)
         world.close()
-    return Told(seed, loop.steps, loop.time(), violation, tuple(world.witness.lines))
+    return Played(seed, loop.steps, loop.time(), violation, tuple(world.witness.lines))
 
 
 class _Log(logging.Handler):
@@ -115,7 +115,7 @@ async def _story(world: World, rng: Random) -> None:
     await _calm(world)
     await _accounts(world, requests, names)
     world.witness.ledger.check()
-    await _told(world, requests)
+    await _webhooks_sent(world, requests)
     await _tidy(world)
     if _objects(world) or rng.random() < 0.2:
         await _a_week_later(world)
@@ -225,7 +225,7 @@ async def _calm(world: World) -> None:
     witness = world.witness
 
     async def settled() -> None:
-        while not (all(_idle(host) for host in world.hosts) and _floor_is_free(world)):  # noqa: ASYNC110
+        while not (all(_idle(host) for host in world.hosts) and _nothing_is_busy(world)):  # noqa: ASYNC110
             await asyncio.sleep(1.0)
 
     try:
@@ -254,7 +254,7 @@ def _idle(host: Any) -> bool:
     )
 
 
-def _floor_is_free(world: World) -> bool:
+def _nothing_is_busy(world: World) -> bool:
     """Nothing busy, nothing reserved, and every agent that is up is seen."""
     plane = world.plane
     if plane is None:
@@ -279,7 +279,7 @@ async def _accounts(world: World, requests: list[Request], names: list[str]) -> 
             witness.fail(f"all is over, and the health of {name} is {health}")
 
 
-async def _told(world: World, requests: list[Request]) -> None:
+async def _webhooks_sent(world: World, requests: list[Request]) -> None:
     """Every end was told to whoever wanted a webhook, or tried as often as it may be."""
     world.receivers.bad = 0.0
     for _ in range(40):

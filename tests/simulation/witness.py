@@ -32,7 +32,7 @@ LEASE_S = 45.0
 PATIENCE_S = 2.0 + 3.0 + 1.0 + 0.5
 """The cancel ladder (cooperative, SIGTERM), the agent's look at its lease, and messages on their way."""
 
-HEARS_S = 7.0
+RECEIVES_S = 7.0
 """A connected agent has heard within this that its session, or an attempt, is not wanted any more."""
 
 AT_ONCE_S = 2.0
@@ -82,7 +82,7 @@ class Tale:
     expires_at: float
     state: str = "IN_QUEUE"
     attempt: int = 0
-    given: int = 0
+    times_assigned: int = 0
     ends: list[End] = field(default_factory=list)
     gone: bool = False
     over_since: float | None = None
@@ -96,7 +96,7 @@ class Tale:
 class HostWatch:
     lease_until: float | None = None
     link: Link | None = None
-    well_since: float = 0.0
+    connected_since: float = 0.0
     """Since then control and the agent hear each other."""
 
 
@@ -119,13 +119,13 @@ class Witness:
         self.beats: dict[int, dict[int, float]] = {}
         self.slots: dict[str, int] = {}
         self.fell: dict[str, int] = {}  # by worker: the report in which it last told fewer slots
-        self.given: dict[AttemptKey, tuple[str, int]] = {}  # its worker, and what was acknowledged by then
+        self.assigned: dict[AttemptKey, tuple[str, int]] = {}  # its worker, and what was acknowledged by then
         self.acked: dict[int, int] = {}  # by link
         self.made: dict[AttemptKey, str] = {}
         """Attempts whose completed outcome an agent has sent, and which agent has it."""
         self.poisoned: set[str] = set()
         self.poisoned_reports: set[AttemptKey] = set()
-        self.in_doubt: set[str] = set()
+        self.uncertain: set[str] = set()
         self.deliveries: dict[str, tuple[str, int]] = {}
         """By the id of each webhook: its job, and which of that job's ends it tells."""
         self.ended = dict.fromkeys(map(str, TERMINAL), 0)
@@ -163,7 +163,7 @@ class Witness:
                 case "gone":
                     self._gone(self.tales[job])
                 case "to tell":
-                    self._to_tell(self.tales[job], before, now)
+                    self._to_deliver(self.tales[job], before, now)
                 case "result" if seq in self.by_seq:
                     self._result_changed(self.by_seq[seq])
 
@@ -197,7 +197,7 @@ class Witness:
         if claimed:
             tale.over_at[old] = self.loop.time()
             self.retried += times_assigned > 1
-        tale.state, tale.attempt, tale.given = now, new, times_assigned
+        tale.state, tale.attempt, tale.times_assigned = now, new, times_assigned
         if now == before:
             return
         if before in TERMINAL:
@@ -235,7 +235,7 @@ class Witness:
         if tale.state in TERMINAL and tale.ends and self._read_end(tale) != tale.ends[-1]:
             self.fail(f"the result of {tale.id} changed after its end: {tale.ends[-1]}")
 
-    def _to_tell(self, tale: Tale, delivery: str, state: str) -> None:
+    def _to_deliver(self, tale: Tale, delivery: str, state: str) -> None:
         """A receiver drops what comes under an id that it has seen: no two ends may share one."""
         last = tale.id, len(tale.ends) - 1
         if delivery in self.deliveries:
@@ -287,7 +287,11 @@ class Witness:
         self._check_lease(host, key)
         over = self.tales[key.job].over_at.get(key.attempt)
         connected = watch.link is not None and watch.link.alive
-        if over is not None and connected and now > max(over, watch.well_since) + PATIENCE_S + HEARS_S:
+        if (
+            over is not None
+            and connected
+            and now > max(over, watch.connected_since) + PATIENCE_S + RECEIVES_S
+        ):
             self.fail(f"{key} ran on {host} for {now - over:.1f} s after the store wanted it no more")
 
     def _check_lease(self, host: str, key: AttemptKey) -> None:
@@ -331,14 +335,14 @@ class Witness:
 
     def _check_refusal(self, link: Link, refused: Refused) -> None:
         """A worker that takes fewer at once may be given one too many, until control has heard of it."""
-        worker, acked = self.given[AttemptKey(refused.job, refused.attempt)]
+        worker, acked = self.assigned[AttemptKey(refused.job, refused.attempt)]
         if self.fell.get(worker, 0) <= acked:
             self.fail(f"{link.host} was given more than it has room for: {refused}")
 
     def sent_down(self, link: Link, message: FromControl) -> None:
         acked = self.acked.get(link.number, 0)
         for assign in message.assigns:
-            self.given[AttemptKey(assign.job, assign.attempt)] = assign.worker, acked
+            self.assigned[AttemptKey(assign.job, assign.attempt)] = assign.worker, acked
         if message.ack is not None:
             self.acked[link.number] = message.ack.report
             self._acknowledged(link, message.ack.report)
@@ -363,13 +367,13 @@ class Witness:
         if row is not None and row[1] is not None:
             self.fail(f"the outcome of {key} was acknowledged, and the store still waits for it: {row}")
 
-    def heard(self, link: Link, message: FromControl) -> None:
+    def was_sent(self, link: Link, message: FromControl) -> None:
         """A message reaches the agent."""
         watch, beats = self.hosts[link.host], self.beats.get(link.number, {})
         if message.welcome is not None:
             self.check_leases(link.host)
             watch.lease_until = beats.get(0, 0.0) + LEASE_S
-            watch.link, watch.well_since = link, self.loop.time()
+            watch.link, watch.connected_since = link, self.loop.time()
         if message.ack is not None and message.ack.beat in beats:
             self.check_leases(link.host)
             renewed = beats[message.ack.beat] + LEASE_S
@@ -381,7 +385,7 @@ class Witness:
 
     def unwell(self, host: str, seconds: float = 0.0) -> None:
         """Something keeps control and this agent from hearing each other until now, or for so long yet."""
-        self.hosts[host].well_since = self.loop.time() + seconds
+        self.hosts[host].connected_since = self.loop.time() + seconds
 
     def was_poisoned(self, body: Any) -> None:
         self.note("poisoned: {} of {} attempt {}", type(body).__name__, body.job, body.attempt)
@@ -401,7 +405,7 @@ class Witness:
 
     # -- what callers are told
 
-    def told(self, job: str, view: JobView) -> None:
+    def caller_received(self, job: str, view: JobView) -> None:
         tale = self.tales[job]
         if not view.ended:
             if view.attempt > tale.attempt:
@@ -424,7 +428,7 @@ class Witness:
     def by_id_request(self, job: str) -> int:
         return self.tales[job].request
 
-    def told_gone(self, job: str) -> None:
+    def was_told_gone(self, job: str) -> None:
         tale = self.tales[job]
         if not tale.gone and tale.expires_at > self.clock():
             self.fail(

@@ -133,7 +133,7 @@ class World:
     def _listen(self) -> None:
         network, witness = self.network, self.witness
         network.on_sent_up, network.on_sent_down = witness.sent_up, witness.sent_down
-        network.on_heard, network.on_poisoned = witness.heard, witness.was_poisoned
+        network.on_received, network.on_poisoned = witness.was_sent, witness.was_poisoned
 
     def _read_object(self, key: str) -> bytes:
         return self.shop.blobs["stoker", key]

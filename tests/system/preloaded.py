@@ -38,7 +38,7 @@ class Server:
                 [sys.executable, "-P", __file__], env={**environment, "PYTHONPATH": str(source)}, stdin=theirs
             )
         self._statuses: dict[int, int] = {}
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         self._starting = threading.Lock()
         self._started = queue.SimpleQueue[int | None]()
         self._over = False
@@ -57,8 +57,8 @@ class Server:
     def status(self, pid: int, until: float | None) -> int | None:
         """The exit status of a process, as subprocess has it; None if it still runs at that time."""
         left = None if until is None else max(0.0, until - time.monotonic())
-        with self._told:
-            self._told.wait_for(lambda: pid in self._statuses or self._over, left)
+        with self._changed:
+            self._changed.wait_for(lambda: pid in self._statuses or self._over, left)
             assert pid in self._statuses or not self._over, "the server of preloaded commands has ended"
             return self._statuses.get(pid)
 
@@ -69,12 +69,12 @@ class Server:
                 if "started" in answer:
                     self._started.put(answer["started"])
                     continue
-                with self._told:
+                with self._changed:
                     self._statuses[answer["ended"]] = answer["status"]
-                    self._told.notify_all()
-        with self._told:
+                    self._changed.notify_all()
+        with self._changed:
             self._over = True
-            self._told.notify_all()
+            self._changed.notify_all()
         self._started.put(None)
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             for key, _ in selector.select():
                 if key.fileobj is not requests:
                     selector.unregister(key.fd)
-                    _tell_end(requests, key.fd, living.pop(key.fd))
+                    _send_end(requests, key.fd, living.pop(key.fd))
                     continue
                 message, files, _, _ = socket.recv_fds(requests, LONGEST, 2)
                 if not message:
@@ -152,7 +152,7 @@ def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
                 requests.send(json.dumps({"started": pid}).encode())
 
 
-def _tell_end(requests: socket.socket, ends: int, pid: int) -> None:
+def _send_end(requests: socket.socket, ends: int, pid: int) -> None:
     os.close(ends)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     requests.send(json.dumps({"ended": pid, "status": status}).encode())

@@ -47,7 +47,7 @@ START_S = 120.0
 """For a first sign of a handler: its worker may have a model to load."""
 
 FETCH_S = 60.0
-SHOWN = 6000
+MAX_LOG_CHARACTERS = 6000
 """Characters of a log beside a failure."""
 
 
@@ -185,7 +185,7 @@ class Stack:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def end_of_log(self, name: str) -> str:
-        return self.log(name)[-SHOWN:]
+        return self.log(name)[-MAX_LOG_CHARACTERS:]
 
     def logged(self) -> list[str]:
         return [name for name in ("control", "agent") if (self.folder / f"{name}.log").exists()]

@@ -250,7 +250,7 @@ def check_outputs(books: Books, callers: Callers, ends: dict[int, str], folder: 
     assert (billed, nano) == (0, sum(wanted.values()) * NANO)
 
 
-def told(stack: Stack) -> dict[tuple[str, str], tuple[int, int]]:
+def bills_by_bucket(stack: Stack) -> dict[tuple[str, str], tuple[int, int]]:
     """By bucket size and grouping: milliseconds and nano-USD, over all records."""
     found = {}
     url = stack.facts["http"] + "/v1/billing/endpoints"
@@ -281,7 +281,7 @@ def test_bills_add_up_after_a_thousand_jobs_with_kills(tmp_path: Path) -> None:
         ends = callers.ends()
         stack.agent.send_signal(signal.SIGTERM)  # it delivers what it has measured
         assert stack.agent.wait(STOP_S) == 0
-        sums = told(stack)
+        sums = bills_by_bucket(stack)
     ended_s = time.time()
     assert len(ends) == JOBS
     assert set(ends.values()) == {"COMPLETED"}

@@ -28,17 +28,17 @@ class Rest:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
 
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
         return self.stack.http.request(method, f"{self.stack.facts['http']}/v1{path}", json=body)
 
-    def told(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        answer = self.ask(method, path, body)
+    def result(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        answer = self.request(method, path, body)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
 
     def workers(self, endpoint: str) -> list[dict[str, Any]]:
-        reported: list[dict[str, Any]] = self.told("GET", f"/endpoints/{endpoint}?includeWorkers=true")[
+        reported: list[dict[str, Any]] = self.result("GET", f"/endpoints/{endpoint}?includeWorkers=true")[
             "workers"
         ]
         return reported
@@ -48,9 +48,9 @@ class Rest:
 def test_from_creation_to_deletion(stack: Stack) -> None:
     rest = Rest(stack)
     place = os.path.relpath(HANDLERS / "tells_what_it_sees.py", stack.config.parent)
-    made_from = rest.told("POST", "/templates", {"name": "t", "imageName": f"local:{place}:handler"})
+    made_from = rest.result("POST", "/templates", {"name": "t", "imageName": f"local:{place}:handler"})
     requested = {"templateId": made_from["id"], "name": "e", "workersMin": 1, "workersMax": 2}
-    endpoint = rest.told("POST", "/endpoints", requested)["id"]
+    endpoint = rest.result("POST", "/endpoints", requested)["id"]
     first = psutil.Process(stack.runsync(endpoint, {})["output"]["pid"])
 
     done = Event()
@@ -70,7 +70,7 @@ def test_from_creation_to_deletion(stack: Stack) -> None:
 
         try:
             more_have_ended()
-            rest.told("PATCH", f"/templates/{made_from['id']}", {"env": {"MODE": "fast"}})
+            rest.result("PATCH", f"/templates/{made_from['id']}", {"env": {"MODE": "fast"}})
 
             def renewed() -> bool:
                 workers = rest.workers(endpoint)
@@ -86,11 +86,11 @@ def test_from_creation_to_deletion(stack: Stack) -> None:
 
     stack.kill("control")
     stack.start_control()
-    assert rest.told("GET", f"/endpoints/{endpoint}")["version"] == 2
+    assert rest.result("GET", f"/endpoints/{endpoint}")["version"] == 2
     second = psutil.Process(stack.runsync(endpoint, {})["output"]["pid"])
     assert second.is_running()
 
-    assert rest.ask("DELETE", f"/endpoints/{endpoint}").status_code == 204
+    assert rest.request("DELETE", f"/endpoints/{endpoint}").status_code == 204
     assert stack.http.post(f"/{endpoint}/run", json={"input": {}}).status_code == 404
-    assert rest.ask("DELETE", f"/templates/{made_from['id']}").status_code == 204
+    assert rest.request("DELETE", f"/templates/{made_from['id']}").status_code == 204
     assert psutil.wait_procs([first, second], timeout=120)[1] == []

@@ -29,7 +29,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     return driver
 
 
-def given(folder: Path) -> dict[str, str]:
+def job_input(folder: Path) -> dict[str, str]:
     return {"go": str(folder / "go"), "runs": str(folder / "runs")}
 
 
@@ -41,27 +41,32 @@ def until_it_waits_for(stack: Stack, job: str, message: str) -> str:
     """The reason, with these words in it."""
     found = [""]
 
-    def said() -> bool:
+    def waits_for_it() -> bool:
         found.append(str(stack.status("waits", job).get("reason", "")))
         return message in found[-1]
 
-    until(said, PATIENCE_S, f"a job that waits, with {message!r}", lambda: found[-1])
+    until(waits_for_it, PATIENCE_S, f"a job that waits, with {message!r}", lambda: found[-1])
     return found[-1]
 
 
-def until_ill(stack: Stack, ill: dict[str, str]) -> None:
+def until_unhealthy(stack: Stack, unhealthy: dict[str, str]) -> None:
     """Control hears of it from the agent, who hears of it from the driver."""
 
-    def told() -> object:
+    def devices() -> object:
         return stack.http.get("/waits/health").json().get("devices")
 
-    until(lambda: told() == {"ill": ill}, PATIENCE_S, f"these devices out of placement: {ill}", told)
+    until(
+        lambda: devices() == {"ill": unhealthy},
+        PATIENCE_S,
+        f"these devices out of placement: {unhealthy}",
+        devices,
+    )
 
 
 @pytest.mark.slow
 def test_a_gpu_that_falls_off_the_bus_loses_its_job_to_another(tmp_path: Path, driver: Driver) -> None:
     with running(tmp_path, ENDPOINT) as stack:
-        job = stack.run("waits", given(tmp_path))
+        job = stack.run("waits", job_input(tmp_path))
         pid = stack.first_chunk("waits", job)["pid"]
         worker = psutil.Process(pid)
         first = device_of(pid)
@@ -71,10 +76,10 @@ def test_a_gpu_that_falls_off_the_bus_loses_its_job_to_another(tmp_path: Path, d
         assert (record["status"], record["output"], record["retries"]) == ("COMPLETED", {"attempt": 2}, 1)
         assert psutil.wait_procs([worker], timeout=PATIENCE_S)[0] == [worker]
         why = "Xid 79: the GPU has fallen off the bus"
-        until_ill(stack, {first: why})
+        until_unhealthy(stack, {first: why})
         driver.tells(f"xid {first[-1]} 79", f"xid {other[-1]} 79")
-        until_ill(stack, {first: why, other: why})
-        waiting = stack.run("waits", given(tmp_path) | {"go": "/"})
+        until_unhealthy(stack, {first: why, other: why})
+        waiting = stack.run("waits", job_input(tmp_path) | {"go": "/"})
         reported = until_it_waits_for(stack, waiting, "out of placement")
         assert reported.startswith("throttled: no node has a free device: ")
         assert reported.endswith(f"has none free; device GPU-0 is out of placement: {why}, and 1 more")
@@ -88,7 +93,7 @@ def test_a_gpu_that_falls_off_the_bus_loses_its_job_to_another(tmp_path: Path, d
 def test_a_killed_workers_memory_is_waited_for(tmp_path: Path, driver: Driver) -> None:
     with running(tmp_path, ENDPOINT) as stack:
         driver.tells("error 1 15")
-        job = stack.run("waits", given(tmp_path))
+        job = stack.run("waits", job_input(tmp_path))
         pid = stack.first_chunk("waits", job)["pid"]
         assert device_of(pid) == "GPU-0"
         driver.tells("error 1 15", f"used 0 {12 * GIB}")

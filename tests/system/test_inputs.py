@@ -24,12 +24,12 @@ class Web:
 
     def __init__(self) -> None:
         web = self
-        self.asked: list[tuple[str, str | None]] = []
+        self.requests: list[tuple[str, str | None]] = []
 
         class Pages(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 tag = self.headers["If-None-Match"]
-                web.asked.append((self.path, tag))
+                web.requests.append((self.path, tag))
                 self.send_response(304 if tag else 200)
                 self.send_header("ETag", '"1"')
                 body = b"" if tag else self.path.encode()
@@ -74,7 +74,11 @@ def test_an_input_is_fetched_once_and_kept_over_a_restart(tmp_path: Path, web: W
         stack.kill("agent")
         stack.start_agent()
         assert output(stack, "fetch", job_input) == first
-        assert web.asked == [("/a?sig=hunter2", None), ("/a?sig=hunter2", '"1"'), ("/a?sig=hunter2", '"1"')]
+        assert web.requests == [
+            ("/a?sig=hunter2", None),
+            ("/a?sig=hunter2", '"1"'),
+            ("/a?sig=hunter2", '"1"'),
+        ]
         many = output(stack, "later", {"urls": [f"{web.url}/{n}" for n in range(5)]})
         assert many["bodies"] == [f"/{n}" for n in range(5)]
         refused = output(stack, "fetch", {"url": f"{web.url}/b", "max_bytes": 1})
@@ -89,4 +93,4 @@ def test_an_input_from_inside_is_refused(tmp_path: Path, web: Web) -> None:
         assert refused["reason"] == "private_address"
         assert "is refused: its host is the loopback address 127.0.0.1" in refused["refused"]
         assert "hunter2" not in refused["refused"]
-        assert web.asked == []
+        assert web.requests == []

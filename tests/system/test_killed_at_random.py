@@ -93,7 +93,7 @@ class Callers:
             while (n := self._next()) is not None:
                 body = {"input": work(n, self._stack.folder)}
                 headers = {"Idempotency-Key": f"job-{n}"}
-                answer = self.ask(http, "POST", f"/{endpoint_of(n)}/run", json=body, headers=headers)
+                answer = self.query(http, "POST", f"/{endpoint_of(n)}/run", json=body, headers=headers)
                 self.accepted[n] = answer["id"]
 
     def accepted_at_least(self, number: int) -> None:
@@ -111,7 +111,7 @@ class Callers:
         headers = {"Authorization": f"Bearer {self._stack.key}"}
         return httpx.Client(base_url=self._url, headers=headers, timeout=30, trust_env=False)
 
-    def ask(self, http: httpx.Client, method: str, path: str, **more: Any) -> dict[str, Any]:
+    def query(self, http: httpx.Client, method: str, path: str, **more: Any) -> dict[str, Any]:
         """Until it is answered: control may be dead just now, or ask for patience."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
@@ -137,7 +137,7 @@ class Callers:
         """Asked again as long as it is held without an end."""
         path = f"/{endpoint_of(n)}/status-sync/{self.accepted[n]}?wait=20000"
         deadline = time.monotonic() + PATIENCE_S
-        while (record := self.ask(http, "GET", path))["status"] not in ENDED:
+        while (record := self.query(http, "GET", path))["status"] not in ENDED:
             assert record["status"] in {"IN_QUEUE", "IN_PROGRESS"}, record
             assert time.monotonic() < deadline, f"job {n} never ended: {record}"
         return record
@@ -221,7 +221,7 @@ class Rows:
     def __init__(self, folder: Path) -> None:
         self._conn = sqlite3.connect(f"file:{folder / 'data' / 'stoker.db'}?mode=ro", uri=True)
 
-    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
         return self._conn.execute(statement).fetchall()
 
     def close(self) -> None:
@@ -230,7 +230,7 @@ class Rows:
 
 def check_rows(rows: Rows, callers: Callers, records: dict[int, dict[str, Any]]) -> None:
     stored = {
-        job: (state, attempt) for job, state, attempt in rows.ask("SELECT id, state, attempt FROM jobs")
+        job: (state, attempt) for job, state, attempt in rows.query("SELECT id, state, attempt FROM jobs")
     }
     assert set(stored) == set(callers.accepted.values())
     for n, record in records.items():
@@ -239,19 +239,19 @@ def check_rows(rows: Rows, callers: Callers, records: dict[int, dict[str, Any]])
         if state == "COMPLETED":
             assert attempt == record["output"]["attempt"], "the result is not the last attempt's"
     counted = Counter(state.lower() for state, _ in stored.values())
-    counters = dict(rows.ask("SELECT name, SUM(value) FROM counters GROUP BY name"))
+    counters = dict(rows.query("SELECT name, SUM(value) FROM counters GROUP BY name"))
     assert {name: counters.get(name, 0) for name in ("completed", "failed", "cancelled")} == {
         name: counted[name] for name in ("completed", "failed", "cancelled")
     }
-    assert rows.ask("SELECT seq, COUNT(*) FROM results GROUP BY seq HAVING COUNT(*) > 1") == []
+    assert rows.query("SELECT seq, COUNT(*) FROM results GROUP BY seq HAVING COUNT(*) > 1") == []
 
 
 def check_bills(rows: Rows) -> None:
     """One span of each kind for an attempt, and the whole execution of the one that ended the job."""
     twice = "SELECT job, attempt, kind FROM spans GROUP BY job, attempt, kind HAVING COUNT(*) > 1"
-    assert rows.ask(twice) == []
-    billed = set(rows.ask("SELECT job, attempt, quantity FROM spans WHERE kind = 'execution'"))
-    used = rows.ask("SELECT id, attempt, execution_ms FROM jobs WHERE execution_ms > 0")
+    assert rows.query(twice) == []
+    billed = set(rows.query("SELECT job, attempt, quantity FROM spans WHERE kind = 'execution'"))
+    used = rows.query("SELECT id, attempt, execution_ms FROM jobs WHERE execution_ms > 0")
     assert len(used) > 100
     assert set(used) <= billed
 
@@ -260,9 +260,9 @@ def check_attempts(rows: Rows, folder: Path) -> None:
     """No attempt began twice, and the attempt that a result came from did begin."""
     begun = Counter((folder / "runs").read_text().splitlines())
     assert [line for line, times in begun.items() if times > 1] == []
-    ended = rows.ask("SELECT id, attempt FROM jobs WHERE state = 'COMPLETED'")
+    ended = rows.query("SELECT id, attempt FROM jobs WHERE state = 'COMPLETED'")
     assert {f"{job} {attempt}" for job, attempt in ended} <= set(begun)
-    assert rows.ask("SELECT id, failures FROM jobs WHERE failures > 10") == []
+    assert rows.query("SELECT id, failures FROM jobs WHERE failures > 10") == []
 
 
 def check_scratch(stack: Stack) -> None:

@@ -16,7 +16,7 @@ from stack import GONE_S, Stack, queue_endpoint, running, until
 ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")
 
 
-def given(folder: Path) -> dict[str, str]:
+def job_input(folder: Path) -> dict[str, str]:
     return {"go": str(folder / "go"), "runs": str(folder / "runs")}
 
 
@@ -31,7 +31,7 @@ def workers_left(stack: Stack) -> list[str]:
 
 def stays_ended(stack: Stack, job: str, record: dict[str, object]) -> None:
     """Nothing is delivered twice: the record is the same once everything has settled."""
-    assert stack.runsync("waits", given(stack.folder) | {"go": "/"})["status"] == "COMPLETED"
+    assert stack.runsync("waits", job_input(stack.folder) | {"go": "/"})["status"] == "COMPLETED"
     assert stack.http.get(f"/waits/status/{job}").json() == record
     health = stack.http.get("/waits/health").json()
     assert health["jobs"]["completed"] == 2
@@ -40,7 +40,7 @@ def stays_ended(stack: Stack, job: str, record: dict[str, object]) -> None:
 
 def test_a_killed_handler_is_replaced_and_its_job_tried_again(tmp_path: Path) -> None:
     with running(tmp_path, ENDPOINT) as stack:
-        job = stack.run("waits", given(tmp_path))
+        job = stack.run("waits", job_input(tmp_path))
         started = stack.first_chunk("waits", job)
         os.kill(started["pid"], signal.SIGKILL)
         record = stack.end_of("waits", job)
@@ -53,7 +53,7 @@ def test_a_killed_handler_is_replaced_and_its_job_tried_again(tmp_path: Path) ->
 
 def test_a_killed_agent_takes_its_workers_along_and_the_job_is_tried_again(tmp_path: Path) -> None:
     with running(tmp_path, ENDPOINT) as stack:
-        job = stack.run("waits", given(tmp_path))
+        job = stack.run("waits", job_input(tmp_path))
         worker = psutil.Process(stack.first_chunk("waits", job)["pid"])
         assert workers_left(stack), "it is not seen while it lives"
         folders = [path for name in ("scratch", "homes") for path in (tmp_path / "agent" / name).iterdir()]
@@ -75,7 +75,7 @@ def test_a_killed_agent_takes_its_workers_along_and_the_job_is_tried_again(tmp_p
 
 def test_a_result_made_while_control_is_dead_is_delivered_once(tmp_path: Path) -> None:
     with running(tmp_path, ENDPOINT) as stack:
-        job = stack.run("waits", given(tmp_path))
+        job = stack.run("waits", job_input(tmp_path))
         stack.first_chunk("waits", job)
         stack.kill("control")
         (tmp_path / "go").touch()
@@ -90,9 +90,9 @@ def test_a_result_made_while_control_is_dead_is_delivered_once(tmp_path: Path) -
 
 def test_a_queued_job_survives_the_death_of_everything(tmp_path: Path) -> None:
     with running(tmp_path, ENDPOINT) as stack:
-        first = stack.run("waits", given(tmp_path))
+        first = stack.run("waits", job_input(tmp_path))
         stack.first_chunk("waits", first)
-        second = stack.run("waits", given(tmp_path))
+        second = stack.run("waits", job_input(tmp_path))
         stack.kill("control")
         stack.kill("agent")
         (tmp_path / "go").touch()

@@ -113,7 +113,7 @@ def test_a_bucket_that_cannot_be_reached_is_the_jobs_reason_while_it_is_tried(st
         def record() -> dict[str, Any]:
             return dict(stack.http.get(f"/file/status/{job}").json())
 
-        def told() -> bool:
+        def is_retried() -> bool:
             """Before it runs, its reason is why it waits for a worker."""
             seen = record()
             reason = seen.get("reason", "")
@@ -123,7 +123,7 @@ def test_a_bucket_that_cannot_be_reached_is_the_jobs_reason_while_it_is_tried(st
                 and "the object store cannot be reached" in reason
             )
 
-        until(told, START_S, "a job in progress whose reason is its bucket", record)
+        until(is_retried, START_S, "a job in progress whose reason is its bucket", record)
         assert stack.http.post(f"/file/cancel/{job}").json()["status"] == "CANCELLED"
         secret_is_nowhere(stack, bucket["accessSecret"])
 

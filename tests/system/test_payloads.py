@@ -65,11 +65,11 @@ def test_a_large_input_reaches_the_handler_whole(stack: Stack) -> None:
     assert objects(stack, record["id"]), "it was spilled"
 
 
-PIECES = [10, 3_000_000, 10, 10, 3_000_000, 3_000_000, 999_000, 10]
+SIZES = [10, 3_000_000, 10, 10, 3_000_000, 3_000_000, 999_000, 10]
 
 
 def test_large_and_small_pieces_are_streamed_in_their_order(stack: Stack) -> None:
-    job = stack.run("pieces", {"sizes": PIECES})
+    job = stack.run("pieces", {"sizes": SIZES})
     found: list[tuple[int, int]] = []
     while True:
         answer = stack.http.get(f"/pieces/stream/{job}?wait=60000").json()
@@ -78,14 +78,14 @@ def test_large_and_small_pieces_are_streamed_in_their_order(stack: Stack) -> Non
         if answer["status"] not in {"IN_QUEUE", "IN_PROGRESS"}:
             break
     assert answer["status"] == "COMPLETED", answer["status"]
-    assert found == list(enumerate(PIECES))
+    assert found == list(enumerate(SIZES))
     assert sum("chunk-" in path.as_posix() for path in objects(stack, job)) == 3, (
         "the large ones were spilled"
     )
 
 
 def test_they_come_as_events_too(stack: Stack) -> None:
-    job = stack.run("pieces", {"sizes": PIECES})
+    job = stack.run("pieces", {"sizes": SIZES})
     found: list[tuple[int, int]] = []
     kind = ""
     with stack.http.stream("GET", f"/pieces/stream/{job}", headers={"Accept": "text/event-stream"}) as answer:
@@ -96,7 +96,7 @@ def test_they_come_as_events_too(stack: Stack) -> None:
                 chunk = json.loads(text)["output"]
                 found.append((chunk["n"], len(chunk["text"])))
     assert kind == "end"
-    assert found == list(enumerate(PIECES))
+    assert found == list(enumerate(SIZES))
 
 
 @pytest.mark.parametrize(("then", "end"), [("", "COMPLETED"), ("raise", "FAILED")])

@@ -46,7 +46,7 @@ def on_one_core() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def picture(stack: Stack, **job_input: Any) -> tuple[dict[str, Any], bytes]:
+def image_of(stack: Stack, **job_input: Any) -> tuple[dict[str, Any], bytes]:
     record = stack.runsync("text-to-image", SMALL | job_input)
     assert record["status"] == "COMPLETED", record
     return record, fetched(record["output"]["image_url"]).raise_for_status().content
@@ -98,19 +98,19 @@ def test_a_prompt_becomes_a_picture_with_previews_on_the_way(stack: Stack, tmp_p
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(stack: Stack) -> None:
-    first, again, other = (picture(stack, seed=seed)[1] for seed in (11, 11, 12))
+    first, again, other = (image_of(stack, seed=seed)[1] for seed in (11, 11, 12))
     assert first == again
     assert first != other
 
 
 def test_minus_one_draws_another_seed_each_time_and_tells_it(stack: Stack) -> None:
-    (first, drawn), (second, _) = picture(stack, seed=-1), picture(stack)
+    (first, drawn), (second, _) = image_of(stack, seed=-1), image_of(stack)
     assert first["output"]["seed"] != second["output"]["seed"]
-    assert picture(stack, seed=first["output"]["seed"])[1] == drawn
+    assert image_of(stack, seed=first["output"]["seed"])[1] == drawn
 
 
 def test_jpeg_is_the_default_format(stack: Stack) -> None:
-    assert Image.open(io.BytesIO(picture(stack, seed=1)[1])).format == "JPEG"
+    assert Image.open(io.BytesIO(image_of(stack, seed=1)[1])).format == "JPEG"
 
 
 @pytest.mark.parametrize(
@@ -141,18 +141,18 @@ def test_bad_input_is_refused_before_it_is_queued(
 
 
 def test_a_hosted_timeout_reads_failed_with_that_reason(stack: Stack) -> None:
-    picture(stack, seed=2)  # its worker is there, and has nothing to do
+    image_of(stack, seed=2)  # its worker is there, and has nothing to do
     [worker] = children(stack, "stoker.worker.runtime")
     worker.suspend()  # it is given the next job, and neither ends it nor hears a cancel
     record = stack.runsync("text-to-image", SMALL, policy={"executionTimeout": 5000})
     assert record["status"] == "FAILED"
     assert "executionTimeout" in record["error"] or "timed out" in record["error"]
-    assert picture(stack, seed=3)[0]["status"] == "COMPLETED"
+    assert image_of(stack, seed=3)[0]["status"] == "COMPLETED"
 
 
 def test_the_official_openai_clients_make_the_same_pictures(stack: Stack, tmp_path: Path) -> None:
     """`seed` and `num_inference_steps` are ours; the Python client sends such fields as `extra_body`."""
-    wanted = [picture(stack, seed=seed)[1] for seed in (7, 8)]
+    wanted = [image_of(stack, seed=seed)[1] for seed in (7, 8)]
     job_input = {"model": "any", "prompt": SMALL["prompt"], "size": "256x256", "n": 2}
     own = {"seed": 7, "num_inference_steps": 4}
     to = {"endpoint": "text-to-image", "key": stack.key}

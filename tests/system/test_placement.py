@@ -52,7 +52,7 @@ def test_a_worker_gets_two_gpus_where_it_may_and_others_say_why_they_wait(
         assert sees(stack, "pair", tmp_path) == "GPU-0,GPU-1"
         jobs = {name: stack.run(name, {}) for name in later}
         for name, job in jobs.items():
-            expected = WORDS[name]
+            expected = REASONS[name]
             until(
                 lambda name=name, job=job, expected=expected: expected in reason(stack, name, job),
                 60,
@@ -67,7 +67,7 @@ LATER = {
     "cpu": {"computeType": "CPU"},
     "small": {"gpuMemoryShare": 0.5, "computeType": "GPU"},
 }
-WORDS = {
+REASONS = {
     "newer": "no capacity: no node has a free GPU with CUDA 12.10 or later: node ",
     "full": "throttled: no node has a free GPU of Fake: node ",
     "cpu": "no capacity: no node has a free CPU: node ",

@@ -16,7 +16,7 @@ ENDPOINT = queue_endpoint("waits", "first_attempt_waits.py")
 PASSWORD = "hidden-password"
 
 
-def given(folder: Path) -> dict[str, str]:
+def job_input(folder: Path) -> dict[str, str]:
     return {"go": str(folder / "go"), "runs": str(folder / "runs")}
 
 
@@ -39,9 +39,9 @@ def url(postgres: Any) -> Any:
 def test_a_killed_control_finds_its_jobs_again(tmp_path: Path, url: str) -> None:
     assert PASSWORD in url
     with running(tmp_path, ENDPOINT, database=url) as stack:
-        running_job = stack.run("waits", given(tmp_path))
+        running_job = stack.run("waits", job_input(tmp_path))
         stack.first_chunk("waits", running_job)
-        queued = stack.run("waits", given(tmp_path) | {"go": "/"})
+        queued = stack.run("waits", job_input(tmp_path) | {"go": "/"})
         stack.kill("control")
         stack.start_control()
         (tmp_path / "go").touch()
@@ -66,12 +66,12 @@ def test_a_second_control_says_why_it_does_not_start(tmp_path: Path, url: str) -
         assert refused.returncode == 1
         assert refused.stderr.splitlines()[-1].endswith("cannot be opened: another control works on it")
         assert PASSWORD not in refused.stdout + refused.stderr
-        assert stack.runsync("waits", given(tmp_path) | {"go": "/"})["status"] == "COMPLETED"
+        assert stack.runsync("waits", job_input(tmp_path) | {"go": "/"})["status"] == "COMPLETED"
 
 
 def test_a_database_that_was_away_is_found_again(tmp_path: Path, url: str, postgres: Any) -> None:
     with running(tmp_path, ENDPOINT, database=url) as stack:
-        job = stack.run("waits", given(tmp_path))
+        job = stack.run("waits", job_input(tmp_path))
         stack.first_chunk("waits", job)
         postgres.kill()
         refused = stack.http.post("/waits/run", json={"input": {}})

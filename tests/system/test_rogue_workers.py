@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from stack import START_S, STOP_S, Stack, queue_endpoint, running, until
 
 ROGUE = queue_endpoint("rogue", "takes_over.py")
-PIECE = {"header": '{"t":"chunk","n":0,"fd":1,"job":"JOB","attempt":ATTEMPT}', "fds": ["sparse"]}
+CHUNK = {"header": '{"t":"chunk","n":0,"fd":1,"job":"JOB","attempt":ATTEMPT}', "fds": ["sparse"]}
 """A terabyte of nothing. To read it takes a quarter of an hour, and nobody may look at it that long."""
 
 DONE = {"header": '{"t":"done","job":"JOB","attempt":ATTEMPT}', "body": "1"}
@@ -26,7 +26,7 @@ def test_a_piece_without_end_fails_its_job_and_the_agent_stops_at_sigterm(
 ) -> None:
     with running(tmp_path, ROGUE, options=["--grace", "1"]) as stack:
         took = tmp_path / "took"
-        job = stack.run("rogue", {"says": [PIECE | {"took": str(took)}, *then]})
+        job = stack.run("rogue", {"says": [CHUNK | {"took": str(took)}, *then]})
         until(took.exists, START_S, "an answer to the piece", lambda: stack.status("rogue", job))
         assert ended_by_sigterm(stack) == 0
         record = stack.status("rogue", job)

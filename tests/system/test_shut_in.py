@@ -84,14 +84,14 @@ def reaper_of(stack: Stack) -> int:
     return reaper
 
 
-def given(stack: Stack, **more: Any) -> dict[str, Any]:
+def found_inside(stack: Stack, **more: Any) -> dict[str, Any]:
     record = stack.runsync("tells", {"daemons": 0, **more})
     assert record["status"] == "COMPLETED", record
     return dict(record["output"])
 
 
 def test_nobody_outlives_a_killed_agent(stack: Stack) -> None:
-    given(stack, daemons=3)
+    found_inside(stack, daemons=3)
     if STOCK.exists():  # its ping is a child of its own
         assert stack.runsync("stock", {"do": "return", "value": 1})["status"] == "COMPLETED"
     pids, reaper = of_the_agent(stack), reaper_of(stack)
@@ -105,7 +105,7 @@ def test_nobody_outlives_a_killed_agent(stack: Stack) -> None:
 
 
 def test_a_next_agent_removes_what_is_left(stack: Stack) -> None:
-    given(stack, daemons=2)
+    found_inside(stack, daemons=2)
     pids = of_the_agent(stack)
     os.kill(stack.agent.pid, signal.SIGSTOP)  # or it would start another reaper
     os.kill(reaper_of(stack), signal.SIGKILL)
@@ -118,12 +118,12 @@ def test_a_next_agent_removes_what_is_left(stack: Stack) -> None:
     assert not set(left) & set(of_the_agent(stack))
     assert not (stack.folder / "agent" / "homes" / "left").exists()
     assert not (stack.folder / "agent" / "scratch" / "left").exists()
-    given(stack)
+    found_inside(stack)
 
 
 def test_a_clean_end_leaves_no_keeper(stack: Stack) -> None:
     reaper = reaper_of(stack)
-    given(stack, daemons=1)
+    found_inside(stack, daemons=1)
     stack.agent.send_signal(signal.SIGTERM)
     assert stack.agent.wait(STOP_S) == 0
     assert not psutil.pid_exists(reaper)
@@ -132,7 +132,7 @@ def test_a_clean_end_leaves_no_keeper(stack: Stack) -> None:
 
 
 def test_no_secret_of_the_platform_is_there_to_read(stack: Stack) -> None:
-    reported = given(stack)
+    reported = found_inside(stack)
     assert reported["parent"] == stack.agent.pid
     own, agents = reported["seen"]
     for text in (own, agents):
@@ -144,7 +144,7 @@ def test_no_secret_of_the_platform_is_there_to_read(stack: Stack) -> None:
 
 
 def test_a_volume_and_the_nodes_record(stack: Stack) -> None:
-    reported = given(stack)
+    reported = found_inside(stack)
     assert (stack.folder / "volumes" / "weights" / "written").exists()
     database = next((stack.folder / "data").glob("*.db"))
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:

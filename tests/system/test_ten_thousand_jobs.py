@@ -53,7 +53,7 @@ class Case:
 
     endpoint: str
     section: str
-    given: dict[str, Any]
+    job_input: dict[str, Any]
     first: int
     jobs: int
 
@@ -110,7 +110,7 @@ class Clients:
 
         def calls(http: httpx.Client) -> None:
             while next(numbers) < jobs:
-                answer = http.post(f"/{case.endpoint}/runsync?wait=120000", json={"input": case.given})
+                answer = http.post(f"/{case.endpoint}/runsync?wait=120000", json={"input": case.job_input})
                 assert answer.json()["status"] == "COMPLETED", answer.text
 
         list(self._threads.map(calls, self._http))

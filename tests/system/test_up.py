@@ -60,7 +60,7 @@ class Up:
         os.close(write)
         with open(read, "rb") as pipe:
             facts = parse_ready(pipe.readline())
-        assert facts is not None, self.said()
+        assert facts is not None, self.output()
         return process, facts["http"]
 
     def again(self) -> None:
@@ -70,7 +70,7 @@ class Up:
     def key(self) -> str:
         return (self.folder / ".stoker" / "api_key").read_text().strip()
 
-    def said(self) -> str:
+    def output(self) -> str:
         return (self.folder / "said").read_text()
 
     def below(self) -> list[psutil.Process]:
@@ -82,7 +82,7 @@ class Up:
             with contextlib.suppress(psutil.Error):  # others come and go
                 if f"stoker.cli {part}" in " ".join(child.cmdline()):
                     return child
-        raise AssertionError(f"there is no {part}: {self.said()}")
+        raise AssertionError(f"there is no {part}: {self.output()}")
 
     def echo(self, value: object) -> object:
         with Client(self.url, self.key, timeout_s=60) as stoker:
@@ -93,7 +93,7 @@ class Up:
         started = self.below()
         assert started
         self.process.send_signal(signal.SIGINT)
-        assert self.process.wait(60) == 0, self.said()
+        assert self.process.wait(60) == 0, self.output()
         assert psutil.wait_procs(started, timeout=30)[1] == []
 
 
@@ -132,10 +132,10 @@ def text_of(log: Path) -> str:
 
 def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) -> None:
     with up(tmp_path) as one:
-        assert f"export STOKER_API_KEY={one.key}" in one.said()
+        assert f"export STOKER_API_KEY={one.key}" in one.output()
         assert (tmp_path / ".stoker" / "api_key").stat().st_mode & 0o777 == 0o600
         assert one.echo(1) == {"value": 1}
-        assert f"{one.url}/v2/parrot is echo" in one.said()
+        assert f"{one.url}/v2/parrot is echo" in one.output()
         second = command(tmp_path, *COMMAND[4:])
         assert (second.returncode, second.stderr.count("another `stoker up` is running")) == (1, 1)
         control, agent = one.child("control"), one.child("agent")
@@ -149,8 +149,8 @@ def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) 
             assert patient.get(f"{one.url}/ping", timeout=60).status_code == 200, "on the port that it had"
         assert one.echo(2) == {"value": 2}
         assert one.child("agent").pid == agent.pid, "the agent was left alone"
-    assert "control ended unexpectedly: killed by SIGKILL" in one.said()
-    assert "stopping: running jobs get 5 s to end" in one.said()
+    assert "control ended unexpectedly: killed by SIGKILL" in one.output()
+    assert "stopping: running jobs get 5 s to end" in one.output()
 
 
 @pytest.mark.slow
@@ -163,8 +163,8 @@ def test_a_worker_that_keeps_ending_is_told_with_its_reason_and_its_log(tmp_path
         f'[[endpoints]]\nid = "broken"\nworkersMin = 1\nimageName = "local:{tmp_path}/handlers/broken.py:h"\n'
     )
     with up(tmp_path, broken) as one:
-        until(lambda: "keeps ending" in one.said(), 60, "a word of it", one.said)
-        (line,) = [line for line in one.said().splitlines() if "keeps ending" in line]
+        until(lambda: "keeps ending" in one.output(), 60, "a word of it", one.output)
+        (line,) = [line for line in one.output().splitlines() if "keeps ending" in line]
     assert "of endpoint broken keeps ending: " in line
     assert "No module named 'no_such_module_at_all'" in line
     log = Path(line.partition("its last lines: ")[2])
@@ -202,8 +202,8 @@ def test_an_edited_handler_is_served_and_no_job_is_lost(tmp_path: Path) -> None:
         old = stoker.run("mine", {"wait": True})
         until(lambda: stoker.status("mine", old.id).status == "IN_PROGRESS", 60, "the job on a worker")
         edit(handler, ANSWERS.format(go=str(go), answer=2))
-        until(lambda: "changed: the source of mine" in one.said(), 60, "a word of the change", one.said)
-        until(lambda: stoker.runsync("mine", {}, wait_ms=60_000).output == 2, 60, "new code", one.said)
+        until(lambda: "changed: the source of mine" in one.output(), 60, "a word of the change", one.output)
+        until(lambda: stoker.runsync("mine", {}, wait_ms=60_000).output == 2, 60, "new code", one.output)
         go.touch()
         ended = stoker.wait("mine", old.id, timeout_s=60)
         assert (ended.output, ended.retries) == (1, 0), "it was ended by the worker that had begun it"
@@ -211,11 +211,11 @@ def test_an_edited_handler_is_served_and_no_job_is_lost(tmp_path: Path) -> None:
         config = tmp_path / "stoker.toml"
         good = config.read_text()
         edit(config, good + "\n[nonsense]\n")
-        until(lambda: "the old configuration stays in use" in one.said(), 60, "a refusal", one.said)
+        until(lambda: "the old configuration stays in use" in one.output(), 60, "a refusal", one.output)
         assert stoker.runsync("mine", {}, wait_ms=60_000).output == 2
         edit(config, good.replace('id = "mine"', 'id = "ours"'))
-        until(lambda: "changed: stoker.toml" in one.said(), 60, "a word of the change", one.said)
-        until(lambda: one.said().count("everything runs again") == 2, 60, "control again", one.said)
+        until(lambda: "changed: stoker.toml" in one.output(), 60, "a word of the change", one.output)
+        until(lambda: one.output().count("everything runs again") == 2, 60, "control again", one.output)
         assert stoker.runsync("ours", {}, wait_ms=60_000).output == 2
 
 
@@ -227,7 +227,7 @@ def test_a_key_is_made_once_shown_once_and_once_revoked_named_by_its_file(tmp_pa
         (tmp_path / "said").write_text("")
         one.again()
         assert one.key == key
-        assert key not in one.said()
+        assert key not in one.output()
         assert one.echo("again") == {"value": "again"}, "what is kept is what is valid"
     assert command(tmp_path, "key", "list").stdout.count("file api_key") == 1
     assert command(tmp_path, "key", "revoke", key.split("_")[1]).returncode == 0

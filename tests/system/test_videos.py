@@ -54,9 +54,9 @@ def files(stoker: Client, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return {path.stem: stoker.upload(ENDPOINT, path) for path in folder.iterdir()}
 
 
-def given(files: dict[str, str], **more: Any) -> dict[str, Any]:
-    picture_and_voice = {"image": files["plain"], "audio": files["short"]}
-    return {"prompt": "a person talks", "size": "480p", **picture_and_voice, **more}
+def video_input(files: dict[str, str], **more: Any) -> dict[str, Any]:
+    files_named = {"image": files["plain"], "audio": files["short"]}
+    return {"prompt": "a person talks", "size": "480p", **files_named, **more}
 
 
 def frames_of(video: bytes) -> int:
@@ -75,7 +75,7 @@ def free(stack: Stack) -> None:
 
 
 def completed(stack: Stack, files: dict[str, str]) -> dict[str, Any]:
-    record = stack.runsync(ENDPOINT, given(files))
+    record = stack.runsync(ENDPOINT, video_input(files))
     assert record["status"] == "COMPLETED", record
     assert record["output"]["cost"] == 0.25
     return record
@@ -89,7 +89,7 @@ def failed(stack: Stack, wanted: dict[str, Any]) -> str:
 
 
 def test_each_piece_adds_to_what_can_be_played(stack: Stack, stoker: Client, files: dict[str, str]) -> None:
-    job = stoker.run(ENDPOINT, given(files, audio=files["two-chunks"])).id
+    job = stoker.run(ENDPOINT, video_input(files, audio=files["two-chunks"])).id
     content, playable, steps = b"", [], []
     for event in stoker.events(ENDPOINT, job):
         if event.kind == "progress":
@@ -120,7 +120,7 @@ def test_each_piece_adds_to_what_can_be_played(stack: Stack, stoker: Client, fil
 
 def test_a_held_call_waits_as_long_as_a_video_takes(stack: Stack, files: dict[str, str]) -> None:
     answer = stack.http.post(
-        f"/{ENDPOINT}/runsync", params={"wait": 300_000}, json={"input": given(files)}, timeout=320
+        f"/{ENDPOINT}/runsync", params={"wait": 300_000}, json={"input": video_input(files)}, timeout=320
     )
     record = answer.json()
     assert (answer.status_code, record["status"]) == (200, "COMPLETED"), record
@@ -131,11 +131,11 @@ def test_a_held_call_waits_as_long_as_a_video_takes(stack: Stack, files: dict[st
 def test_bad_inputs_are_refused_by_name_and_the_worker_lives_on(stack: Stack, files: dict[str, str]) -> None:
     worker = completed(stack, files)["workerId"]
     for name in ("image", "audio"):
-        error = failed(stack, given(files, **{name: "http://127.0.0.1:1/x.png"}))
+        error = failed(stack, video_input(files, **{name: "http://127.0.0.1:1/x.png"}))
         assert error.startswith(f"Invalid {name} URL: ")
         assert "127.0.0.1" in error
-    assert failed(stack, given(files, audio=files["plain"])).startswith("Invalid audio: ")
-    assert failed(stack, given(files, image=files["short"])).startswith("Invalid image: ")
+    assert failed(stack, video_input(files, audio=files["plain"])).startswith("Invalid audio: ")
+    assert failed(stack, video_input(files, image=files["short"])).startswith("Invalid image: ")
     assert completed(stack, files)["workerId"] == worker
     free(stack)
 
@@ -144,7 +144,7 @@ def test_bad_inputs_are_refused_by_name_and_the_worker_lives_on(stack: Stack, fi
 def test_another_size_is_refused_before_it_is_queued(
     stack: Stack, files: dict[str, str], operation: str
 ) -> None:
-    answer = stack.http.post(f"/{ENDPOINT}/{operation}", json={"input": given(files, size="1080p")})
+    answer = stack.http.post(f"/{ENDPOINT}/{operation}", json={"input": video_input(files, size="1080p")})
     body = answer.json()
     assert (answer.status_code, body["status"]) == (400, "FAILED")
     for word in ("size", "1080p", "480p", "720p"):
@@ -153,7 +153,7 @@ def test_another_size_is_refused_before_it_is_queued(
 
 
 def test_a_marked_picture_is_flagged_and_not_paid_for(stack: Stack, files: dict[str, str]) -> None:
-    error = failed(stack, given(files, image=files["marked"]))
+    error = failed(stack, video_input(files, image=files["marked"]))
     assert "safety checker flagged the image" in error
     completed(stack, files)
     free(stack)
@@ -162,11 +162,11 @@ def test_a_marked_picture_is_flagged_and_not_paid_for(stack: Stack, files: dict[
 def test_a_piece_can_be_played_while_the_film_is_made_and_a_cancel_frees_the_worker_soon(
     stack: Stack, stoker: Client, files: dict[str, str]
 ) -> None:
-    job = stoker.run(ENDPOINT, given(files, audio=files["long"])).id
+    job = stoker.run(ENDPOINT, video_input(files, audio=files["long"])).id
     begun = time.monotonic()
     events = stoker.events(ENDPOINT, job)
     event = next(event for event in events if event.kind == "chunk")
-    to_a_piece = time.monotonic() - begun
+    to_a_chunk_s = time.monotonic() - begun
     assert frames_of(base64.b64decode(event.value["output"]["video"]["data"])) > 0
     step = next(event for event in events if event.kind == "progress").value["output"]
     assert (step["chunks"] > 50, step["steps"]) == (True, 2)
@@ -178,5 +178,5 @@ def test_a_piece_can_be_played_while_the_film_is_made_and_a_cancel_frees_the_wor
     free(stack)
     seconds = time.monotonic() - began
     print(f"\ncancelled to free: {seconds:.2f} s")
-    assert seconds < max(30, 2 * to_a_piece), "a step, or a new worker: the whole video takes minutes"
+    assert seconds < max(30, 2 * to_a_chunk_s), "a step, or a new worker: the whole video takes minutes"
     completed(stack, files)

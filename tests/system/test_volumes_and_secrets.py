@@ -29,23 +29,23 @@ def test_a_worker_reads_its_volume_and_its_secret(tmp_path: Path) -> None:
 
 
 def _story(stack: Stack, root: Path) -> None:
-    def ask(method: str, path: str, body: Any = None) -> Any:
+    def request(method: str, path: str, body: Any = None) -> Any:
         answer = stack.http.request(method, f"{stack.facts['http']}/v1{path}", json=body)
         assert answer.status_code < 300, answer.text
         return answer.json() if answer.content else None
 
     requested = {"name": "data", "size": 1, "dataCenterId": "EU-RO-1"}
-    volume = ask("POST", "/networkvolumes", requested)["id"]
+    volume = request("POST", "/networkvolumes", requested)["id"]
     (root / "filled").mkdir(mode=0o770)
     (root / "filled" / "kept").write_text("data" * 25_000)
     (root / "filled").rename(root / volume)  # whoever measures it finds all of it
-    ask("PUT", "/secrets/db", {"value": SECRET})
+    request("PUT", "/secrets/db", {"value": SECRET})
     env = {"DATABASE": "pg://{{ STOKER_SECRET_db }}@host"}
-    template = ask(
+    template = request(
         "POST", "/templates", {"name": "t", "imageName": HANDLER, "isServerless": True, "env": env}
     )
     fields = {"templateId": template["id"], "name": "e", "computeType": "CPU", "workersMax": 1}
-    endpoint = ask("POST", "/endpoints", fields | {"networkVolumeId": volume})["id"]
+    endpoint = request("POST", "/endpoints", fields | {"networkVolumeId": volume})["id"]
 
     record = stack.runsync(endpoint, {})
     login = hashlib.sha256(f"pg://{SECRET}@host".encode()).hexdigest()
@@ -56,10 +56,10 @@ def _story(stack: Stack, root: Path) -> None:
     assert (root / volume / "written").read_text() == "by a worker"
 
     path = f"/networkvolumes/{volume}"
-    until(lambda: "usedBytes" in ask("GET", path), 60, "a measure of the volume")
-    assert ask("GET", path)["usedBytes"] >= 100_000
-    ask("DELETE", f"/endpoints/{endpoint}")
-    ask("DELETE", path)
+    until(lambda: "usedBytes" in request("GET", path), 60, "a measure of the volume")
+    assert request("GET", path)["usedBytes"] >= 100_000
+    request("DELETE", f"/endpoints/{endpoint}")
+    request("DELETE", path)
     until(lambda: list(root.iterdir()) == [], 60, "an end of the volume's folder")
-    ask("DELETE", f"/templates/{template['id']}")
-    ask("DELETE", "/secrets/db")
+    request("DELETE", f"/templates/{template['id']}")
+    request("DELETE", "/secrets/db")

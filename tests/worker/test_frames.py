@@ -32,7 +32,7 @@ cut_places = st.lists(st.integers(min_value=0), max_size=4)
 plain_frames = st.builds(Frame, names, fields, st.binary(max_size=200))
 
 
-def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+def parts(data: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     return [data[a:b] for a, b in itertools.pairwise(edges)]
 
@@ -41,7 +41,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 def test_any_frames_survive_any_cut(sent: list[Frame], cuts: list[int]) -> None:
     data = b"".join(encode(frame)[0] for frame in sent)
     reader = FrameReader()
-    got = [frame for part in pieces(data, cuts) for frame in reader.feed(part)]
+    got = [frame for part in parts(data, cuts) for frame in reader.feed(part)]
     assert got == sent
 
 
@@ -55,7 +55,7 @@ def test_descriptors_reach_their_own_frames(sent: list[tuple[Frame, bool, bool, 
         body = bytes([number]) * (INLINE_MAX + 1) if large else frame.body
         encoded, fds = encode(Frame(frame.kind, frame.fields, body, fd))
         assert len(encoded) <= 2 * HEADER_MAX
-        first, *rest = [part for part in pieces(encoded, cuts) if part]
+        first, *rest = [part for part in parts(encoded, cuts) if part]
         got += map(with_body, reader.feed(first, fds))
         for part in rest:
             got += map(with_body, reader.feed(part))

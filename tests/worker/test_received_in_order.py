@@ -33,16 +33,16 @@ def ends() -> Iterator[tuple[Channel, socket.socket]]:
 
 
 class Receiving:
-    """The channel's lock of that name. `asked` is set when somebody is about to wait for it."""
+    """The channel's lock of that name. `waiting` is set when somebody is about to wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.asked = threading.Event()
+        self.waiting = threading.Event()
         self.owner = 0
 
     def acquire(self, blocking: bool = True) -> bool:
         if blocking:
-            self.asked.set()
+            self.waiting.set()
         if got := self._lock.acquire(blocking):
             self.owner = threading.get_ident()
         return got
@@ -70,7 +70,7 @@ class Inbox(deque[Frame]):
 
     def append(self, frame: Frame) -> None:
         self.reached.set()
-        assert self._lock.asked.wait(PATIENCE_S)
+        assert self._lock.waiting.wait(PATIENCE_S)
         assert self._lock.owner == threading.get_ident() or self._empty.wait(PATIENCE_S)
         super().append(frame)
 

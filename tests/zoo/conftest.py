@@ -69,7 +69,7 @@ class Zoo:
         await self.control.desire(self.good, spec)
         return spec
 
-    async def told(self, spec: WorkerSpec, *, times: int = 1) -> WorkerState:
+    async def reported(self, spec: WorkerSpec, *, times: int = 1) -> WorkerState:
         """The state that control was told, that many states after the start."""
         await self.control.until(lambda: len(self.control.news(spec.worker)) >= times, 30)
         return self.control.news(spec.worker)[times - 1]

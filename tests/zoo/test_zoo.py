@@ -44,15 +44,15 @@ LIVES = [
     fails("returns_itself.py", "nested too deeply, or holds itself"),
     fails("returns_surrogates.py", "lone surrogate"),
     completes("returns_a_generator.py"),
-    completes("large_output.py", given={"size": 70 * MIB}),
+    completes("large_output.py", job_input={"size": 70 * MIB}),
     fails("file_outside.py", "outside the job's scratch folder"),
     fails("file_pipe.py", "is a named pipe"),
-    completes("many_files.py", given={"files": 1000}),
-    fails("many_files.py", "at most 1000 files", given={"files": 1001}),
+    completes("many_files.py", job_input={"files": 1000}),
+    fails("many_files.py", "at most 1000 files", job_input={"files": 1001}),
     fails("sparse_file.py", "a partial output of 1099511627776 bytes is over the limit"),
-    fails("sparse_file.py", "at most 256 GiB together", given={"as": "output"}),
+    fails("sparse_file.py", "at most 256 GiB together", job_input={"as": "output"}),
     # how it ends
-    fails("raises.py", "the handler called sys.exit(7)", given={"kind": "exit"}),
+    fails("raises.py", "the handler called sys.exit(7)", job_input={"kind": "exit"}),
     fails("raises_interrupt.py", "KeyboardInterrupt"),
     fails("raises_a_broken_error.py", "its message cannot be shown"),
     fails("raises_much.py", "no no no"),
@@ -60,7 +60,7 @@ LIVES = [
     fails("hooks_exceptions.py", "caught by the runtime"),
     # what it prints and reads
     completes("prints_binary.py"),
-    completes("prints_a_long_line.py", given={"size": 100 * MIB}),
+    completes("prints_a_long_line.py", job_input={"size": 100 * MIB}),
     completes("closes_stdout.py"),
     completes("replaces_stdout.py"),
     fails("reads_stdin.py", "EOFError"),
@@ -95,8 +95,8 @@ DIES = [
     dies("forges_frames.py", "it spoke of job another, which is not its own"),
     dies("uses_all_memory.py", "memory", limits=WorkerLimits(memory_bytes=256 * MIB)),
     *(
-        dies("keeps_in_memory.py", "out of memory (limit 96 MiB)", given=given, limits=LITTLE)
-        for given in (
+        dies("keeps_in_memory.py", "out of memory (limit 96 MiB)", job_input=job_input, limits=LITTLE)
+        for job_input in (
             {"where": where, "size": 160 * MIB, "wait": True} for where in ("memfd", "shm, open", "map")
         )
     ),
@@ -113,18 +113,18 @@ DIES = [
 ]
 
 LARGE = [
-    completes("floods_stdout.py", given={"size": 1024 * MIB}),
-    completes("large_output.py", given={"size": 500 * MIB}),
+    completes("floods_stdout.py", job_input={"size": 1024 * MIB}),
+    completes("large_output.py", job_input={"size": 500 * MIB}),
 ]
 
 
 @pytest.mark.parametrize("case", NEVER_READY, ids=name)
 async def test_workers_that_never_are_ready(zoo: Any, case: Case) -> None:
-    waits = "not ready within" in case.words
+    waits = "not ready within" in case.message
     spec = await zoo.cage(case, start_timeout_s=0.5 if waits else 30.0)
-    reported = await zoo.told(spec)
+    reported = await zoo.reported(spec)
     assert reported.state == case.end
-    assert case.words in reported.reason
+    assert case.message in reported.reason
     await zoo.next_job()
     await zoo.free(spec)
     zoo.nothing_is_left()
@@ -149,7 +149,7 @@ async def test_very_much_of_it(zoo: Any, case: Case) -> None:
 
 async def test_what_is_emitted_after_the_end_is_nobodys(zoo: Any) -> None:
     spec = await zoo.cage(Case("emits_after_the_end.py", "completed"))
-    await zoo.told(spec)
+    await zoo.reported(spec)
     job = await zoo.begin(spec, {})
     assert (await zoo.end_of(job)).output == b'"over"'
     assert "is over; no chunk can be sent" in (await zoo.output(spec, "late"))[0]
@@ -163,7 +163,7 @@ async def test_what_a_job_changes_of_its_process_is_put_back_before_the_next(
     zoo: Any, file: str, how: str
 ) -> None:
     spec = await zoo.cage(Case(file, "completed"))
-    await zoo.told(spec)
+    await zoo.reported(spec)
     before, pid = await zoo.output(spec, "look"), await zoo.output(spec, "pid")
     await zoo.end_of(await zoo.begin(spec, how))
     assert await zoo.output(spec, "look") == before
@@ -173,7 +173,7 @@ async def test_what_a_job_changes_of_its_process_is_put_back_before_the_next(
 
 async def test_an_alarm_that_rings_on_and_on_ends_with_its_job(zoo: Any) -> None:
     spec = await zoo.cage(Case("leaves_settings.py", "completed"))
-    await zoo.told(spec)
+    await zoo.reported(spec)
     for _ in range(20):
         assert (await zoo.end_of(await zoo.begin(spec, "ring at the end"))).end in ("completed", "failed")
         assert (await zoo.output(spec, "look"))["timer"] == 0
@@ -184,7 +184,7 @@ async def test_an_alarm_that_rings_on_and_on_ends_with_its_job(zoo: Any) -> None
 async def test_what_it_writes_elsewhere_goes_with_it_or_stays_as_it_was(zoo: Any, tmp_path: Path) -> None:
     (tmp_path / "kept").touch()
     spec = await zoo.cage(Case("writes_outside.py", "completed"))
-    await zoo.told(spec)
+    await zoo.reported(spec)
     output = await zoo.output(spec, {"others": str(tmp_path), "tries": []})
     home = output["home"]
     assert os.listdir(tmp_path) == ["kept"]

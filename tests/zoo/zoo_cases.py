@@ -19,10 +19,10 @@ Does = Literal["ends", "is cancelled", "times out"]
 class Case:
     file: str
     end: str
-    words: str = ""
+    message: str = ""
     lives: bool = False
     does: Does = "ends"
-    given: Any = None
+    job_input: Any = None
     limits: WorkerLimits | None = None
     attribute: str = "handler"
 
@@ -45,22 +45,22 @@ def name(case: Case) -> str:
 
 def skip_without_room(case: Case) -> None:
     """A container has 64 MiB of shared memory unless it is given more."""
-    if isinstance(case.given, dict) and str(case.given.get("where")).startswith("shm"):
+    if isinstance(case.job_input, dict) and str(case.job_input.get("where")).startswith("shm"):
         free = shutil.disk_usage("/dev/shm").free
-        if free < case.given["size"]:
+        if free < case.job_input["size"]:
             pytest.skip(f"/dev/shm has {free // MIB} MiB free, which is too little")
 
 
 async def of_a_job(zoo: Any, case: Case) -> None:
     skip_without_room(case)
     spec = await zoo.cage(case)
-    reported = await zoo.told(spec)
+    reported = await zoo.reported(spec)
     assert reported.state == "ready", reported.reason
     knows_pid = '"pid"' in zoo.source(case.file)
     first = await zoo.output(spec, "pid") if knows_pid else None
     outcome = await end(zoo, case, spec)
     assert outcome.end == case.end, outcome
-    assert case.words in (outcome.error or ""), outcome
+    assert case.message in (outcome.error or ""), outcome
     await zoo.next_job()
     if case.lives:
         assert zoo.lived_on(spec), zoo.control.news(spec.worker)
@@ -73,7 +73,7 @@ async def of_a_job(zoo: Any, case: Case) -> None:
 
 
 async def end(zoo: Any, case: Case, spec: Any) -> Outcome:
-    job_input = case.given if case.given is not None else {}
+    job_input = case.job_input if case.job_input is not None else {}
     job = await (zoo.begin(spec, job_input, 0.4) if case.does == "times out" else zoo.begin(spec, job_input))
     if case.does == "is cancelled":
         await zoo.control.until(lambda: zoo.control.about(Progress, job), 30)

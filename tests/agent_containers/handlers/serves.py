@@ -7,21 +7,21 @@ import signal
 import sys
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in sys.argv else lambda *_: sys.exit(0))
-TOLD = {"env": dict(os.environ), "uid": os.getuid()}
+FACTS = {"env": dict(os.environ), "uid": os.getuid()}
 with open("/proc/self/status") as status:
-    TOLD["rights"] = {key: value.strip() for key, _, value in (line.partition(":") for line in status)}
+    FACTS["rights"] = {key: value.strip() for key, _, value in (line.partition(":") for line in status)}
 for name, path in (("kept", os.environ.get("STOKER_VOLUME_PATH", "/tmp") + "/starts"), ("fresh", "/tmp/starts")):
     with open(path, "a+") as file:
         file.write("x")
         file.seek(0)
-        TOLD[name] = len(file.read())
+        FACTS[name] = len(file.read())
 
 
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(json.dumps(TOLD).encode())
+        self.wfile.write(json.dumps(FACTS).encode())
 
     def log_message(self, *_):
         pass

@@ -79,9 +79,9 @@ def cloudy(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
 def lettered(rng: np.random.Generator, side: int = 128) -> NDArray[np.uint8]:
     page = Image.new("RGB", (side, side), tuple(rng.integers(0, 256, 3).tolist()))
     for _ in range(8):
-        letters = bytes(rng.integers(33, 126, 12, np.uint8)).decode()
+        characters = bytes(rng.integers(33, 126, 12, np.uint8)).decode()
         font, colour = ImageFont.load_default(int(rng.integers(8, 40))), rng.integers(0, 256, 3).tolist()
-        ImageDraw.Draw(page).text(rng.integers(-9, side, 2).tolist(), letters, tuple(colour), font)
+        ImageDraw.Draw(page).text(rng.integers(-9, side, 2).tolist(), characters, tuple(colour), font)
     return np.asarray(page)
 
 
