@@ -75,7 +75,7 @@ def requests_for(
 
 
 @pytest.mark.parametrize(
-    ("kind", "entrypoint", "asked_for"),
+    ("kind", "entrypoint", "requested"),
     [
         ("protocol", ("/bin/sh", "-c"), ("/bin/sh", "-c")),
         ("protocol", (), None),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pod_world import CPU, FACTS, GPUS, IMAGE, heard, joined, once
+from pod_world import CPU, FACTS, GPUS, IMAGE, sent_spec, joined, once
 
 from stoker.control.rules.pods import Pod
 from stoker.wire.messages import DeviceSample
@@ -74,7 +74,7 @@ def test_every_answer_of_a_pod(vcpus: str, whole: int) -> None:
             api.management.pods._price = an_hour
             answers = [await api.http.post("/pods", json={"imageName": IMAGE, "name": "a pod"})]
             path = f"/pods/{answers[0].json()['id']}"
-            await agent.report_pod(await heard(agent, path.rpartition("/")[2]), "running")
+            await agent.report_pod(await sent_spec(agent, path.rpartition("/")[2]), "running")
             await agent.listen(0.1)
             acts = ("restart", "reset", "stop", "start")
             answers += [await api.http.post(f"{path}/{action}") for action in acts]
