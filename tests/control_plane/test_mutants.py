@@ -279,7 +279,7 @@ MUTANTS = {
         ),
         "a stopped pod is restarted": ('if pod.wish != "RUNNING":\n', "if False:\n"),
         "what was removed from outside is thought removed by the node": (
-            'Reported() if pod.seen.state == "gone" else pod.seen',
+            'ContainerReport() if pod.seen.state == "gone" else pod.seen',
             "pod.seen",
         ),
         "a deleted pod is forgotten before it is gone": ('or self.seen.state == "gone")', "or True)"),
@@ -292,7 +292,7 @@ MUTANTS = {
         "a stop is told as an end by itself": ('and pod.wish == "RUNNING":\n', "and True:\n"),
         "every word is the start": ('and before != "running":', "and True:"),
         "an old report counts for a new container": (
-            "return self.seen if current else Reported()",
+            "return self.seen if current else ContainerReport()",
             "return self.seen",
         ),
         "what ended reads RUNNING": ('or seen.state in ENDED else "RUNNING"', 'else "RUNNING"'),
