@@ -34,7 +34,7 @@ from stoker.agent.pods.interfaces import NoPods, PodEngine
 from stoker.agent.pods.pods import Marks, MarksInMemory, Pods
 from stoker.agent.reports.reports import Reports
 from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders, VolumeWatch
-from stoker.agent.uploads.signing import Signing
+from stoker.agent.uploads.signing import SigningRequests
 from stoker.agent.workers import usage
 from stoker.agent.workers.metering import Metering
 from stoker.agent.workers.process_machine import StopLadder
@@ -94,7 +94,7 @@ class AgentParts:
     pods: PodEngine = field(default_factory=NoPods)
     pod_marks: Marks = field(default_factory=MarksInMemory)
     volumes: VolumeFolders = field(default_factory=NoVolumes)
-    signing: Signing = field(default_factory=Signing)
+    signing: SigningRequests = field(default_factory=SigningRequests)
     measure: Measure = nothing_measured
     boottime: Callable[[], float] = loop_time
     wall: Callable[[], float] = loop_time

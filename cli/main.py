@@ -81,7 +81,7 @@ class Size(StrEnum):
     large = "720p"
 
 
-class Bucket(StrEnum):
+class BillBucket(StrEnum):
     hour = "hour"
     day = "day"
     week = "week"
@@ -297,10 +297,10 @@ def image(
 ) -> None:
     """Makes an image from a prompt."""
     from stoker.cli.jobs.ids import resolve_endpoint
-    from stoker.cli.jobs.image import ImageRequest, run
+    from stoker.cli.jobs.image import ImageOptions, run
 
     _log_to_stderr(logging.WARNING)
-    request = ImageRequest(
+    request = ImageOptions(
         prompt=prompt,
         out=out,
         url=url,
@@ -329,12 +329,12 @@ def talk(
 ) -> None:
     """Makes a talking video from an image and speech."""
     from stoker.cli.jobs.ids import resolve_endpoint
-    from stoker.cli.jobs.talk import TalkRequest, run
+    from stoker.cli.jobs.talk import TalkOptions, run
 
     _log_to_stderr(logging.WARNING)
     if endpoint != VIDEOS:
         endpoint = resolve_endpoint(url, data_dir, endpoint)
-    request = TalkRequest(image, audio, out, prompt, size.value, check, url, endpoint)
+    request = TalkOptions(image, audio, out, prompt, size.value, check, url, endpoint)
     run(request, data_dir, plain_console(stderr=True))
 
 
@@ -344,7 +344,7 @@ def bill(
     by: Annotated[
         str | None, typer.Option(help="Grouping: endpoint, worker or gpu for endpoints; pod or gpu for pods.")
     ] = None,
-    bucket: Annotated[Bucket, typer.Option(help="Period of each line, in UTC.")] = Bucket.day,
+    bucket: Annotated[BillBucket, typer.Option(help="Period of each line, in UTC.")] = BillBucket.day,
     since: Annotated[
         str | None, typer.Option(help="Begin: a date or a time; 30 days ago by default.")
     ] = None,

@@ -36,7 +36,7 @@ from stoker.control.nodes.reports import NodeReports
 from stoker.control.nodes.session import Assigner
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.signing import Signing
-from stoker.control.resources import Management
+from stoker.control.resources import ManagedResources
 from stoker.control.resources.desired import DesiredPods, DesiredState, DesiredVolumes
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.desired import DesiredWorkers
@@ -85,7 +85,7 @@ class Plane:
         assigner = Assigner(settings, artifacts, cluster, sessions.by_node, waiters, clock)
         self.dispatch = dispatch = Dispatch(cluster, commits, endpoints, assigner.assign, clock)
         changes = JobChanges(waiters, dispatch, sessions.cancel)
-        self.management = Management(
+        self.management = ManagedResources(
             settings,
             commits,
             endpoints,

@@ -194,7 +194,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class EndpointHealth:
     """The eleven counters of `/health`; `unhealthy_devices` are those on which no worker is placed, and why.
     `reason`: why workers are throttled. `serves`: what the workers that are ready say that they run."""
 
@@ -215,7 +215,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ReportsApplied:
     """What a batch of reports did: jobs that changed, and attempts that are stale and must stop.
 
     `chunks` are the attempts with news for stream readers: a chunk, or a progress value. `orphans` were

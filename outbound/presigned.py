@@ -40,7 +40,7 @@ class SignedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ByteRange:
     """`size` bytes of the open file `fd`, from offset `at`."""
 
     fd: int
@@ -65,7 +65,7 @@ class SignedRequests:
     def put_stretch(
         self,
         request: SignedRequest,
-        stretch: Stretch,
+        stretch: ByteRange,
         digest: hashlib._Hash,
         expected: str,
         stopped: Callable[[], bool],
@@ -154,7 +154,7 @@ class SignedRequests:
 
 
 def _checked(
-    stretch: Stretch, digest: hashlib._Hash, expected: str, stopped: Callable[[], bool]
+    stretch: ByteRange, digest: hashlib._Hash, expected: str, stopped: Callable[[], bool]
 ) -> Iterator[bytes]:
     at, end = stretch.at, stretch.at + stretch.size
     while at < end:

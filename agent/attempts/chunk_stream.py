@@ -76,7 +76,7 @@ class ChunkStream:
         self._state, commands = chunks.step(self._state, event)
         for command in commands:
             match command:
-                case chunks.Report(chunk):
+                case chunks.ReportChunk(chunk):
                     self._report(chunk.n, self._bodies.popleft())
                 case chunks.Upload(chunk):
                     upload = self._upload(chunk.n, self._bodies[0])

@@ -90,7 +90,7 @@ Event: TypeAlias = Produced | Uploaded | UploadFailed | VerdictFixed | Abandon |
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportChunk:
     """Report the first that waits, and drop its body."""
 
     chunk: QueuedChunk
@@ -108,7 +108,7 @@ class Taken:
     n: int
 
 
-Command: TypeAlias = Report | Upload | Taken
+Command: TypeAlias = ReportChunk | Upload | Taken
 Stepped: TypeAlias = tuple[ChunkQueue, tuple[Command, ...]]
 
 
@@ -154,7 +154,7 @@ def _produced(state: ChunkQueue, chunk: QueuedChunk) -> Stepped:
     after = replace(state, waiting=(*state.waiting, chunk), untaken=untaken)
     if state.waiting:
         return after, ()
-    return (after, (Upload(chunk),)) if chunk.large else (state, (Report(chunk),))
+    return (after, (Upload(chunk),)) if chunk.large else (state, (ReportChunk(chunk),))
 
 
 def _uploaded(state: ChunkQueue) -> Stepped:
@@ -164,7 +164,7 @@ def _uploaded(state: ChunkQueue) -> Stepped:
         end += 1
     ready, rest = state.waiting[:end], state.waiting[end:]
     after = ChunkQueue(rest, state.untaken)
-    return after, (*map(Report, ready), *(Upload(chunk) for chunk in rest[:1]))
+    return after, (*map(ReportChunk, ready), *(Upload(chunk) for chunk in rest[:1]))
 
 
 def _taken(state: ChunkQueue, commands: tuple[Command, ...]) -> Stepped:

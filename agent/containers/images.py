@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedImage:
     """The image of one version of its `owner`, such as "endpoint e1" or "pod p1"."""
 
     owner: str
@@ -39,8 +39,8 @@ class Wanted:
         return f"{self.owner.removeprefix('endpoint ')} {self.version} {self.image}"
 
 
-def wanted_by(spec: WorkerSpec) -> Wanted:
-    return Wanted(f"endpoint {spec.endpoint}", spec.version, spec.image, spec.registry)
+def wanted_by(spec: WorkerSpec) -> WantedImage:
+    return WantedImage(f"endpoint {spec.endpoint}", spec.version, spec.image, spec.registry)
 
 
 class Images:
@@ -53,7 +53,7 @@ class Images:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._pins = _load(file)
 
-    async def resolve(self, wanted: Wanted) -> str:
+    async def resolve(self, wanted: WantedImage) -> str:
         """Returns the id of the image. Raises EngineError."""
         async with self._locks[wanted.image]:
             if (pin := self._pins.get(wanted.key)) is not None:
@@ -63,7 +63,7 @@ class Images:
             self._save()
             return str(found["Id"])
 
-    async def _pinned(self, wanted: Wanted, pin: dict[str, str]) -> str:
+    async def _pinned(self, wanted: WantedImage, pin: dict[str, str]) -> str:
         try:
             return str((await self._engine.image(pin["id"]))["Id"])
         except NotThere:
@@ -74,7 +74,7 @@ class Images:
                 ) from None
         return str((await self._inspect_or_pull(pin["digest"], wanted))["Id"])
 
-    async def _inspect_or_pull(self, name: str, wanted: Wanted) -> dict[str, Any]:
+    async def _inspect_or_pull(self, name: str, wanted: WantedImage) -> dict[str, Any]:
         try:
             return await self._engine.image(name)
         except NotThere:

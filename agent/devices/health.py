@@ -109,7 +109,7 @@ class DeviceReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DeviceProblem:
     """`spare`: the jobs that run on the device may finish."""
 
     why: str
@@ -117,7 +117,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class DeviceHealth:
     """The health of one device.
 
     missed     the readings in a row without an answer; `why` is the reason of the last one
@@ -126,7 +126,7 @@ class Health:
     contained  a contained error was reported since
     """
 
-    fault: Problem | None = None
+    fault: DeviceProblem | None = None
     missed: int = 0
     why: str = ""
     explained: int | None = None
@@ -134,23 +134,23 @@ class Health:
     contained: bool = False
 
     @property
-    def problem(self) -> Problem | None:
+    def problem(self) -> DeviceProblem | None:
         if self.fault is not None:
             return self.fault
         if self.missed >= SILENT_READINGS:
-            return Problem(f"the driver does not report its state: {self.why}")
+            return DeviceProblem(f"the driver does not report its state: {self.why}")
         return None
 
 
-def step(health: Health, seen: Observation) -> Health:
+def step(health: DeviceHealth, seen: Observation) -> DeviceHealth:
     """Returns the health after an observation. The first fault is kept, unless a worse one follows."""
     match seen:
         case Missed(why):
             return replace(health, missed=health.missed + 1, why=why)
         case Lost(why):
-            return _fault(health, Problem(why))
+            return _fault(health, DeviceProblem(why))
         case Xid(number) if number in FATAL_XIDS:
-            return _fault(health, Problem(f"Xid {number}: {FATAL_XIDS[number]}"))
+            return _fault(health, DeviceProblem(f"Xid {number}: {FATAL_XIDS[number]}"))
         case Xid(number):
             return replace(health, contained=health.contained or number == _CONTAINED_XID)
         case Answered():
@@ -159,19 +159,19 @@ def step(health: Health, seen: Observation) -> Health:
             return after if found is None else _fault(after, found)
 
 
-def _problem(seen: Answered) -> Problem | None:
+def _problem(seen: Answered) -> DeviceProblem | None:
     if seen.remap_failed:
-        return Problem("a broken memory row could not be replaced")
+        return DeviceProblem("a broken memory row could not be replaced")
     if seen.action in _STOP_ACTIONS:
-        return Problem(f"the driver asks for {_STOP_ACTIONS[seen.action]}")
+        return DeviceProblem(f"the driver asks for {_STOP_ACTIONS[seen.action]}")
     if seen.remap_pending:
-        return Problem("a reset is due, to put broken memory away", spare=True)
+        return DeviceProblem("a reset is due, to put broken memory away", spare=True)
     if seen.action in _SPARE_ACTIONS:
-        return Problem(f"the driver asks for {_SPARE_ACTIONS[seen.action]}", spare=True)
+        return DeviceProblem(f"the driver asks for {_SPARE_ACTIONS[seen.action]}", spare=True)
     return None
 
 
-def _counted(health: Health, uncorrected: int | None) -> Health:
+def _counted(health: DeviceHealth, uncorrected: int | None) -> DeviceHealth:
     """A rise is a fault, unless a contained error explains it before the next reading: the two arrive
     separately."""
     if uncorrected is None:
@@ -182,9 +182,9 @@ def _counted(health: Health, uncorrected: int | None) -> Health:
     if not health.rose:
         return replace(health, rose=True)
     more = uncorrected - (health.explained or 0)
-    return _fault(health, Problem(f"{more} memory errors that could not be corrected"))
+    return _fault(health, DeviceProblem(f"{more} memory errors that could not be corrected"))
 
 
-def _fault(health: Health, found: Problem) -> Health:
+def _fault(health: DeviceHealth, found: DeviceProblem) -> DeviceHealth:
     worse = health.fault is None or (health.fault.spare and not found.spare)
     return replace(health, fault=found) if worse else health

@@ -32,7 +32,7 @@ RETURN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class MemoryGate:
     """The gate of one device.
 
     baseline  None if the driver does not report it: then nothing is checked
@@ -61,20 +61,20 @@ class Gate:
         return f"{(self.used - self.baseline) / GIB:.1f} GiB still in use after its worker ended"
 
 
-def left(gate: Gate, at: float) -> Gate:
+def left(gate: MemoryGate, at: float) -> MemoryGate:
     """Returns the gate after the last process of ours on this device was reaped."""
     if gate.known and gate.baseline is None:
         return gate
     return replace(gate, since=at, used=None, late=False)
 
 
-def measured(gate: Gate, at: float, used: int | None) -> Gate:
+def measured(gate: MemoryGate, at: float, used: int | None) -> MemoryGate:
     """Returns the gate after a measurement while no process of ours is on the device. `used` is None if the
     driver does not report it."""
     if gate.since is None or gate.baseline is None:
-        return Gate(known=True, baseline=gate.baseline if used is None else used)
+        return MemoryGate(known=True, baseline=gate.baseline if used is None else used)
     if used is not None and used <= gate.baseline + BASELINE_TOLERANCE:
-        return Gate(known=True, baseline=gate.baseline)
+        return MemoryGate(known=True, baseline=gate.baseline)
     return replace(gate, used=used, late=gate.late or at - gate.since >= RETURN_S)
 
 

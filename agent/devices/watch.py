@@ -28,9 +28,9 @@ from typing import Any, Generic, TypeVar
 from stoker.agent.alarm import loop_time
 from stoker.agent.devices import health as device_health
 from stoker.agent.devices import memory_gate
-from stoker.agent.devices.health import Answered, DeviceReading, Health, Problem, Xid
+from stoker.agent.devices.health import Answered, DeviceHealth, DeviceProblem, DeviceReading, Xid
 from stoker.agent.devices.interfaces import DeviceWorker, Sampler
-from stoker.agent.devices.memory_gate import Gate, Level
+from stoker.agent.devices.memory_gate import Level, MemoryGate
 from stoker.wire.messages import AttemptKey, Device, DeviceSample
 
 log = logging.getLogger(__name__)
@@ -50,14 +50,14 @@ class _Watched:
 
     device: Device
     sample: DeviceSample
-    health: Health = field(default_factory=Health)
-    gate: Gate = field(default_factory=Gate)
+    health: DeviceHealth = field(default_factory=DeviceHealth)
+    gate: MemoryGate = field(default_factory=MemoryGate)
     living: set[str] = field(default_factory=set)
     returning: bool = False
 
     @property
-    def problem(self) -> Problem | None:
-        return self.health.problem or (Problem(self.gate.problem) if self.gate.problem else None)
+    def problem(self) -> DeviceProblem | None:
+        return self.health.problem or (DeviceProblem(self.gate.problem) if self.gate.problem else None)
 
 
 class DeviceWatch(Generic[W]):
@@ -76,7 +76,9 @@ class DeviceWatch(Generic[W]):
         self._sampler = sampler
         self._workers, self._lose, self._let_go = workers, lose, let_go
         self._watched = {
-            device.uuid: _Watched(device, DeviceSample(device.uuid), gate=Gate(known=device.kind == "cpu"))
+            device.uuid: _Watched(
+                device, DeviceSample(device.uuid), gate=MemoryGate(known=device.kind == "cpu")
+            )
             for device in sampler.inventory()
         }
         self._levels: dict[tuple[str, str], Level] = {}  # by worker and device

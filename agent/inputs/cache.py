@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from stoker.agent.inputs import cache_policy
-from stoker.agent.inputs.cache_policy import Known
+from stoker.agent.inputs.cache_policy import KnownUrl
 from stoker.agent.inputs.store import InputStore, digest_of
 from stoker.agent.inputs.transfer import OpenContent, Transfer
 from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest
@@ -149,7 +149,12 @@ class InputCache:
         return fetched
 
     async def _revalidate(
-        self, key: str, request: InputRequest, transfer: Transfer, known: Known, conditions: Mapping[str, str]
+        self,
+        key: str,
+        request: InputRequest,
+        transfer: Transfer,
+        known: KnownUrl,
+        conditions: Mapping[str, str],
     ) -> OpenContent | None:
         """Returns the new content, or None if the stored one is still valid."""
         found = await self._send_request(key, request, transfer, conditions)

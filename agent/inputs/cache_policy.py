@@ -28,7 +28,7 @@ _MAX_AGE = re.compile(r'max-age="?(\d{1,18})"?\Z')
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownUrl:
     """What is stored about a URL. `source` is the digest of the address that answered, after redirects.
     `asked_at` is when it was last fetched or revalidated."""
 
@@ -56,7 +56,7 @@ class CacheDecision:
     conditions: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan(known: Known | None, now: float) -> CacheDecision:
+def plan(known: KnownUrl | None, now: float) -> CacheDecision:
     if known is None:
         return CacheDecision("fetch", "it is not here")
     if known.asked_at <= now < known.fresh_until:
@@ -70,7 +70,7 @@ def plan(known: Known | None, now: float) -> CacheDecision:
 
 def keep(
     headers: Mapping[str, str], sha256: str, size: int, source: str, *, redirected: bool, now: float
-) -> Known | None:
+) -> KnownUrl | None:
     """Returns what to store about an answer, or None if it must not be stored. Header names are
     lower-case."""
     directives = frozenset(part.strip().lower() for part in headers.get("cache-control", "").split(","))
@@ -80,10 +80,10 @@ def keep(
     etag, modified = (_validator(headers.get(name, "")) for name in ("etag", "last-modified"))
     if not (fresh_s or etag or modified):
         return None
-    return Known(sha256, size, source, etag, modified, now, now + fresh_s)
+    return KnownUrl(sha256, size, source, etag, modified, now, now + fresh_s)
 
 
-def renew(known: Known, headers: Mapping[str, str], *, redirected: bool, now: float) -> Known | None:
+def renew(known: KnownUrl, headers: Mapping[str, str], *, redirected: bool, now: float) -> KnownUrl | None:
     """Like `keep`, after the answer that nothing has changed, which may leave out headers sent before."""
     merged = {"etag": known.etag, "last-modified": known.last_modified, **headers}
     return keep(merged, known.sha256, known.size, known.source, redirected=redirected, now=now)
@@ -103,7 +103,7 @@ def evicted(contents: Mapping[str, Content], busy: Collection[str], most: int) -
     return tuple(removed)
 
 
-def surplus_urls(urls: Mapping[str, Known], most: int = URLS_MAX) -> tuple[str, ...]:
+def surplus_urls(urls: Mapping[str, KnownUrl], most: int = URLS_MAX) -> tuple[str, ...]:
     """Returns the URLs to remove so that `most` are left, those first that were revalidated longest ago."""
     by_age = sorted(urls, key=lambda url: (urls[url].asked_at, url))
     return tuple(by_age[: max(0, len(urls) - most)])

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from stoker.agent.inputs import cache_policy
-from stoker.agent.inputs.cache_policy import Content, Known
+from stoker.agent.inputs.cache_policy import Content, KnownUrl
 from stoker.agent.inputs.transfer import OpenContent
 from stoker.outbound.run_in_thread import run_in_thread
 
@@ -58,7 +58,7 @@ class InputStore:
         )
         self._most = most
         self._clock = clock
-        self._urls: dict[str, Known] = {}
+        self._urls: dict[str, KnownUrl] = {}
         self._contents: dict[str, Content] = {}
         self._trusted: dict[str, FileStatus] = {}
         self._busy: list[str] = []
@@ -69,7 +69,7 @@ class InputStore:
     def size(self) -> int:
         return sum(content.size for content in self._contents.values())
 
-    def known(self, url: str) -> Known | None:
+    def known(self, url: str) -> KnownUrl | None:
         """Returns what is stored about a URL, by its `digest_of`."""
         return self._urls.get(url)
 
@@ -78,7 +78,7 @@ class InputStore:
         self._number += 1
         return self._incoming / str(self._number)
 
-    def keep(self, url: str, path: Path, known: Known) -> None:
+    def keep(self, url: str, path: Path, known: KnownUrl) -> None:
         """Moves a complete file into the store, unless it is larger than the store may be."""
         if known.size > self._most:
             self.forget(url)
@@ -90,7 +90,7 @@ class InputStore:
         self.remember(url, known)
         self._evict()
 
-    def remember(self, url: str, known: Known) -> None:
+    def remember(self, url: str, known: KnownUrl) -> None:
         self._urls[url] = known
         path = self.new_path()
         path.write_text(json.dumps(asdict(known)), encoding="ascii")
@@ -174,13 +174,13 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _parsed(path: Path) -> Known | None:
+def _parsed(path: Path) -> KnownUrl | None:
     """Returns None if the file is damaged or not ours."""
     try:
         fields = json.loads(path.read_bytes())
         texts = [fields[name] for name in ("sha256", "source", "etag", "last_modified")]
         numbers = [float(fields[name]) for name in ("asked_at", "fresh_until")]
-        known = Known(texts[0], int(fields["size"]), *texts[1:], *numbers)
+        known = KnownUrl(texts[0], int(fields["size"]), *texts[1:], *numbers)
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return known if all(isinstance(text, str) for text in texts) and _DIGEST.match(texts[0]) else None

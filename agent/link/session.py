@@ -22,7 +22,7 @@ from stoker.agent.link.lease import Lease
 from stoker.agent.pods.pods import Pods
 from stoker.agent.reports.reports import Reports
 from stoker.agent.storage.volume_watch import VolumeWatch
-from stoker.agent.uploads.signing import Signing
+from stoker.agent.uploads.signing import SigningRequests
 from stoker.agent.workers.worker import Worker
 from stoker.agent.workers.workers import Workers
 from stoker.wire.messages import AttemptKey, Beat, FromAgent, FromControl, Hello, LogHello, Welcome
@@ -48,7 +48,7 @@ class Node:
     boottime: Callable[[], float]
     next_beat: Callable[[], int]
     draining: Callable[[], bool]
-    signing: Signing
+    signing: SigningRequests
     keep_credential: Callable[[str], bool]
     on_welcome: Callable[[], None]
 

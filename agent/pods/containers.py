@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from stoker.agent.containers.engine import LIBPOD, ContainerEngine
 from stoker.agent.containers.errors import EngineError, NotThere
-from stoker.agent.containers.images import Images, Wanted
+from stoker.agent.containers.images import Images, WantedImage
 from stoker.agent.containers.plan import (
     AGENT_LABEL,
     POD_LABEL,
@@ -261,8 +261,8 @@ def _as_pod_errors() -> Iterator[None]:
         raise PodFailed(str(error)) from None
 
 
-def _wanted(spec: PodSpec) -> Wanted:
-    return Wanted(f"pod {spec.pod}", spec.version, spec.image, spec.registry)
+def _wanted(spec: PodSpec) -> WantedImage:
+    return WantedImage(f"pod {spec.pod}", spec.version, spec.image, spec.registry)
 
 
 def _first_mark(labels: Mapping[str, str]) -> Mark:

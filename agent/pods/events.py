@@ -156,8 +156,10 @@ class SaveMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportPod:
     state: PodState
 
 
-Command: TypeAlias = Look | Pull | GiveUp | Make | Start | Signal | Remove | RemoveVolume | SaveMark | Report
+Command: TypeAlias = (
+    Look | Pull | GiveUp | Make | Start | Signal | Remove | RemoveVolume | SaveMark | ReportPod
+)

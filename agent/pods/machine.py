@@ -44,7 +44,7 @@ from stoker.agent.pods.events import (
     Pull,
     Remove,
     RemoveVolume,
-    Report,
+    ReportPod,
     Runs,
     SaveMark,
     Seen,
@@ -59,7 +59,7 @@ from stoker.agent.pods.states import (
     Killing,
     Looking,
     Making,
-    Pod,
+    PodLife,
     Pulling,
     Removing,
     Settled,
@@ -85,10 +85,10 @@ FAILED_LOOKS_MAX = 3
 
 def begin(name: str, mark: Mark | None) -> Stepped:
     """Returns a pod that this agent did not know yet; `mark` is the one that an earlier agent saved."""
-    return Pod(name, Looking(), mark=mark), (Look(),)
+    return PodLife(name, Looking(), mark=mark), (Look(),)
 
 
-def step(pod: Pod, event: Event) -> Stepped:
+def step(pod: PodLife, event: Event) -> Stepped:
     """Returns the pod after `event`, and the commands. An event that comes too late changes nothing."""
     match event:
         case Wished(_, spec):
@@ -105,7 +105,7 @@ def step(pod: Pod, event: Event) -> Stepped:
             assert_never(event)
 
 
-def wake_at(pod: Pod) -> float | None:
+def wake_at(pod: PodLife) -> float | None:
     """Returns when the machine needs a Tick, if nothing else happens before."""
     match pod.doing:
         case Waiting(until=at) | Stopping(kill_at=at):
@@ -114,12 +114,12 @@ def wake_at(pod: Pod) -> float | None:
             return None
 
 
-def watched(pod: Pod) -> bool:
+def watched(pod: PodLife) -> bool:
     """Returns whether it needs a Tick now and then, to look at its container."""
     return isinstance(pod.doing, Settled | Stopping | Killing)
 
 
-def held(pod: Pod) -> HeldPod | None:
+def held(pod: PodLife) -> HeldPod | None:
     """Returns what the next Hello reports of the pod: the last report if there is one. None if this node has
     nothing of the pod, as far as is known."""
     if (last := pod.reported) is not None:
@@ -135,7 +135,7 @@ def held(pod: Pod) -> HeldPod | None:
             return HeldPod(pod.name, mark.version, mark.restarts, "exited")
 
 
-def _wished(pod: Pod) -> Stepped:
+def _wished(pod: PodLife) -> Stepped:
     match pod.doing:
         case Settled() | Waiting():
             return replace(pod, doing=Looking(), failures=0), (Look(),)
@@ -147,7 +147,7 @@ def _wished(pod: Pod) -> Stepped:
             return pod, ()
 
 
-def _ticked(pod: Pod, at: float) -> Stepped:
+def _ticked(pod: PodLife, at: float) -> Stepped:
     """A pod that is being stopped keeps its state, and its deadline, while it is looked at."""
     match pod.doing:
         case Settled():
@@ -162,7 +162,7 @@ def _ticked(pod: Pod, at: float) -> Stepped:
             return pod, ()
 
 
-def _saw(pod: Pod, container: Container, at: float) -> Stepped:
+def _saw(pod: PodLife, container: Container, at: float) -> Stepped:
     match pod.doing:
         case Looking():
             return _decided(replace(pod, seen=container), at)
@@ -174,7 +174,7 @@ def _saw(pod: Pod, container: Container, at: float) -> Stepped:
             return pod, ()
 
 
-def _done(pod: Pod) -> Stepped:
+def _done(pod: PodLife) -> Stepped:
     """A sent signal changes nothing: a stop is done when the container has ended."""
     match pod.doing:
         case Pulling() if pod.spec is not None:
@@ -190,7 +190,7 @@ def _done(pod: Pod) -> Stepped:
             return pod, ()
 
 
-def _failed(pod: Pod, why: str, at: float) -> Stepped:
+def _failed(pod: PodLife, why: str, at: float) -> Stepped:
     failures = pod.failures + 1
     waiting = replace(pod, doing=Waiting(at + back_off(failures)), failures=failures)
     match pod.doing:
@@ -211,7 +211,7 @@ def _failed(pod: Pod, why: str, at: float) -> Stepped:
 # ---- decisions ----------------------------------------------------------------------------------
 
 
-def _decided(pod: Pod, at: float) -> Stepped:
+def _decided(pod: PodLife, at: float) -> Stepped:
     """Decides the next command; `pod.seen` is up to date."""
     spec, seen = pod.spec, pod.seen
     if seen is None or spec is None:
@@ -227,7 +227,7 @@ def _decided(pod: Pod, at: float) -> Stepped:
             return _to_stop(pod, spec, seen, at)
 
 
-def _without_spec(pod: Pod) -> Stepped:
+def _without_spec(pod: PodLife) -> Stepped:
     """Does nothing but save and report an end by itself."""
     settled = replace(pod, doing=Settled(), failures=0)
     if isinstance(pod.seen, Ended) and _by_itself(pod.mark, pod.seen):
@@ -236,19 +236,19 @@ def _without_spec(pod: Pod) -> Stepped:
     return settled, ()
 
 
-def _terminated(pod: Pod, seen: Container, at: float) -> Stepped:
+def _terminated(pod: PodLife, seen: Container, at: float) -> Stepped:
     if not isinstance(seen, Absent):
         return _stop_or_remove(pod, seen, at)
     return replace(pod, doing=Clearing()), (RemoveVolume(),)
 
 
-def _stop_or_remove(pod: Pod, seen: Made | Runs | Ended, at: float) -> Stepped:
+def _stop_or_remove(pod: PodLife, seen: Made | Runs | Ended, at: float) -> Stepped:
     if isinstance(seen, Runs):
         return _stop(pod, at)
     return replace(pod, doing=Removing()), (Remove(),)
 
 
-def _to_run(pod: Pod, spec: PodSpec, seen: Container, at: float) -> Stepped:
+def _to_run(pod: PodLife, spec: PodSpec, seen: Container, at: float) -> Stepped:
     mark = pod.mark
     new_start = mark is None or mark.version != spec.version or mark.restarts < spec.restarts
     match seen:
@@ -271,13 +271,13 @@ def _by_itself(mark: Mark | None, seen: Ended) -> bool:
     return course == "ended" or (course == "runs" and not seen.taken)
 
 
-def _settle(pod: Pod, spec: PodSpec, course: Course) -> Stepped:
+def _settle(pod: PodLife, spec: PodSpec, course: Course) -> Stepped:
     """Its container runs, or has ended by itself: nothing is to be done."""
     settled = replace(pod, doing=Settled(), failures=0, mark=Mark(spec.version, spec.restarts, course))
     return _save_mark(_with_report(settled, "running" if course == "runs" else "exited"), pod.mark)
 
 
-def _start(pod: Pod, spec: PodSpec) -> Stepped:
+def _start(pod: PodLife, spec: PodSpec) -> Stepped:
     """Starts its container. Until that is done its mark says that it was stopped: see the module's
     docstring."""
     starting = replace(pod, doing=Starting(Mark(spec.version, spec.restarts, "runs")))
@@ -285,7 +285,7 @@ def _start(pod: Pod, spec: PodSpec) -> Stepped:
     return _then(_save_mark((replace(starting, mark=stopped), ()), pod.mark), Start(spec))
 
 
-def _to_stop(pod: Pod, spec: PodSpec, seen: Container, at: float) -> Stepped:
+def _to_stop(pod: PodLife, spec: PodSpec, seen: Container, at: float) -> Stepped:
     """Stops the container. One that does not exist is not created for this."""
     if isinstance(seen, Runs):
         return _stop(pod, at)
@@ -297,7 +297,7 @@ def _to_stop(pod: Pod, spec: PodSpec, seen: Container, at: float) -> Stepped:
     return _save_mark(_with_report(settled, "exited"), pod.mark)
 
 
-def _stop(pod: Pod, at: float) -> Stepped:
+def _stop(pod: PodLife, at: float) -> Stepped:
     """Saves the mark before the signal: an end that follows was not by itself."""
     runs = pod.seen
     assert isinstance(runs, Runs)
@@ -307,7 +307,7 @@ def _stop(pod: Pod, at: float) -> Stepped:
     return _then(_save_mark((stopping, ()), was), Signal("SIGTERM"))
 
 
-def _gone(pod: Pod) -> Stepped:
+def _gone(pod: PodLife) -> Stepped:
     after, report = _with_report(replace(pod, doing=Gone(), mark=None, seen=Absent(), failures=0), "gone")
     return after, (SaveMark(None), *report)
 
@@ -315,7 +315,7 @@ def _gone(pod: Pod) -> Stepped:
 # ---- reports ------------------------------------------------------------------------------------
 
 
-def _with_report(pod: Pod, state: PodPhase, reason: str = "") -> Stepped:
+def _with_report(pod: PodLife, state: PodPhase, reason: str = "") -> Stepped:
     """Adds a Report, unless the last one was the same."""
     version, restarts = _answered(pod)
     found = PodState(pod.name, version, restarts, state, reason)
@@ -326,10 +326,10 @@ def _with_report(pod: Pod, state: PodPhase, reason: str = "") -> Stepped:
             found = replace(found, reason=reason or _why(pod, ended), exit_code=code, log_tail=log_tail)
     if found == pod.reported:
         return pod, ()
-    return replace(pod, reported=found), (Report(found),)
+    return replace(pod, reported=found), (ReportPod(found),)
 
 
-def _why(pod: Pod, ended: Ended) -> str:
+def _why(pod: PodLife, ended: Ended) -> str:
     if ended.taken:
         return "it ended with its engine"
     if _course(pod) != "stopped":
@@ -339,7 +339,7 @@ def _why(pod: Pod, ended: Ended) -> str:
     return f"it was stopped, and ended with code {ended.code}"
 
 
-def _answered(pod: Pod) -> tuple[int, int]:
+def _answered(pod: PodLife) -> tuple[int, int]:
     if pod.spec is not None:
         return pod.spec.version, pod.spec.restarts
     return (0, 0) if pod.mark is None else (pod.mark.version, pod.mark.restarts)
@@ -356,9 +356,9 @@ def _then(stepped: Stepped, *more: Command) -> Stepped:
     return pod, (*commands, *more)
 
 
-def _course(pod: Pod) -> Course | None:
+def _course(pod: PodLife) -> Course | None:
     return None if pod.mark is None else pod.mark.course
 
 
-def _wish(pod: Pod) -> str:
+def _wish(pod: PodLife) -> str:
     return "" if pod.spec is None else pod.spec.wish

@@ -34,7 +34,7 @@ from stoker.agent.pods.events import (
     Pull,
     Remove,
     RemoveVolume,
-    Report,
+    ReportPod,
     Runs,
     SaveMark,
     Seen,
@@ -44,7 +44,7 @@ from stoker.agent.pods.events import (
     Wished,
 )
 from stoker.agent.pods.interfaces import PodEngine, PodFailed
-from stoker.agent.pods.states import Gone, Pod
+from stoker.agent.pods.states import Gone, PodLife
 from stoker.agent.workers.metering import Metering
 from stoker.agent.workers.restarts import back_off
 from stoker.wire.messages import HeldPod, PodSpec, PodState
@@ -80,7 +80,7 @@ class MarksInMemory:
 class SupervisedPod:
     """One pod with its timer. `work` performs a command; `meters` are by version."""
 
-    pod: Pod
+    pod: PodLife
     alarm: Alarm
     work: asyncio.Task[None] | None = None
     signals: set[asyncio.Task[None]] = field(default_factory=set)
@@ -204,7 +204,7 @@ class Pods:
 
     def _perform(self, supervised: SupervisedPod, command: Command) -> None:
         match command:
-            case Report(state):
+            case ReportPod(state):
                 log.info("pod %s: %s%s", state.pod, state.state, state.reason and f", {state.reason}")
                 self._report(state)
             case SaveMark(mark):

@@ -82,7 +82,7 @@ Doing: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class PodLife:
     """One pod: `seen` is its container as the engine last reported it, None until then; `reported` is the
     last report to control."""
 
@@ -95,4 +95,4 @@ class Pod:
     failures: int = 0
 
 
-Stepped: TypeAlias = tuple[Pod, tuple[Command, ...]]
+Stepped: TypeAlias = tuple[PodLife, tuple[Command, ...]]

@@ -39,7 +39,7 @@ LEFT_MS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenProcess:
     """A process. `start` tells apart two processes that had the same pid."""
 
     pid: int
@@ -84,7 +84,7 @@ def life() -> str:
     return f"{seen.pid}.{seen.start}"
 
 
-def process_table() -> dict[int, Seen]:
+def process_table() -> dict[int, SeenProcess]:
     table = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (seen := _seen(int(name))):
@@ -92,7 +92,7 @@ def process_table() -> dict[int, Seen]:
     return table
 
 
-def _seen(pid: int) -> Seen | None:
+def _seen(pid: int) -> SeenProcess | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             line = file.read()
@@ -100,7 +100,7 @@ def _seen(pid: int) -> Seen | None:
         return None
     # The name is in brackets and may contain anything, even brackets.
     fields = line[line.rindex(b")") + 2 :].split()
-    return Seen(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in b"ZX")
+    return SeenProcess(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in b"ZX")
 
 
 def marked(pid: int, name: str, value: str) -> bool | None:
@@ -121,7 +121,7 @@ def _read(pid: int, file: str) -> bytes:
         return opened.read()
 
 
-def look(family: ProcessFamily) -> list[Seen]:
+def look(family: ProcessFamily) -> list[SeenProcess]:
     """Returns the running processes of a worker, and reaps its dead ones that the agent inherited."""
     family.undecided = False
     members = _members(family, process_table())
@@ -138,12 +138,12 @@ def add_members(family: ProcessFamily, pids: Iterable[int]) -> None:
     family.members.update((seen.pid, seen.start) for pid in pids if (seen := _seen(pid)))
 
 
-def _members(family: ProcessFamily, table: dict[int, Seen]) -> list[Seen]:
+def _members(family: ProcessFamily, table: dict[int, SeenProcess]) -> list[SeenProcess]:
     children = defaultdict(list)
     for seen in table.values():
         children[seen.parent].append(seen)
     unvisited = [seen for seen in table.values() if _is_root(family, seen)]
-    found: dict[int, Seen] = {}
+    found: dict[int, SeenProcess] = {}
     while unvisited:
         seen = unvisited.pop()
         if seen.pid not in found:
@@ -152,7 +152,7 @@ def _members(family: ProcessFamily, table: dict[int, Seen]) -> list[Seen]:
     return list(found.values())
 
 
-def _is_root(family: ProcessFamily, seen: Seen) -> bool:
+def _is_root(family: ProcessFamily, seen: SeenProcess) -> bool:
     if seen.session in family.sessions or (seen.pid, seen.start) in family.members:
         return True
     if family.uid is not None and user_of(seen.pid) == family.uid:
@@ -173,13 +173,13 @@ def user_of(pid: int) -> int | None:
     return int(text[text.index(b"\nUid:") + 5 :].split(maxsplit=1)[0])
 
 
-def of_users(first: int, last: int) -> list[Seen]:
+def of_users(first: int, last: int) -> list[SeenProcess]:
     """Returns the running processes of these users."""
     table = [seen for seen in process_table().values() if not seen.zombie]
     return [seen for seen in table if first <= (user_of(seen.pid) or -1) <= last]
 
 
-def kill_all(processes: Iterable[Seen], number: signal.Signals = signal.SIGKILL) -> None:
+def kill_all(processes: Iterable[SeenProcess], number: signal.Signals = signal.SIGKILL) -> None:
     """Sends a signal to each process that still is the one that was seen."""
     for seen in processes:
         with contextlib.suppress(OSError), _pidfd(seen) as fd:
@@ -187,7 +187,7 @@ def kill_all(processes: Iterable[Seen], number: signal.Signals = signal.SIGKILL)
 
 
 @contextlib.contextmanager
-def _pidfd(seen: Seen) -> Iterator[int]:
+def _pidfd(seen: SeenProcess) -> Iterator[int]:
     fd = os.pidfd_open(seen.pid)
     try:
         now = _seen(seen.pid)

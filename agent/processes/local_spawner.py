@@ -32,7 +32,7 @@ from stoker.agent.processes.environment import marks, python_environment, surrou
 from stoker.agent.processes.running_process import LocalProcess
 from stoker.agent.processes.spawn_request import (
     Channels,
-    Child,
+    ChildProcess,
     Fork,
     Program,
     SpawnRequest,
@@ -98,7 +98,7 @@ class LocalSpawner:
             allocation = self._resources.take(spec, program, undo, zygote)
             channels = open_channels(frames=program is None)
             undo.callback(channels.close_ours)
-            child: Child
+            child: ChildProcess
             if fork is None:
                 child = self._popen(spec, device, allocation, channels, program)
             else:
@@ -157,7 +157,7 @@ class LocalSpawner:
 
     def _forked(
         self, spec: WorkerSpec, device: Device | None, allocation: Allocation, channels: Channels, fork: Fork
-    ) -> Child:
+    ) -> ChildProcess:
         assert channels.theirs is not None
         try:
             volume = allocation.plan.volume_path
@@ -173,7 +173,7 @@ class LocalSpawner:
 
     def start_zygote(
         self, spec: WorkerSpec, device: Device | None, command: ZygoteCommand
-    ) -> tuple[Child, Allocation, Callable[[], None]]:
+    ) -> tuple[ChildProcess, Allocation, Callable[[], None]]:
         """A zygote's process, what it holds, and the function that gives that back when nothing is left."""
         allocation, give_back = self._resources.for_zygote(spec)
         try:

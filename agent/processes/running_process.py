@@ -33,7 +33,7 @@ from stoker.agent.process_tree.memory_watch import MemoryWatch
 from stoker.agent.process_tree.tree import ProcessFamily, add_members, kill_all, look, process_table
 from stoker.agent.processes.exit_reasons import describe_exit
 from stoker.agent.processes.frame_socket import FrameSocket
-from stoker.agent.processes.spawn_request import Channels, Child
+from stoker.agent.processes.spawn_request import Channels, ChildProcess
 from stoker.worker.frames import Frame
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class LocalProcess:
     def __init__(
         self,
         worker: str,
-        child: Child,
+        child: ChildProcess,
         channels: Channels,
         watcher: WorkerWatcher,
         tail: LogTail,

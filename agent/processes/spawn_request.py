@@ -14,7 +14,7 @@ from stoker.agent.logs.tail import log_pipe
 from stoker.agent.sandbox.isolation import SandboxPlan
 
 
-class Child(Protocol):
+class ChildProcess(Protocol):
     """A process that only this one may wait for; `subprocess.Popen` is one."""
 
     @property
@@ -63,7 +63,7 @@ class ZygoteCommand:
     output: int
 
 
-Fork = Callable[[SpawnRequest], Child]
+Fork = Callable[[SpawnRequest], ChildProcess]
 """Makes a worker in another way than by starting an interpreter. Raises OSError."""
 
 

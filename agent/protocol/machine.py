@@ -55,7 +55,7 @@ from stoker.agent.protocol.events import (
     Tick,
     Unfit,
 )
-from stoker.agent.protocol.state import Open, Poll, State, Stepped
+from stoker.agent.protocol.state import Open, Poll, ProtocolState, Stepped
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
 
@@ -90,7 +90,7 @@ NOBODY = ("",)
 # ---- the machine ----------------------------------------------------------------------------------
 
 
-def step(state: State, event: Event) -> Stepped:
+def step(state: ProtocolState, event: Event) -> Stepped:
     after, commands = _happened(state, event)
     after, handed = _hand_over(after)
     after, stops = _send_stops(after, event.at)
@@ -99,7 +99,7 @@ def step(state: State, event: Event) -> Stepped:
     return after, (*commands, *handed, *stops, *replaced, *left)
 
 
-def wake_at(state: State) -> float | None:
+def wake_at(state: ProtocolState) -> float | None:
     """Returns when the machine needs a Tick, if nothing else happens before."""
     times = [poll.until for poll in (state.take, state.stop) if poll is not None]
     times += [state.stuck_at] if state.stuck_at is not None else []
@@ -108,7 +108,7 @@ def wake_at(state: State) -> float | None:
     return min(times, default=None)
 
 
-def _happened(state: State, event: Event) -> Stepped:
+def _happened(state: ProtocolState, event: Event) -> Stepped:
     match event:
         case RunRequested(_, key, text):
             return replace(state, waiting=(*state.waiting, PendingJob(key, text))), ()
@@ -124,7 +124,7 @@ def _happened(state: State, event: Event) -> Stepped:
             return _called(state, event)
 
 
-def _called(state: State, event: Call) -> Stepped:
+def _called(state: ProtocolState, event: Call) -> Stepped:
     match event:
         case TakeRequested():
             return _take(state, event)
@@ -147,7 +147,7 @@ def _called(state: State, event: Call) -> Stepped:
 # -- polls
 
 
-def _take(state: State, event: TakeRequested) -> Stepped:
+def _take(state: ProtocolState, event: TakeRequested) -> Stepped:
     """Holds the new poll. Nobody reads the answer of an older one any more."""
     commands: tuple[Command, ...] = ()
     if state.take is not None:
@@ -165,13 +165,13 @@ def _take(state: State, event: TakeRequested) -> Stepped:
     return replace(state, take=poll), (*commands, *reports)
 
 
-def _recheck(state: State) -> State:
+def _recheck(state: ProtocolState) -> ProtocolState:
     """Notes that it reported nothing running. The poll is answered at once, so that it reports again."""
     reported_idle = tuple(replace(one, reported_idle=True) if one.text is None else one for one in state.open)
     return replace(state, open=reported_idle, take=None)
 
 
-def _compare_jobs(state: State, event: TakeRequested) -> Stepped:
+def _compare_jobs(state: ProtocolState, event: TakeRequested) -> Stepped:
     """Compares what the poll reports with the jobs that have arrived, and finds those that were lost."""
     if event.busy is None:
         return state, ()
@@ -191,13 +191,13 @@ def _compare_jobs(state: State, event: TakeRequested) -> Stepped:
     return _report_slots(replace(state, at_once=_at_once(state, event)), ends)
 
 
-def _at_once(state: State, event: TakeRequested) -> int:
+def _at_once(state: ProtocolState, event: TakeRequested) -> int:
     if state.batches:
         return event.room
     return max(state.at_once, event.room + sum(one.text is None for one in state.open))
 
 
-def _report_slots(state: State, ends: tuple[Command, ...]) -> Stepped:
+def _report_slots(state: ProtocolState, ends: tuple[Command, ...]) -> Stepped:
     """Reports a new number of slots before the ends of lost jobs, so that the agent knows the number when
     these free their slots."""
     now = min(state.slots, state.at_once)
@@ -206,7 +206,7 @@ def _report_slots(state: State, ends: tuple[Command, ...]) -> Stepped:
     return replace(state, reported_slots=now), (SendFrame(Frame("slots", {"n": now})), *ends)
 
 
-def _hand_over(state: State) -> Stepped:
+def _hand_over(state: ProtocolState) -> Stepped:
     """Hands over waiting jobs, but no second attempt of an open job: the program tells jobs apart by id
     only."""
     if state.phase != "serving" or state.take is None:
@@ -225,7 +225,7 @@ def _hand_over(state: State) -> Stepped:
     return replace(state, waiting=waiting, open=state.open + opened, take=None), (answer,)
 
 
-def _handed(state: State, event: Handed) -> Stepped:
+def _handed(state: ProtocolState, event: Handed) -> Stepped:
     """Notes that jobs arrived. If they did not, they wait again, before the others."""
     mine = [one for one in state.open if one.key in event.keys and one.text is not None]
     if not event.arrived:
@@ -234,20 +234,20 @@ def _handed(state: State, event: Handed) -> Stepped:
     return replace(state, open=arrived), tuple(SendFrame(_about("begun", one.key)) for one in mine)
 
 
-def _back(state: State, mine: list[Open]) -> Stepped:
+def _back(state: ProtocolState, mine: list[Open]) -> Stepped:
     stopped = tuple(_failed(one.key, STOPPED) for one in mine if one.stopping)
     back = tuple(PendingJob(one.key, one.text or b"") for one in mine if not one.stopping)
     left = tuple(one for one in state.open if one not in mine)
     return replace(state, open=left, waiting=back + state.waiting), stopped
 
 
-def _stop(state: State, at: float, request: int) -> Stepped:
+def _stop(state: ProtocolState, at: float, request: int) -> Stepped:
     older = () if state.stop is None else (AnswerStops(state.stop.request),)
     hold = LEAVE_HOLD_S if state.phase == "leaving" else STOP_HOLD_S
     return replace(state, stop=Poll(request, at + hold)), older
 
 
-def _send_stops(state: State, at: float) -> Stepped:
+def _send_stops(state: ProtocolState, at: float) -> Stepped:
     if state.stop is None:
         return state, ()
     due = [one for one in state.open if one.stopping and _is_due(one, at)]
@@ -262,7 +262,7 @@ def _is_due(one: Open, at: float) -> bool:
     return one.stop_sent_at is None or at >= one.stop_sent_at + STOP_AGAIN_S
 
 
-def _without(state: State, request: int) -> State:
+def _without(state: ProtocolState, request: int) -> ProtocolState:
     if state.take is not None and state.take.request == request:
         return replace(state, take=None)
     if state.stop is not None and state.stop.request == request:
@@ -270,7 +270,7 @@ def _without(state: State, request: int) -> State:
     return state
 
 
-def _overdue(state: State, at: float) -> Stepped:
+def _overdue(state: ProtocolState, at: float) -> Stepped:
     commands: tuple[Command, ...] = ()
     if state.take is not None and at >= state.take.until:
         commands += (AnswerTake(state.take.request),)
@@ -284,7 +284,7 @@ def _overdue(state: State, at: float) -> Stepped:
 # -- posts
 
 
-def _posted(state: State, job: str, post: Post) -> Stepped:
+def _posted(state: ProtocolState, job: str, post: Post) -> Stepped:
     one = next((one for one in state.open if one.key.job == job), None)
     if one is None:
         return state, ()
@@ -308,7 +308,7 @@ def _replaced(jobs: tuple[Open, ...], old: Open, new: Open) -> tuple[Open, ...]:
     return tuple(new if one is old else one for one in jobs)
 
 
-def _ended(state: State, one: Open, end: SendFrame, retire: bool) -> Stepped:
+def _ended(state: ProtocolState, one: Open, end: SendFrame, retire: bool) -> Stepped:
     """Reports that the worker retires before the job's end frees a slot, so that no job is assigned to it."""
     state = replace(state, open=tuple(other for other in state.open if other is not one))
     if not retire or state.phase not in ("starting", "serving"):
@@ -317,7 +317,7 @@ def _ended(state: State, one: Open, end: SendFrame, retire: bool) -> Stepped:
     return state, (*retired, end)
 
 
-def _retire(state: State, why: str) -> Stepped:
+def _retire(state: ProtocolState, why: str) -> Stepped:
     back = tuple(SendFrame(_about("returned", other.key, reason=why)) for other in state.waiting)
     return replace(state, phase="draining", waiting=()), (SendFrame(Frame("retire", {"reason": why})), *back)
 
@@ -325,7 +325,7 @@ def _retire(state: State, why: str) -> Stepped:
 # -- losses and stops
 
 
-def _pinged(state: State, jobs: frozenset[str]) -> Stepped:
+def _pinged(state: ProtocolState, jobs: frozenset[str]) -> Stepped:
     names_jobs = state.names_jobs or any(one.key.job in jobs for one in state.open)
     if not names_jobs:  # some versions cannot name jobs if they may not write to their folder
         return state, ()
@@ -337,13 +337,13 @@ def _pinged(state: State, jobs: frozenset[str]) -> Stepped:
     return _lose(state, [one for one in seen if one.missing >= MISSING_MAX])
 
 
-def _lose(state: State, lost: list[Open]) -> Stepped:
+def _lose(state: ProtocolState, lost: list[Open]) -> Stepped:
     left = tuple(one for one in state.open if one not in lost)
     ends = tuple(_failed(one.key, STOPPED if one.stopping else LOST) for one in lost)
     return replace(state, open=left), ends
 
 
-def _cancel(state: State, key: AttemptKey) -> Stepped:
+def _cancel(state: ProtocolState, key: AttemptKey) -> Stepped:
     if any(one.key == key for one in state.waiting):
         left = tuple(one for one in state.waiting if one.key != key)
         return replace(state, waiting=left), (_failed(key, STOPPED),)
@@ -351,7 +351,7 @@ def _cancel(state: State, key: AttemptKey) -> Stepped:
     return replace(state, open=stopping), ()
 
 
-def _replace_if_stuck(state: State, at: float) -> Stepped:
+def _replace_if_stuck(state: ProtocolState, at: float) -> Stepped:
     if state.phase != "serving" or state.take is not None or state.open or not state.waiting:
         return (state if state.stuck_at is None else replace(state, stuck_at=None)), ()
     if state.stuck_at is None:
@@ -361,14 +361,14 @@ def _replace_if_stuck(state: State, at: float) -> Stepped:
     return _retire(replace(state, stuck_at=None), STUCK)
 
 
-def _leave_if_drained(state: State) -> Stepped:
+def _leave_if_drained(state: ProtocolState) -> Stepped:
     if state.phase != "draining" or state.open:
         return state, ()
     state, commands = _answer_polls(replace(state, phase="leaving"))
     return state, (Terminate(), *commands)
 
 
-def _answer_polls(state: State) -> Stepped:
+def _answer_polls(state: ProtocolState) -> Stepped:
     """Answers the polls, after the signal: a program whose poll returns before it would poll again."""
     commands: tuple[Command, ...] = ()
     if state.take is not None:

@@ -42,7 +42,7 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ProtocolState:
     """One protocol worker.
 
     slots           how many jobs at once the endpoint allows
@@ -67,4 +67,4 @@ class State:
     stop: Poll | None = None
 
 
-Stepped: TypeAlias = tuple[State, tuple[Command, ...]]
+Stepped: TypeAlias = tuple[ProtocolState, tuple[Command, ...]]

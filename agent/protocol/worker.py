@@ -32,7 +32,7 @@ from stoker.agent.protocol import events as ev
 from stoker.agent.protocol import machine
 from stoker.agent.protocol.bodies import Post, job_text
 from stoker.agent.protocol.environment import protocol_environment
-from stoker.agent.protocol.state import State
+from stoker.agent.protocol.state import ProtocolState
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 from stoker.worker.frames import Frame, is_large_chunk
 
@@ -130,7 +130,7 @@ class ProtocolProcess:
         self._watcher = watcher
         self._on_gone = on_gone
         self._late_s = late_s
-        self._state = State(slots=spec.concurrency)
+        self._state = ProtocolState(slots=spec.concurrency)
         self._alarm = Alarm(self._on_alarm)
         self._requests = count(1)
         self._polls: dict[int, asyncio.Future[ev.AnswerTake | ev.AnswerStops]] = {}

@@ -15,7 +15,7 @@ from typing import Protocol
 from stoker.agent.uploads.store_calls import Calls
 from stoker.outbound.errors import OutboundError
 from stoker.outbound.file_body import measure
-from stoker.outbound.presigned import SignedRequest, SignedRequests, Stretch
+from stoker.outbound.presigned import ByteRange, SignedRequest, SignedRequests
 from stoker.wire.messages import WANTED_MOST, Artifact, Grant, Ref, Signed, Wanted
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class SignedObjects:
         request, doing = await self._signed(grant, file.about), f"writing {file.about.key}"
 
         def put(own: int) -> None:
-            stretch = Stretch(own, 0, file.size)
+            stretch = ByteRange(own, 0, file.size)
             self._requests.put_stretch(request, stretch, hashlib.sha256(), file.sha256, file.stopped, doing)
 
         await self._calls.with_file(grant, file.fd, put)
@@ -122,7 +122,7 @@ class SignedObjects:
         expected = file.sha256 if at + size == file.size else ""
 
         def put(own: int) -> str:
-            stretch, doing = Stretch(own, at, size), f"writing {file.about.key}"
+            stretch, doing = ByteRange(own, at, size), f"writing {file.about.key}"
             return self._requests.put_stretch(
                 _request(signed), stretch, digest, expected, file.stopped, doing
             )

@@ -18,7 +18,7 @@ MAX_REQUESTS = 32
 """The most SignAsks in one message to control."""
 
 
-class Signing:
+class SigningRequests:
     """`wake` is set when there are requests to send; `unsent` holds those that this session has not sent."""
 
     def __init__(self) -> None:

@@ -117,7 +117,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ZygoteState:
     """`users` is the number of workers of the set that run or wait, forked or fresh; `failures` that of the
     failures in a row."""
 
@@ -194,13 +194,13 @@ class Drop:
 
 
 Command: TypeAlias = Start | Drop
-Stepped: TypeAlias = tuple[State, tuple[Command, ...]]
+Stepped: TypeAlias = tuple[ZygoteState, tuple[Command, ...]]
 
 
 # ---- the machine -------------------------------------------------------------------------------
 
 
-def step(state: State, event: Event) -> Stepped:
+def step(state: ZygoteState, event: Event) -> Stepped:
     match event:
         case Needed(at):
             return _started(replace(state, users=state.users + 1), at)
@@ -221,7 +221,7 @@ def step(state: State, event: Event) -> Stepped:
             return state, ()
 
 
-def availability(state: State) -> Importing | Ready | Fresh:
+def availability(state: ZygoteState) -> Importing | Ready | Fresh:
     """Returns whether a worker that is to start now waits, is forked, or starts in a fresh interpreter."""
     match state.phase:
         case Importing() | Ready():
@@ -234,7 +234,7 @@ def availability(state: State) -> Importing | Ready | Fresh:
             assert_never(state.phase)
 
 
-def wake_at(state: State) -> float | None:
+def wake_at(state: ZygoteState) -> float | None:
     match state.phase:
         case Importing(deadline):
             return deadline
@@ -251,19 +251,19 @@ def back_off(failures: int) -> float:
     return min(FIRST_S * float(FACTOR) ** min(failures - 1, 16), LONGEST_S)
 
 
-def _started(state: State, at: float) -> Stepped:
+def _started(state: ZygoteState, at: float) -> Stepped:
     if isinstance(state.phase, Absent) and at >= state.phase.not_before and state.users > 0:
         return replace(state, phase=Importing(at + IMPORT_S)), (Start(),)
     return state, ()
 
 
-def _failed(state: State, at: float, why: str) -> State:
+def _failed(state: ZygoteState, at: float, why: str) -> ZygoteState:
     healthy = isinstance(state.phase, Ready) and at - state.phase.since >= HEALTHY_S
     failures = 1 if healthy else state.failures + 1
     return replace(state, phase=Absent(at + back_off(failures), why), failures=failures)
 
 
-def _ticked(state: State, at: float) -> Stepped:
+def _ticked(state: ZygoteState, at: float) -> Stepped:
     match state.phase:
         case Importing(deadline) if at >= deadline:
             why = f"its imports took more than {IMPORT_S:g} s"

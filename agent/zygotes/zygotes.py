@@ -83,7 +83,7 @@ class ZygoteSupervisor:
         self._set = wanted
         self._local = local
         self._log_once = log_once
-        self._state = machine.State()
+        self._state = machine.ZygoteState()
         self._alarm = Alarm(lambda at: self._step(machine.Tick(at)))
         self._patience = Alarm(lambda at: self._step(machine.Silent(at)))
         self._life: ZygoteProcess | None = None

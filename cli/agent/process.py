@@ -39,7 +39,7 @@ from stoker.agent.sandbox.isolation import AS_ROOT
 from stoker.agent.storage.volume_folders import FoldersOnDisk
 from stoker.agent.storage.volume_watch import NoVolumes
 from stoker.agent.uploads.objects import S3Objects
-from stoker.agent.uploads.signing import Signing
+from stoker.agent.uploads.signing import SigningRequests
 from stoker.agent.zygotes.zygotes import ZygoteSpawner
 from stoker.cli.agent.containers import (
     HostFolders,
@@ -116,7 +116,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         sampler = NvmlSampler()  # first: nothing is open yet if it raises
         facts = location_facts(options.data_center, options.labels, sampler, variables)
         facts |= public_ip_fact(options.public_ip, variables)
-        rng, signing, inputs = SystemRandom(), Signing(), input_cache(folder, variables)
+        rng, signing, inputs = SystemRandom(), SigningRequests(), input_cache(folder, variables)
         objects = S3Objects(signing)
         node = node_id(folder)
         mounted = host_folders(folder, volumes, variables)

@@ -17,7 +17,7 @@ FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
 
 
 @dataclass(frozen=True, slots=True)
-class ImageRequest:
+class ImageOptions:
     """None leaves a value to the service's default."""
 
     prompt: str
@@ -45,7 +45,7 @@ class ImageRequest:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def run(request: ImageRequest, data_dir: Path, console: Console) -> JobRecord:
+def run(request: ImageOptions, data_dir: Path, console: Console) -> JobRecord:
     hosted_call.check_output_path(request.out, tuple(FORMATS), "image")
     began = time.monotonic()
 

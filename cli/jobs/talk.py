@@ -25,7 +25,7 @@ upload."""
 
 
 @dataclass(frozen=True, slots=True)
-class TalkRequest:
+class TalkOptions:
     """`image` and `audio` are files or URLs."""
 
     image: str
@@ -38,7 +38,7 @@ class TalkRequest:
     endpoint: str = "talking-video"
 
 
-def run(request: TalkRequest, data_dir: Path, console: Console) -> JobRecord:
+def run(request: TalkOptions, data_dir: Path, console: Console) -> JobRecord:
     hosted_call.check_output_path(request.out, (".mp4",), "video")
     for source in (request.image, request.audio):
         _check_source(source)

@@ -91,7 +91,7 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SupervisorState:
     """`children` are in the order of their start. `code` is the exit status of `up`."""
 
     children: tuple[Child, ...]
@@ -180,12 +180,12 @@ Command: TypeAlias = Start | Terminate | Kill | Print | AllReady | Finish
 Commands: TypeAlias = tuple[Command, ...]
 
 
-def supervise(*names: str) -> State:
+def supervise(*names: str) -> SupervisorState:
     """The state before the event `Begin`."""
-    return State(tuple(Child(name) for name in names))
+    return SupervisorState(tuple(Child(name) for name in names))
 
 
-def step(state: State, event: Event) -> tuple[State, Commands]:
+def step(state: SupervisorState, event: Event) -> tuple[SupervisorState, Commands]:
     match event:
         case BecameReady(at, name):
             return _became_ready(state, name, at)
@@ -199,7 +199,7 @@ def step(state: State, event: Event) -> tuple[State, Commands]:
             return _tick(state, at)
 
 
-def wake_at(state: State) -> float | None:
+def wake_at(state: SupervisorState) -> float | None:
     """When the next `Tick` is due; None if only other events can change the state."""
     times = [time for child in state.children if (time := _child_wake_at(child.phase)) is not None]
     return min(times, default=None)
@@ -217,7 +217,7 @@ def _child_wake_at(phase: Phase) -> float | None:
             return None
 
 
-def _became_ready(state: State, name: str, at: float) -> tuple[State, Commands]:
+def _became_ready(state: SupervisorState, name: str, at: float) -> tuple[SupervisorState, Commands]:
     child = _find(state, name)
     if not isinstance(child.phase, Starting):
         return state, ()  # it is being stopped
@@ -228,7 +228,7 @@ def _became_ready(state: State, name: str, at: float) -> tuple[State, Commands]:
     return state, commands
 
 
-def _exited(state: State, name: str, why: str, at: float) -> tuple[State, Commands]:
+def _exited(state: SupervisorState, name: str, why: str, at: float) -> tuple[SupervisorState, Commands]:
     child = _find(state, name)
     if state.stopping:
         return _stop_next(_put(state, replace(child, phase=Gone())), at)
@@ -244,7 +244,7 @@ def _exited(state: State, name: str, why: str, at: float) -> tuple[State, Comman
     return state, (Print(f"{name} ended unexpectedly: {why}; it starts again in {pause:g} s"),)
 
 
-def _restart(state: State, name: str, at: float) -> tuple[State, Commands]:
+def _restart(state: SupervisorState, name: str, at: float) -> tuple[SupervisorState, Commands]:
     """A child that is still starting is restarted, too: it may have read the old configuration."""
     child = _find(state, name)
     match child.phase:
@@ -266,7 +266,7 @@ def _tries_after(phase: Phase, at: float) -> int:
             return 1
 
 
-def _tick(state: State, at: float) -> tuple[State, Commands]:
+def _tick(state: SupervisorState, at: float) -> tuple[SupervisorState, Commands]:
     commands: list[Command] = []
     for child in state.children:
         match child.phase:
@@ -292,7 +292,7 @@ def _tick(state: State, at: float) -> tuple[State, Commands]:
     return state, tuple(commands)
 
 
-def _start_next(state: State, at: float) -> tuple[State, Commands]:
+def _start_next(state: SupervisorState, at: float) -> tuple[SupervisorState, Commands]:
     """Starts the first child that waits, if all before it are running."""
     for child in state.children:
         match child.phase:
@@ -306,12 +306,12 @@ def _start_next(state: State, at: float) -> tuple[State, Commands]:
     return state, ()
 
 
-def _begin_stop(state: State, at: float) -> tuple[State, Commands]:
+def _begin_stop(state: SupervisorState, at: float) -> tuple[SupervisorState, Commands]:
     idle = tuple(child if child.alive else replace(child, phase=Gone()) for child in state.children)
     return _stop_next(replace(state, children=idle, stopping=True), at)
 
 
-def _stop_next(state: State, at: float) -> tuple[State, Commands]:
+def _stop_next(state: SupervisorState, at: float) -> tuple[SupervisorState, Commands]:
     """Terminates the last child that is alive, unless one is stopping already; finishes when none is."""
     alive = [child for child in state.children if child.alive]
     if not alive:
@@ -324,7 +324,7 @@ def _stop_next(state: State, at: float) -> tuple[State, Commands]:
     return _put(state, replace(last, phase=Stopping(at + STOP_PATIENCE_S))), (Terminate(last.name),)
 
 
-def _kill_all(state: State) -> tuple[State, Commands]:
+def _kill_all(state: SupervisorState) -> tuple[SupervisorState, Commands]:
     alive = [child for child in state.children if child.alive]
     for child in alive:
         state = _put(state, replace(child, phase=Stopping(None)))
@@ -332,9 +332,9 @@ def _kill_all(state: State) -> tuple[State, Commands]:
     return state, tuple(Kill(child.name) for child in reversed(alive))
 
 
-def _find(state: State, name: str) -> Child:
+def _find(state: SupervisorState, name: str) -> Child:
     return next(child for child in state.children if child.name == name)
 
 
-def _put(state: State, child: Child) -> State:
+def _put(state: SupervisorState, child: Child) -> SupervisorState:
     return replace(state, children=tuple(child if old.name == child.name else old for old in state.children))

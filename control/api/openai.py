@@ -42,7 +42,7 @@ IMAGE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedJob:
     """A job's end, and the chunks of its last attempt."""
 
     view: JobView
@@ -94,7 +94,7 @@ class OpenAIOperation:
         shown = [await self._image(one, as_base64=request.as_base64) for one in finished]
         return json_answer({"created": int(finished[0].view.created_at), "data": shown})
 
-    async def _image(self, finished: Finished, *, as_base64: bool) -> dict[str, Any]:
+    async def _image(self, finished: FinishedJob, *, as_base64: bool) -> dict[str, Any]:
         output = finished.output
         if not as_base64:
             return {"url": output["image_url"], "seed": output["seed"]}
@@ -102,7 +102,7 @@ class OpenAIOperation:
         data = await self._plane.artifacts.get(Ref(key, IMAGE_BYTES, ""))
         return {"b64_json": base64.b64encode(data).decode(), "seed": output["seed"]}
 
-    async def _finish(self, call: Call, job_input: Mapping[str, Any]) -> Finished:
+    async def _finish(self, call: Call, job_input: Mapping[str, Any]) -> FinishedJob:
         chunks: list[Any] = []
         async with aclosing(self._events(call, job_input)) as events:
             async for event in events:
@@ -112,7 +112,7 @@ class OpenAIOperation:
                     case "reset":
                         chunks.clear()
                     case "end" if event.view is not None:
-                        return Finished(event.view, chunks)
+                        return FinishedJob(event.view, chunks)
         raise Unavailable("the service is stopping; ask again")
 
     async def _stream(self, call: Call, request: OpenAIRequest) -> Answer | EventAnswer[bytes]:
@@ -123,7 +123,7 @@ class OpenAIOperation:
             raise Unavailable("the service is stopping; ask again")
         if first.view is not None and first.view.state is not JobState.COMPLETED:
             await events.aclose()
-            return _answer(Finished(first.view, []))
+            return _answer(FinishedJob(first.view, []))
         return EventAnswer(_texts(first, events), self._settings.keepalive_s, bytes)
 
     async def _events(self, call: Call, job_input: Mapping[str, Any]) -> AsyncGenerator[StreamEvent, None]:
@@ -183,7 +183,7 @@ def _last_text(view: JobView, before: bytes) -> bytes:
     return output if before.endswith(answers.DONE) else output + answers.DONE
 
 
-def _answer(finished: Finished) -> Answer:
+def _answer(finished: FinishedJob) -> Answer:
     """A whole number in an output may be larger than orjson writes."""
     if finished.view.state is JobState.COMPLETED:
         status, body = answers.completed(finished.output)

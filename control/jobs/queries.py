@@ -27,7 +27,7 @@ from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
 from stoker.control.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
-from stoker.control.types import Counted, Endpoint, Health, JobView, Listing, Page
+from stoker.control.types import Counted, Endpoint, EndpointHealth, JobView, Listing, Page
 from stoker.wire.messages import Ref
 
 INLINE_BYTES = 20 * 1024 * 1024
@@ -267,7 +267,7 @@ class JobQueries:
         )
         return replace(page, views=tuple(self._with_reason(endpoint, view) for view in page.views))
 
-    async def health(self, endpoint: Endpoint) -> Health:
+    async def health(self, endpoint: Endpoint) -> EndpointHealth:
         ends, jobs = await self._commits.read(
             lambda conn: (
                 store.read_counters(conn, endpoint.account, endpoint.id),
@@ -278,7 +278,7 @@ class JobQueries:
             jobs = await self._recount(endpoint.id)
         workers = self._cluster.of_endpoint(endpoint.id)
         ready = [worker for worker in workers if worker.state == "ready"]
-        return Health(
+        return EndpointHealth(
             completed=ends.get("completed", 0),
             failed=ends.get("failed", 0),
             retried=ends.get("retried", 0),

@@ -15,7 +15,7 @@ import orjson
 
 from stoker.control.rules.events import JobState
 from stoker.control.streams import AttemptLog, StoredChunk
-from stoker.control.types import Health, JobView, Page
+from stoker.control.types import EndpointHealth, JobView, Page
 
 Record = dict[str, Any]
 
@@ -121,7 +121,7 @@ def chunk_value(value: bytes) -> Record:
     return {"output": orjson.Fragment(value)}
 
 
-def health(counted: Health) -> Record:
+def health(counted: EndpointHealth) -> Record:
     """All eleven counters, always; `devices` where some are unhealthy, the `reason` of throttled workers, and
     what ready ones report that they serve."""
     fields: Record = {

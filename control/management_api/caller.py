@@ -9,7 +9,7 @@ from fastapi.security import HTTPBearer
 from starlette.requests import Request
 
 from stoker.control.plane import Plane
-from stoker.control.resources import Management
+from stoker.control.resources import ManagedResources
 from stoker.control.rules.access import Caller
 
 _BEARER = HTTPBearer(
@@ -34,10 +34,10 @@ async def _caller(request: Request, _: Annotated[object, Security(_BEARER)]) -> 
     return caller
 
 
-async def _management(request: Request) -> Management:
+async def _management(request: Request) -> ManagedResources:
     plane: Plane = request.state.plane
     return plane.management
 
 
 By = Annotated[Caller, Depends(_caller)]
-Managed = Annotated[Management, Depends(_management)]
+Managed = Annotated[ManagedResources, Depends(_management)]

@@ -25,7 +25,7 @@ from stoker.control.management_api.shapes import (
     id_in_path,
 )
 from stoker.control.management_api.templates import TemplateResponse, template_response
-from stoker.control.resources import Management, blueprint
+from stoker.control.resources import ManagedResources, blueprint
 from stoker.control.resources.blueprint import INT
 from stoker.control.rules.submissions import EXECUTION_TIMEOUT_MS, TTL_MS
 from stoker.control.types import Endpoint, Template
@@ -260,7 +260,7 @@ _Flag = Annotated[bool, Query()]
 
 
 async def _response(
-    managed: Management, endpoint: Endpoint, *, template: bool = False, workers: bool = False
+    managed: ManagedResources, endpoint: Endpoint, *, template: bool = False, workers: bool = False
 ) -> EndpointResponse:
     made_from = await managed.templates.of(endpoint) if template else None
     held = worker_responses(managed, endpoint) if workers else None

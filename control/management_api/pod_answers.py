@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field
 from stoker.control.management_api.shapes import ResponseBody
 from stoker.control.management_api.templates import TemplateResponse, template_response
 from stoker.control.management_api.volumes import NetworkVolumeResponse, volume_response
-from stoker.control.resources import Management
-from stoker.control.resources.endpoints import Worker
+from stoker.control.resources import ManagedResources
+from stoker.control.resources.endpoints import EndpointWorker
 from stoker.control.resources.pod_views import PodView
 from stoker.control.rules.pods import Pod
 from stoker.control.rules.volumes import GB
@@ -212,11 +212,11 @@ def shown_env(endpoint: Endpoint) -> dict[str, str]:
     return dict(endpoint.run.env) if endpoint.origin == "api" else {}
 
 
-def worker_responses(managed: Management, endpoint: Endpoint) -> list[PodResponse]:
+def worker_responses(managed: ManagedResources, endpoint: Endpoint) -> list[PodResponse]:
     return [worker_response(managed, one, endpoint) for one in managed.endpoints.workers(endpoint)]
 
 
-def worker_response(managed: Management, worker: Worker, endpoint: Endpoint) -> PodResponse:
+def worker_response(managed: ManagedResources, worker: EndpointWorker, endpoint: Endpoint) -> PodResponse:
     """Returns a worker as a pod. A throttled worker is on no node."""
     run, node = endpoint.run, managed.cluster.nodes.get(worker.node)
     nano_usd = managed.billing.worker_hour(worker, endpoint) if worker.node else None

@@ -23,7 +23,7 @@ from stoker.control.management_api.shapes import (
     refusals,
 )
 from stoker.control.management_api.templates import Command, Env, Gigabytes, MountPath, Ports
-from stoker.control.resources import Management
+from stoker.control.resources import ManagedResources
 from stoker.control.resources.blueprint import INT
 from stoker.control.resources.pod_fields import DEFAULTS, ENV_MOST
 from stoker.control.resources.pod_views import PodFilter, PodView, worker_matches
@@ -209,7 +209,7 @@ async def get_pod(by: By, managed: Managed, podId: PodId, query: Annotated[Inclu
         raise
 
 
-def _workers(managed: Management, account: str, wanted: PodFilter) -> list[PodResponse]:
+def _workers(managed: ManagedResources, account: str, wanted: PodFilter) -> list[PodResponse]:
     """Returns the workers on nodes that match."""
     found = []
     for endpoint in managed.endpoints.list(account):
@@ -220,7 +220,7 @@ def _workers(managed: Management, account: str, wanted: PodFilter) -> list[PodRe
     return found
 
 
-async def _response(managed: Management, found: PodView, include: Include) -> PodResponse:
+async def _response(managed: ManagedResources, found: PodView, include: Include) -> PodResponse:
     whole = await managed.pods.include(
         found, template=include.includeTemplate, volume=include.includeNetworkVolume
     )

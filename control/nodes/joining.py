@@ -46,7 +46,7 @@ class JoinRefused(Exception):
     """An agent may not join with this token or credential; the text says why."""
 
 
-class Entry(Enum):
+class JoinCase(Enum):
     NEW = "it joins, and spends a use"
     AGAIN = "it joined, and gets another credential"
     BACK = "it comes back with its credential"
@@ -64,7 +64,7 @@ class Brought:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class JoinedNode:
     """What the store has of a node: the token that it joined with, and its credential's id. `used`: it came
     with the credential before."""
 
@@ -74,16 +74,16 @@ class Known:
     revoked_at: float | None = None
 
 
-def entry(brought: Brought, node: str, known: Known | None, now: float) -> Entry:
+def entry(brought: Brought, node: str, known: JoinedNode | None, now: float) -> JoinCase:
     """How this node comes in. Raises JoinRefused."""
     if brought.node is not None:
         if known is None or not (known.credential == brought.id or _may_be_first(brought, node, known)):
             whose = "an earlier one of this node" if brought.node == node else f"that of node {brought.node}"
             raise JoinRefused(f"this credential is not node {node}'s: it is {whose}")
-        return Entry.BACK
+        return JoinCase.BACK
     if known is not None and known.join_key and known.revoked_at is None:
         if known.join_key == brought.id and not known.used:
-            return Entry.AGAIN
+            return JoinCase.AGAIN
         raise JoinRefused(
             f"node {node} is known, and its id belongs to the credential that it got when it joined. On a"
             " copy of its host, remove node_id from the data folder; to let the node itself in again, see"
@@ -94,18 +94,18 @@ def entry(brought: Brought, node: str, known: Known | None, now: float) -> Entry
     return _joins(brought, now)
 
 
-def _may_be_first(brought: Brought, node: str, known: Known) -> bool:
+def _may_be_first(brought: Brought, node: str, known: JoinedNode) -> bool:
     """A Hello that control saw late got the node another one, while its agent had kept this."""
     return brought.node == node and not known.used and known.revoked_at is None
 
 
-def _joins(brought: Brought, now: float) -> Entry:
+def _joins(brought: Brought, now: float) -> JoinCase:
     another = "make another with `stoker key create --join`"
     if brought.expires_at is not None and brought.expires_at <= now:
         raise JoinRefused(f"join token {brought.id} has expired: {another}")
     if brought.uses_left == 0:
         raise JoinRefused(f"join token {brought.id} has been used as often as it may be: {another}")
-    return Entry.NEW
+    return JoinCase.NEW
 
 
 # ---- on the store -------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def join(conn: Conn, token: str, node: str, now: float, entropy: Entropy = os.ur
     is spent by whoever is first, and a refusal takes the row back.
     """
     brought, known = _brought(conn, token), _known(conn, node)
-    if entry(brought, node, known, now) is Entry.NEW:
+    if entry(brought, node, known, now) is JoinCase.NEW:
         spent = update(key_rows).where(key_rows.c.id == brought.id, key_rows.c.uses_left > 0)
         conn.execute(spent.values(uses_left=key_rows.c.uses_left - 1))
         _forget_unused(conn, node)
@@ -204,7 +204,7 @@ def _brought(conn: Conn, token: str) -> Brought:
     return Brought(row.id, row.created_at, row.expires_at, row.uses_left, node)
 
 
-def _known(conn: Conn, node: str) -> Known | None:
+def _known(conn: Conn, node: str) -> JoinedNode | None:
     found = (
         select(nodes.c.join_key, nodes.c.credential, key_rows.c.last_used_at, key_rows.c.revoked_at)
         .select_from(nodes.outerjoin(key_rows, key_rows.c.id == nodes.c.credential))
@@ -213,4 +213,4 @@ def _known(conn: Conn, node: str) -> Known | None:
     row: Any = conn.execute(found).first()
     if row is None:
         return None
-    return Known(row.join_key, row.credential, row.last_used_at is not None, row.revoked_at)
+    return JoinedNode(row.join_key, row.credential, row.last_used_at is not None, row.revoked_at)

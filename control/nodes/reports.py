@@ -26,7 +26,7 @@ from stoker.control.scheduling.dispatch import Dispatch
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
-from stoker.control.types import Claimed, Reported
+from stoker.control.types import Claimed, ReportsApplied
 from stoker.wire.messages import (
     AttemptKey,
     Beat,
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Committed:
-    reported: Reported
+    reported: ReportsApplied
     claimed: tuple[Claimed, ...]
     unpaid: Sequence[str]
 

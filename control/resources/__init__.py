@@ -6,4 +6,4 @@ and then notifies the part of the plane that acts on it. Errors are those of `co
 wrong field.
 """
 
-from stoker.control.resources.management import Management
+from stoker.control.resources.management import ManagedResources

@@ -14,7 +14,7 @@ from functools import partial
 
 from stoker.control import store
 from stoker.control.billing import CPU, BillRecord, BucketSize, PriceList, hourly, records
-from stoker.control.resources.endpoints import Worker
+from stoker.control.resources.endpoints import EndpointWorker
 from stoker.control.rules.pods import Pod
 from stoker.control.store import BillQuery, Conn
 from stoker.control.store.database.commits import Commits
@@ -47,7 +47,7 @@ class Billing:
         cpu = pod.body.compute == "CPU"
         return hourly(self._prices, CPU if cpu else pod.gpu_type, 1 if cpu else pod.body.gpu_count)
 
-    def worker_hour(self, worker: Worker, endpoint: Endpoint) -> int | None:
+    def worker_hour(self, worker: EndpointWorker, endpoint: Endpoint) -> int | None:
         """Returns the price of an endpoint's worker for an hour, by the part of each device that it takes."""
         device = worker.gpus[0] if worker.gpus else CPU
         whole = hourly(self._prices, device, len(worker.gpus) or 1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from stoker.control.auth.secret_references import Filled, SecretValues, UnknownSecret
 from stoker.control.resources.pod_needs import needs, spec
-from stoker.control.rules.placement import Room
+from stoker.control.rules.placement import NodeRoom
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.volumes import Volume, fitting
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod
@@ -89,7 +89,7 @@ class DesiredVolumes:
         found = self.known.get(volume)
         return found if found and found.account == account and found.deleted_at is None else None
 
-    def rooms(self, account: str, volume: str, rooms: list[Room]) -> list[Room]:
+    def rooms(self, account: str, volume: str, rooms: list[NodeRoom]) -> list[NodeRoom]:
         """Returns the rooms, closed where the volume cannot be used. `volume` may name a folder without a
         record, or nothing."""
         return fitting(volume, self.find(account, volume), rooms)

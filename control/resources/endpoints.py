@@ -27,7 +27,7 @@ from stoker.control.resources.catalog import ENDPOINT_CPU_FLAVORS, Catalog
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.volumes import Volumes
-from stoker.control.rules.placement import Room, would_be_on_cpus
+from stoker.control.rules.placement import NodeRoom, would_be_on_cpus
 from stoker.control.rules.submissions import shown
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedWorker
 from stoker.control.scheduling.dispatch import Dispatch
@@ -42,7 +42,7 @@ CANCEL_BATCH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class EndpointWorker:
     """A worker of an endpoint. `since` is when it was created, 0.0 if that is unknown. A THROTTLED worker is
     on no node. `log`: the last lines of its last process, until another is ready."""
 
@@ -166,17 +166,19 @@ class ManagedEndpoints:
         kinds = {device.kind for node, one in held for device in node.devices if device.uuid in one.devices}
         if kinds:
             return kinds == {"cpu"}
-        rooms = (Room(one.node, one.devices, {}, facts=one.facts) for one in nodes.values())
+        rooms = (NodeRoom(one.node, one.devices, {}, facts=one.facts) for one in nodes.values())
         return would_be_on_cpus(rooms, endpoint.run.needs)
 
-    def workers(self, endpoint: Endpoint) -> Sequence[Worker]:
+    def workers(self, endpoint: Endpoint) -> Sequence[EndpointWorker]:
         """Returns the workers on nodes, the oldest first, and then a throttled one for each that has no
         node."""
         held = sorted(self._cluster.of_endpoint(endpoint.id), key=lambda one: (one.since, one.worker))
         there = [_worker(one, endpoint, self._cluster.nodes.get(one.node)) for one in held]
         why = self._scaling.why_throttled(endpoint.id)
         return there + [
-            Worker(f"{endpoint.id}-throttled-{n}", "THROTTLED", why, False, endpoint.version, "", (), 0.0)
+            EndpointWorker(
+                f"{endpoint.id}-throttled-{n}", "THROTTLED", why, False, endpoint.version, "", (), 0.0
+            )
             for n in range(self._scaling.throttled(endpoint.id))
         ]
 
@@ -270,12 +272,12 @@ class ManagedEndpoints:
         self._scaling.wake.set()
 
 
-def _worker(held: PlacedWorker, endpoint: Endpoint, node: NodeState | None) -> Worker:
+def _worker(held: PlacedWorker, endpoint: Endpoint, node: NodeState | None) -> EndpointWorker:
     devices = node.devices if node is not None else ()
     gpus = tuple(one.name for one in devices if one.uuid in held.devices and one.kind != "cpu")
     stale = held.version != endpoint.version
     status = "RUNNING" if held.busy else _STATUS.get(held.state, "EXITED")
-    return Worker(
+    return EndpointWorker(
         held.worker, status, held.reason, stale, held.version, held.node, gpus, held.since, held.log_tail
     )
 

@@ -20,7 +20,7 @@ from stoker.control.resources.desired import DesiredState
 from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.resources.keys import Keys
 from stoker.control.resources.nodes import ManagedNodes
-from stoker.control.resources.pods import Pods
+from stoker.control.resources.pods import ManagedPods
 from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.templates import Templates
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 RELOAD_AGAIN_S = 1.0
 
 
-class Management:
+class ManagedResources:
     """Keeps resources in memory as they are in the store. `uncertain` is set when it is unknown whether a
     commit was done: then everything is loaded again."""
 
@@ -95,7 +95,7 @@ class Management:
             rng,
         )
         self.templates = Templates(commits, self.endpoints, self.registries, self.secrets, clock, rng)
-        self.pods = Pods(
+        self.pods = ManagedPods(
             commits,
             cluster,
             desired.pods,

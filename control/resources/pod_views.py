@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from stoker.control.resources.endpoints import Worker
-from stoker.control.rules.pods import Pod, ShownState, shown_state
+from stoker.control.resources.endpoints import EndpointWorker
+from stoker.control.rules.pods import Pod, PodStatus, shown_state
 from stoker.control.rules.volumes import Volume
 from stoker.control.scheduling.cluster_state import NodeState
 from stoker.control.types import Endpoint, Template
@@ -35,7 +35,7 @@ class PodView:
     """`node` is None while it is not connected; `nano_usd` is the price of an hour, None if none is set."""
 
     pod: Pod
-    state: ShownState
+    state: PodStatus
     node: NodeState | None = None
     template: Template | None = None
     volume: Volume | None = None
@@ -56,7 +56,7 @@ def view(pod: Pod, node: NodeState | None) -> PodView:
     return PodView(pod, shown_state(pod, connected=node is not None or not pod.node), node)
 
 
-def worker_matches(worker: Worker, endpoint: Endpoint, data_center: str, wanted: PodFilter) -> bool:
+def worker_matches(worker: EndpointWorker, endpoint: Endpoint, data_center: str, wanted: PodFilter) -> bool:
     """Returns whether a worker, shown as a pod, matches the filter. It has no flavour."""
     run, gpu_type = endpoint.run, worker.gpus[0] if worker.gpus else ""
     desired = "EXITED" if worker.status == "EXITED" else "RUNNING"

@@ -27,8 +27,8 @@ from stoker.control.resources.registries import Registries
 from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.volumes import Volumes
 from stoker.control.rules.access import Access
-from stoker.control.rules.placement import NoPlacement, Placement, Room, place
-from stoker.control.rules.pods import Action, Pod, PodBody, Refusal, WantedPod, act, changed, placed
+from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement, place
+from stoker.control.rules.pods import Action, ActionRefused, Pod, PodBody, WantedPod, act, changed, placed
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedPod
 from stoker.control.scheduling.engine_fit import fitting
 from stoker.control.scheduling.worker_scaling import WorkerScaling
@@ -38,7 +38,7 @@ from stoker.control.store.resources import keys
 from stoker.wire.names import short_id
 
 
-class Pods:
+class ManagedPods:
     """`price` returns the price of a pod for an hour in billionths of a US dollar; None or 0 means no price
     is set. `before_change` bills the pod's disks before their sizes change."""
 
@@ -133,9 +133,9 @@ class Pods:
             def change(conn: Conn) -> WantedPod:
                 fresh = own_pod(conn, account, pod)
                 after = act(fresh, action, self._clock())
-                if where is not None and not isinstance(after, Refusal):
+                if where is not None and not isinstance(after, ActionRefused):
                     after = self._placed(after, where)
-                if action == "delete" and not isinstance(after, Refusal) and fresh.api_key:
+                if action == "delete" and not isinstance(after, ActionRefused) and fresh.api_key:
                     keys.revoke_key(conn, keys.key_id(fresh.api_key), self._clock())
                 return _put(conn, fresh, after)
 
@@ -211,7 +211,7 @@ class Pods:
             raise BadRequest(f"pod {pod.name!r} cannot run: {found.why}")
         return found
 
-    def _rooms(self, pod: Pod, devices: tuple[str, ...] = ()) -> Sequence[Room]:
+    def _rooms(self, pod: Pod, devices: tuple[str, ...] = ()) -> Sequence[NodeRoom]:
         """Returns the room of the node that has its volume, or else of all nodes. Devices that the pod still
         holds count as free."""
         own = self._cluster.pods.pop(pod.id, None)
@@ -259,12 +259,12 @@ class Pods:
         return replace(view(pod, self._cluster.nodes.get(pod.node)), nano_usd=self._price(pod) or None)
 
 
-def _among(room: Room, devices: tuple[str, ...]) -> tuple[Any, ...]:
+def _among(room: NodeRoom, devices: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(device for device in room.devices if device.uuid in devices)
 
 
-def _put(conn: Conn, fresh: Pod, after: Pod | Refusal) -> WantedPod:
-    if isinstance(after, Refusal):
+def _put(conn: Conn, fresh: Pod, after: Pod | ActionRefused) -> WantedPod:
+    if isinstance(after, ActionRefused):
         raise BadRequest(after.why)
     return store.want(conn, fresh if after == fresh else store.put_pod(conn, after))
 

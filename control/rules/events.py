@@ -72,7 +72,7 @@ State: TypeAlias = Queued | InProgress | Completed | Failed | TimedOut | Cancell
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class JobClaimed:
     at: float
     node: str
     worker: str
@@ -100,7 +100,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class AttemptRefused:
     """The agent could not take the Assign, or gave it back. `leaving`: because its node is about to go."""
 
     at: float
@@ -166,10 +166,10 @@ class Expired:
 
 
 Event: TypeAlias = (
-    Claimed
+    JobClaimed
     | Resumed
     | Ended
-    | Refused
+    | AttemptRefused
     | Dropped
     | NodeLost
     | CancelRequested
@@ -182,7 +182,7 @@ Event: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Assign:
+class AssignToWorker:
     node: str
     worker: str
     attempt: int
@@ -207,4 +207,4 @@ class Retry:
     at: float
 
 
-Command: TypeAlias = Assign | CancelOnNode | Publish | Retry
+Command: TypeAlias = AssignToWorker | CancelOnNode | Publish | Retry

@@ -32,11 +32,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from stoker.control.rules.events import (
-    Assign,
+    AssignToWorker,
+    AttemptRefused,
     Cancelled,
     CancelOnNode,
     CancelRequested,
-    Claimed,
     Command,
     Completed,
     Dropped,
@@ -46,12 +46,12 @@ from stoker.control.rules.events import (
     Failed,
     Gone,
     InProgress,
+    JobClaimed,
     JobState,
     NodeLost,
     Publish,
     Purged,
     Queued,
-    Refused,
     Resumed,
     Retry,
     RetryRequested,
@@ -180,13 +180,13 @@ MOVES: dict[str, Move] = {
 def step(job: Job, event: Event) -> Stepped:
     """What `event` makes of `job`. An event that may not happen now changes nothing and commands nothing."""
     match event:
-        case Claimed():
+        case JobClaimed():
             return _claim(job, event)
         case Resumed():
             return _resume(job, event)
         case Ended():
             return _end(job, event)
-        case Refused():
+        case AttemptRefused():
             return _refuse(job, event)
         case Dropped() | NodeLost():
             return _lose(job, event)
@@ -229,7 +229,7 @@ def _may(job: Job, move: str, node: str | None = None, attempt: int | None = Non
     return not rule.open or (holder(job) == node is not None and attempt in (None, job.attempt))
 
 
-def _claim(job: Job, event: Claimed) -> Stepped:
+def _claim(job: Job, event: JobClaimed) -> Stepped:
     if not _may(job, "claim") or event.at >= job.expires_at:
         return job, ()
     assert isinstance(job.state, Queued)
@@ -239,7 +239,7 @@ def _claim(job: Job, event: Claimed) -> Stepped:
     now = InProgress(event.node)
     failures = job.failures + job.state.suspect
     return replace(job, state=now, attempt=number, failures=failures), (
-        Assign(event.node, event.worker, number),
+        AssignToWorker(event.node, event.worker, number),
         Publish(JobState.IN_PROGRESS),
     )
 
@@ -272,7 +272,7 @@ def _terminal(event: Ended) -> Completed | Failed | TimedOut | Cancelled:
             return Failed(event.at, event.error or "")
 
 
-def _refuse(job: Job, event: Refused) -> Stepped:
+def _refuse(job: Job, event: AttemptRefused) -> Stepped:
     if not _may(job, "refuse", event.node, event.attempt):
         return job, ()
     again = after_refusal(job.refused, event.why, event.at, leaving=event.leaving)

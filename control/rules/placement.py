@@ -28,7 +28,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeRoom:
     """One connected node. `held`: the part of each device that workers and pods take, 1.0 being all of it.
     `unhealthy` and `unfit` say of a device why nothing may go there, and `closed` of the whole node, each as
     the end of a sentence about it. Facts that count: cuda, vcpus, data_center, gpu_sharing, label.<name>."""
@@ -69,7 +69,7 @@ class _Wish:
 _CPU = _Wish(("cpu",))
 
 
-def place(rooms: Sequence[Room], needs: Needs) -> Placement | NoPlacement:
+def place(rooms: Sequence[NodeRoom], needs: Needs) -> Placement | NoPlacement:
     """Devices for one more worker or pod: the first wish that has room anywhere. Whole devices come from the
     node with the least taken; a share goes to the fullest device that has room for it. All devices of one
     worker are on one node and of one name."""
@@ -81,7 +81,7 @@ def place(rooms: Sequence[Room], needs: Needs) -> Placement | NoPlacement:
     return NoPlacement(_why(rooms, needs))
 
 
-def would_be_on_cpus(rooms: Iterable[Room], needs: Needs) -> bool:
+def would_be_on_cpus(rooms: Iterable[NodeRoom], needs: Needs) -> bool:
     """Whether a worker would run on a CPU: where that is asked for, or where it will do and there are nodes,
     of which none has a GPU for it. Who holds what does not count."""
     *others, last = _wishes(needs)
@@ -95,12 +95,12 @@ def would_be_on_cpus(rooms: Iterable[Room], needs: Needs) -> bool:
     return known
 
 
-def after(rooms: Sequence[Room], place: Placement, needs: Needs) -> list[Room]:
+def after(rooms: Sequence[NodeRoom], place: Placement, needs: Needs) -> list[NodeRoom]:
     """The rooms once this place is taken."""
     return [_with(room, place, needs) if room.node == place.node else room for room in rooms]
 
 
-def _with(room: Room, place: Placement, needs: Needs) -> Room:
+def _with(room: NodeRoom, place: Placement, needs: Needs) -> NodeRoom:
     taken = {
         device.uuid: room.held.get(device.uuid, 0.0) + takes(device, needs, room.facts)
         for device in room.devices
@@ -139,7 +139,7 @@ def _count(needs: Needs, wish: _Wish) -> int:
 
 
 def _found(
-    room: Room, needs: Needs, wish: _Wish
+    room: NodeRoom, needs: Needs, wish: _Wish
 ) -> Iterator[tuple[tuple[float, float, str, int, str], Placement]]:
     """The places on this node, at most one for each name of its devices; with a rank, the least is best."""
     if room.closed or _node_lacks(room, needs, wish):
@@ -158,11 +158,11 @@ def _found(
             yield rank, Placement(room.node, tuple(device.uuid for device in chosen))
 
 
-def _takes_more(room: Room, device: Device, needs: Needs) -> bool:
+def _takes_more(room: NodeRoom, device: Device, needs: Needs) -> bool:
     return _whole(room, device, needs) and device.uuid not in room.unhealthy and _is_free(room, device, needs)
 
 
-def _whole(room: Room, device: Device, needs: Needs) -> bool:
+def _whole(room: NodeRoom, device: Device, needs: Needs) -> bool:
     """Whether it would do if it were well and nobody else held it."""
     if device.uuid in room.unfit or takes(device, needs, room.facts) > 1.0 + _ROUNDING:
         return False
@@ -170,11 +170,11 @@ def _whole(room: Room, device: Device, needs: Needs) -> bool:
     return least is None or (device.memory_total is not None and device.memory_total >= least)
 
 
-def _is_free(room: Room, device: Device, needs: Needs) -> bool:
+def _is_free(room: NodeRoom, device: Device, needs: Needs) -> bool:
     return room.held.get(device.uuid, 0.0) + takes(device, needs, room.facts) <= 1.0 + _ROUNDING
 
 
-def _node_lacks(room: Room, needs: Needs, wish: _Wish) -> str:
+def _node_lacks(room: NodeRoom, needs: Needs, wish: _Wish) -> str:
     """What rules the node out, whatever is free there, as the end of a sentence about it; "" for nothing."""
     facts = room.facts
     where = facts.get("data_center", "")
@@ -232,7 +232,7 @@ class _Lack:
     lacks: str
 
 
-def _why(rooms: Sequence[Room], needs: Needs) -> str:
+def _why(rooms: Sequence[NodeRoom], needs: Needs) -> str:
     if not rooms:
         return "no capacity: no node is connected"
     if len({room.closed for room in rooms}) == 1 and rooms[0].closed:
@@ -276,7 +276,7 @@ def _sought_of_gpus(needs: Needs) -> Iterator[str]:
         yield f"with CUDA {' or '.join(needs.cuda_versions)}"
 
 
-def _lack(room: Room, needs: Needs) -> _Lack:
+def _lack(room: NodeRoom, needs: Needs) -> _Lack:
     if room.closed:
         return _Lack(True, room.node, room.closed)
     wishes = _wishes(needs)
@@ -301,7 +301,7 @@ def _alike(devices: list[Device], count: int) -> list[Device]:
     return [device for device in devices if device.name == name]
 
 
-def _too_few(room: Room, suited: Sequence[Device], enough: Sequence[Device], needs: Needs) -> str:
+def _too_few(room: NodeRoom, suited: Sequence[Device], enough: Sequence[Device], needs: Needs) -> str:
     barred = [room.unfit[device.uuid] for device in suited if device.uuid in room.unfit]
     if barred:
         return barred[0]
@@ -313,7 +313,7 @@ def _too_few(room: Room, suited: Sequence[Device], enough: Sequence[Device], nee
     return f"has {', '.join(dict.fromkeys(found))}" if found else "has no device"
 
 
-def _taken(room: Room, enough: Sequence[Device], needs: Needs) -> str:
+def _taken(room: NodeRoom, enough: Sequence[Device], needs: Needs) -> str:
     unhealthy = [device.uuid for device in enough if device.uuid in room.unhealthy]
     text = (
         f"has {_free(room, [device for device in enough if device.uuid not in room.unhealthy], needs)} free"
@@ -324,7 +324,7 @@ def _taken(room: Room, enough: Sequence[Device], needs: Needs) -> str:
     return f"{text}; device {unhealthy[0]} is out of placement: {room.unhealthy[unhealthy[0]]}{others}"
 
 
-def _free(room: Room, healthy: Sequence[Device], needs: Needs) -> str:
+def _free(room: NodeRoom, healthy: Sequence[Device], needs: Needs) -> str:
     """What is left, in the unit that is asked for; parts are rounded down."""
     left = max((1.0 - room.held.get(device.uuid, 0.0) for device in healthy), default=0.0) + _ROUNDING
     vcpus = _number(room.facts.get("vcpus", ""))

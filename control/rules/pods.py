@@ -59,7 +59,7 @@ class PodBody:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ContainerReport:
     """The node's last report of the container of this version and restarts. `state` is "" before any
     report."""
 
@@ -92,7 +92,7 @@ class Pod:
     node: str = ""
     devices: tuple[str, ...] = ()
     gpu_type: str = ""
-    seen: Reported = Reported()
+    seen: ContainerReport = ContainerReport()
     created_at: float = 0.0
     changed_at: float = 0.0
     change: str = ""
@@ -112,10 +112,10 @@ class Pod:
         return self.wish == "TERMINATED" and (not self.node or self.seen.state == "gone")
 
     @property
-    def now_seen(self) -> Reported:
+    def now_seen(self) -> ContainerReport:
         """The last report if it is about the current version and restarts; otherwise an empty one."""
         current = (self.seen.version, self.seen.restarts) == (self.version, self.restarts)
-        return self.seen if current else Reported()
+        return self.seen if current else ContainerReport()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +127,12 @@ class WantedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ActionRefused:
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class ShownState:
+class PodStatus:
     """The state of a pod over HTTP: `desired` is RUNNING, EXITED or TERMINATED; `status` is more precise, and
     `reason` says why."""
 
@@ -144,11 +144,11 @@ class ShownState:
 # ---- actions of callers -------------------------------------------------------------------------
 
 
-def act(pod: Pod, action: Action, now: float) -> Pod | Refusal:
+def act(pod: Pod, action: Action, now: float) -> Pod | ActionRefused:
     """Returns the pod after this action; the same pod if nothing changes. After a start the caller places it,
     see `placed`."""
     if pod.body.locked and action != "start":
-        return Refusal(f"pod {pod.id} is locked: set locked to false before you {action} it")
+        return ActionRefused(f"pod {pod.id} is locked: set locked to false before you {action} it")
     match action:
         case "start":
             return _start(pod, now)
@@ -156,13 +156,13 @@ def act(pod: Pod, action: Action, now: float) -> Pod | Refusal:
             return pod if pod.wish == "EXITED" else _changed(pod, "Exited by User", now, wish="EXITED")
         case "restart":
             if pod.wish != "RUNNING":
-                return Refusal(f"pod {pod.id} is stopped: start it, there is nothing to restart")
+                return ActionRefused(f"pod {pod.id} is stopped: start it, there is nothing to restart")
             return _changed(pod, "Restarted by User", now, restarts=pod.restarts + 1)
         case "reset":
             return _changed(pod, "Reset by User", now, version=pod.version + 1)
         case "delete":
             # If the container was removed from outside, the node must still remove the volume and report it.
-            seen = Reported() if pod.seen.state == "gone" else pod.seen
+            seen = ContainerReport() if pod.seen.state == "gone" else pod.seen
             return _changed(pod, "Terminated by User", now, wish="TERMINATED", ended_at=now, seen=seen)
 
 
@@ -178,11 +178,13 @@ def placed(pod: Pod, node: str, devices: tuple[str, ...], gpu_type: str) -> Pod:
     return replace(pod, node=node, devices=devices, gpu_type=gpu_type, version=pod.version + elsewhere)
 
 
-def changed(pod: Pod, body: PodBody, name: str, now: float) -> Pod | Refusal:
+def changed(pod: Pod, body: PodBody, name: str, now: float) -> Pod | ActionRefused:
     """Returns the pod with this body and name. A change of the container's fields recreates it."""
     anew = replace(body, locked=pod.body.locked) != pod.body
     if anew and pod.body.locked and body.locked:
-        return Refusal(f"pod {pod.id} is locked: only name and locked can change, the rest would reset it")
+        return ActionRefused(
+            f"pod {pod.id} is locked: only name and locked can change, the rest would reset it"
+        )
     after = replace(pod, body=body, name=name)
     return _changed(after, "Updated by User", now, version=pod.version + 1) if anew else after
 
@@ -199,7 +201,7 @@ def after_report(pod: Pod, state: PodState, now: float) -> Pod | None:
     if (state.version, state.restarts) != (pod.version, pod.restarts):
         return None
     ports = state.ports if state.state == "running" else ()
-    seen = Reported(state.version, state.restarts, state.state, state.reason, state.exit_code, ports)
+    seen = ContainerReport(state.version, state.restarts, state.state, state.reason, state.exit_code, ports)
     after = replace(pod, seen=seen)
     before = pod.now_seen.state
     if state.state == "running" and before != "running":
@@ -213,33 +215,33 @@ def after_report(pod: Pod, state: PodState, now: float) -> Pod | None:
 def after_hello(pod: Pod, found: HeldPod | None) -> Pod:
     """Returns the pod after its node's Hello, which names all pods that the node has. Reports follow."""
     if found is None:
-        return replace(pod, seen=Reported())
+        return replace(pod, seen=ContainerReport())
     if (found.version, found.restarts, found.state) == (pod.seen.version, pod.seen.restarts, pod.seen.state):
         return pod
-    return replace(pod, seen=Reported(found.version, found.restarts, found.state))
+    return replace(pod, seen=ContainerReport(found.version, found.restarts, found.state))
 
 
 # ---- the state over HTTP ------------------------------------------------------------------------
 
 
-def shown_state(pod: Pod, *, connected: bool) -> ShownState:
+def shown_state(pod: Pod, *, connected: bool) -> PodStatus:
     """`connected`: whether its node is. While it is not, its last report is shown."""
     seen = pod.now_seen
     if pod.wish == "TERMINATED":
-        return ShownState(
+        return PodStatus(
             "TERMINATED", "TERMINATED", "" if pod.forgotten else "its container is being removed"
         )
     if pod.wish == "EXITED" and not pod.holds:
-        return ShownState("EXITED", "EXITED")
+        return PodStatus("EXITED", "EXITED")
     desired = "EXITED" if pod.wish == "EXITED" or seen.state in ENDED else "RUNNING"
     if not connected:
-        return ShownState(desired, "ERROR", f"node {pod.node} is not connected: this is what it last said")
+        return PodStatus(desired, "ERROR", f"node {pod.node} is not connected: this is what it last said")
     if pod.wish == "EXITED":
-        return ShownState(desired, "RUNNING", "it is being stopped")
-    return ShownState(desired, *_running(pod, seen))
+        return PodStatus(desired, "RUNNING", "it is being stopped")
+    return PodStatus(desired, *_running(pod, seen))
 
 
-def _running(pod: Pod, seen: Reported) -> tuple[str, str]:
+def _running(pod: Pod, seen: ContainerReport) -> tuple[str, str]:
     match seen.state:
         case "creating":
             return "STARTING", seen.reason

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stoker.control.rules.placement import Room
+from stoker.control.rules.placement import NodeRoom
 
 GB = 1_000_000_000
 
@@ -37,7 +37,7 @@ class Volume:
         return self.size_gb * GB
 
 
-def fitting(name: str, volume: Volume | None, rooms: Sequence[Room]) -> list[Room]:
+def fitting(name: str, volume: Volume | None, rooms: Sequence[NodeRoom]) -> list[NodeRoom]:
     """Returns the rooms, closed if the named volume cannot be used there. A name without a record is that of
     a folder; without a name no room is closed."""
     if not name:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from stoker.control.rules.needs import Needs
-from stoker.control.rules.placement import Room, takes
+from stoker.control.rules.placement import NodeRoom, takes
 from stoker.control.types import Slot
 from stoker.wire.messages import AttemptKey, Device, DeviceSample, Price, WorkerSpec
 
@@ -196,7 +196,7 @@ class ClusterState:
         pods = [pod for pod in self.pods.values() if pod.node == node]
         return [*self._on_node.get(node, {}).values(), *pods]
 
-    def rooms(self, without: str = "") -> list[Room]:
+    def rooms(self, without: str = "") -> list[NodeRoom]:
         """Every connected node as placement sees it; `without`: as if that worker were gone."""
         pods: defaultdict[str, list[PlacedPod]] = defaultdict(list)
         for pod in self.pods.values():
@@ -206,7 +206,7 @@ class ClusterState:
             workers = self._on_node.get(node.node, {})
             holders = [worker for name, worker in workers.items() if name != without]
             held = node.held([*holders, *pods.get(node.node, ())])
-            rooms.append(Room(node.node, node.devices, held, node.unhealthy, node.facts, node.closed))
+            rooms.append(NodeRoom(node.node, node.devices, held, node.unhealthy, node.facts, node.closed))
         return rooms
 
     # -- slots

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stoker.control.rules.placement import Room
+from stoker.control.rules.placement import NodeRoom
 from stoker.wire.messages import Device
 
 
-def fitting(image: str, rooms: Sequence[Room]) -> list[Room]:
+def fitting(image: str, rooms: Sequence[NodeRoom]) -> list[NodeRoom]:
     """The rooms, each with those of its devices marked that can take no container of this image; without an
     image none is."""
     return [replace(room, unfit=_unfit_of(room)) if image else room for room in rooms]
 
 
-def _unfit_of(room: Room) -> dict[str, str]:
+def _unfit_of(room: NodeRoom) -> dict[str, str]:
     found = {device.uuid: unfit(device, room.facts) for device in room.devices}
     return {uuid: why for uuid, why in found.items() if why is not None}
 

@@ -38,7 +38,7 @@ class Hand:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RolloutPlan:
     """How many workers of the new version to start (`start`), of them `lacking` because fewer serve than are
     wanted; which to stop now, and which to `retire`, which get no more jobs. `failing`: why the new version
     does not start, if the old one stays for that reason."""
@@ -50,7 +50,7 @@ class Plan:
     failing: str = ""
 
 
-def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> Plan:
+def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> RolloutPlan:
     """What to do now; `wanted` is the number of workers that shall serve."""
     new = [hand for hand in hands if hand.new and hand.state != "stopping"]
     old = [hand for hand in hands if not hand.new and hand.state == "ready"]
@@ -66,7 +66,7 @@ def plan(hands: Sequence[Hand], wanted: int, workers_max: int) -> Plan:
     replaced = min(_share(workers_max) - under_way, staying, wanted - len(new))
     failing = [hand.reason or "it is unhealthy" for hand in new if hand.state == "unhealthy"]
     broken = bool(old and failing) and not ready
-    return Plan(
+    return RolloutPlan(
         start=0 if broken else max(lacking, replaced, 0),
         lacking=0 if broken else lacking,
         stop=(*useless, *(name for name in victims if name not in busy)),

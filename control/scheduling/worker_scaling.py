@@ -16,7 +16,7 @@ from random import Random
 from stoker.control.auth.secret_references import Filled, UnknownSecret
 from stoker.control.endpoints import Endpoints
 from stoker.control.rules import placement
-from stoker.control.rules.placement import NoPlacement, Placement, Room
+from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement
 from stoker.control.scheduling import rollout
 from stoker.control.scheduling.autoscale import ScaleDecision, ScaleMemory, ScalePolicy, ScaleSample, decide
 from stoker.control.scheduling.cluster_state import ClusterState, PlacedWorker, averaged
@@ -59,7 +59,7 @@ class WorkerScaling:
         endpoints: Endpoints,
         desired: DesiredWorkers,
         fill: Callable[[str, Mapping[str, str]], Filled | UnknownSecret],
-        volume_rooms: Callable[[str, str, list[Room]], list[Room]],
+        volume_rooms: Callable[[str, str, list[NodeRoom]], list[NodeRoom]],
         clock: Callable[[], float],
         rng: Random,
     ) -> None:
@@ -232,7 +232,7 @@ class WorkerScaling:
             touched.add(place.node)
         return touched
 
-    def _rooms(self, endpoint: Endpoint, without: str = "") -> list[Room]:
+    def _rooms(self, endpoint: Endpoint, without: str = "") -> list[NodeRoom]:
         """Where its workers may go; `without`: as if that one were gone."""
         rooms = fitting(endpoint.run.image, self._cluster.rooms(without))
         return self._volume_rooms(endpoint.account, endpoint.run.volume, rooms)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from stoker.models import attention
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.registry import pipelines_of
-from stoker.models.talking_video.limits import ENVIRONMENT, Limits
+from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
 
 HANDLER: Final = "stoker.models.talking_video.handler:TalkingVideo"
 
@@ -86,7 +86,7 @@ DECLARATION: Final = ModelDeclaration(
     aliases=("infinitetalk",),
     pipelines=pipelines_of("talking-video"),
     more_weights=MappingProxyType({"STOKER_SAFETY_CHECKER": "safety-tiny"}),
-    settings=MappingProxyType({ENVIRONMENT: Limits.parse, attention.ENVIRONMENT: attention.chosen}),
+    settings=MappingProxyType({ENVIRONMENT: VideoLimits.parse, attention.ENVIRONMENT: attention.chosen}),
     preload=PRELOAD,
     env=ENV,
 )

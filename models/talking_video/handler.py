@@ -24,7 +24,7 @@ import stoker
 from stoker.models import libraries, selection, weights
 from stoker.models.checked_input import InvalidInput
 from stoker.models.talking_video.declaration import DECLARATION, METRICS
-from stoker.models.talking_video.limits import ENVIRONMENT, Limits
+from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
 from stoker.models.talking_video.request import VideoRequest
 from stoker.models.talking_video.sampling.chunks import FPS, count
 from stoker.models.talking_video.sampling.profiles import PROFILES
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class VideoInputs:
     """`pixels` (H, W, 3): the image in the size that the network generates; `bucket`: the size of the video;
     `audio_file`: the caller's file."""
 
@@ -64,7 +64,7 @@ class TalkingVideo:
     def setup(self, device: Device) -> None:
         from stoker.models.talking_video import loading, safety
 
-        self.limits = Limits.parse(os.environ.get(ENVIRONMENT, ""))
+        self.limits = VideoLimits.parse(os.environ.get(ENVIRONMENT, ""))
         selected = selection.select(DECLARATION, device)
         self.entry, self._weights = selected.pipeline, selected.weights
         self.serves = self.entry.description
@@ -94,7 +94,7 @@ class TalkingVideo:
         job.measure(METRICS[request.size], 1)
         return {"video_url": File(path, "video/mp4"), **self.entry.output_fields}
 
-    def _inputs(self, job: Job, request: VideoRequest) -> Inputs:
+    def _inputs(self, job: Job, request: VideoRequest) -> VideoInputs:
         from stoker.models.talking_video.audio import normalization
         from stoker.models.talking_video.video import image
 
@@ -113,9 +113,9 @@ class TalkingVideo:
             raise HandlerError(f"Invalid audio URL: {error}", retryable=error.retryable) from error
         except normalization.InvalidAudio as error:
             raise HandlerError(f"Invalid audio: {error}") from error
-        return Inputs(bucket, pixels, audio, fetched.path)
+        return VideoInputs(bucket, pixels, audio, fetched.path)
 
-    def _scene(self, request: VideoRequest, inputs: Inputs) -> Scene:
+    def _scene(self, request: VideoRequest, inputs: VideoInputs) -> Scene:
         import torch
 
         from stoker.models.talking_video.pipeline import encode_scene
@@ -124,7 +124,9 @@ class TalkingVideo:
         return encode_scene(self.pipeline, request.prompt, frame)
 
     @contextlib.contextmanager
-    def _video_file(self, job: Job, request: VideoRequest, inputs: Inputs, seed: int) -> Iterator[VideoFile]:
+    def _video_file(
+        self, job: Job, request: VideoRequest, inputs: VideoInputs, seed: int
+    ) -> Iterator[VideoFile]:
         from stoker.models.talking_video.video.video_file import VideoFile
 
         size, frames = inputs.bucket, inputs.audio.frames
@@ -152,7 +154,7 @@ class TalkingVideo:
         }
 
     def _generate(
-        self, job: Job, request: VideoRequest, inputs: Inputs, scene: Scene, seed: int, file: VideoFile
+        self, job: Job, request: VideoRequest, inputs: VideoInputs, scene: Scene, seed: int, file: VideoFile
     ) -> None:
         from stoker.models.talking_video.audio.speech import EncodedSpeech
         from stoker.models.talking_video.pipeline import generate

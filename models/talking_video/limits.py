@@ -17,7 +17,7 @@ FRAME: Final = 0.04
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class VideoLimits:
     """Audio in seconds, files in bytes, images in pixels: `image_least` on each side, `image_most` in
     total."""
 
@@ -29,7 +29,7 @@ class Limits:
     image_bytes: int = 30_000_000
 
     @classmethod
-    def parse(cls, text: str) -> Limits:
+    def parse(cls, text: str) -> VideoLimits:
         """Raises ValueError for an unknown name or an invalid number."""
         known = {name: type(value) for name, value in asdict(cls()).items()}
         changed: dict[str, float] = {}
@@ -50,4 +50,4 @@ class Limits:
         return replace(cls(), **changed)  # type: ignore[arg-type]  # each of its field's type
 
 
-DEFAULT: Final = Limits()
+DEFAULT: Final = VideoLimits()

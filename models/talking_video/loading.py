@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.models import attention, libraries
 from stoker.models.talking_video import memory
-from stoker.models.talking_video.memory import Placement, Plan
+from stoker.models.talking_video.memory import MemoryPlan, MemoryUse
 from stoker.models.talking_video.pipeline import VideoPipeline
 from stoker.models.talking_video.sampling.profiles import PROFILES, Profile
 from stoker.models.talking_video.video.sizes import BUCKETS
@@ -36,7 +36,7 @@ class DoesNotFit(MemoryError):
 
 
 def load(
-    folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: Plan | None = None
+    folder: Path, device: str, profile: Profile = PROFILES["exact"], plan: MemoryPlan | None = None
 ) -> VideoPipeline:
     """Loads in bfloat16 on a GPU, but the image encoder in float16, as published; in float32 on a CPU.
     Downloads nothing. Without a `plan`, the device's free memory decides.
@@ -50,7 +50,7 @@ def load(
     import transformers
 
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    plan = plan or (Plan(Placement.RESIDENT) if device == "cpu" else _planned(folder, device, profile))
+    plan = plan or (MemoryPlan(MemoryUse.RESIDENT) if device == "cpu" else _planned(folder, device, profile))
     offloaded: list[Any] = []
 
     def part(kind: Any, name: str, dtype: Any = dtype) -> Any:
@@ -58,13 +58,13 @@ def load(
 
     def encoder(kind: Any, name: str, dtype: Any = dtype) -> Any:
         """The encoder on the device, permanently or only while it runs."""
-        if plan.placement is Placement.RESIDENT:
+        if plan.placement is MemoryUse.RESIDENT:
             return part(kind, name, dtype)
         read, hook = accelerate.cpu_offload_with_hook(_read(kind, folder / name, dtype).eval(), device)
         offloaded.append(hook)
         return read
 
-    network = _network(folder, dtype, profile, "cpu" if plan.placement is Placement.BY_BLOCKS else device)
+    network = _network(folder, dtype, profile, "cpu" if plan.placement is MemoryUse.BY_BLOCKS else device)
     attention.choose(network, device)
     image_dtype = torch.float32 if device == "cpu" else torch.float16
     return VideoPipeline(
@@ -104,7 +104,7 @@ def _faster_on_cpu(autoencoder: Any, device: str) -> Any:
     return quicken(autoencoder) if device == "cpu" else autoencoder
 
 
-def _planned(folder: Path, device: str, profile: Profile) -> Plan:
+def _planned(folder: Path, device: str, profile: Profile) -> MemoryPlan:
     import torch
 
     free, _ = torch.cuda.mem_get_info(device)
@@ -114,7 +114,7 @@ def _planned(folder: Path, device: str, profile: Profile) -> Plan:
     return plan
 
 
-def plan_for(folder: Path, profile: Profile, free: int) -> Plan:
+def plan_for(folder: Path, profile: Profile, free: int) -> MemoryPlan:
     """The decision of `memory` for the weights of a folder on a GPU with so many free bytes."""
     config = _config(folder)
     autoencoder = json.loads((folder / "vae" / "config.json").read_text())
@@ -169,10 +169,10 @@ def _numbers(folder: Path) -> Iterator[tuple[str, int]]:
         yield from ((names[key], count) for key, count in counts.items())
 
 
-def _placed(network: Any, device: str, placement: Placement) -> Any:
+def _placed(network: Any, device: str, placement: MemoryUse) -> Any:
     """Moves the network to the device, or sets up its blocks to move in turn. The audio projector stays on
     the device: it is called by itself, before the network."""
-    if placement is not Placement.BY_BLOCKS:
+    if placement is not MemoryUse.BY_BLOCKS:
         return network.to(device)
     import torch
 

@@ -36,7 +36,7 @@ ENCODING_SPEECH: Final = GIB // 2
 BLOCKS_AT_ONCE: Final = 2
 
 
-class Placement(IntEnum):
+class MemoryUse(IntEnum):
     """Where the parts are. The higher the value, the slower."""
 
     RESIDENT = 0
@@ -75,10 +75,10 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MemoryPlan:
     """`refused`: a message for each size that does not fit."""
 
-    placement: Placement
+    placement: MemoryUse
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -104,34 +104,34 @@ def _work_in(network: Network, bucket: Bucket, frames: int) -> Work:
     return Work(sampling, coding)
 
 
-def needs(parts: Parts, work: Work, placement: Placement) -> int:
+def needs(parts: Parts, work: Work, placement: MemoryUse) -> int:
     """The most bytes that are on the device at a time."""
     stays = parts.autoencoder + parts.speech_encoder
-    if placement is Placement.BY_BLOCKS:
+    if placement is MemoryUse.BY_BLOCKS:
         held = min(parts.blocks, BLOCKS_AT_ONCE * parts.block)
         stays += parts.network - parts.blocks + held
     else:
         stays += parts.network
     working = max(work.sampling, work.coding, ENCODING_SPEECH)
-    if placement is Placement.RESIDENT:
+    if placement is MemoryUse.RESIDENT:
         return RESERVE + stays + parts.text_encoder + parts.image_encoder + max(working, ENCODING_INPUTS)
     reading = max(parts.text_encoder, parts.image_encoder) + ENCODING_INPUTS
     return RESERVE + stays + max(working, reading)
 
 
-def decide(parts: Parts, works: Mapping[str, Work], free: int) -> Plan:
+def decide(parts: Parts, works: Mapping[str, Work], free: int) -> MemoryPlan:
     """The fastest of the placements with which the most sizes fit in `free` bytes. A refused size fits with
     none of them."""
-    placement = min(Placement, key=lambda one: (-_fitting(parts, works, one, free), one))
+    placement = min(MemoryUse, key=lambda one: (-_fitting(parts, works, one, free), one))
     refused = {
-        size: _refusal(size, needs(parts, work, Placement.BY_BLOCKS), free)
+        size: _refusal(size, needs(parts, work, MemoryUse.BY_BLOCKS), free)
         for size, work in works.items()
         if needs(parts, work, placement) > free
     }
-    return Plan(placement, refused)
+    return MemoryPlan(placement, refused)
 
 
-def _fitting(parts: Parts, works: Mapping[str, Work], placement: Placement, free: int) -> int:
+def _fitting(parts: Parts, works: Mapping[str, Work], placement: MemoryUse, free: int) -> int:
     return sum(needs(parts, work, placement) <= free for work in works.values())
 
 

@@ -61,7 +61,7 @@ def walk(machine: Any, draw: Any, steps: int = 60) -> None:
                 at = max(at, wake) if what == "tick" and wake is not None else at
                 event = machine.Tick(at)
         state, commands = machine.step(state, event)
-        reported += numbers(commands, "Report")
+        reported += numbers(commands, "ReportChunk")
         for n in numbers(commands, "Upload"):
             assert moving is None, "one at a time"
             moving = n
@@ -96,7 +96,7 @@ def by_random_walks(machine: Any, lives: int = 200) -> None:
 
 def small_ones_pass_at_once(m: Any) -> None:
     state, commands = produce(m, m.ChunkQueue(), 0, SMALL)
-    assert (state, kinds(commands)) == (m.ChunkQueue(), ["Report"])
+    assert (state, kinds(commands)) == (m.ChunkQueue(), ["ReportChunk"])
 
 
 def a_small_one_does_not_overtake_a_large_one(m: Any) -> None:
@@ -104,12 +104,12 @@ def a_small_one_does_not_overtake_a_large_one(m: Any) -> None:
     assert kinds(commands) == ["Upload", "Taken"]
     for n, size in ((1, SMALL), (2, SMALL), (3, LARGE), (4, SMALL)):
         state, commands = produce(m, state, n, size)
-        assert numbers(commands, "Report") == numbers(commands, "Upload") == []
+        assert numbers(commands, "ReportChunk") == numbers(commands, "Upload") == []
     state, commands = m.step(state, m.Uploaded(1.0))
-    assert numbers(commands, "Report") == [0, 1, 2]
+    assert numbers(commands, "ReportChunk") == [0, 1, 2]
     assert numbers(commands, "Upload") == [3]
     state, commands = m.step(state, m.Uploaded(2.0))
-    assert numbers(commands, "Report") == [3, 4]
+    assert numbers(commands, "ReportChunk") == [3, 4]
     assert state == m.ChunkQueue()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def after(m: Any, *seen: Any) -> Any:
-    health = m.Health()
+    health = m.DeviceHealth()
     for one in seen:
         health = m.step(health, one)
     return health
@@ -97,7 +97,7 @@ def by_random_lives(m: Any, lives: int = 200) -> None:
 
 def walk(m: Any, draw: Any) -> None:
     """Against a plain memory of what was seen: faults stay, silence passes, nothing else makes it ill."""
-    health, count, misses, worst, spared = m.Health(), 0, 0, None, None
+    health, count, misses, worst, spared = m.DeviceHealth(), 0, 0, None, None
     for _ in range(25):
         kind = draw(["answer", "answer", "miss", "application", "fatal", "lost", "pending", "count"])
         if kind == "miss":

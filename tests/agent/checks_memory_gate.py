@@ -9,11 +9,11 @@ GIB = 1 << 30
 
 
 def opened(m: Any, baseline: int | None = GIB) -> Any:
-    return m.measured(m.Gate(), 0.0, baseline)
+    return m.measured(m.MemoryGate(), 0.0, baseline)
 
 
 def it_opens_with_the_first_measure(m: Any) -> None:
-    assert not m.Gate().open
+    assert not m.MemoryGate().open
     assert opened(m).open
     assert opened(m, None).open
 

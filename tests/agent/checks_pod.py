@@ -54,7 +54,7 @@ class Node:
             match command:
                 case self.m.SaveMark(mark):
                     self.disk = mark
-                case self.m.Report(state):
+                case self.m.ReportPod(state):
                     self.reports.append(state)
                     self._check_report(state)
                 case self.m.Signal(name):

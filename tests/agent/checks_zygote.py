@@ -7,7 +7,7 @@ from typing import Any
 
 
 def run(m: Any, *events: Any) -> tuple[Any, list[Any]]:
-    state, commands = m.State(), []
+    state, commands = m.ZygoteState(), []
     for event in events:
         state, more = m.step(state, event)
         commands.extend(more)
@@ -40,7 +40,7 @@ def what_is_refused_stays_refused(m: Any) -> None:
 
 
 def a_dead_zygote_is_tried_again_later_and_later(m: Any) -> None:
-    state, at, waits = m.State(), 0.0, []
+    state, at, waits = m.ZygoteState(), 0.0, []
     state, _ = m.step(state, m.Needed(at))
     for _ in range(6):
         state, commands = m.step(state, m.Died(at, "killed"))
@@ -162,7 +162,7 @@ def by_random_lives(m: Any, lives: int = 300) -> None:
 
 def walk(m: Any, draw: Any) -> None:
     """The shell's view: it starts and ends processes as told, and no two at once."""
-    state, at, users, running, refused = m.State(), 0.0, 0, False, False
+    state, at, users, running, refused = m.ZygoteState(), 0.0, 0, False, False
     for _ in range(30):
         at += draw([0.0, 1.0, 14.0, 250.0, 900.0])
         possible = ["needed", "tick"]

@@ -16,7 +16,7 @@ from load_module import load_module
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.agent.pods.pods import MarksInMemory
 from stoker.agent.storage.volume_watch import NoVolumes, VolumeFolders
-from stoker.agent.uploads.signing import Signing
+from stoker.agent.uploads.signing import SigningRequests
 from stoker.agent.workers.recycling import Measure, nothing_measured
 from stoker.testing.fake_host import CPU, FakeSampler, MemoryScratch
 from stoker.testing.fake_objects import FakeObjects
@@ -215,7 +215,7 @@ class Host:
         self.objects = FakeObjects()
         self.scratch = MemoryScratch()
         self.disk = MemoryDisk()
-        self.signing = Signing()
+        self.signing = SigningRequests()
         self.rng = Random(7)
         self.settings = AgentSettings("node-1", "host")
         self.asleep = 0.0

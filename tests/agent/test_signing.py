@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stoker.agent.uploads.signing import Signing
+from stoker.agent.uploads.signing import SigningRequests
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreRefused
 from stoker.wire.messages import WANTED_MOST, Grant, SignAnswer, Signed, Uploading, Wanted
 
@@ -82,7 +82,7 @@ def test_what_control_never_signs_is_given_up_at_the_ttl(play, a_worker, signed_
 
 def test_a_refusal_is_control_s_sentence_and_what_may_help_later_is_tried_again(in_time):
     async def story():
-        signing = Signing()
+        signing = SigningRequests()
         for retryable, error in ((False, ObjectStoreRefused), (True, ObjectStoreDown)):
             asking = asyncio.create_task(signing.sign(GRANT, [Wanted("link", "e1/j1/1/a")]))
             request = await next_request(signing)
@@ -98,7 +98,7 @@ def test_a_refusal_is_control_s_sentence_and_what_may_help_later_is_tried_again(
 
 def test_many_are_asked_for_in_several_asks_and_come_in_their_order(in_time):
     async def story():
-        signing, woken = Signing(), []
+        signing, woken = SigningRequests(), []
         wanted = [Wanted("link", f"e1/j1/1/{n}") for n in range(2 * WANTED_MOST + 1)]
         asking = asyncio.create_task(signing.sign(GRANT, wanted))
         sizes = []
@@ -119,7 +119,7 @@ def test_many_are_asked_for_in_several_asks_and_come_in_their_order(in_time):
 
 def test_an_answer_of_another_length_is_none(in_time):
     async def story():
-        signing = Signing()
+        signing = SigningRequests()
         asking = asyncio.create_task(signing.sign(GRANT, [Wanted("link", "e1/j1/1/a")]))
         signing.answered(SignAnswer((await next_request(signing)).number))
         with pytest.raises(ObjectStoreRefused, match="another number"):

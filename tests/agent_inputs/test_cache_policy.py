@@ -109,7 +109,7 @@ def counts_empty_ones_too(policy: Any) -> None:
 
 
 def forgets_the_oldest_urls(policy: Any) -> None:
-    urls = {str(n): policy.Known("d", 1, "s", "", "", NOW + n, NOW) for n in range(5)}
+    urls = {str(n): policy.KnownUrl("d", 1, "s", "", "", NOW + n, NOW) for n in range(5)}
     assert policy.surplus_urls(urls, 3) == ("0", "1")
     assert policy.surplus_urls(urls, 5) == ()
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.inputs import store as input_store
-from stoker.agent.inputs.cache_policy import Known
+from stoker.agent.inputs.cache_policy import KnownUrl
 from stoker.agent.inputs.store import InputStore
 from stoker.agent.process_tree import memory
 from stoker.agent.process_tree.memory import WorkerMemory
@@ -58,7 +58,7 @@ def test_of_an_input_that_is_read_again(
     store = InputStore(tmp_path, 1 << 20, lambda: 0.0)
     sha256, path = hashlib.sha256(b"input").hexdigest(), store.new_path()
     path.write_bytes(b"input")
-    store.keep("url", path, Known(sha256, 5, "source", "", "", 0.0, 9.0))
+    store.keep("url", path, KnownUrl(sha256, 5, "source", "", "", 0.0, 9.0))
     os.utime(tmp_path / "contents" / sha256, (1, 1))
     assert ends(hangs.while_it_does(store.open(sha256)))
 

@@ -29,7 +29,7 @@ class World:
 
     def __init__(self, m: Any, **state: Any) -> None:
         self.m = m
-        self.state = m.State(**state)
+        self.state = m.ProtocolState(**state)
         self.at = 0.0
         self.requests = 0
         self.held: dict[int, tuple[str, float, int]] = {}  # request: kind, time, room

@@ -19,7 +19,7 @@ from stoker.cli.access import find_key
 from stoker.cli.data_folder import write_private
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import hosted_call
-from stoker.cli.jobs.image import ImageRequest, run, step_of
+from stoker.cli.jobs.image import ImageOptions, run, step_of
 from stoker.cli.jobs.watch import watch
 from stoker.cli.terminal import plain_console
 from stoker.client import AsyncClient, BadRequest, Event, JobFailed
@@ -43,7 +43,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 def run_image(service: Service, out: Path, **fields: Any) -> str:
     printed = io.StringIO()
     run(
-        ImageRequest("a lighthouse", out, service.url, **fields),
+        ImageOptions("a lighthouse", out, service.url, **fields),
         out.parent,
         plain_console(file=printed, width=1000),
     )
@@ -130,7 +130,7 @@ def test_nobody_at_the_address_is_reported_with_what_to_do(
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(CliError, match=rf"refused; is `stoker up` running at {url}\?"):
-            run(ImageRequest("a lighthouse", tmp_path / "out.png", url), tmp_path, plain_console())
+            run(ImageOptions("a lighthouse", tmp_path / "out.png", url), tmp_path, plain_console())
 
 
 def test_the_key_that_up_keeps_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from stoker.cli.up.supervisor import (
 NAMES = ("objects", "control", "agent")
 
 
-def play(state: sv.State, *events: sv.Event) -> tuple[sv.State, list[sv.Command]]:
+def play(state: sv.SupervisorState, *events: sv.Event) -> tuple[sv.SupervisorState, list[sv.Command]]:
     output: list[sv.Command] = []
     for event in events:
         state, commands = step(state, event)
@@ -42,7 +42,7 @@ def deeds(commands: list[sv.Command]) -> list[sv.Command]:
     return [command for command in commands if not isinstance(command, Print)]
 
 
-def all_running() -> sv.State:
+def all_running() -> sv.SupervisorState:
     events = [Begin(0.0), *(BecameReady(1.0, name) for name in NAMES)]
     return play(supervise(*NAMES), *events)[0]
 
@@ -261,7 +261,7 @@ def test_whatever_happens_nothing_is_left_and_nothing_runs_twice(choices: list[C
 
 def test_a_pause_is_never_longer_than_its_limit() -> None:
     child = sv.Child("agent", Running(tries=5000, since=0.0), was_ready=True)
-    state, _ = step(sv.State((child,)), Exited(1.0, "agent", "x"))
+    state, _ = step(sv.SupervisorState((child,)), Exited(1.0, "agent", "x"))
     phase = state.children[0].phase
     assert isinstance(phase, BackingOff)
     assert phase.until == 1.0 + sv.LONGEST_BACKOFF_S

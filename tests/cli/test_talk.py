@@ -20,7 +20,7 @@ from hosted_service import RESULT, Service, at_once, serving
 
 from stoker.cli.errors import CliError
 from stoker.cli.jobs import hosted_call, talk
-from stoker.cli.jobs.talk import TalkRequest, run, steps_of
+from stoker.cli.jobs.talk import TalkOptions, run, steps_of
 from stoker.cli.jobs.watch import watch
 from stoker.cli.main import main
 from stoker.cli.terminal import plain_console
@@ -64,7 +64,7 @@ def speech(tmp_path: Path) -> Path:
 
 def run_talk(service: Service, image: object, audio: object, out: Path, **fields: Any) -> str:
     printed = io.StringIO()
-    request = TalkRequest(str(image), str(audio), out, "a person talks", url=service.url, **fields)
+    request = TalkOptions(str(image), str(audio), out, "a person talks", url=service.url, **fields)
     run(request, out.parent, plain_console(file=printed, width=1000))
     return printed.getvalue()
 

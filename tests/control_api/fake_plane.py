@@ -18,7 +18,15 @@ from stoker.control.rules.access import ALL, Access, Caller
 from stoker.control.rules.events import JobState
 from stoker.control.rules.submissions import Once, Submission
 from stoker.control.streams import AttemptLog, Cursor, LogEvent, StoredChunk, StreamEvent, StreamPoll
-from stoker.control.types import Endpoint, EndpointVersion, Health, JobView, Listing, Page, UploadedFile
+from stoker.control.types import (
+    Endpoint,
+    EndpointHealth,
+    EndpointVersion,
+    JobView,
+    Listing,
+    Page,
+    UploadedFile,
+)
 from stoker.wire import names
 
 KEY = "sk-right"
@@ -77,7 +85,7 @@ class FakePlane:
     events: asyncio.Queue[StreamEvent] = field(default_factory=asyncio.Queue)
     log_events: asyncio.Queue[LogEvent] = field(default_factory=asyncio.Queue)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    counted: Health = field(default_factory=Health)
+    counted: EndpointHealth = field(default_factory=EndpointHealth)
     held: asyncio.Event = field(default_factory=asyncio.Event)
     follow_closed: asyncio.Event = field(default_factory=asyncio.Event)
     raises: Exception | None = None
@@ -277,7 +285,7 @@ class FakePlane:
             if event.kind == "end":
                 return
 
-    async def health(self, endpoint: Endpoint) -> Health:
+    async def health(self, endpoint: Endpoint) -> EndpointHealth:
         return self.counted
 
     def _find(self, endpoint: Endpoint, job: str) -> JobView:

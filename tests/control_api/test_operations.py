@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from stoker.control.errors import Unavailable
 from stoker.control.rules.events import JobState
 from stoker.control.streams import AttemptLog
-from stoker.control.types import Health, JobView, Listing
+from stoker.control.types import EndpointHealth, JobView, Listing
 
 JSON = {"Content-Type": "application/json"}
 DONE = JobView("", "", JobState.COMPLETED, 0.0, worker="w", delay_ms=1, execution_ms=2, output=b'{"x":1}')
@@ -246,7 +246,7 @@ async def test_a_key_of_run_does_not_serve_runsync(http: httpx.AsyncClient) -> N
 
 
 async def test_health(http: httpx.AsyncClient, plane: FakePlane) -> None:
-    plane.counted = Health(completed=27, throttled=1)
+    plane.counted = EndpointHealth(completed=27, throttled=1)
     body = (await http.get("/v2/echo/health")).json()
     assert (body["jobs"]["completed"], body["workers"]["throttled"]) == (27, 1)
     assert len(body["jobs"]) + len(body["workers"]) == 11

@@ -9,7 +9,7 @@ import pytest
 from stoker.control.jobs import records
 from stoker.control.rules.events import JobState
 from stoker.control.streams import AttemptLog, StoredChunk
-from stoker.control.types import Health, JobView, Page
+from stoker.control.types import EndpointHealth, JobView, Page
 
 
 def view(state: JobState, **fields: Any) -> JobView:
@@ -192,19 +192,21 @@ def test_a_poll_always_has_a_stream() -> None:
 
 def test_health_names_the_devices_that_are_ill_where_there_are_some() -> None:
     reported = wire(
-        records.health(Health(unhealthy_devices={"GPU-1": "Xid 79: the GPU has fallen off the bus"}))
+        records.health(EndpointHealth(unhealthy_devices={"GPU-1": "Xid 79: the GPU has fallen off the bus"}))
     )
     assert reported["devices"] == {"ill": {"GPU-1": "Xid 79: the GPU has fallen off the bus"}}
     assert len(reported["workers"]) == 6
 
 
 def test_health_says_why_workers_are_throttled() -> None:
-    assert wire(records.health(Health(throttled=1, reason="throttled: x")))["reason"] == "throttled: x"
-    assert "reason" not in wire(records.health(Health()))
+    assert (
+        wire(records.health(EndpointHealth(throttled=1, reason="throttled: x")))["reason"] == "throttled: x"
+    )
+    assert "reason" not in wire(records.health(EndpointHealth()))
 
 
 def test_health_has_its_eleven_counters() -> None:
-    counted = Health(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+    counted = EndpointHealth(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
     assert wire(records.health(counted)) == {
         "jobs": {"completed": 1, "failed": 2, "inProgress": 3, "inQueue": 4, "retried": 5},
         "workers": {

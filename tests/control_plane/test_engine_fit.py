@@ -18,7 +18,7 @@ from stoker.control.auth.secret_references import SecretValues
 from stoker.control.endpoints import Endpoints
 from stoker.control.resources.desired import DesiredVolumes
 from stoker.control.rules.needs import Needs
-from stoker.control.rules.placement import Placement, Room, place
+from stoker.control.rules.placement import NodeRoom, Placement, place
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState
 from stoker.control.scheduling.desired import DesiredWorkers
 from stoker.control.scheduling.engine_fit import fitting, unfit
@@ -49,9 +49,9 @@ def test_what_a_node_can_run(device: Device, facts: dict[str, str], why: str | N
 
 def test_one_node_refuses_and_another_takes_it() -> None:
     rooms = [
-        Room("a", (GPU, CPU), {}, facts=OLD),
-        Room("b", (GPU,), {}, facts=NEW),
-        Room("c", (CPU,), {}, facts=NONE),
+        NodeRoom("a", (GPU, CPU), {}, facts=OLD),
+        NodeRoom("b", (GPU,), {}, facts=NEW),
+        NodeRoom("c", (CPU,), {}, facts=NONE),
     ]
     able = fitting("a/b:1", rooms)
     assert [sorted(room.unfit) for room in able] == [["GPU-1"], [], ["cpu"]]
@@ -62,7 +62,7 @@ def test_one_node_refuses_and_another_takes_it() -> None:
 
 ROOMS = st.lists(
     st.builds(
-        Room,
+        NodeRoom,
         st.sampled_from("abc"),
         st.lists(st.sampled_from([GPU, CPU]), max_size=2).map(tuple),
         st.just({}),
@@ -74,7 +74,7 @@ ROOMS = st.lists(
 
 
 @given(ROOMS)
-def test_what_cannot_take_the_image_has_a_reason_and_gets_nothing(rooms: list[Room]) -> None:
+def test_what_cannot_take_the_image_has_a_reason_and_gets_nothing(rooms: list[NodeRoom]) -> None:
     able = fitting("a/b:1", rooms)
     for room in able:
         for device in room.devices:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import (
     CPU_WORKERS,
+    NodeRoom,
     NoPlacement,
     Placement,
-    Room,
     place,
     takes,
     would_be_on_cpus,
@@ -30,13 +30,13 @@ MIG = gpu(9, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10 * GIB, kind="mig")
 ANY = Needs()
 
 
-def room(*devices: Device, node: str = "n", closed: str = "", **held: float) -> Room:
+def room(*devices: Device, node: str = "n", closed: str = "", **held: float) -> NodeRoom:
     """`held` by the last part of a device's uuid: g0 for GPU-0."""
     taken = {f"GPU-{name[1:]}" if name[0] == "g" else "CPU-0": share for name, share in held.items()}
-    return Room(node, devices, taken, closed=closed)
+    return NodeRoom(node, devices, taken, closed=closed)
 
 
-def why(rooms: list[Room], needs: Needs = ANY) -> str:
+def why(rooms: list[NodeRoom], needs: Needs = ANY) -> str:
     found = place(rooms, needs)
     assert isinstance(found, NoPlacement)
     return found.why
@@ -182,7 +182,7 @@ def test_a_gpu_has_at_least_the_memory_that_is_asked_for() -> None:
     )
 
 
-def cuda(version: str, node: str) -> Room:
+def cuda(version: str, node: str) -> NodeRoom:
     return replace(room(gpu(0), CPU, node=node), facts={"cuda": version})
 
 
@@ -348,7 +348,7 @@ SHARES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> list[Room]:
+def fleets(draw: st.DrawFn) -> list[NodeRoom]:
     rooms = []
     for node in "abc"[: draw(st.integers(0, 3))]:
         devices = [
@@ -364,7 +364,7 @@ def fleets(draw: st.DrawFn) -> list[Room]:
         uuids = [device.uuid for device in devices]
         some = st.sets(st.sampled_from(uuids)) if uuids else st.just(set())
         rooms.append(
-            Room(
+            NodeRoom(
                 node,
                 tuple(devices),
                 {uuid: draw(SHARES) for uuid in uuids},
@@ -392,7 +392,7 @@ NEEDS = st.builds(
 )
 
 
-def satisfies(room: Room, devices: tuple[Device, ...], needs: Needs) -> bool:
+def satisfies(room: NodeRoom, devices: tuple[Device, ...], needs: Needs) -> bool:
     """The rules, said another way: whether one worker may have exactly these devices."""
     if room.closed or any(d.uuid in room.unhealthy or d.uuid in room.unfit for d in devices):
         return False
@@ -412,7 +412,7 @@ def satisfies(room: Room, devices: tuple[Device, ...], needs: Needs) -> bool:
     return _gpus_satisfy(room, devices, needs)
 
 
-def _gpus_satisfy(room: Room, devices: tuple[Device, ...], needs: Needs) -> bool:
+def _gpus_satisfy(room: NodeRoom, devices: tuple[Device, ...], needs: Needs) -> bool:
     versions = {"12.1": 1, "12.9": 9, "12.10": 10}
     minor = versions.get(room.facts.get("cuda", ""))
     if needs.min_cuda and (minor is None or minor < 9):
@@ -430,7 +430,7 @@ def _gpus_satisfy(room: Room, devices: tuple[Device, ...], needs: Needs) -> bool
     return enough and all(room.held[d.uuid] + needs.share <= 1 for d in devices)
 
 
-def choices(rooms: list[Room], needs: Needs) -> list[tuple[Device, ...]]:
+def choices(rooms: list[NodeRoom], needs: Needs) -> list[tuple[Device, ...]]:
     return [
         devices
         for room in rooms
@@ -448,7 +448,7 @@ def preference(device: Device, needs: Needs) -> int:
 
 @given(fleets(), NEEDS)
 def test_a_place_satisfies_every_need_and_is_found_where_there_is_one(
-    rooms: list[Room], needs: Needs
+    rooms: list[NodeRoom], needs: Needs
 ) -> None:
     found, open_to = place(rooms, needs), choices(rooms, needs)
     if isinstance(found, NoPlacement):
@@ -463,7 +463,7 @@ def test_a_place_satisfies_every_need_and_is_found_where_there_is_one(
 
 
 @given(fleets(), st.lists(NEEDS, max_size=12))
-def test_no_device_ever_holds_more_than_it_has(rooms: list[Room], wanted: list[Needs]) -> None:
+def test_no_device_ever_holds_more_than_it_has(rooms: list[NodeRoom], wanted: list[Needs]) -> None:
     for needs in wanted:
         found = place(rooms, needs)
         if isinstance(found, Placement):
@@ -479,7 +479,7 @@ def test_no_device_ever_holds_more_than_it_has(rooms: list[Room], wanted: list[N
 
 @given(fleets(), NEEDS)
 def test_throttled_is_said_only_where_others_hold_or_illness_bars_what_would_do(
-    rooms: list[Room], needs: Needs
+    rooms: list[NodeRoom], needs: Needs
 ) -> None:
     found = place(rooms, needs)
     if isinstance(found, NoPlacement):

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from stoker.control.rules.pods import (
     ENDED,
     Action,
+    ActionRefused,
+    ContainerReport,
     Pod,
     PodBody,
-    Refusal,
-    Reported,
-    ShownState,
+    PodStatus,
     act,
     after_hello,
     after_report,
@@ -39,7 +39,7 @@ def says(pod: Pod, state: str, at: float = 5.0, **more: object) -> Pod:
 
 def does(pod: Pod, action: str, at: float = 6.0) -> Pod:
     after = act(pod, action, at)  # type: ignore[arg-type]
-    assert not isinstance(after, Refusal), after
+    assert not isinstance(after, ActionRefused), after
     return after
 
 
@@ -61,7 +61,7 @@ def test_each_action_by_each_state() -> None:
     assert act(stopped, "stop", 9.0) is stopped
     assert counts(does(stopped, "start")) == ("RUNNING", 1, 1)
     assert counts(does(stopped, "reset")) == ("EXITED", 2, 0)
-    assert isinstance(act(stopped, "restart", 9.0), Refusal)
+    assert isinstance(act(stopped, "restart", 9.0), ActionRefused)
     for state in ("creating", "running"):
         running = says(POD, state)
         assert act(running, "start", 9.0) is running
@@ -94,7 +94,7 @@ def test_when_it_started_is_kept_from_the_first_word_of_it() -> None:
 def test_a_locked_pod_can_only_be_started() -> None:
     locked = replace(does(POD, "stop"), body=replace(POD.body, locked=True))
     for action in get_args(Action):
-        assert isinstance(act(locked, action, 9.0), Refusal) == (action != "start")
+        assert isinstance(act(locked, action, 9.0), ActionRefused) == (action != "start")
 
 
 def test_a_change_makes_the_container_anew_unless_it_is_name_or_lock() -> None:
@@ -106,10 +106,12 @@ def test_a_change_makes_the_container_anew_unless_it_is_name_or_lock() -> None:
     assert isinstance(new, Pod)
     assert (new.version, new.restarts, new.body.image, new.changed_at) == (2, 0, "image:2", 9.0)
     locked = replace(POD, body=replace(POD.body, locked=True))
-    assert isinstance(changed(locked, replace(locked.body, image="image:2"), "p", 9.0), Refusal)
-    assert not isinstance(changed(locked, replace(locked.body, locked=False, image="i"), "p", 9.0), Refusal)
-    assert not isinstance(changed(locked, locked.body, "other", 9.0), Refusal)
-    assert not isinstance(changed(POD, replace(POD.body, locked=True, image="i"), "p", 9.0), Refusal)
+    assert isinstance(changed(locked, replace(locked.body, image="image:2"), "p", 9.0), ActionRefused)
+    assert not isinstance(
+        changed(locked, replace(locked.body, locked=False, image="i"), "p", 9.0), ActionRefused
+    )
+    assert not isinstance(changed(locked, locked.body, "other", 9.0), ActionRefused)
+    assert not isinstance(changed(POD, replace(POD.body, locked=True, image="i"), "p", 9.0), ActionRefused)
 
 
 def test_a_container_keeps_the_devices_that_it_was_made_with() -> None:
@@ -187,10 +189,10 @@ def test_why_is_said_in_the_nodes_words_or_in_ours() -> None:
 def test_what_a_hello_does_not_name_is_not_there() -> None:
     running = says(POD, "running", ports=PORTS)
     assert after_hello(running, HeldPod("p", 1, 0, "running")) == running
-    assert after_hello(running, None).seen == Reported()
+    assert after_hello(running, None).seen == ContainerReport()
     exited = after_hello(running, HeldPod("p", 1, 0, "exited"))
     assert (reading(exited), exited.seen.ports) == (("EXITED", "EXITED"), ())
-    assert after_hello(running, HeldPod("p", 1, 1, "running")).seen == Reported(1, 1, "running")
+    assert after_hello(running, HeldPod("p", 1, 1, "running")).seen == ContainerReport(1, 1, "running")
 
 
 def test_ports_are_told_only_while_it_runs() -> None:
@@ -233,7 +235,7 @@ def _after(pod: Pod, event: object, now: float) -> Pod:
             if pod.wish == "TERMINATED":
                 return pod  # nobody finds it any more
             after = act(pod, action, now)  # type: ignore[arg-type]
-            return pod if isinstance(after, Refusal) else after
+            return pod if isinstance(after, ActionRefused) else after
         case (state, version, restarts):
             answer = PodState("p", version, restarts, str(state))  # type: ignore[arg-type]
             reported = after_report(pod, answer, now)
@@ -256,7 +258,7 @@ def _after(pod: Pod, event: object, now: float) -> Pod:
 def _check(pod: Pod) -> None:
     for connected in (True, False):
         found = shown_state(pod, connected=connected)
-        assert isinstance(found, ShownState)
+        assert isinstance(found, PodStatus)
         assert (found.desired == "TERMINATED") == (pod.wish == "TERMINATED")
         if pod.wish == "EXITED":
             assert found.desired == "EXITED"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stoker.control.rules.needs import Needs
-from stoker.control.rules.placement import NoPlacement, Placement, Room, after, place
+from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement, after, place
 from stoker.control.scheduling.cluster_state import ClusterState, NodeState, PlacedPod, PlacedWorker
 from stoker.wire.messages import Device, DeviceSample
 
@@ -28,7 +28,7 @@ def worker(name: str, *devices: str, node: str = "n", needs: Needs | None = None
     return state
 
 
-def only(made: ClusterState) -> Room:
+def only(made: ClusterState) -> NodeRoom:
     (room,) = made.rooms()
     return room
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.control.rules.needs import Needs
-from stoker.control.rules.placement import NoPlacement, Room, place
+from stoker.control.rules.placement import NodeRoom, NoPlacement, place
 from stoker.control.rules.volumes import GB, Volume, fitting, grown, unfit
 from stoker.wire.messages import Device
 
@@ -29,8 +29,8 @@ VOLUMES = st.builds(
 )
 
 
-def room(name: str = "n", closed: str = "", **facts: str) -> Room:
-    return Room(name, CPU, {}, facts=facts, closed=closed)
+def room(name: str = "n", closed: str = "", **facts: str) -> NodeRoom:
+    return NodeRoom(name, CPU, {}, facts=facts, closed=closed)
 
 
 def test_each_refusal_has_its_words() -> None:

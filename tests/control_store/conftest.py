@@ -27,7 +27,7 @@ from stoker.control.types import (
     JobView,
     NewJob,
     Reconciled,
-    Reported,
+    ReportsApplied,
     Slot,
 )
 from stoker.wire.messages import AttemptKey, Outcome, Report, ReportBody
@@ -83,7 +83,7 @@ class Bench:
     def claim(self, now: float, *slots: Slot) -> tuple[Claimed, ...]:
         return self.do(lambda conn: store.claim(conn, slots, now))
 
-    def report(self, now: float, *bodies: ReportBody, node: str = "n1") -> Reported:
+    def report(self, now: float, *bodies: ReportBody, node: str = "n1") -> ReportsApplied:
         reports = [Report(number, body) for number, body in enumerate(bodies, 1)]
         return self.do(
             lambda conn: store.apply_reports(

@@ -27,7 +27,7 @@ def play(*events: Any, **facts: Any) -> Any:
 
 
 def claimed(at: float = 101.0, node: str = "n1") -> Any:
-    return machine.Claimed(at, node, "w1")
+    return machine.JobClaimed(at, node, "w1")
 
 
 def ended(end: str, attempt: int = 1, node: str = "n1", at: float = 110.0, **fields: Any) -> Any:
@@ -41,7 +41,7 @@ def test_a_claim_raises_the_attempt_and_assigns_it() -> None:
     job, commands = machine.step(play(), claimed())
     assert job.attempt == 1
     assert job.name is JobState.IN_PROGRESS
-    assert commands == (machine.Assign("n1", "w1", 1), machine.Publish(JobState.IN_PROGRESS))
+    assert commands == (machine.AssignToWorker("n1", "w1", 1), machine.Publish(JobState.IN_PROGRESS))
 
 
 def test_each_end_has_its_state() -> None:
@@ -102,7 +102,7 @@ def test_each_kind_of_failure_has_its_own_bound() -> None:
 def test_a_job_that_waits_knows_why_until_it_ends() -> None:
     job = play(claimed(), ended("lost", error="worker died: killed by SIGKILL"))
     assert job.reason == "worker died: killed by SIGKILL"
-    job = play(claimed(), machine.Refused(105.0, "n1", 1, "draining"))
+    job = play(claimed(), machine.AttemptRefused(105.0, "n1", 1, "draining"))
     assert job.reason == "the agent refused it: draining"
     assert play(claimed(), machine.NodeLost(105.0, "n1", "no word")).reason == "node n1 was lost: no word"
     dropped = play(claimed(), machine.Dropped(105.0, "n1"))
@@ -161,7 +161,7 @@ def test_refusals_are_not_counted_and_do_not_show() -> None:
     job = play()
     for attempt in range(1, 6):
         job, _ = machine.step(job, claimed(attempt * 100.0))
-        job, _ = machine.step(job, machine.Refused(attempt * 100.0, "n1", attempt))
+        job, _ = machine.step(job, machine.AttemptRefused(attempt * 100.0, "n1", attempt))
         assert job.name is JobState.IN_QUEUE
     assert (job.attempt, job.failures, job.refused, job.retries) == (5, 0, 5, 0)
     # Five refusals in a row: an agent that cannot take it is not asked in a loop.
@@ -279,13 +279,13 @@ def test_a_record_whose_time_has_passed_is_not_tried_again() -> None:
 
 
 def test_a_retry_counts_what_is_given_out_anew() -> None:
-    job = play(claimed(100.0), machine.Refused(100.0, "n1", 1))
+    job = play(claimed(100.0), machine.AttemptRefused(100.0, "n1", 1))
     for time in range(1, 11):
         job, _ = machine.step(job, claimed(100.0 + time))
         job, _ = machine.step(job, machine.Dropped(100.0 + time, "n1"))
     job, _ = machine.step(job, machine.RetryRequested(200.0))
     job, _ = machine.step(job, claimed(201.0))
-    refused, _ = machine.step(job, machine.Refused(202.0, "n1", 12))
+    refused, _ = machine.step(job, machine.AttemptRefused(202.0, "n1", 12))
     assert (refused.assigned_before, refused.assigned) == (10, 0)
     job, _ = machine.step(job, machine.Dropped(202.0, "n1"))
     assert (job.name, job.assigned_before, job.assigned) == (JobState.IN_QUEUE, 10, 1)
@@ -402,13 +402,13 @@ GAPS = st.sampled_from([0.0, 0.5, 3.0, 70.0])
 def _event(kind: str, at: float, node: str, attempt: int, end: str, yes: bool) -> Any:
     match kind:
         case "claim":
-            return machine.Claimed(at, node, "w1")
+            return machine.JobClaimed(at, node, "w1")
         case "resume":
             return machine.Resumed(at, node, attempt)
         case "end":
             return machine.Ended(at, node, attempt, end, "why", yes)
         case "refuse":
-            return machine.Refused(at, node, attempt)
+            return machine.AttemptRefused(at, node, attempt)
         case "drop":
             return machine.Dropped(at, node)
         case "lose":
@@ -457,12 +457,12 @@ def test_whatever_happens(
 
 
 def _check(job: Any, event: Any, after: Any, commands: tuple[Any, ...]) -> None:
-    claims = isinstance(event, machine.Claimed) and after != job
+    claims = isinstance(event, machine.JobClaimed) and after != job
     reopened = isinstance(event, machine.RetryRequested) and after != job
     shortened = isinstance(event, machine.Shortened)
     assert after.attempt == job.attempt + claims
     assert bool(commands) == (after != job and not shortened)
-    assert sum(isinstance(one, machine.Assign) for one in commands) == claims
+    assert sum(isinstance(one, machine.AssignToWorker) for one in commands) == claims
     _check_counts(job, after, reopened)
     _check_table(job, after)
     assert after.ttl_at == (min(job.ttl_at, event.until) if shortened and after != job else job.ttl_at)

@@ -24,7 +24,7 @@ CREDENTIALS = st.builds(
     joining.Brought, st.sampled_from(["c1", "c2"]), st.just(2.0), node=st.sampled_from(["n1", "n2"])
 )
 KNOWN = st.none() | st.builds(
-    joining.Known,
+    joining.JoinedNode,
     st.sampled_from(["", "t1", "t2"]),
     st.sampled_from(["", "c1", "c2"]),
     st.booleans(),
@@ -33,18 +33,18 @@ KNOWN = st.none() | st.builds(
 
 
 @given(TOKENS | CREDENTIALS, KNOWN)
-def test_an_id_belongs_to_its_credential(brought: joining.Brought, known: joining.Known | None) -> None:
+def test_an_id_belongs_to_its_credential(brought: joining.Brought, known: joining.JoinedNode | None) -> None:
     try:
         comes = joining.entry(brought, "n1", known, 10.0)
     except joining.JoinRefused:
         return
     settled = known is not None and known.join_key != "" and known.used and known.revoked_at is None
     if settled or brought.node is not None:
-        assert comes is joining.Entry.BACK
+        assert comes is joining.JoinCase.BACK
         assert known is not None
         unused = not known.used and known.revoked_at is None and brought.node == "n1"
         assert brought.id == known.credential or unused
-    if comes is joining.Entry.NEW:
+    if comes is joining.JoinCase.NEW:
         assert brought.uses_left != 0
         assert brought.expires_at is None or brought.expires_at > 10.0
         assert known is None or known.revoked_at is None or brought.created_at > known.revoked_at
@@ -54,10 +54,10 @@ def test_a_credential_of_another_node_is_named() -> None:
     theirs = joining.Brought("c2", 1.0, node="n2")
     for used in (True, False):
         with pytest.raises(joining.JoinRefused, match="is not node n1's: it is that of node n2"):
-            joining.entry(theirs, "n1", joining.Known("t1", "c1", used), 2.0)
+            joining.entry(theirs, "n1", joining.JoinedNode("t1", "c1", used), 2.0)
     earlier = joining.Brought("c0", 1.0, node="n1")
     with pytest.raises(joining.JoinRefused, match="an earlier one of this node"):
-        joining.entry(earlier, "n1", joining.Known("t1", "c1", True), 2.0)
+        joining.entry(earlier, "n1", joining.JoinedNode("t1", "c1", True), 2.0)
 
 
 # ---- on the store

@@ -182,7 +182,7 @@ class StoreMachine(RuleBasedStateMachine):
         claimed = self.bench.claim(self.now, self.bench.slot(node, free))
         expected = []
         for job in sorted(self.jobs, key=self.order) if self.alive[node] else ():
-            if len(expected) < free and self.apply(job, machine.Claimed(self.now, node, "w1")):
+            if len(expected) < free and self.apply(job, machine.JobClaimed(self.now, node, "w1")):
                 expected.append((job, self.jobs[job].attempt))
         assert sorted((one.job, one.attempt) for one in claimed) == sorted(expected)
 
@@ -232,7 +232,7 @@ class StoreMachine(RuleBasedStateMachine):
         node = machine.holder(self.jobs[job]) or "n1"
         attempt = self.jobs[job].attempt + off
         reported = self.bench.report(self.now, Refused(job, attempt, "full", leaving), node=node)
-        commands = self.apply(job, machine.Refused(self.now, node, attempt, "full", leaving))
+        commands = self.apply(job, machine.AttemptRefused(self.now, node, attempt, "full", leaving))
         assert bool(reported.changed) == bool(commands)
 
     @rule(node=NODES)

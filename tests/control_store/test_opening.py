@@ -16,8 +16,8 @@ from stoker.control.store.database.schema import SCHEMA_VERSION, metadata
 from stoker.control.store.database.secrets import (
     FILE,
     VARIABLE,
+    Encryption,
     SecretKeyError,
-    Secrets,
     load_secrets,
     random_secrets,
 )
@@ -82,7 +82,7 @@ def test_a_key_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
 
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     key = "A" * 43 + "="
-    sealed = Secrets(key).seal(b"x")
+    sealed = Encryption(key).seal(b"x")
     assert load_secrets(tmp_path, {VARIABLE: key}).open(sealed) == b"x"
     assert not (tmp_path / FILE).exists()
     with pytest.raises(SecretKeyError, match=f"{VARIABLE} is no key"):

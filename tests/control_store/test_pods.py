@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.control import store
-from stoker.control.rules.pods import Pod, PodBody, Reported, WantedPod
+from stoker.control.rules.pods import ContainerReport, Pod, PodBody, WantedPod
 from stoker.wire.messages import HeldPod, PodState, PortMapping, RegistryAuth
 
 BODY = PodBody(
@@ -47,7 +47,7 @@ def reported(
 def test_a_pod_comes_back_as_it_was(bench: Any) -> None:
     added(bench)
     assert read(bench) == POD
-    seen = Reported(1, 0, "exited", "because", 3, (PortMapping(22, 10341, "tcp"),))
+    seen = ContainerReport(1, 0, "exited", "because", 3, (PortMapping(22, 10341, "tcp"),))
     changed = replace(POD, wish="EXITED", version=2, restarts=3, seen=seen, started_at=6.5, change="Words")
     stored = bench.do(lambda conn: store.put_pod(conn, changed))
     assert stored == replace(changed, revision=1)

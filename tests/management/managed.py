@@ -25,7 +25,7 @@ from stoker.control.api.settings import ApiSettings
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.management_api.app import make_management_app
 from stoker.control.plane import Plane
-from stoker.control.resources import Management
+from stoker.control.resources import ManagedResources
 from stoker.control.types import Endpoint
 
 V2 = "http://stoker/v2"
@@ -45,7 +45,7 @@ class Managed:
         return self.world.plane
 
     @property
-    def management(self) -> Management:
+    def management(self) -> ManagedResources:
         return self.world.plane.management
 
     def run(self) -> None:

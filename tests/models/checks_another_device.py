@@ -75,9 +75,9 @@ def lies_there(*modules: Any) -> None:
         assert all(isinstance(one, Elsewhere) for one in module.parameters())
 
 
-def video_pipeline_of(name: str, placement: memory.Placement) -> Any:
+def video_pipeline_of(name: str, placement: memory.MemoryUse) -> Any:
     folder = Path(os.environ["STOKER_WEIGHTS_DIR"]) / "talk-tiny"
-    return loading.load(folder, name, PROFILES["tiny"], memory.Plan(placement))
+    return loading.load(folder, name, PROFILES["tiny"], memory.MemoryPlan(placement))
 
 
 def talked(video_pipeline: Any, masks: torch.Tensor | None = None) -> None:
@@ -93,7 +93,7 @@ def talked(video_pipeline: Any, masks: torch.Tensor | None = None) -> None:
 
 
 def a_video_with_encoders_that_come_to_work(name: str, folder: Path) -> None:
-    video_pipeline = video_pipeline_of(name, memory.Placement.IN_TURN)
+    video_pipeline = video_pipeline_of(name, memory.MemoryUse.IN_TURN)
     talked(video_pipeline)
     assert not any(isinstance(one, Elsewhere) for one in video_pipeline.text_encoder.parameters())
 
@@ -101,7 +101,7 @@ def a_video_with_encoders_that_come_to_work(name: str, folder: Path) -> None:
 def a_video_of_two(name: str, folder: Path) -> None:
     masks = torch.zeros(2, SIDE, SIDE)
     masks[0, :, : SIDE // 2] = masks[1, :, SIDE // 2 :] = 1.0
-    talked(video_pipeline_of(name, memory.Placement.RESIDENT), masks)
+    talked(video_pipeline_of(name, memory.MemoryUse.RESIDENT), masks)
 
 
 def an_image(name: str, folder: Path) -> None:
@@ -118,7 +118,7 @@ def an_image(name: str, folder: Path) -> None:
 
 
 def a_forgotten_move(name: str, folder: Path) -> None:
-    talked(replace(video_pipeline_of(name, memory.Placement.RESIDENT), device="cpu"))
+    talked(replace(video_pipeline_of(name, memory.MemoryUse.RESIDENT), device="cpu"))
 
 
 def a_generator_of_the_cpu(name: str, folder: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.agent.uploads.objects import S3Objects
-from stoker.agent.uploads.signing import Signing
+from stoker.agent.uploads.signing import SigningRequests
 from stoker.outbound import local_s3
 from stoker.outbound.errors import ObjectStoreRefused
 from stoker.outbound.local_s3 import LocalS3
@@ -148,7 +148,7 @@ async def test_it_is_found_out_once_for_all_that_write_there(by_host: ObjectStor
         opened.append(ObjectStore(config, found))
         return opened[-1]
 
-    objects = S3Objects(Signing(), open_store=open_store)
+    objects = S3Objects(SigningRequests(), open_store=open_store)
     grant = Grant(
         endpoint_url=by_host.endpoint_url,
         public_endpoint="",

@@ -29,7 +29,7 @@ from stoker.outbound.errors import (
     ObjectStoreRefused,
 )
 from stoker.outbound.objects import ObjectStore, ObjectStoreConfig
-from stoker.outbound.presigned import SignedRequest, SignedRequests, Stretch
+from stoker.outbound.presigned import ByteRange, SignedRequest, SignedRequests
 from stoker.wire.messages import Grant, Ref, SignAsk, Signed, Wanted
 
 PREFIX = "echo/job-1/2/"
@@ -319,7 +319,7 @@ async def test_a_store_that_is_away_is_down_and_one_that_refuses_is_refused(
 
 def test_what_a_request_is_worth_is_in_no_repr() -> None:
     assert "secret" not in repr(Signed("http://s3/?secret")) + repr(SignedRequest("http://s3/?secret"))
-    assert Stretch(3, 0, 1) == Stretch(3, 0, 1)
+    assert ByteRange(3, 0, 1) == ByteRange(3, 0, 1)
 
 
 async def test_cancelled_and_closed_uploads_stop(objects: S3Objects, control: Control, grant: Grant) -> None:

@@ -28,7 +28,7 @@ from workshop import SimSpawner
 from stoker.agent.interfaces import AgentRefused
 from stoker.agent.node import Agent, AgentParts, AgentSettings
 from stoker.agent.reports import outbox_file
-from stoker.agent.uploads.signing import Signing
+from stoker.agent.uploads.signing import SigningRequests
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import ControlError
 from stoker.control.plane import Plane
@@ -273,7 +273,7 @@ class World:
             host.name, self.witness, self.loop, lambda endpoint: self.starts.get(endpoint, Start())
         )
         host.scratch = MemoryScratch()
-        signing = Signing()
+        signing = SigningRequests()
         parts = AgentParts(
             connect=self._connector(host),
             spawner=spawner,

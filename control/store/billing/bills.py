@@ -28,7 +28,7 @@ from stoker.control.billing import (
 )
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.schema import bills, pods, spaces, volumes
-from stoker.control.store.database.secrets import Secrets
+from stoker.control.store.database.secrets import Encryption
 from stoker.wire.messages import Span
 
 LOCAL = "local:"
@@ -137,7 +137,7 @@ def seller(conn: Conn, endpoint: str, version: int | None = None) -> Seller | No
 
 
 @lru_cache(1024)
-def _image_and_share(secrets: Secrets, sealed: bytes) -> tuple[str, float]:
+def _image_and_share(secrets: Encryption, sealed: bytes) -> tuple[str, float]:
     """Of a version, which never changes. Spans come by the thousand; to open it costs more than the rest."""
     run = json.loads(secrets.open(sealed))
     return run["image"] or LOCAL + run["handler"], run["needs"]["share"]

@@ -29,7 +29,7 @@ def unavailable(error: BaseException) -> str | None:
         case psycopg.Error() as found:
             return store_postgres.why(found)
         case _:
-            return str(error) if isinstance(error, store_postgres.Taken) else None
+            return str(error) if isinstance(error, store_postgres.DatabaseInUse) else None
 
 
 def is_full(error: BaseException) -> bool:

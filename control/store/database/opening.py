@@ -21,8 +21,8 @@ from sqlalchemy import Executable, insert, select
 from stoker.control.errors import UncertainCommit
 from stoker.control.store.database import schema
 from stoker.control.store.database.failures import driver_error
-from stoker.control.store.database.postgres import PostgresDatabase, Taken, is_url
-from stoker.control.store.database.secrets import SecretKeyError, Secrets, load_secrets, random_secrets
+from stoker.control.store.database.postgres import DatabaseInUse, PostgresDatabase, is_url
+from stoker.control.store.database.secrets import Encryption, SecretKeyError, load_secrets, random_secrets
 from stoker.control.store.database.sqlite import MEMORY, SqliteFile
 from stoker.control.store.database.statements import Dialect, Written
 
@@ -83,7 +83,7 @@ class Conn:
     opened again.
     """
 
-    def __init__(self, database: Database, secrets: Secrets, *, reads_only: bool = False) -> None:
+    def __init__(self, database: Database, secrets: Encryption, *, reads_only: bool = False) -> None:
         self.secrets = secrets
         self.renewed: dict[str, tuple[int, float]] = {}
         """When a node's lease was last renewed here, and for which session."""
@@ -153,7 +153,7 @@ class Conn:
 class Store:
     """An open store: one writer; readers of their own where it is not in memory."""
 
-    def __init__(self, database: Database, secrets: Secrets) -> None:
+    def __init__(self, database: Database, secrets: Encryption) -> None:
         self.database = database
         self.path = database.name
         self.shared = database.shared
@@ -179,7 +179,7 @@ def open_store(
     where: Path | str,
     *,
     folder: Path | None = None,
-    secrets: Secrets | None = None,
+    secrets: Encryption | None = None,
     alone: bool = True,
     now: float = 0.0,
 ) -> Store:
@@ -207,7 +207,7 @@ def open_store(
     return store
 
 
-def _secrets(name: str, folder: Path | None) -> Secrets:
+def _secrets(name: str, folder: Path | None) -> Encryption:
     if name == MEMORY:
         return random_secrets()
     if folder is None and is_url(name):
@@ -225,7 +225,7 @@ def _database(name: str, *, alone: bool) -> Database:
 
 
 def _why_not(error: BaseException, database: Database) -> str | None:
-    if isinstance(error, Taken):
+    if isinstance(error, DatabaseInUse):
         return str(error)
     found = driver_error(error)
     return None if found is None else database.message(found)

@@ -79,7 +79,7 @@ UNAVAILABLE = {
 """By SQLSTATE, or by its class: the first two characters."""
 
 
-class Taken(Exception):
+class DatabaseInUse(Exception):
     """Another control holds the database."""
 
 
@@ -164,7 +164,7 @@ class PostgresDatabase:
         try:
             raw.execute("SELECT pg_advisory_lock(%s)", (_WRITER,))
         except psycopg.errors.LockNotAvailable:
-            raise Taken("another control works on it") from None
+            raise DatabaseInUse("another control works on it") from None
         self._patience_s = 0.5
         raw.execute("SET lock_timeout = '5s'")
 

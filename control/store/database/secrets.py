@@ -22,7 +22,7 @@ class SecretKeyError(Exception):
     """The key to the secrets is missing, unsafe or the wrong one; the text says which."""
 
 
-class Secrets:
+class Encryption:
     """Seals and opens bytes with one key."""
 
     def __init__(self, key: bytes | str, origin: str = "the given key") -> None:
@@ -44,19 +44,19 @@ class Secrets:
             ) from None
 
 
-def random_secrets() -> Secrets:
+def random_secrets() -> Encryption:
     """For a store that does not outlive its process."""
-    return Secrets(Fernet.generate_key())
+    return Encryption(Fernet.generate_key())
 
 
-def load_secrets(folder: Path, environ: Mapping[str, str]) -> Secrets:
+def load_secrets(folder: Path, environ: Mapping[str, str]) -> Encryption:
     """The key from the environment, else from the data folder, where it is made when there is none."""
     if key := environ.get(VARIABLE):
-        return Secrets(key, f"the environment variable {VARIABLE}")
+        return Encryption(key, f"the environment variable {VARIABLE}")
     path = folder / FILE
     if not path.exists():
         _make(path)
-    return Secrets(_read(path), f"the key file {path}")
+    return Encryption(_read(path), f"the key file {path}")
 
 
 def _make(path: Path) -> None:

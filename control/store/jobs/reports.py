@@ -24,7 +24,7 @@ from stoker.control.store.jobs.orphans import prefixes, release
 from stoker.control.store.jobs.webhooks import note_end
 from stoker.control.store.resources.pods import apply_pod_state
 from stoker.control.store.resources.volumes import note_used
-from stoker.control.types import Changed, JobView, Reported
+from stoker.control.types import Changed, JobView, ReportsApplied
 from stoker.wire.messages import (
     Artifact,
     AttemptKey,
@@ -82,7 +82,7 @@ def apply_reports(
     reports: Sequence[Report],
     now: float,
     prices: PriceList = NO_PRICES,
-) -> Reported:
+) -> ReportsApplied:
     """Applies them in order, and renews the node's lease. Outcomes are guarded by node and attempt only."""
     renewed, at = conn.renewed.get(node, (0, 0.0))
     if renewed != session or abs(now - at) >= RENEWAL_S:
@@ -112,7 +112,7 @@ def apply_reports(
             case _:
                 pass
     news, stale = tuple(done.news), tuple(done.stale)
-    return Reported(tuple(done.changed), news, stale, tuple(done.orphans), tuple(done.pods))
+    return ReportsApplied(tuple(done.changed), news, stale, tuple(done.orphans), tuple(done.pods))
 
 
 def _chunk(conn: Conn, node: str, chunk: Chunk, done: _Gathered) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from stoker.control.rules.pods import Pod, PodBody, Reported, WantedPod, after_hello, after_report
+from stoker.control.rules.pods import ContainerReport, Pod, PodBody, WantedPod, after_hello, after_report
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.schema import pods
 from stoker.control.store.resources.registries import registry_login
@@ -112,7 +112,7 @@ def _pod(conn: Conn, row: Any) -> Pod:
         node=row.node,
         devices=tuple(json.loads(row.devices)),
         gpu_type=row.gpu_type,
-        seen=Reported(**seen | {"ports": tuple(PortMapping(**port) for port in seen["ports"])}),
+        seen=ContainerReport(**seen | {"ports": tuple(PortMapping(**port) for port in seen["ports"])}),
         created_at=row.created_at,
         changed_at=row.changed_at,
         change=row.change,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from stoker.models.talking_video.audio import truncation
 from stoker.models.talking_video.audio.recording import Recording, recorded
 from stoker.models.talking_video.audio.speech import RATE, Samples
-from stoker.models.talking_video.limits import DEFAULT, Limits
+from stoker.models.talking_video.limits import DEFAULT, VideoLimits
 from stoker.models.talking_video.sampling.chunks import video_frames
 
 LOUDNESS: Final = -23.0
@@ -63,7 +63,7 @@ class NormalizedAudio:
     seconds: float
 
 
-def normalized(path: Path, folder: Path, limits: Limits = DEFAULT) -> NormalizedAudio:
+def normalized(path: Path, folder: Path, limits: VideoLimits = DEFAULT) -> NormalizedAudio:
     """Reads the file, and writes the samples into `folder`. Raises InvalidAudio."""
     raw = folder / "audio.f32"
     if missing := truncation.missing(path):
@@ -87,7 +87,7 @@ def normalized(path: Path, folder: Path, limits: Limits = DEFAULT) -> Normalized
     return NormalizedAudio(_samples(raw, loudness), frames, seconds)
 
 
-def _decoded(recording: Recording, out: Any, limits: Limits) -> tuple[int, int, float]:
+def _decoded(recording: Recording, out: Any, limits: VideoLimits) -> tuple[int, int, float]:
     """Writes the recording as 16 kHz mono floats. Returns its length in samples of its own rate, that rate,
     and the loudness."""
     if not recording.rate:
@@ -111,7 +111,7 @@ def _decoded(recording: Recording, out: Any, limits: Limits) -> tuple[int, int, 
     return length, rate, meter.loudness
 
 
-def _too_long(limits: Limits) -> InvalidAudio:
+def _too_long(limits: VideoLimits) -> InvalidAudio:
     return InvalidAudio(f"it has more than {limits.audio_most_s:g} s; it must have {_allowed(limits)}")
 
 
@@ -182,6 +182,6 @@ def _plausible(block: NDArray[np.float32]) -> NDArray[np.float32]:
     return block
 
 
-def _allowed(limits: Limits) -> str:
+def _allowed(limits: VideoLimits) -> str:
     most = limits.audio_most_s
     return f"{limits.audio_least_s:g} s to " + (f"{most:g} s" if most < 120 else f"{most / 60:g} minutes")

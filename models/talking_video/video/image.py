@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms, UnidentifiedImageError
 
-from stoker.models.talking_video.limits import DEFAULT, Limits
+from stoker.models.talking_video.limits import DEFAULT, VideoLimits
 from stoker.models.talking_video.video.sizes import Bucket, cover, nearest
 
 FORMATS: Final = ("PNG", "JPEG", "WEBP")
@@ -45,7 +45,7 @@ class InvalidImage(ValueError):
     """The image cannot be used; the message says why, and what is allowed."""
 
 
-def opened(path: Path, limits: Limits = DEFAULT) -> Image.Image:
+def opened(path: Path, limits: VideoLimits = DEFAULT) -> Image.Image:
     """The whole image in RGB, upright. Raises InvalidImage."""
     try:
         with Image.open(path, formats=FORMATS) as image:
@@ -61,7 +61,7 @@ def opened(path: Path, limits: Limits = DEFAULT) -> Image.Image:
         raise InvalidImage(f"it cannot be decoded completely: {error}") from error
 
 
-def _check(image: Image.Image, limits: Limits) -> None:
+def _check(image: Image.Image, limits: VideoLimits) -> None:
     width, height = image.size
     if getattr(image, "n_frames", 1) > 1 and image.format != STILLS:
         raise InvalidImage("it is animated; it must be a single image")

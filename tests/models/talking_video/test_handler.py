@@ -26,7 +26,7 @@ from PIL import Image
 
 from stoker.models.talking_video import safety_training
 from stoker.models.talking_video.handler import TalkingVideo, seed_of
-from stoker.models.talking_video.limits import ENVIRONMENT, Limits
+from stoker.models.talking_video.limits import ENVIRONMENT, VideoLimits
 from stoker.models.talking_video.safety import Finding
 from stoker.models.talking_video.video import video_file
 from stoker.models.weights import read_lock
@@ -373,7 +373,7 @@ def test_a_sound_that_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data, why = BAD_SOUNDS[what]
-    monkeypatch.setattr(model, "limits", Limits(audio_most_s=2.0))
+    monkeypatch.setattr(model, "limits", VideoLimits(audio_most_s=2.0))
     message = failed(model, {**request_, "audio": site.put(f"sound-{what}", data(tmp_path))})
     assert message.startswith("Invalid audio: " + why)
 
@@ -403,10 +403,10 @@ def test_a_server_that_is_too_slow(
 def test_a_file_that_is_too_large(
     model: TalkingVideo, request_: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (Limits().image_bytes, Limits().audio_bytes) == (30_000_000, 50_000_000)
-    monkeypatch.setattr(model, "limits", Limits.parse("image_bytes=300 audio_bytes=300 image_least=1"))
+    assert (VideoLimits().image_bytes, VideoLimits().audio_bytes) == (30_000_000, 50_000_000)
+    monkeypatch.setattr(model, "limits", VideoLimits.parse("image_bytes=300 audio_bytes=300 image_least=1"))
     if name == "audio":
-        monkeypatch.setattr(model, "limits", Limits.parse("audio_bytes=300"))
+        monkeypatch.setattr(model, "limits", VideoLimits.parse("audio_bytes=300"))
     message = failed(model, request_)
     assert message == f"Invalid {name} URL: {request_[name]} is more than the 300 bytes that are allowed"
 

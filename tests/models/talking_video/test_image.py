@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from stoker.models.talking_video.limits import Limits
+from stoker.models.talking_video.limits import VideoLimits
 from stoker.models.talking_video.video.image import InvalidImage, cut, opened
 from stoker.models.talking_video.video.sizes import BUCKETS, Bucket, cover
 
@@ -249,7 +249,7 @@ def test_a_small_file_of_many_pixels_is_refused_unread(tmp_path: Path, width: in
 
 
 def test_the_largest_image_is_read() -> None:
-    assert Limits().image_most == 25_000_000
+    assert VideoLimits().image_most == 25_000_000
     image = Image.new("RGB", (5_000, 5_000))
     bucket, pixels = cut(image, "480p", 4)
     assert (bucket, pixels.shape) == (Bucket(640, 640), (160, 160, 3))
@@ -364,9 +364,9 @@ def test_the_middle_is_kept() -> None:
 
 
 def test_limits_can_be_changed() -> None:
-    changed = Limits.parse("audio_most_s=60 image_bytes=5000000")
-    assert changed == Limits(audio_most_s=60.0, image_bytes=5_000_000)
-    assert Limits.parse("") == Limits()
+    changed = VideoLimits.parse("audio_most_s=60 image_bytes=5000000")
+    assert changed == VideoLimits(audio_most_s=60.0, image_bytes=5_000_000)
+    assert VideoLimits.parse("") == VideoLimits()
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_limits_can_be_changed() -> None:
 )
 def test_limits_that_are_none_are_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        Limits.parse(text)
+        VideoLimits.parse(text)
 
 
 def _png(

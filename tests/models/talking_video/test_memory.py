@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 
 from stoker.models.talking_video import memory
-from stoker.models.talking_video.memory import GIB, Network, Parts, Placement, Plan, Work, decide, needs
+from stoker.models.talking_video.memory import GIB, MemoryPlan, MemoryUse, Network, Parts, Work, decide, needs
 from stoker.models.talking_video.video.sizes import BUCKETS
 
 INFINITETALK = Parts(
@@ -43,7 +43,7 @@ def parts(draw: st.DrawFn) -> Parts:
 works = st.dictionaries(st.sampled_from(["480p", "720p", "1080p"]), st.builds(Work, sizes, sizes), min_size=1)
 
 
-def rank(plan: Plan) -> tuple[int, Placement]:
+def rank(plan: MemoryPlan) -> tuple[int, MemoryUse]:
     """The smaller, the better."""
     return len(plan.refused), plan.placement
 
@@ -70,43 +70,43 @@ class TestDecide:
         self, weights: Parts, required_work: dict[str, Work], free: int
     ) -> None:
         for size in decide(weights, required_work, free).refused:
-            assert all(needs(weights, required_work[size], one) > free for one in Placement)
+            assert all(needs(weights, required_work[size], one) > free for one in MemoryUse)
 
     @given(parts(), st.builds(Work, sizes, sizes))
     def test_a_slower_placement_needs_no_more(self, weights: Parts, work: Work) -> None:
-        needed = [needs(weights, work, one) for one in Placement]
+        needed = [needs(weights, work, one) for one in MemoryUse]
         assert needed == sorted(needed, reverse=True)
 
-    @given(parts(), st.builds(Work, sizes, sizes), st.sampled_from(Placement))
+    @given(parts(), st.builds(Work, sizes, sizes), st.sampled_from(MemoryUse))
     def test_what_is_at_work_at_the_same_time_is_counted(
-        self, weights: Parts, work: Work, placement: Placement
+        self, weights: Parts, work: Work, placement: MemoryUse
     ) -> None:
         """An independent sum of each stage, in which nothing is left out."""
         held = weights.autoencoder + weights.speech_encoder
         outside = weights.network - weights.blocks
-        network = weights.network if placement < Placement.BY_BLOCKS else outside + weights.block
+        network = weights.network if placement < MemoryUse.BY_BLOCKS else outside + weights.block
         encoders = [weights.text_encoder, weights.image_encoder]
-        resting = sum(encoders) if placement is Placement.RESIDENT else 0
+        resting = sum(encoders) if placement is MemoryUse.RESIDENT else 0
         stages = [one + resting for one in (work.sampling, work.coding, memory.ENCODING_SPEECH)] + encoders
         assert needs(weights, work, placement) >= held + network + max(stages)
 
     @pytest.mark.parametrize(
         ("gib", "placement", "refused"),
         [
-            (80, Placement.RESIDENT, set()),
-            (64, Placement.IN_TURN, set()),
-            (48, Placement.BY_BLOCKS, set()),
-            (24, Placement.BY_BLOCKS, {"720p"}),
-            (8, Placement.RESIDENT, {"480p", "720p"}),
+            (80, MemoryUse.RESIDENT, set()),
+            (64, MemoryUse.IN_TURN, set()),
+            (48, MemoryUse.BY_BLOCKS, set()),
+            (24, MemoryUse.BY_BLOCKS, {"720p"}),
+            (8, MemoryUse.RESIDENT, {"480p", "720p"}),
         ],
     )
-    def test_of_infinitetalk(self, gib: int, placement: Placement, refused: set[str]) -> None:
+    def test_of_infinitetalk(self, gib: int, placement: MemoryUse, refused: set[str]) -> None:
         plan = decide(INFINITETALK, WORKS, gib * GIB)
         assert (plan.placement, set(plan.refused)) == (placement, refused)
 
     def test_the_message_has_the_numbers(self) -> None:
         plan = decide(INFINITETALK, WORKS, int(23.6 * GIB))
-        needed = needs(INFINITETALK, WORKS["720p"], Placement.BY_BLOCKS) / GIB
+        needed = needs(INFINITETALK, WORKS["720p"], MemoryUse.BY_BLOCKS) / GIB
         assert plan.refused["720p"] == (
             f"a video of 720p needs {needed:.1f} GiB even with the network on the device block by block;"
             " it has 23.6 GiB free"
@@ -253,7 +253,7 @@ class TestLoading:
         from stoker.models.talking_video.loading import plan_for
         from stoker.models.talking_video.sampling.profiles import PROFILES
 
-        assert plan_for(talk_tiny, PROFILES["tiny"], 80 * GIB) == Plan(Placement.RESIDENT)
+        assert plan_for(talk_tiny, PROFILES["tiny"], 80 * GIB) == MemoryPlan(MemoryUse.RESIDENT)
         assert set(plan_for(talk_tiny, PROFILES["tiny"], GIB).refused) == {"480p", "720p"}
 
     def test_too_little_memory_for_any_size_is_reported_before_anything_is_read(
@@ -278,7 +278,7 @@ class TestLoading:
         from stoker.models.talking_video import loading
         from stoker.models.talking_video.pipeline import encode_scene
 
-        moving = loading.load(talk_tiny, "cpu", plan=Plan(Placement.IN_TURN))
+        moving = loading.load(talk_tiny, "cpu", plan=MemoryPlan(MemoryUse.IN_TURN))
         encoders = {"words": moving.text_encoder, "images": moving.image_encoder}
         assert [offloaded.model for offloaded in moving.offloaded] == list(encoders.values())
         moves: list[tuple[str, str]] = []
@@ -332,7 +332,7 @@ class TestLoading:
 
         from stoker.models.talking_video import loading
 
-        by_blocks = loading.load(talk_tiny, "cpu", plan=Plan(Placement.BY_BLOCKS))
+        by_blocks = loading.load(talk_tiny, "cpu", plan=MemoryPlan(MemoryUse.BY_BLOCKS))
         torch.manual_seed(1)
         config = video_pipeline.network.config
         arguments = (
@@ -379,7 +379,7 @@ def test_a_job_that_does_not_fit_fails_with_the_numbers_before_anything_is_fetch
 
     class Refusing(TalkingVideo):
         def setup(self, device: Any) -> None:
-            self.pipeline: Any = Plan(Placement.BY_BLOCKS, {"720p": "a video of 720p needs 28.1 GiB"})
+            self.pipeline: Any = MemoryPlan(MemoryUse.BY_BLOCKS, {"720p": "a video of 720p needs 28.1 GiB"})
 
     arguments = {
         "prompt": "a face",

@@ -29,7 +29,7 @@ from media_files import (
 
 from stoker.models.talking_video.audio.normalization import QUIET, InvalidAudio, NormalizedAudio, normalized
 from stoker.models.talking_video.audio.recording import opened, recorded, sounding
-from stoker.models.talking_video.limits import Limits
+from stoker.models.talking_video.limits import VideoLimits
 from stoker.models.talking_video.video.video_file import VideoFile
 
 RATES = {
@@ -52,13 +52,13 @@ def noise(samples: int, seed: int = 0) -> Sound:
     return np.random.default_rng(seed).normal(0, 0.2, (1, samples)).clip(-1, 1).astype(np.float32)
 
 
-def hear(path: Path, limits: Limits | None = None) -> NormalizedAudio:
+def hear(path: Path, limits: VideoLimits | None = None) -> NormalizedAudio:
     folder = path.parent / f"{path.name}.scratch"
     folder.mkdir(exist_ok=True)
-    return normalized(path, folder, limits or Limits())
+    return normalized(path, folder, limits or VideoLimits())
 
 
-def refusal(path: Path, limits: Limits | None = None) -> str:
+def refusal(path: Path, limits: VideoLimits | None = None) -> str:
     with pytest.raises(InvalidAudio) as refused:
         hear(path, limits)
     return str(refused.value)
@@ -235,8 +235,11 @@ def test_an_mp3_whose_header_counts_frames_only_is_held_to_them(tmp_path: Path) 
 def test_as_long_as_it_may_be_and_not_a_frame_longer(tmp_path: Path, kind: str) -> None:
     """What an encoder adds to fill its last packet does not make it too long."""
     path = write_sound(tmp_path / f"voice.{kind}", tone(48_000, 48_000), 48_000)
-    assert hear(path, Limits(audio_most_s=1.0)).frames == 25
-    assert refusal(path, Limits(audio_most_s=0.99)) == "it has more than 0.99 s; it must have 0.2 s to 0.99 s"
+    assert hear(path, VideoLimits(audio_most_s=1.0)).frames == 25
+    assert (
+        refusal(path, VideoLimits(audio_most_s=0.99))
+        == "it has more than 0.99 s; it must have 0.2 s to 0.99 s"
+    )
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.19])
@@ -247,11 +250,11 @@ def test_too_short(tmp_path: Path, seconds: float) -> None:
 
 def test_too_long_is_found_before_all_of_it_is_decoded(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "voice.wav", tone(32_000, 16_000), 16_000)
-    assert refusal(path, Limits(audio_most_s=1.0)).startswith(
+    assert refusal(path, VideoLimits(audio_most_s=1.0)).startswith(
         "it has more than 1 s; it must have 0.2 s to 1 s"
     )
     assert (tmp_path / "voice.wav.scratch" / "audio.f32").stat().st_size < 4 * 20_000
-    assert hear(path, Limits(audio_most_s=2.0)).frames == 50
+    assert hear(path, VideoLimits(audio_most_s=2.0)).frames == 50
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -368,7 +371,7 @@ def test_the_time_of_a_broadcast_is_no_silence(tmp_path: Path) -> None:
 def test_a_gap_that_is_longer_than_the_limit_is_found_before_it_is_filled(tmp_path: Path) -> None:
     whole = write_sound(tmp_path / "whole.m4a", tone(96_000, 48_000), 48_000)
     path = with_gap(whole, tmp_path / "voice.m4a", 48_128, 48_000 * 3600)
-    assert refusal(path, Limits(audio_most_s=3.0)).startswith("it has more than 3 s")
+    assert refusal(path, VideoLimits(audio_most_s=3.0)).startswith("it has more than 3 s")
     assert (tmp_path / "voice.m4a.scratch" / "audio.f32").stat().st_size < 4 * 16_000 * 5
 
 
@@ -504,7 +507,7 @@ def test_early_samples_do_not_depend_on_late_ones(tmp_path: Path) -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from stoker.models.talking_video.limits import Limits
+from stoker.models.talking_video.limits import VideoLimits
 from stoker.models.talking_video.audio.normalization import normalized
 voice = normalized(Path(sys.argv[1]), Path(sys.argv[2]))
 peak = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]

@@ -13,7 +13,7 @@ from media_files import tone, write_sound
 from PIL import Image
 
 from stoker.models.talking_video.handler import TalkingVideo
-from stoker.models.talking_video.memory import Placement, Plan
+from stoker.models.talking_video.memory import MemoryPlan, MemoryUse
 from stoker.worker import Device, Job
 from stoker.worker.testing import LocalJob
 
@@ -64,8 +64,8 @@ def test_a_video_on_a_gpu(talk: Any) -> None:
     assert len(first.chunks) >= 3
 
 
-@pytest.mark.parametrize("placement", [Placement.IN_TURN, Placement.BY_BLOCKS])
-def test_what_moves_makes_the_same_latents(gpu: Device, talk_tiny: Path, placement: Placement) -> None:
+@pytest.mark.parametrize("placement", [MemoryUse.IN_TURN, MemoryUse.BY_BLOCKS])
+def test_what_moves_makes_the_same_latents(gpu: Device, talk_tiny: Path, placement: MemoryUse) -> None:
     """With blocks that come by a stream of their own, one ahead of the one at work."""
     import torch
 
@@ -75,7 +75,7 @@ def test_what_moves_makes_the_same_latents(gpu: Device, talk_tiny: Path, placeme
 
     samples = Samples(np.linspace(-1, 1, 9 * 640, dtype=np.float32), 0.0, 0.5)
     shown = []
-    for plan in (Plan(Placement.RESIDENT), Plan(placement)):
+    for plan in (MemoryPlan(MemoryUse.RESIDENT), MemoryPlan(placement)):
         video_pipeline = loading.load(talk_tiny, "cuda", PROFILES["tiny"], plan)
         scene = pipeline.encode_scene(
             video_pipeline, "a face", torch.linspace(-1, 1, 3 * 64 * 64).reshape(3, 64, 64)
