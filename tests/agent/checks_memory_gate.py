@@ -145,8 +145,8 @@ MUTANTS = [
     ),
     (
         "what is left becomes the baseline",
-        "return Gate(known=True, baseline=gate.baseline)",
-        "return Gate(known=True, baseline=used)",
+        "return MemoryGate(known=True, baseline=gate.baseline)",
+        "return MemoryGate(known=True, baseline=used)",
     ),
     ("the baseline is the first forever", "gate.baseline if used is None else used", "gate.baseline or used"),
     ("hosts that tell nothing are closed", "if gate.known and gate.baseline is None:", "if False:"),
