@@ -15,7 +15,11 @@ from typing import Final
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import ImageDefaults, PipelineEntry
 from stoker.models.text_to_image.families.flux import Flux
+from stoker.models.text_to_image.families.flux2_klein import Flux2Klein
+from stoker.models.text_to_image.families.qwen_image import QwenImage
+from stoker.models.text_to_image.families.sd3 import StableDiffusion3
 from stoker.models.text_to_image.families.sdxl import StableDiffusionXL
+from stoker.models.text_to_image.families.z_image import ZImage
 
 GROUP: Final = "stoker.pipelines"
 """The group of entry points by which packages add pipelines."""
@@ -55,6 +59,38 @@ _IMAGE: Final = (
         load=StableDiffusionXL,
         defaults=ImageDefaults(steps=50, guidance=5.0, negative_prompt=True),
         about="Stable Diffusion XL base 1.0, 2.6 B parameters; OpenRAIL++",
+    ),
+    PipelineEntry(
+        "z-image-turbo",
+        model="text-to-image",
+        weights="z-image-turbo",
+        load=ZImage,
+        defaults=ImageDefaults(steps=8),
+        about="Z-Image Turbo, 6 B parameters; made for 8 steps, ignores guidance; Apache-2.0",
+    ),
+    PipelineEntry(
+        "flux-2-klein-4b",
+        model="text-to-image",
+        weights="flux-2-klein-4b",
+        load=Flux2Klein,
+        defaults=ImageDefaults(steps=4),
+        about="FLUX.2 klein, 4 B parameters; made for 4 steps, ignores guidance; Apache-2.0",
+    ),
+    PipelineEntry(
+        "qwen-image",
+        model="text-to-image",
+        weights="qwen-image",
+        load=QwenImage,
+        defaults=ImageDefaults(steps=50, guidance=4.0, negative_prompt=True),
+        about="Qwen-Image, 20 B parameters: 50 steps of two forwards; Apache-2.0",
+    ),
+    PipelineEntry(
+        "sd-3.5-large",
+        model="text-to-image",
+        weights="sd-3.5-large",
+        load=StableDiffusion3,
+        defaults=ImageDefaults(steps=28, guidance=3.5, negative_prompt=True),
+        about="Stable Diffusion 3.5 Large, 8 B parameters; Stability AI's community licence",
     ),
     PipelineEntry(
         "flux-tiny",

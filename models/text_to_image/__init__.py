@@ -1,1 +1,1 @@
-"""Makes an image from a prompt: FLUX, and a small pipeline with made-up weights."""
+"""Makes an image from a prompt, with one of diffusers' pipelines or a small one with made-up weights."""

@@ -61,12 +61,12 @@ def t5_tokenizer_files() -> dict[str, bytes]:
 
 def clip_vocabulary() -> dict[str, int]:
     """Two tokens for each character of byte-level BPE: within a word and at its end."""
-    characters = _byte_characters()
+    characters = byte_characters()
     tokens = [*characters, *(character + "</w>" for character in characters), CLIP_START, CLIP_END]
     return {token: index for index, token in enumerate(tokens)}
 
 
-def _byte_characters() -> list[str]:
+def byte_characters() -> list[str]:
     """The visible character that byte-level BPE writes for each byte."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = [byte for byte in range(256) if byte not in visible]

@@ -36,6 +36,10 @@ def parameters(name: str, **more: Any) -> ImageParameters:
         ("flux-1-schnell", {"num_inference_steps": 1}, (1, None)),
         ("sdxl", {}, (50, 5.0)),
         ("sdxl", {"guidance": 7.5, "negative_prompt": "rain"}, (50, 7.5, "rain")),
+        ("z-image-turbo", {"guidance": 7.5, "negative_prompt": "rain"}, (8, None)),
+        ("flux-2-klein-4b", {"guidance": 7.5, "negative_prompt": "rain"}, (4, None)),
+        ("qwen-image", {"negative_prompt": "rain"}, (50, 4.0, "rain")),
+        ("sd-3.5-large", {}, (28, 3.5)),
         ("flux-tiny", {}, (28, 3.5)),
     ],
 )

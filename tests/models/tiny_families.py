@@ -130,4 +130,185 @@ def sdxl(tokenizers: Path) -> Any:
     )
 
 
-BUILDERS: Final[dict[str, Callable[[Path], Any]]] = {"sdxl": sdxl}
+def t5() -> Any:
+    from transformers import T5Config, T5EncoderModel
+
+    return T5EncoderModel(
+        T5Config(
+            vocab_size=len(tiny.t5_vocabulary()),
+            d_model=3 * WIDTH,
+            d_kv=WIDTH // 2,
+            d_ff=2 * WIDTH,
+            num_heads=2,
+            num_layers=1,
+            feed_forward_proj="gated-gelu",
+            pad_token_id=0,
+            eos_token_id=1,
+        )
+    )
+
+
+def flow(**more: Any) -> Any:
+    import diffusers
+
+    return diffusers.FlowMatchEulerDiscreteScheduler(**more)
+
+
+def sd3(tokenizers: Path) -> Any:
+    import diffusers
+    from transformers import T5TokenizerFast
+
+    transformer = diffusers.SD3Transformer2DModel(
+        sample_size=192,
+        num_layers=2,
+        attention_head_dim=8,
+        num_attention_heads=2,
+        joint_attention_dim=3 * WIDTH,
+        caption_projection_dim=WIDTH,
+        pooled_projection_dim=2 * WIDTH,
+        pos_embed_max_size=96,
+        qk_norm="rms_norm",
+    )
+    return diffusers.StableDiffusion3Pipeline(
+        transformer=transformer,
+        scheduler=flow(shift=3.0),
+        vae=autoencoder(16, scaling_factor=1.5305, shift_factor=0.0609, **NO_QUANT),
+        text_encoder=clip(projection=True),
+        tokenizer=clip_tokenizer(tokenizers),
+        text_encoder_2=clip(projection=True),
+        tokenizer_2=clip_tokenizer(tokenizers),
+        text_encoder_3=t5(),
+        tokenizer_3=T5TokenizerFast.from_pretrained(tokenizers / "tokenizer_2"),
+    )
+
+
+NO_QUANT: Final = {"use_quant_conv": False, "use_post_quant_conv": False}
+TEMPLATE: Final = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}<|im_start|>assistant\n"
+)
+
+
+def qwen_tokenizer() -> Any:
+    """A token for each byte, as Qwen's has before it merges any."""
+    from transformers import Qwen2Tokenizer
+
+    words = {word: number for number, word in enumerate(tiny.byte_characters())}
+    found = Qwen2Tokenizer(vocab=words, merges=[], extra_special_tokens=["<|im_start|>", "<|im_end|>"])
+    found.chat_template = TEMPLATE
+    return found
+
+
+def qwen3(layers: int) -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(qwen_tokenizer()),
+            hidden_size=WIDTH,
+            intermediate_size=2 * WIDTH,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=8,
+            tie_word_embeddings=True,
+        )
+    )
+
+
+def z_image(tokenizers: Path) -> Any:
+    import diffusers
+
+    transformer = diffusers.ZImageTransformer2DModel(
+        dim=2 * WIDTH,
+        n_layers=1,
+        n_refiner_layers=1,
+        n_heads=2,
+        n_kv_heads=2,
+        cap_feat_dim=WIDTH,
+        axes_dims=[4, 6, 6],
+        axes_lens=[1536, 512, 512],
+    )
+    return diffusers.ZImagePipeline(
+        scheduler=flow(shift=3.0),
+        vae=autoencoder(16, scaling_factor=0.3611, shift_factor=0.1159, **NO_QUANT),
+        text_encoder=qwen3(2),
+        tokenizer=qwen_tokenizer(),
+        transformer=transformer,
+    )
+
+
+def flux2_klein(tokenizers: Path) -> Any:
+    import diffusers
+
+    transformer = diffusers.Flux2Transformer2DModel(
+        num_layers=1,
+        num_single_layers=1,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=3 * WIDTH,
+        axes_dims_rope=(4, 4, 4, 4),
+        guidance_embeds=False,
+    )
+    vae = diffusers.AutoencoderKLFlux2(
+        block_out_channels=(CHANNELS,) * 4,
+        layers_per_block=1,
+        norm_num_groups=2,
+        mid_block_add_attention=False,
+    )
+    return diffusers.Flux2KleinPipeline(
+        scheduler=flow(shift=3.0, use_dynamic_shifting=True),
+        vae=vae,
+        text_encoder=qwen3(28),
+        tokenizer=qwen_tokenizer(),
+        transformer=transformer,
+        is_distilled=True,
+    )
+
+
+def qwen_image(tokenizers: Path) -> Any:
+    import diffusers
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    transformer = diffusers.QwenImageTransformer2DModel(
+        num_layers=1,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=WIDTH,
+        axes_dims_rope=(4, 6, 6),
+    )
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [1, 1, 2]}
+    config = Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": len(qwen_tokenizer()),
+            "hidden_size": WIDTH,
+            "intermediate_size": 2 * WIDTH,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "rope_parameters": rope,
+        },
+        vision_config={
+            "depth": 1,
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_heads": 2,
+            "out_hidden_size": WIDTH,
+        },
+    )
+    return diffusers.QwenImagePipeline(
+        scheduler=flow(shift=1.0, use_dynamic_shifting=True),
+        vae=diffusers.AutoencoderKLQwenImage(base_dim=4, num_res_blocks=1),
+        text_encoder=Qwen2_5_VLForConditionalGeneration(config),
+        tokenizer=qwen_tokenizer(),
+        transformer=transformer,
+    )
+
+
+BUILDERS: Final[dict[str, Callable[[Path], Any]]] = {
+    "flux-2-klein-4b": flux2_klein,
+    "qwen-image": qwen_image,
+    "sd-3.5-large": sd3,
+    "sdxl": sdxl,
+    "z-image-turbo": z_image,
+}
